@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from bot.cli.process.limits import GC_THRESHOLDS, reduce_gc_frequency
+from bot.prompts.reply_parser import reader
 from tests.chaos.program import ForkServer
 from tests.hostile.attacks import DOWNLOADED
 
@@ -75,6 +76,12 @@ def fork_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ForkServer
 def anyio_backend() -> str:
     """Run asynchronous tests on asyncio only, as the bot does."""
     return "asyncio"
+
+
+@pytest.fixture
+def nothing_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show texts while they are written to their end, so that tests of streaming need no long ones."""
+    monkeypatch.setattr(reader, "HOLD_BACK", 0)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

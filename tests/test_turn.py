@@ -52,7 +52,7 @@ async def test_a_reply_is_kept_before_it_is_on_its_way(agent_harness: AgentHarne
     assert agent_harness.adapter.sent[0].reply_to == "m1"
 
 
-@pytest.mark.parametrize("nothing", ["", " \n", "\u200b", "<thought></thought>"])
+@pytest.mark.parametrize("nothing", ["", " \n", "\u200b", "<think></think>"])
 async def test_nothing_is_not_said(agent_harness: AgentHarness, nothing: str) -> None:
     turn = make_turn(agent_harness.agent, "hi")
     assert await turn.reply(nothing) is None

@@ -17,13 +17,13 @@ from bot.domain.ids import derived_id
 from bot.domain.memory import Memory
 from bot.domain.task import Task, TaskSchedule, TaskTag
 from bot.errors import ModelError, ModelUnavailable
-from bot.models.types import ModelType, Purpose, TextRequest
+from bot.models.types import ModelType, Purpose
 from bot.outbound.content_filter import filter_outgoing
 from bot.pipeline.compose import Composer
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
 from bot.prompts.history import HistoryLine, render_history
-from bot.prompts.reply_parser.reader import read_fields
+from bot.prompts.reply_parser.reader import read_fields, read_reply
 from bot.prompts.templates import POST_CREATION
 from bot.text import escape_line, shorten
 from bot.turn import Turn
@@ -147,8 +147,8 @@ async def write_post(agent: Agent, registry: Registry, recent: Sequence[Memory] 
     await composer.compose(turn, registry.provider_names(*PROVIDER_KINDS), only_included=True)
     rejected: list[str] = []
     for _ in range(MAX_ATTEMPTS):
-        prompt = composer.render(turn, POST_CREATION, **_build_template_values(agent, recent, rejected))
-        request = TextRequest(prompt, purpose=Purpose.POST, system=composer.render_system(turn))
+        values = _build_template_values(agent, recent, rejected)
+        request = composer.build_request(turn, POST_CREATION, Purpose.POST, ModelType.TEXT_LARGE, **values)
         post = _parse_post((await agent.models.text(request, ModelType.TEXT_LARGE)).text)
         fault = _find_fault(post.text, [memory.content.text for memory in recent])
         if not fault:
@@ -208,8 +208,8 @@ def _find_fault(text: str, recent: Sequence[str]) -> str:
 
 
 def _parse_post(raw: str) -> Post:
-    fields = read_fields(raw, ("post", "text", "imagePrompt"))
-    text = fields.get("post") or fields.get("text") or ("" if "<" in raw else raw)
+    fields = read_fields(raw, ("post", "imagePrompt"))
+    text = fields.get("post") or read_reply(raw).text
     outgoing = filter_outgoing(Content(text=text))
     text = outgoing.text if outgoing is not None else ""
     return Post(_strip_quotes(text), fields.get("imagePrompt", ""))

@@ -127,6 +127,17 @@ class MessageHeld(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MarkupRemoved(Event):
+    """Markup of the model was removed from a reply before it was sent; `dialects` are its names.
+
+    It should not happen: the reader of answers removes it.
+    """
+
+    room_id: UUID
+    dialects: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceMessageSent(MessageSent):
     """A message of the agent that ends with a recording reached its platform."""
 

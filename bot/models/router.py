@@ -12,7 +12,7 @@ from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, 
 from bot.models.attempt import Record, Reserve
 from bot.models.handler import ModelHandler, PendingCall, R, StreamOutput
 from bot.models.retry import CallPolicy, HandlerClient, ModelStatus, OnRetry, OutageLog
-from bot.models.settings import Sampling
+from bot.models.settings import AnswerFormSetting, Sampling
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -52,6 +52,7 @@ class ModelRouter:
     `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
     attempt and returns the function to use instead of `record`. `on_retry` is called before a busy handler is
     called again, with its error and the delay in seconds. `sampling` fills in what a text request leaves open.
+    `answer_form` is the operator's choice of the form of answers.
     Texts are returned storable and bounded, vectors finite and as many as texts.
     """
 
@@ -63,6 +64,7 @@ class ModelRouter:
         on_retry: OnRetry | None = None,
         policy: CallPolicy | None = None,
         sampling: Mapping[ModelType, Sampling] | None = None,
+        answer_form: AnswerFormSetting = AnswerFormSetting.AUTO,
     ) -> None:
         self._policy = policy or CallPolicy()
         self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
@@ -70,6 +72,7 @@ class ModelRouter:
         self._reserve = reserve or self._reserve_nothing
         self._on_retry = on_retry or _ignore_retry
         self._sampling = sampling or {}
+        self._answer_form = answer_form
         self._outage_log = OutageLog(self._policy.time.monotonic)
 
     def register(self, handler: ModelHandler) -> None:
@@ -95,7 +98,12 @@ class ModelRouter:
         return any(client.handler.calls_tools() for client in self._candidates(kind)[:1])
 
     def can_write_json(self, kind: ModelType) -> bool:
-        """Return whether the first handler for this type makes a model write JSON that fits a schema."""
+        """Return whether answers are requested as JSON.
+
+        The operator says so, or the first handler for this type makes a model write JSON by a schema.
+        """
+        if self._answer_form is not AnswerFormSetting.AUTO:
+            return self._answer_form is AnswerFormSetting.JSON
         return any(client.handler.writes_json() for client in self._candidates(kind)[:1])
 
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:

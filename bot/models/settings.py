@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from enum import StrEnum
 from typing import Annotated
 
 from pydantic import ConfigDict, Field, ValidationError
@@ -21,6 +22,14 @@ TEXT_TYPES = tuple(kind for kind in ModelType if kind.startswith(("TEXT_SMALL", 
 Tokens = Annotated[int | None, Field(ge=1)]
 Probability = Annotated[float | None, Field(ge=0, le=1)]
 Penalty = Annotated[float | None, Field(ge=-2, le=2)]
+
+
+class AnswerFormSetting(StrEnum):
+    """The form in which answers are requested."""
+
+    AUTO = "auto"
+    TAGS = "tags"
+    JSON = "json"
 
 
 class ModelSettings(SettingsModel):
@@ -47,6 +56,11 @@ class ModelSettings(SettingsModel):
         "and take twice this time in total.",
     )
     model_retries: int = Field(8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried.")
+    model_answer_form: AnswerFormSetting = Field(
+        AnswerFormSetting.AUTO,
+        description="The form in which answers are requested: `json`, which some servers make a model write by a "
+        "schema, `tags`, which every model can write, or `auto`: JSON until the server has refused or ignored it.",
+    )
     default_max_tokens: Tokens = Field(
         None,
         description="Maximum length of a text in tokens. This and the next eight can be set for one type "

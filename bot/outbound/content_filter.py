@@ -1,4 +1,4 @@
-"""Last filter before sending: secrets, prompt scaffolding, data-carrying links.
+"""Last filter before sending: secrets, markup that models leave around answers, data-carrying links.
 
 Platforms open the links of a message to preview them. So a link that carries data to a host that the operator
 did not allow is written as text: it can be read, and nothing opens it.
@@ -14,6 +14,8 @@ from uuid import UUID
 from bot.concurrency.bounded import BoundedDict
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import MAX_CHOICES, Attachment, Choice, Content
+from bot.prompts.reply_parser.dialects import clean
+from bot.prompts.reply_parser.reader import read_reply
 from bot.redaction import redactor_of
 from bot.text import is_blank, redact, sanitize_text
 
@@ -90,12 +92,9 @@ def _defang_link(link: re.Match[str]) -> str:
 
 MAX_REPLY_LENGTH = 32_768
 MAX_PASSES = 10
-SCAFFOLDING = re.compile(
-    r"</?(?:response|output|thought|actions|providers|parameters|params|isFinish)\b[^<>]{0,80}>", re.IGNORECASE
-)
 OWN_LINE_PREFIX = re.compile(r"^\[\d\d:\d\d\] [^()\[\]\n]{1,64} \(you\): ?", re.MULTILINE)
 SPEAKER_ID = re.compile(r"^(\[\d\d:\d\d\] [^()\[\]\n]{1,64}) \(id [0-9A-Fa-f]{1,32}\):", re.MULTILINE)
-PARTIAL_SCAFFOLDING = re.compile(r"<[^<>]{0,100}\Z|^\[(?:[\d:]{0,5}|\d\d:\d\d\][^\n]{0,100})\Z", re.MULTILINE)
+PARTIAL_MARKUP = re.compile(r"<[^<>]{0,100}\Z|^\[(?:[\d:]{0,5}|\d\d:\d\d\][^\n]{0,100})\Z", re.MULTILINE)
 
 
 class OutgoingFilter:
@@ -146,8 +145,8 @@ def filter_outgoing(
 ) -> Content | None:
     """Return a reply that may be sent, or None where nothing is left of it.
 
-    Leaked prompt scaffolding is removed, secrets are redacted, links that carry too much are defanged, and
-    the length is bounded. The visible texts of attachments are redacted too.
+    Markup that models leave around answers is removed, secrets are redacted, links that carry too much are defanged,
+    and the length is bounded. The visible texts of attachments are redacted too.
     """
     return _filter(content, secrets, link_policy)[0]
 
@@ -160,7 +159,7 @@ def _filter(
     link_budget: int = MAX_MESSAGE_LINK_DATA,
 ) -> tuple[Content | None, int]:
     """Return the filtered reply, and the characters of its links; the room was sent the text `before`."""
-    text = strip_scaffolding(_sanitize(content.text))
+    text = remove_markup(_sanitize(content.text))[0]
     text, link_data = redactor_of(frozenset(secrets)).redact(text, before).strip(), 0
     if link_policy is not None:
         text, link_data = link_policy.defang(text, secrets, link_budget)
@@ -179,13 +178,13 @@ def _filter(
 
 def is_empty_reply(text: str) -> bool:
     """Return whether nothing of a text would be sent."""
-    return is_blank(strip_scaffolding(_sanitize(text)))
+    return is_blank(remove_markup(_sanitize(text))[0])
 
 
 def filter_partial_text(text: str, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None) -> str:
     """Return the part of an unfinished text that may be shown, filtered as by `filter_outgoing`.
 
-    What may be the beginning of a secret, of scaffolding or of a link is held back until that is known.
+    What may be the beginning of a secret, of markup or of a link is held back until that is known.
     """
     return _filter_partial(text, secrets, link_policy)
 
@@ -197,7 +196,7 @@ def _filter_partial(
     before: str = "",
     link_budget: int = MAX_MESSAGE_LINK_DATA,
 ) -> str:
-    text = PARTIAL_SCAFFOLDING.sub("", strip_scaffolding(_sanitize(text)))
+    text = PARTIAL_MARKUP.sub("", remove_markup(_sanitize(text))[0])
     if link_policy is not None:
         text = strip_unfinished_link(text)
     text = text[: len(text) - redactor_of(frozenset(secrets)).pending_length(text)]
@@ -205,16 +204,26 @@ def _filter_partial(
     return "" if content is None else content.text
 
 
-def strip_scaffolding(text: str) -> str:
-    """Return a text without the tags and line headers of our prompts, also those that a removal leaves."""
-    if "<" not in text and "[" not in text:  # each of them begins with one
-        return text
+def remove_markup(text: str) -> tuple[str, list[str]]:
+    """Return a text without what models leave around answers, and the names of what was removed.
+
+    It is the last check against the table of dialects and for heads of lines as in our prompts. Code is not changed.
+    """
+    found: list[str] = []
     for _ in range(MAX_PASSES):
-        stripped = SPEAKER_ID.sub(r"\1:", OWN_LINE_PREFIX.sub("", SCAFFOLDING.sub("", text)))
-        if stripped == text:
-            return text
-        text = stripped
-    return text.replace("<", "").replace(">", "")  # nested to get through
+        before = text
+        cleaned = clean(text, with_own=False)
+        text = cleaned.text
+        found += cleaned.found
+        if text.lstrip().startswith("<response>"):
+            text = read_reply(text).text
+            found.append("tags")
+        if "[" in text:
+            text = SPEAKER_ID.sub(r"\1:", OWN_LINE_PREFIX.sub("", text))
+        if text == before:
+            break
+        found += [] if cleaned.found else ["line headers"]
+    return text, list(dict.fromkeys(found))
 
 
 def _sanitize(text: str) -> str:

@@ -17,6 +17,7 @@ from bot.domain.environment import Room
 from bot.domain.events import (
     ControlMessage,
     DeliveryFinished,
+    MarkupRemoved,
     MessageClosed,
     MessageSent,
     ModelRetried,
@@ -26,7 +27,7 @@ from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 from bot.event_bus import EventBus
-from bot.outbound.content_filter import LinkPolicy, OutgoingFilter
+from bot.outbound.content_filter import LinkPolicy, OutgoingFilter, remove_markup
 from bot.outbound.delivery_attempt import persist_state
 from bot.outbound.draft import Draft
 from bot.outbound.drafts import Drafts, is_draft
@@ -134,7 +135,9 @@ class Outbox:
             content = self._filter.filter(reply.memory.content, reply.memory.room_id)
             if content is None:
                 logger.info("a reply of turn %s was empty; nothing is sent", reply.memory.turn_id)
+                self._report_markup(reply.memory, receipts)
                 continue
+            self._report_markup(reply.memory, receipts)
             reply = self._with_current_room(reply)
             if content is not reply.memory.content:
                 reply = replace(reply, memory=replace(reply.memory, content=content))
@@ -148,6 +151,15 @@ class Outbox:
         results = map(self._redact_result, action_results)
         await self._commit(TurnCommit((*stored, *results), tuple(deliveries), tuple(receipts)))
         return stored
+
+    def _report_markup(self, memory: Memory, receipts: Sequence[Receipt]) -> None:
+        """Report markup of a model in a reply: the reader of answers should have removed it."""
+        _, found = remove_markup(memory.content.text)
+        if not found:
+            return
+        ids = ", ".join(str(receipt.id) for receipt in receipts) or f"of turn {memory.turn_id}"
+        logger.warning("markup of the model was removed from a reply before it was sent: %s (receipt %s)", found, ids)
+        self._events.emit(MarkupRemoved(self._agent_id, memory.room_id, tuple(found)))
 
     def open_draft(self, room: Room, turn_id: UUID, build_reply: Callable[[], OutgoingReply]) -> Draft | None:
         """Return what shows a reply while it is written; None where the platform takes whole replies only.

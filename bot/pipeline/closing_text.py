@@ -4,15 +4,16 @@ from bot.domain.component_specs import ProviderKind
 from bot.domain.results import ActionResult
 from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.pipeline.answer_context import answer_context, recall_context
 from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
-from bot.prompts.reply_parser.reader import read_fields
+from bot.prompts.reply_parser.reader import NO_CONTEXT, read_reply
 from bot.prompts.templates import MULTI_STEP_SUMMARY, REPLY
 from bot.text import escape_line, shorten
 from bot.turn import Turn
 from bot.user_texts import user_text
 
-MAX_TRIES = 3
+MAX_TRIES = 2
 SUMMARY_KEY = "summary"
 MAX_RESULT_LINE_LENGTH = 4_000
 OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
@@ -33,21 +34,26 @@ async def write_closing_text(turn: Turn, composer: Composer) -> str:
 async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_STEP_SUMMARY) -> str:
     """Return the results of the turn's actions in the character's words, which this template asks for.
 
-    Raises NoAnswer after three empty answers, ModelError if no model can be asked.
+    Raises NoAnswer after two empty answers, ModelError if no model can be asked.
     """
     if (cached := await cached_response(turn, SUMMARY_KEY)) is not None:
-        return _read_text(cached.text)
+        return read_reply(cached.text, await recall_context(turn)).text
     if turn.replies:
         turn.state.invalidate(*composer.registry.provider_names(ProviderKind.HISTORY))  # shows what was said since
     await composer.compose(turn, composer.registry.provider_names(*CONTEXT_KINDS))
 
+    context = NO_CONTEXT
+
     def build_request() -> TextRequest:
-        prompt = composer.render(turn, template, actionResults=format_results(turn))
-        return TextRequest(prompt, purpose=Purpose.SUMMARY, system=composer.render_system(turn))
+        nonlocal context
+        results = format_results(turn)
+        request = composer.build_request(turn, template, Purpose.SUMMARY, ModelType.TEXT_LARGE, actionResults=results)
+        context = answer_context(turn, request)
+        return request
 
     for _ in range(MAX_TRIES):
         result = await generate_text(turn, composer, build_request, ModelType.TEXT_LARGE)
-        if text := _read_text(result.text):
+        if text := read_reply(result.text, context).text:
             await save_response(turn, SUMMARY_KEY, result)
             return text
     raise NoAnswer(f"the model gave {MAX_TRIES} summaries without a text")
@@ -71,7 +77,3 @@ def _find_fixed_text(results: list[ActionResult]) -> str:
     if all(result.success for result in results):
         return "actions.done"
     return "actions.partly_done" if any(result.success for result in results) else "actions.failed"
-
-
-def _read_text(raw: str) -> str:
-    return read_fields(raw, ("text",)).get("text") or ("" if "<" in raw else raw.strip())

@@ -13,9 +13,10 @@ from bot.domain.component_specs import ProviderKind, Shortening
 from bot.domain.content import Content
 from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.errors import PromptTooLong, TemplateError
-from bot.models.types import ModelType, TextRequest, TextResult
+from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
+from bot.prompts.answer_form import request_json
 from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, truncate_history
 from bot.prompts.template_parser import render_template
 from bot.prompts.templates import SYSTEM
@@ -77,6 +78,16 @@ class Composer:
     def render(self, turn: Turn, template: str, **values: Any) -> str:
         """Render a template of the turn's world or agent with the values composed last."""
         return render_template(turn.find_template(template), {**_default_values(turn), **turn.state.values, **values})
+
+    def build_request(self, turn: Turn, template: str, purpose: Purpose, kind: ModelType, **values: Any) -> TextRequest:
+        """Return the request of a template's answer: as JSON with its schema where the model's server writes such, else
+        in the form of the template.
+        """
+        source, schema = turn.find_template(template), None
+        if turn.agent.models.can_write_json(kind) and (as_json := request_json(source)):
+            source, schema = as_json
+        prompt = render_template(source, {**_default_values(turn), **turn.state.values, **values})
+        return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
         """Render a notice that no model writes; None without a template."""

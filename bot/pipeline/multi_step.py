@@ -1,6 +1,6 @@
 """Multi-step mode: choose a step, run it, observe the result; at the end a summary is the reply."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from bot.domain.results import ActionPlan
@@ -117,12 +117,14 @@ class MultiStep:
 
     def _build_request(self, turn: Turn, loop: StepLoop, number: int) -> TextRequest:
         tools = build_tools(turn, SPEECH_ACTIONS)
-        prompt = self._composer.render(
+        request = self._composer.build_request(
             turn,
             MULTI_STEP_DECISION,
+            Purpose.STEP,
+            ModelType.TEXT_LARGE,
             iterationCount=number,
             maxIterations=self.max_steps,
             actionResults="\n".join(filter(None, [format_results(turn), loop.hint])),
             hasFunctions=bool(tools),
         )
-        return TextRequest(prompt, purpose=Purpose.STEP, system=self._composer.render_system(turn), tools=tools)
+        return replace(request, tools=tools)

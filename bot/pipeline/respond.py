@@ -4,7 +4,8 @@ Only the text of a plain reply is streamed. Once a draft is visible the turn is 
 superseded any more.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,21 +16,33 @@ from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
-from bot.outbound.content_filter import is_empty_reply, strip_scaffolding
+from bot.outbound.content_filter import is_empty_reply
 from bot.outbound.draft import Draft
+from bot.pipeline.answer_context import answer_context, recall_context
 from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
-from bot.pipeline.reply_plan import REPLY, SILENT_ACTIONS
+from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS
 from bot.plugin_system.confirmation import CONFIRM, find_task_to_confirm, read_code
-from bot.plugin_system.registry import fold_name
+from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, render_history
-from bot.prompts.reply_parser.reader import MAX_ACTIONS, NextStep, Reply, partial_reply_text, read_reply, read_step
+from bot.prompts.reply_parser.reader import (
+    MAX_ACTIONS,
+    NO_CONTEXT,
+    AnswerContext,
+    NextStep,
+    Reply,
+    partial_reply_text,
+    read_reply,
+    read_step,
+)
 from bot.prompts.templates import CONTINUE, MESSAGE_HANDLER
-from bot.text import truncate_line
+from bot.text import shorten, truncate_line
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 from bot.user_texts import user_text
 
-MAX_TRIES = 3
+WITHOUT_WORDS = re.compile(r"[\s.…·]+")
+NO_TEXT = re.compile(r"[*_(\[<]+\s*no (?:response|reply|answer|output|text)\b[^\w\n]{0,3}\s*[*_)\]>]+", re.IGNORECASE)
+MAX_TRIES = 2  # the request, and one for a repair
 ANSWER_KEY = "answer"
 CHOOSE_OPTION = "CHOOSE_OPTION"
 EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functions
@@ -39,37 +52,67 @@ MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 async def respond(turn: Turn, composer: Composer) -> Reply:
     """Return the model's reply, from the journal if it is there, and commit the turn.
 
-    If the model asks for providers, they are run and it is asked once more. Text or actions that it wrote
-    already are its draft: it is shown them then, and they are the reply if no other comes. Raises NoAnswer
-    after three empty answers, ModelError if no model can be asked.
+    If the model requests providers, they are run and it is called once more. Text or actions that it wrote
+    already are its draft: it is shown them then, and they are the reply if no other comes. An answer that cannot be
+    used is requested once more, with the reason; a text beside calls of unknown functions is sent then all the same.
+    Raises NoAnswer if nothing can be used, ModelError if no model can be called.
     """
     if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
-        return build_reply(cached)
+        return _known_calls(build_reply(cached, await recall_context(turn)), composer.registry)
     if (count := len(turn.inputs)) > MAX_ANSWERED_INPUTS:
         turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
     include = _select_providers(turn, composer)
     may_ask = True
-    tries = 0
+    tries, problem = 0, ""
     draft: TextResult | None = None
     while tries < MAX_TRIES:
         await composer.compose(turn, include)
-        result = await _generate_reply(turn, composer, draft, MESSAGE_HANDLER if may_ask else CONTINUE)
-        reply = build_reply(result)
+        template = MESSAGE_HANDLER if may_ask else CONTINUE
+        result, context = await _generate_reply(turn, composer, draft, template, problem)
+        reply = build_reply(result, context)
         requested = composer.missing_providers(turn, reply.providers)
         if requested and may_ask:
             include, may_ask = [*include, *requested], False
             draft = None if _is_empty(reply) else result
             continue
+        tries += 1
+        problem = _find_problem(reply, composer.registry)
+        if problem and tries < MAX_TRIES and not (draft is not None and _is_empty(reply)):
+            turn.notes.append(f"the model's answer was requested once more: {problem}")
+            draft = draft if _is_empty(reply) else result
+            continue
+        reply = _known_calls(reply, composer.registry)
         if _is_empty(reply) and draft is not None:
-            result, reply = draft, build_reply(draft)
+            result, reply = draft, _known_calls(build_reply(draft, context), composer.registry)
         if not _is_empty(reply):
             turn.commit()  # from here on the journal assigns these messages to this turn
             await save_response(turn, ANSWER_KEY, result)
-            if strip_scaffolding(reply.text) != reply.text:
-                turn.notes.append("the answer showed parts of the form it was asked in; they were taken out")
             return reply
-        tries += 1
-    raise NoAnswer(f"the model gave {MAX_TRIES} answers with neither a text nor an action")
+    raise NoAnswer(f"the model gave {MAX_TRIES} answers that cannot be used; the last one {problem}")
+
+
+def _find_problem(reply: Reply, registry: Registry) -> str:
+    """Return why a reply cannot be used as it is; empty if it can."""
+    unknown = [name for name, _ in reply.calls if not (name in reply.native_names or _is_known(name, registry))]
+    if unknown and len(unknown) == len(reply.calls):
+        names = ", ".join(shorten(name, MAX_NAME_LENGTH) or "a function" for name in unknown)
+        return f"calls {names}, which is not one of the actions"
+    if not _is_empty(reply):
+        return "has no words" if reply.actions == (REPLY,) and WITHOUT_WORDS.fullmatch(reply.text) else ""
+    return "has neither a text nor an action" if reply.is_complete else "ends before its text begins"
+
+
+def _is_known(name: str, registry: Registry) -> bool:
+    return registry.find_action(name) is not None or fold_name(name) in (REPLY, *SILENT_ACTIONS)
+
+
+def _known_calls(reply: Reply, registry: Registry) -> Reply:
+    """Return a reply without calls of functions that do not exist, which were written as text."""
+    known = tuple(call for call in reply.calls if call[0] in reply.native_names or _is_known(call[0], registry))
+    if len(known) == len(reply.calls):
+        return reply
+    others = reply.actions[: -len(reply.calls)]
+    return replace(reply, calls=known, actions=(*others, *(name for name, _ in known)))
 
 
 async def confirm_by_code(turn: Turn) -> Reply | None:
@@ -80,7 +123,7 @@ async def confirm_by_code(turn: Turn) -> Reply | None:
     if len(turn.inputs) > 1 or not (code := read_code(turn.own_text)):
         return None
     if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
-        return build_reply(cached)
+        return build_reply(cached, await recall_context(turn))
     task = await find_task_to_confirm(turn, code)
     if task is None or not any(spec.name == CHOOSE_OPTION for spec in turn.actions):
         return None
@@ -88,7 +131,7 @@ async def confirm_by_code(turn: Turn) -> Reply | None:
     call = ToolCall(CHOOSE_OPTION, {"option": CONFIRM, "task": str(task.id)})
     result = TextResult(user_text("choices.done", choice=CONFIRM), tool_calls=(call,))
     await save_response(turn, ANSWER_KEY, result)
-    return build_reply(result)
+    return build_reply(result, NO_CONTEXT)
 
 
 def _select_providers(turn: Turn, composer: Composer) -> list[str]:
@@ -113,28 +156,44 @@ def _build_request(
     sink: TextSink | None = None,
     draft: TextResult | None = None,
     template: str = MESSAGE_HANDLER,
+    problem: str = "",
 ) -> TextRequest:
-    drafted = truncate_line(build_reply(draft).text, MAX_OPEN_MESSAGE_LENGTH) if draft is not None else ""
+    drafted = ""
+    if draft is not None and not problem:
+        drafted = truncate_line(build_reply(draft, NO_CONTEXT).text, MAX_OPEN_MESSAGE_LENGTH)
     tools = build_tools(turn, EXCLUDED_TOOLS)
     listed = render_open_messages(turn.recent_inputs, min_count=1 if turn.state.is_shortened else 2)
-    prompt = composer.render(turn, template, openMessages=listed, hasFunctions=bool(tools), draftText=drafted)
-    return TextRequest(prompt, purpose=Purpose.REPLY, system=composer.render_system(turn), tools=tools, sink=sink)
+    values = {"openMessages": listed, "hasFunctions": bool(tools), "draftText": drafted}
+    request = composer.build_request(turn, template, Purpose.REPLY, ModelType.TEXT_LARGE, **values)
+    prompt = request.prompt
+    if problem:
+        prompt += f"\nYour last answer {problem}. Answer again, in the form above and with nothing else.\n"
+    return replace(request, prompt=prompt, tools=tools, sink=sink)
 
 
-async def _generate_reply(turn: Turn, composer: Composer, draft: TextResult | None, template: str) -> TextResult:
-    """Return the model's answer; its draft, if there is one and no model can be asked again."""
+async def _generate_reply(
+    turn: Turn, composer: Composer, draft: TextResult | None, template: str, problem: str
+) -> tuple[TextResult, AnswerContext]:
+    """Return the model's answer and its context; the draft, if there is one and no model can be called again."""
     crash_point("model.reply")
-    with stream_draft(turn, has_functions=bool(build_tools(turn, EXCLUDED_TOOLS))) as sink:
-        request = partial(_build_request, turn, composer, sink, draft, template)
+    context = NO_CONTEXT
+
+    def build_request(sink: TextSink | None) -> TextRequest:
+        nonlocal context
+        request = _build_request(turn, composer, sink, draft, template, problem)
+        context = answer_context(turn, request)
+        return request
+
+    with stream_draft(turn, lambda: context, has_functions=bool(build_tools(turn, EXCLUDED_TOOLS))) as sink:
         try:
-            result = await generate_text(turn, composer, request, ModelType.TEXT_LARGE)
+            result = await generate_text(turn, composer, partial(build_request, sink), ModelType.TEXT_LARGE)
         except ModelError as error:
             if draft is None:
                 raise
             turn.notes.append(f"the draft was sent, written before the requested providers were read: {error}")
             result = draft
     crash_point("model.post")
-    return result
+    return result, context
 
 
 def render_open_messages(inputs: Sequence[TurnInput], min_count: int = 2) -> str:
@@ -154,11 +213,13 @@ def _is_empty(reply: Reply) -> bool:
     """Whether a reply has no action and no text that may be sent."""
     if any(fold_name(name) != REPLY for name in reply.actions):
         return False
-    return is_empty_reply(reply.text)
+    return is_empty_reply(reply.text) or bool(NO_TEXT.fullmatch(reply.text))
 
 
 @contextmanager
-def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSink | None]:
+def stream_draft(
+    turn: Turn, context: Callable[[], AnswerContext], *, has_functions: bool = False
+) -> Iterator[TextSink | None]:
     """Stream the reply of a turn as a draft during the block; yields None if it is only sent when complete.
 
     A reply that replaces an earlier one is streamed only where the platform shows it beside the earlier one, which
@@ -172,7 +233,11 @@ def stream_draft(turn: Turn, *, has_functions: bool = False) -> Iterator[TextSin
         yield None
         return
     sink = _DraftSink(draft)
-    draft.follow(lambda: partial_reply_text(sink.text, has_functions=has_functions), lambda: _commit_to_draft(turn))
+
+    def read_text() -> str:
+        return partial_reply_text(sink.text, has_functions=has_functions, context=context())
+
+    draft.follow(read_text, lambda: _commit_to_draft(turn))
     try:
         yield sink
     finally:
@@ -222,20 +287,38 @@ def build_tools(turn: Turn, excluded: Collection[str]) -> tuple[Tool, ...]:
     )
 
 
-def build_reply(result: TextResult) -> Reply:
-    """Parse a result; if it calls tools, these are the actions and tags are ignored.
+def build_reply(result: TextResult, context: AnswerContext) -> Reply:
+    """Parse a result; if it calls tools, natively or in its text, these are the actions and tags are ignored.
 
-    The text belongs to them, unless the tools only mean silence.
+    The text belongs to them, unless the tools only mean silence. A call of REPLY has the text as its argument.
     """
-    reply = read_reply(result.text)
-    calls = tuple((call.name, call.arguments) for call in result.tool_calls[:MAX_ACTIONS])
+    reply = read_reply(result.text, context)
+    native = tuple((call.name, call.arguments) for call in result.tool_calls)
+    calls = (*native, *reply.calls)[:MAX_ACTIONS]
     if not calls:
         return reply
+    text = reply.text or next((_find_text(given) for name, given in calls if fold_name(name) == REPLY), "")
+    calls = tuple(call for call in calls if fold_name(call[0]) != REPLY)
     names = [name for name, _ in calls]
-    if reply.text and not SILENT_ACTIONS.issuperset(names):
+    if text and not (names and SILENT_ACTIONS.issuperset(names)):
         names.insert(0, REPLY)
     is_complete = reply.is_complete or not result.text.strip()
-    return replace(reply, actions=tuple(names), parameters={}, repeated={}, calls=calls, is_complete=is_complete)
+    return replace(
+        reply,
+        text=text,
+        actions=tuple(names),
+        parameters={},
+        repeated={},
+        calls=calls,
+        native_names=frozenset(name for name, _ in native),
+        is_complete=is_complete,
+    )
+
+
+def _find_text(arguments: Mapping[str, object]) -> str:
+    """Return the text that a model gave to REPLY as an argument."""
+    values = (arguments.get(name) for name in ("text", "message", "content", "reply"))
+    return next((value for value in values if isinstance(value, str)), "")
 
 
 def build_step(result: TextResult) -> NextStep:

@@ -352,8 +352,9 @@ async def _decide_by_model(turn: Turn, composer: Composer, evidence: str) -> Res
     await composer.compose(turn, composer.registry.provider_names(*PROMPT_KINDS), only_included=True)
 
     def build_request() -> TextRequest:
-        prompt = composer.render(turn, SHOULD_RESPOND, talkEvidence=evidence)
-        return TextRequest(prompt, purpose=Purpose.SHOULD_RESPOND, system=composer.render_system(turn))
+        return composer.build_request(
+            turn, SHOULD_RESPOND, Purpose.SHOULD_RESPOND, ModelType.TEXT_SMALL, talkEvidence=evidence
+        )
 
     for _ in range(2):
         result = await generate_text(turn, composer, build_request, ModelType.TEXT_SMALL)

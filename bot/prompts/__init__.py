@@ -6,7 +6,7 @@ from bot.domain.results import ActionPreview
 from bot.errors import TemplateError
 from bot.prompts.character_description import CharacterDescription, describe_character
 from bot.prompts.history import HistoryLine, ReactionCount, ResultLine, parse_history, render_history, truncate_history
-from bot.prompts.reply_parser.tag_tree import TagTree, parse_tag_tree
+from bot.prompts.reply_parser.reader import TagTree, parse_tag_tree
 from bot.prompts.template_parser import render_template
 
 __all__ = [

@@ -92,7 +92,8 @@ Saying the text needs none: write REPLY into <actions> and call nothing. IGNORE 
 Only if you have no functions, name the actions there.
 {{else}}
 - Name the actions to take, in order, separated by commas. REPLY says the text; IGNORE says nothing.
-- Parameters go into <parameters>: a JSON object in an element named after the action, one each time it is taken.
+- Parameters go into <parameters>: one JSON object with the parameters of each action under its name, a list of them \
+if the action is taken more than once.
 {{/if}}
 - If you cannot answer without an action's result, or a provider available on demand (name it in <providers>), \
 leave <text> empty: you will be asked again with what it knows.

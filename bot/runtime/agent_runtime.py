@@ -214,7 +214,14 @@ def _build_router(
     )
     reservations = ReservationLedger(budget, prices, record)
     sampling = read_sampling(config.settings)
-    return ModelRouter(record=record, reserve=reservations.reserve, on_retry=on_retry, policy=policy, sampling=sampling)
+    return ModelRouter(
+        record=record,
+        reserve=reservations.reserve,
+        on_retry=on_retry,
+        policy=policy,
+        sampling=sampling,
+        answer_form=model_settings.model_answer_form,
+    )
 
 
 def _build_inbox(

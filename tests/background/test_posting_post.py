@@ -129,7 +129,7 @@ async def test_a_post_is_not_refused_for_a_word_in_it() -> None:
         (written(f'"{KNOT}"'), KNOT),
         (written(f"„{KNOT}“"), KNOT),
         (written('"Slack" is a word for "wait"'), '"Slack" is a word for "wait"'),
-        (written("<thought>leak</thought>Slack."), "leakSlack."),
+        (written("<think>leak</think>Slack."), "Slack."),
     ],
 )
 async def test_a_post_is_read_with_or_without_tags_and_quotation_marks(raw: str, text: str) -> None:

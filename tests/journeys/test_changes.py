@@ -39,6 +39,8 @@ from bot.testing import (
 )
 from plugins.sql.sqlite.database import OpenFiles
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 AGENT = derived_id("agent", "Ada")
 
 

@@ -38,6 +38,7 @@ from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
 from bot.prompts import parse_history
+from bot.prompts.reply_parser.reader import read_reply
 from bot.store import InMemoryStore, StoreUnavailable, TurnCommit
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
@@ -378,22 +379,14 @@ async def test_an_answer_truncated_in_its_actions_runs_none(forecasts: Plugin) -
 
 
 @pytest.mark.parametrize(
-    "empty",
-    [
-        "",
-        "  \n",
-        "\u200b",
-        "<response></response>",
-        model_answer(""),
-        "<response><text>&lt;actions&gt;</text></response>",
-    ],
+    "empty", ["", "  \n", "\u200b", "<response></response>", model_answer(""), "<think>I could say", "*No response*"]
 )
-async def test_after_three_empty_answers_there_is_one_apology(empty: str) -> None:
+async def test_after_two_empty_answers_there_is_one_apology(empty: str) -> None:
     async with running_agent(model=ScriptedModel(empty)) as stage:
         receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.FAILED
     assert receipt.rule == "NoAnswer"
-    assert len(stage.model.requests) == 3
+    assert len(stage.model.requests) == 2
     assert stage.texts == ["Sorry, I can't answer just now. Please try again in a little while."]
 
 
@@ -402,6 +395,44 @@ async def test_an_empty_answer_is_requested_again() -> None:
         receipt = await stage.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
     assert stage.texts == ["Now."]
+    assert "Your last answer has neither a text nor an action" in stage.model.requests[1].prompt
+
+
+@pytest.mark.parametrize("again", [model_answer("At six."), 'It is six.\n<tool_call>\n{"name": "LOOK"}\n</tool_call>'])
+async def test_a_call_of_an_unknown_function_in_the_text_is_never_shown(again: str) -> None:
+    first = 'Let me look.\n<tool_call>\n{"name": "LOOK", "arguments": {"for": "the ferry"}}\n</tool_call>'
+    async with running_agent(model=ScriptedModel([first, again])) as stage:
+        receipt = await stage.send("When does the ferry leave?")
+    assert receipt.outcome is Outcome.ANSWERED
+    assert stage.texts == [read_reply(again).text]
+    assert "LOOK, which is not one of the actions" in stage.model.requests[1].prompt
+    assert len(stage.model.requests) == 2
+
+
+async def test_dots_alone_are_sent_only_if_they_are_repeated() -> None:
+    async with running_agent(model=ScriptedModel(model_answer("..."))) as stage:
+        await stage.send("hi")
+    assert stage.texts == ["..."]
+    assert len(stage.model.requests) == 2
+
+
+async def test_markup_in_a_reply_of_a_plugin_is_removed_and_reported(caplog: pytest.LogCaptureFixture) -> None:
+    @action("SHOW", "Show it.")
+    async def show(turn: Turn) -> None:
+        await turn.reply("<think>SECRET</think>Here.")
+
+    script = [model_answer("", actions=["SHOW"]), model_answer("Done.")]
+    async with running_agent(Plugin("show", actions=[show]), model=ScriptedModel(script)) as stage:
+        await stage.send("show it")
+    assert stage.texts[0] == "Here."
+    assert "think tags" in caplog.text
+
+
+async def test_lines_of_others_that_a_model_invents_are_not_sent() -> None:
+    answer = model_answer("Ada: At six.\nAlice: Thanks!\nAda: SECRET")
+    async with running_agent(model=ScriptedModel(answer)) as stage:
+        await stage.send("When does the ferry leave?", author="Alice")
+    assert stage.texts == ["At six."]
 
 
 async def test_a_requested_provider_is_composed_before_a_reply_is_sent() -> None:
@@ -428,13 +459,13 @@ async def test_requesting_unknown_or_composed_providers_causes_no_second_call(na
     assert stage.texts == ["Hello."]
 
 
-async def test_sent_texts_have_no_secrets_no_scaffolding_and_no_active_mentions() -> None:
-    said = "My key is sk-very-secret-1. <thought>hm</thought></response> @everyone <@&12> <!channel>"
+async def test_sent_texts_have_no_secrets_no_markup_and_no_active_mentions() -> None:
+    said = "My key is sk-very-secret-1. <think>hm</think>@everyone <@&12> <!channel>"
     settings = {"WEATHER_API_KEY": "sk-very-secret-1"}
     async with running_agent(model=ScriptedModel(model_answer(said)), settings=settings) as stage:
         receipt = await stage.send("Tell me your key")
         [kept] = await stage.agent.store.memories.by_turn(receipt.turn_id or receipt.id)
-    assert stage.texts == ["My key is [redacted]. hm @everyone <@&12> <!channel>"]
+    assert stage.texts == ["My key is [redacted]. @everyone <@&12> <!channel>"]
     assert "sk-very-secret" not in kept.content.text
 
 

@@ -19,6 +19,8 @@ from bot.store import InMemoryStore, Store, TurnCommit
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, StreamedText, model_answer, running_agent
 from plugins.sql.sqlite.database import OpenFiles
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 AGENT = derived_id("agent", "Ada")
 Staged = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 BEGINNING = "<response><actions>REPLY</actions><text>Once upon"

@@ -40,6 +40,8 @@ from bot.testing import (
 )
 from plugins.sql.sqlite.database import OpenFiles
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 AGENT = derived_id("agent", "Ada")
 HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"
 TAIL = "</text></response>"

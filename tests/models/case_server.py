@@ -1,13 +1,12 @@
 """A loopback model server that plays the case files of tests/data/model_cases, and a room that hears the answer.
 
-A case is a JSON object with a list of answers for each kind of call: `reply`, `decide`, `reflection`, `describe`, `step`,
-`emb`, `models`, and `any` for the native endpoints of Anthropic and Gemini. A list is served in order, its last entry from
-then on. An entry has `text` (streamed in pieces of `piece` characters) or `message`, `deltas`, `sse` (raw bytes), or
-`status`, `headers`, `body` and `type`.
+A case is a JSON object with a list of answers for each kind of call: `reply`, `decide`, `reflection`, `describe`,
+`step`, `emb`, `models`, and `any` for the native endpoints of Anthropic and Gemini. A list is served in order, its last
+entry from then on. An entry has `text` (streamed in pieces of `piece` characters) or `message`, `deltas`, `sse` (raw
+bytes), or `status`, `headers`, `body` and `type`.
 """
 
 import asyncio
-import contextlib
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
@@ -220,35 +219,3 @@ async def play(case: Mapping[str, Any], *, native: str = "", is_streamed: bool =
             played.drafts = [delivery.content.text for delivery in (*adapter.sent, *adapter.edited)]
         played.requests, played.kinds = server.requests, server.kinds
     return played
-
-
-async def _main() -> None:
-    """Play the cases of a folder, all or those whose name begins with an argument, and print what the room got."""
-    import sys
-    from pathlib import Path
-
-    folder, *prefixes = sys.argv[1:]
-    for path in sorted(Path(folder).glob("*.json")):
-        if prefixes and not path.stem.startswith(tuple(prefixes)):
-            continue
-        native = {"an": "anthropic", "ge": "google"}.get(path.stem.partition("-")[0], "")
-        played = Played()
-        for is_streamed in (False, True):
-            try:
-                async with asyncio.timeout(60):
-                    played = await play(
-                        json.loads(path.read_text()), native=native, is_streamed=is_streamed, MODEL_RETRIES="3"
-                    )
-            except Exception as error:
-                print(f"{path.stem} {'S' if is_streamed else 'W'}: !! {type(error).__name__}: {error}")
-                continue
-            kinds = "".join(kind[0] for kind in played.kinds)
-            print(
-                f"{path.stem} {'S' if is_streamed else 'W'}: {played.texts} calls={played.calls} {kinds} {played.outcomes}",
-                flush=True,
-            )
-
-
-if __name__ == "__main__":
-    with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(_main())

@@ -36,10 +36,32 @@ def test_an_attachment_may_be_sent_without_text() -> None:
 
 
 @pytest.mark.failure("F-15")
-def test_leaked_scaffolding_is_removed() -> None:
-    leaked = '<response><thought>hm</thought><TEXT>Hi</TEXT><isFinish >true</isFinish></response type="x">'
+@pytest.mark.parametrize(
+    ("leaked", "said"),
+    [
+        ("<response><thought>hm</thought><TEXT>Hi</TEXT></response>", "Hi"),
+        ("<think>hm</think>Hi", "Hi"),
+        ("Hi<|im_end|>\n<|im_start|>user\nmore", "Hi"),
+        ('Hi\n<tool_call>\n{"name": "LOOK", "arguments": {}}\n</tool_call>', "Hi"),
+        ("<think>hm", None),
+    ],
+)
+def test_markup_of_models_is_removed(leaked: str, said: str | None) -> None:
+    assert text_of(leaked) == said
 
-    assert text_of(leaked) == "hm<TEXT>Hi</TEXT>true"
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Write `<think>` first.",
+        "```xml\n<response>ok</response>\n```",
+        "Use <output> tags",
+        "Close it with </think> here.",
+        "<s>old</s> new",
+    ],
+)
+def test_code_and_tags_in_sentences_are_not_changed(text: str) -> None:
+    assert text_of(text) == text
 
 
 @pytest.mark.failure("F-15")
@@ -71,7 +93,7 @@ def test_a_secret_that_begins_with_another_secret_is_replaced_completely(order: 
 
 
 def test_a_secret_interrupted_by_removed_text_is_still_found() -> None:
-    assert text_of("hun<response>ter22", "hunter22") == REDACTED
+    assert text_of("hun<think>so</think>ter22", "hunter22") == REDACTED
     assert text_of("hun\0ter22", "hunter22") == REDACTED
 
 
@@ -148,23 +170,21 @@ def test_a_draft_shows_a_link_only_when_complete() -> None:
     assert filter_partial_text("as on page 3.", (), links) == "as on page 3."
 
 
-def test_incomplete_scaffolding_is_not_shown_in_a_draft() -> None:
+def test_an_incomplete_tag_is_not_shown_in_a_draft() -> None:
     assert filter_partial_text("a <b> c <thou") == "a <b> c"
     assert filter_partial_text("\u200b") == ""
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
-    [("<resp<response>onse>Hi</resp</response>onse>", "Hi"), ("<thou<tho<thought>ught>ght>Hi", "Hi")],
+    ("written", "said"), [("<thi<think>a</think>nk>b</think>Hi", "Hi"), ("<<think>a</think>think>b</think>Hi", "Hi")]
 )
-def test_scaffolding_that_a_removal_leaves_is_removed_too(written: str, said: str) -> None:
+def test_markup_that_a_removal_leaves_is_removed_too(written: str, said: str) -> None:
     assert text_of(written) == said
 
 
-def test_scaffolding_nested_without_end_is_removed_in_time() -> None:
-    text = text_of("<resp" * 3000 + "<response>" + "onse>" * 3000 + " Hi")
-    assert text is not None
-    assert "<response>" not in text
+def test_markup_nested_without_end_is_removed_in_time() -> None:
+    text = text_of("<thi" * 3000 + "<think>a</think>" + "nk>" * 3000 + " Hi")
+    assert text is None or "<think>" not in text
 
 
 def test_a_secret_in_two_messages_of_a_room_is_redacted_in_the_second() -> None:

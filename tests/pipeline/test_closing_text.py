@@ -13,6 +13,8 @@ from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, StreamedText, model_answer, running_agent
 from bot.user_texts import user_text
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 PROMISE = "Done, your table is booked!"
 SUMMARY = "<response><text>I could not book it: no table is free.</text></response>"
 CLOSING = "I could not book it: no table is free."

@@ -9,7 +9,7 @@ from typing import TypeVar
 from uuid import UUID
 
 from bot import Outcome
-from bot.events import DeliveryFinished, MessageClosed, MessageReceived, ModelUsed, TaskEnded
+from bot.events import DeliveryFinished, MarkupRemoved, MessageClosed, MessageReceived, ModelUsed, TaskEnded
 from bot.platform import AgentHandle, DeliveryState, TimeSource
 
 K = TypeVar("K")
@@ -80,6 +80,7 @@ class EventCounters:
         self.deliveries: Counter[tuple[UUID, str, str]] = Counter()
         self.models: defaultdict[tuple[UUID, str, str], ModelSums] = defaultdict(ModelSums)
         self.task_runs: Counter[tuple[UUID, str]] = Counter()
+        self.markup: Counter[tuple[UUID, str]] = Counter()
         self._rules, self._models = LabelValues(), LabelValues()
 
     def subscribe(self, handles: Iterable[AgentHandle]) -> None:
@@ -90,6 +91,11 @@ class EventCounters:
             handle.subscribe(DeliveryFinished, self._on_delivery)
             handle.subscribe(ModelUsed, self._on_model)
             handle.subscribe(TaskEnded, self._on_task)
+            handle.subscribe(MarkupRemoved, self._on_markup)
+
+    def _on_markup(self, event: MarkupRemoved) -> None:
+        for dialect in event.dialects:
+            self.markup[event.agent_id, dialect] += 1
 
     def _on_received(self, event: MessageReceived) -> None:
         self.received[event.agent_id, event.room.platform] += 1

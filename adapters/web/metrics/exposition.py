@@ -68,6 +68,12 @@ class FigureCollector(Collector):
             {(names[agent], *others): count for (agent, *others), count in counters.deliveries.items()},
         )
         yield _counter(
+            "markup_removed",
+            "Replies from which markup of the model was removed just before they were sent; the reader had missed it.",
+            ("agent", "dialect"),
+            {(names[agent], dialect): count for (agent, dialect), count in counters.markup.items()},
+        )
+        yield _counter(
             "task_runs",
             "Runs of scheduled tasks.",
             ("agent", "result"),

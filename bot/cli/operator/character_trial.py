@@ -12,6 +12,7 @@ from bot.domain.component_specs import ProviderKind
 from bot.domain.ledger import ModelCall
 from bot.inbound.operator_tools import PromptSection, TrialReply
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
+from bot.pipeline.answer_context import answer_context
 from bot.pipeline.compose import Composer
 from bot.pipeline.reply_plan import REPLY
 from bot.pipeline.respond import build_first_request, build_reply
@@ -63,7 +64,7 @@ async def try_reply(turn: Turn, request: TextRequest) -> TrialReply:
     """Ask the model for an answer; the call is counted in the costs of the agent. Raises ModelError."""
     started = time.monotonic()
     result = await turn.agent.models.text(replace(request, purpose=Purpose.CHECK), ModelType.TEXT_LARGE)
-    reply = build_reply(result)
+    reply = build_reply(result, answer_context(turn, request))
     usage = result.usage
     return TrialReply(
         text=reply.text,

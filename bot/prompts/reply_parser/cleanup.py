@@ -1,4 +1,4 @@
-"""Cleans up model output: strips reasoning, fences, CDATA and escapes, and finds tags.
+"""Escapes, CDATA, invisible characters and tags of model output.
 
 This is no XML parser: no entity definitions, DOCTYPE or namespaces; anything unknown is text. No function
 raises on any string, and all run in linear time.
@@ -22,15 +22,6 @@ _INVISIBLE = re.compile(
     r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
     r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*+\Z"
 )
-_OPEN_FENCE = re.compile(r"```(?:xml|json|html|text|txt|md|markdown)?[ \t]*+(?:\r?\n|\Z)|```[a-z]*\Z", re.I)
-_THOUGHT_OR_ANSWER = re.compile(
-    r"<(?P<slash>/?)think(?:ing)?\s*+>"
-    r"|<(?P<answer>response|output|thought|reasoning|actions?|parameters|providers|text)\s*+>",
-    re.IGNORECASE,
-)
-_OBJECT_START = re.compile(r'(?:\s|```(?:json)?)*+\{\s*+"', re.IGNORECASE)
-_THOUGHT_END = re.compile(r"</think(?:ing)?\s*+>", re.IGNORECASE)
-_RESPONSE = re.compile(r"<response[\s>]", re.IGNORECASE)
 
 
 class Tag(NamedTuple):
@@ -41,16 +32,6 @@ class Tag(NamedTuple):
     end: int
     is_opening: bool
     is_empty: bool  # <name/>
-
-
-def strip_wrapping(raw: str) -> tuple[str, bool]:
-    """Return the answer and whether its end is missing.
-
-    Removes text beyond MAX_CHARS, the reasoning block before the answer, and a code fence around it; lone
-    surrogates are paired or replaced.
-    """
-    text, is_truncated = _strip_reasoning(fix_surrogates(raw[:MAX_CHARS]))
-    return _strip_fence(text.strip("\ufeff \t\r\n")), is_truncated or len(raw) > MAX_CHARS
 
 
 def visible_text(text: str) -> str:
@@ -65,45 +46,6 @@ def fix_surrogates(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
     return text
-
-
-def _strip_reasoning(text: str) -> tuple[str, bool]:
-    if "think" not in text.lower():
-        return text, False
-    pieces: list[str] = []
-    position = 0
-    while (match := _THOUGHT_OR_ANSWER.search(text, position)) and not match["answer"]:
-        if _OBJECT_START.match(text, position):
-            break
-        if match["slash"]:  # the opening tag was in the prompt: everything before is reasoning
-            pieces, position = [], match.end()
-            continue
-        pieces.append(text[position : match.start()])
-        end = _THOUGHT_END.search(text, match.end())
-        if end is None:
-            return _strip_unclosed_reasoning(text, "".join(pieces), match)
-        position = end.end()
-    return "".join(pieces) + text[position:], False
-
-
-def _strip_unclosed_reasoning(text: str, before: str, opening: re.Match[str]) -> tuple[str, bool]:
-    """Cut unclosed reasoning where an answer starts; without an answer nothing remains."""
-    answer = _RESPONSE.search(text, opening.end())
-    if answer is None and before.strip(" \t\r\n`"):
-        return before + text[opening.start() :], False  # prose that mentions such a tag
-    if answer is None:
-        answer = next(
-            (candidate for candidate in _THOUGHT_OR_ANSWER.finditer(text, opening.end()) if candidate["answer"]), None
-        )
-    return ("", True) if answer is None else (text[answer.start() :], False)
-
-
-def _strip_fence(text: str) -> str:
-    opening = _OPEN_FENCE.match(text)
-    if opening is None:
-        return text.strip("`") and text
-    inner = text[opening.end() :].rstrip().removesuffix(FENCE)
-    return text if FENCE in inner else inner.strip()
 
 
 def unescape_field(body: str, *, for_json: bool = False) -> str:
@@ -150,6 +92,20 @@ def strip_partial_markup(body: str, name: str) -> str:
     if body.rfind(_CDATA) > body.rfind(_CDATA_END):
         body = body.rstrip("]")
     return _PARTIAL_ENTITY.sub("", body)
+
+
+_CLOSED_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[^\n`]*\n(?:.*\n)*?[ \t>]*\1[`~]*[ \t]*$", re.MULTILINE)
+_INLINE_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)[^`\n]+\1(?!`)")
+
+
+def code_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Yield start and end of closed fences, and of code between backticks in one line outside them."""
+    position = 0
+    for fence in _CLOSED_FENCE.finditer(text):
+        yield from (span.span() for span in _INLINE_CODE.finditer(text, position, fence.start()))
+        yield fence.span()
+        position = fence.end()
+    yield from (span.span() for span in _INLINE_CODE.finditer(text, position))
 
 
 def find_tags(text: str, pattern: re.Pattern[str]) -> Iterator[Tag]:

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bot.prompts.reply_parser.cleanup import FENCE, MAX_TAGS, Tag, find_tags, strip_partial_markup
+from bot.prompts.reply_parser.cleanup import FENCE, MAX_TAGS, Tag, code_spans, find_tags, strip_partial_markup
 
 ROOTS = frozenset({"response", "output"})
 REASONING = frozenset({"think", "thinking"})
@@ -84,8 +84,15 @@ def scan_fields(text: str, shape: AnswerShape) -> ScanResult | None:
 
 
 def scan_tag_by_tag(text: str, shape: AnswerShape) -> ScanResult | None:
-    """Return the fields as `scan_fields` does, tag by tag, also of an irregular answer."""
+    """Return the fields as `scan_fields` does, tag by tag, also of an irregular answer.
+
+    Tags in code, in fences or backticks, are text.
+    """
     tags = list(find_tags(text, shape.pattern))
+    if "`" in text or "~~~" in text:
+        ends = dict(code_spans(text))
+        starts = sorted(ends)
+        tags = [tag for tag in tags if not (at := bisect(starts, tag.start)) or ends[starts[at - 1]] <= tag.start]
     return _Scanner(text, shape, tags).run() if any(tag.is_opening for tag in tags) else None
 
 

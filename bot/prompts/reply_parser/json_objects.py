@@ -3,6 +3,7 @@
 No function raises on any string: what the decoder refuses (depth, 10,000-digit numbers) is no object.
 """
 
+import ast
 import json
 import re
 from collections.abc import Collection, Iterator
@@ -34,6 +35,9 @@ _STRING = re.compile(r'"([^"\\]*+(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})[^"\\]*+)*+
 _HALF_PAIR = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
 _STRING_END = re.compile(r'"(?=\s*+(?:\}|,\s*+"\w++"\s*+:))')
 _BARE_QUOTE = re.compile(r'(\\.)|"', re.DOTALL)
+_MAX_PYTHON = 20_000  # characters; a longer text is not read as Python
+_COMMENT = re.compile(r"^[ \t]*//[^\n]*$", re.MULTILINE)
+_UNQUOTED_KEY = re.compile(r"([{,]\s*)([A-Za-z_]\w{0,40})\s*:(?!/)")
 _CUT_EARLY = re.compile(r'\{\s*+(?:\Z|"[^"]*+(?:\Z|"\s*+\Z))')
 
 
@@ -107,6 +111,35 @@ def parse_objects(text: str) -> list[dict[str, object]] | None:
     if not entries or not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         return None
     return entries
+
+
+def read_mapping(text: str) -> tuple[object, bool]:
+    """Return the JSON or Python value at the start of a text, and whether it is the whole text; None if there is none.
+
+    Trailing commas, bare quotes, unquoted keys and Python's quotes and names are accepted.
+    """
+    decoded = decode_value(text)
+    if decoded is None and text.startswith("{") and _OPENING.match(text):
+        candidate = _parse_leniently(text, 0)
+        decoded = (candidate.members, candidate.end) if candidate.is_complete and candidate.members else None
+    if decoded is None and len(text) <= _MAX_PYTHON:
+        decoded = _read_python(text)
+    return (None, False) if decoded is None else (decoded[0], not text[decoded[1] :].strip())
+
+
+def _read_python(text: str) -> tuple[object, int] | None:
+    """Return a Python dictionary or list, or an object with unquoted keys, that is the whole text."""
+    without_comments = _COMMENT.sub("", text)
+    for candidate in (without_comments, _UNQUOTED_KEY.sub(r'\1"\2":', without_comments)):
+        try:
+            value = ast.literal_eval(candidate.strip())
+        except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
+            value = None
+        if isinstance(value, dict | list):
+            return value, len(text)
+        if candidate != text and (decoded := decode_value(candidate)) and not candidate[decoded[1] :].strip():
+            return decoded[0], len(text)
+    return None
 
 
 def find_answer(text: str, keys: Collection[str]) -> JsonObject | None:

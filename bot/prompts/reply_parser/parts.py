@@ -1,11 +1,17 @@
-"""The parts common to tagged and JSON answers, before they become a reply or a step."""
+"""The parts of an answer in whatever form the model wrote it: tags, JSON, labels, calls or prose.
+
+The form that was requested is looked for first. Another form counts only where the answer begins with it, after at most
+one introductory line and a code fence: an answer that begins as prose is prose.
+"""
 
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
-from bot.prompts.reply_parser.cleanup import strip_wrapping, unescape_field, visible_text
+from bot.prompts.reply_parser.cleanup import MAX_CHARS, fix_surrogates, unescape_field, visible_text
+from bot.prompts.reply_parser.dialects import Cleaned, clean, cut_turns, peel, read_channels, rewrite, unwrap
 from bot.prompts.reply_parser.field_scanner import (
     AnswerShape,
     Field,
@@ -15,8 +21,16 @@ from bot.prompts.reply_parser.field_scanner import (
     strip_last_tags,
     strip_partial_tag,
 )
-from bot.prompts.reply_parser.json_objects import JsonObject, decode_value, find_answer, parse_object, parse_objects
+from bot.prompts.reply_parser.json_objects import (
+    JsonObject,
+    decode_value,
+    find_answer,
+    parse_object,
+    parse_objects,
+    read_mapping,
+)
 from bot.prompts.reply_parser.tag_tree import TagTree, parse_tags
+from bot.prompts.reply_parser.tool_calls import WrittenCall, calls_from_value, read_python_calls
 
 MAX_ACTIONS = 10
 UNNAMED = ""  # key of a list of arguments that belong to the only action
@@ -30,13 +44,104 @@ FINISH = ("isfinish", "is_finish")
 _ACTION_FIELDS = frozenset((*ACTIONS, *PARAMETERS))
 _LISTS = ("actions", "providers")
 _ITEMS = ("action", "provider")
-_KEYS = (*TEXTS, "response", *THOUGHTS, *ACTIONS, "providers", *PARAMETERS, *FINISH)
+_JSON_TEXTS = (*TEXTS, "response", "answer", "final_answer", "output", "content")
+_PROTOCOL_KEYS = frozenset((*THOUGHTS, "thoughts", "thinking", *ACTIONS, "providers", *PARAMETERS, *FINISH))
+_KEYS = (*_JSON_TEXTS, *_PROTOCOL_KEYS)
+# Keys that models add to an answer; with others an object without protocol keys is data that a person asked for.
+_EXTRA_KEYS = frozenset(
+    (
+        "role",
+        "type",
+        "name",
+        "user",
+        "speaker",
+        "agent",
+        "character",
+        "id",
+        "timestamp",
+        "time",
+        "emotion",
+        "mood",
+        "tone",
+    )
+)
 _SHAPE = build_shape(THOUGHTS, lists=(*_LISTS, *FINISH), items=_ITEMS, arguments=PARAMETERS, message=TEXTS)
 
 _MAX_LISTED = 1000  # items after these are ignored
 _SEPARATOR = re.compile(r"</?[^<>]*>|[,;\n]")
 _TRIMMINGS = " \t\r\"'`*-•[]"
 _ALL_CAPS = re.compile(r"[A-Z][A-Z0-9_]*+")
+_FIELD_NAMES = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, "providers", "provider", *TEXTS, *FINISH))
+_TAG_START = re.compile(
+    rf"<(?:[\w-]{{1,16}}:)?(?:response|output|{_FIELD_NAMES})(?:\s[^<>]{{0,200}})?/?>", re.IGNORECASE
+)
+_BEGINS_FORM = re.compile(rf"\s*(?:\{{|{_TAG_START.pattern})", re.IGNORECASE)
+_ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
+_NAMESPACE = re.compile(rf"<(/?)[\w-]{{1,16}}:(?=(?:response|{_FIELD_NAMES})[\s/>])", re.IGNORECASE)
+_XML_PROLOGUE = re.compile(
+    r"\A(?:<\?xml[^<>]{0,200}\?>\s*|<!DOCTYPE[^<>\[]{0,200}(?:\[[^\]]{0,2000}\])?>\s*)+(?=<response[\s>])",
+    re.IGNORECASE,
+)
+_DRAFTED_ROOT = re.compile(r"</think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<(?:response|output)[\s>])", re.IGNORECASE)
+_FENCE = re.compile(r"(?P<mark>```|~~~)[\w+-]{0,20}[ \t]*(?:\r?\n|\Z)", re.IGNORECASE)
+_MAX_INTRODUCTION = 300
+# The tags of our form in other brackets.
+_DISGUISES = (
+    (re.compile(rf"\A&lt;(?:response|output|think|{_FIELD_NAMES})\b", re.IGNORECASE), None),
+    (
+        re.compile(rf"\A[＜〈](?:response|output|{_FIELD_NAMES})[＞〉]", re.IGNORECASE),
+        re.compile(rf"[＜〈]([/／]?)(response|output|{_FIELD_NAMES})[＞〉]", re.IGNORECASE),
+    ),
+    (
+        re.compile(rf"\A\[(?:response|output|{_FIELD_NAMES})\]", re.IGNORECASE),
+        re.compile(rf"\[(/?)(response|output|{_FIELD_NAMES})\]", re.IGNORECASE),
+    ),
+    (
+        re.compile(rf"\A\{{(?:response|output|{_FIELD_NAMES})\}}", re.IGNORECASE),
+        re.compile(rf"\{{(/?)(response|output|{_FIELD_NAMES})\}}", re.IGNORECASE),
+    ),
+)
+_LABELS: Mapping[str, str] = {
+    **dict.fromkeys(("thought", "thoughts", "thinking", "reasoning"), "thought"),
+    **dict.fromkeys(("action", "actions"), "actions"),
+    **dict.fromkeys(("parameters", "params", "action input", "arguments"), "parameters"),
+    **dict.fromkeys(("providers", "provider"), "providers"),
+    **dict.fromkeys(("text", "message", "reply", "response", "answer", "final answer"), "text"),
+    **dict.fromkeys(("isfinish", "is finish"), "isfinish"),
+    "observation": "observation",
+}
+_LABEL = re.compile(
+    rf"^(?:[-*]\s+|#{{1,4}}\s+)?(?:\*\*|__)?[\"']?({'|'.join(name.replace(' ', '[_ ]') for name in _LABELS)})[\"']?"
+    rf"(?:\*\*|__)?[ \t]*[:=](?:\*\*|__)?[ \t]*",
+    re.IGNORECASE | re.MULTILINE,
+)
+_HEADING = re.compile(rf"^#{{1,4}}[ \t]+({'|'.join(_LABELS)})[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
+_BLOCK_SCALAR = re.compile(r"\A[|>][-+]?\d?[ \t]*\n")
+
+
+class AnswerForm(StrEnum):
+    """The form in which an answer was requested."""
+
+    TAGS = "tags"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerContext:
+    """What was requested of the model, and who is in the room.
+
+    `own_name` is the character's name, `people` are the names of the others, as the prompt shows them. `actions` are
+    the names of the actions that the model may call, folded.
+    """
+
+    form: AnswerForm = AnswerForm.TAGS
+    own_name: str = ""
+    people: tuple[str, ...] = ()
+    actions: frozenset[str] = frozenset()
+
+
+NO_CONTEXT = AnswerContext()
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,25 +153,315 @@ class AnswerParts:
     actions: tuple[str, ...] = ()
     providers: tuple[str, ...] = ()
     arguments: Mapping[str, object] = field(default_factory=dict)  # of whichever action
+    calls: tuple[WrittenCall, ...] = ()  # written as tool calls
     finish: str = ""
     is_complete: bool = True
     may_act: bool = True  # False when actions or their arguments are cut off, or perhaps only quoted
     is_prose: bool = False
 
 
-def parse_parts(raw: str) -> AnswerParts:
-    """Parse an answer of tags, JSON or prose; never raises."""
-    text, is_cut = strip_wrapping(raw)
+@dataclass(slots=True)
+class Opened:
+    """An answer without what is before it: reasoning, headers, foreign wrappers, a fence around all of it.
+
+    With `is_cut` there is nothing but reasoning, with `is_unclosed` an answer in reasoning that is not closed.
+    """
+
+    text: str
+    calls: list[WrittenCall] = field(default_factory=list)
+    is_cut: bool = False
+    is_unclosed: bool = False
+
+
+def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
+    """Return the answer in a model's output; never raises, reads at most MAX_CHARS.
+
+    A fence is removed if it is around an answer in our form, with `any_fence` around anything.
+    """
+    text = rewrite(fix_surrogates(raw[:MAX_CHARS])).strip("\ufeff \t\r\n")
+    opened = Opened(_XML_PROLOGUE.sub("", _undisguise(text)), is_cut=len(raw) > MAX_CHARS)
+    for _ in range(4):
+        before = opened.text
+        if before.startswith('"') and (decoded := decode_value(before)) and decoded[1] == len(before):
+            opened.text = str(decoded[0]).strip() if _BEGINS_FORM.match(str(decoded[0])) else before
+        if (channels := read_channels(opened.text)) is not None:
+            _take(opened, channels)
+        _take(opened, peel(opened.text))
+        opened.text = _open_fence(unwrap(_undisguise(opened.text.strip())), any_fence=any_fence)
+        if opened.text == before:
+            break
+    return opened
+
+
+def _take(opened: Opened, cleaned: Cleaned) -> None:
+    """Go on with what is left of the answer."""
+    opened.text = cleaned.text.strip()
+    opened.calls += cleaned.calls
+    opened.is_cut |= cleaned.is_cut
+    opened.is_unclosed |= cleaned.is_unclosed
+
+
+def _undisguise(text: str) -> str:
+    """Return an answer with our tags where it has them escaped or in other brackets."""
+    for start, tag in _DISGUISES:
+        if not start.match(text):
+            continue
+        if tag is None:
+            return unescape_field(text)
+        return tag.sub(lambda match: f"<{match[1].replace('／', '/')}{match[2]}>", text)
+    return text
+
+
+def _open_fence(text: str, *, any_fence: bool = False) -> str:
+    """Return the content of a fence around the whole answer, if it is an answer."""
+    opening = _FENCE.match(text)
+    if opening is None:
+        return text.strip("`") and text
+    mark = opening["mark"]
+    closing = re.compile(rf"\n?[ \t]*{mark}[ \t]*(?=\n|\Z)").search(text, opening.end())
+    inner = text[opening.end() : closing.start() if closing else len(text)].strip()
+    behind = text[closing.end() :].strip() if closing else ""
+    if _TAG_START.match(inner):
+        last = text.rfind(mark)  # a text in the tags may have fences of its own
+        is_whole = text.rstrip().endswith(mark) and last > opening.end()
+        return text[opening.end() : last].strip() if is_whole else text[opening.end() :].strip() if behind else inner
+    if not behind and (any_fence or not inner or _begins_data(inner)):
+        return inner
+    if not behind and mark not in inner and _LABEL.match(inner):
+        return inner
+    return text
+
+
+def _begins_data(text: str) -> bool:
+    """Whether a text is JSON or Python data that is an answer or a call."""
+    if not text.startswith(("{", "[")):
+        return False
+    value, _ = read_mapping(text)
+    return bool(calls_from_value(value)) or _is_answer(value)
+
+
+def _is_answer(value: object) -> bool:
+    """Whether decoded data is an answer in our form, and not data that a person asked for."""
+    if isinstance(value, list):
+        return bool(value) and all(
+            isinstance(item, dict) and item.get("type") == "text" and isinstance(item.get("text"), str)
+            for item in value
+        )
+    if not isinstance(value, dict):
+        return False
+    keys = {str(key).lower() for key in value}
+    if keys & _PROTOCOL_KEYS:
+        return bool(keys & {*_JSON_TEXTS, *ACTIONS, *FINISH, "providers"}) or keys <= {*_PROTOCOL_KEYS, *_EXTRA_KEYS}
+    return bool(keys & set(_JSON_TEXTS)) and keys <= {*_JSON_TEXTS, *_EXTRA_KEYS}
+
+
+def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
+    """Parse an answer of any form; never raises."""
+    opened = open_answer(raw)
+    text = opened.text
     if not visible_text(text):
-        return AnswerParts(is_complete=not is_cut)
-    structure = find_structure(text, _SHAPE, _KEYS)
-    if isinstance(structure, JsonObject):
-        return _parts_from_object(structure)
-    if structure is not None:
-        return _parts_from_tags(structure)
-    prose = strip_last_tags(text, _SHAPE)
+        return AnswerParts(calls=tuple(opened.calls), is_complete=not opened.is_cut)
+    parts = _read_form(text, context)
+    if parts is None and (inner := _after_introduction(text)) is not None:
+        parts = _read_form(inner, context)
+    if parts is None:
+        parts = _read_prose(text, context)
+    if parts.text and not parts.is_prose:
+        parts = _read_inner(parts, context)
+    return replace(
+        parts,
+        text=visible_text(cut_turns(parts.text, context.own_name, context.people)),
+        calls=(*opened.calls, *parts.calls),
+        is_complete=parts.is_complete and not opened.is_cut,
+    )
+
+
+def _read_inner(parts: AnswerParts, context: AnswerContext) -> AnswerParts:
+    """Return the parts with a text that is an answer in itself replaced by the text of that."""
+    if parts.text.startswith("<response>") and (inner := _read_form(parts.text, context)) and inner.text:
+        return replace(parts, text=inner.text) if not inner.is_prose else parts
+    return parts
+
+
+def _read_form(text: str, context: AnswerContext) -> AnswerParts | None:
+    """Return the parts of an answer that begins with a form; None for prose."""
+    if _TAG_START.match(text):
+        return _read_tags(text)
+    if text.startswith(("{", "[")) and (parts := _read_data(text)) is not None:
+        return parts
+    calls = read_python_calls(text)
+    if calls and (text.startswith("[") or all(_is_known(call, context) for call in calls) or "\n" not in text):
+        return AnswerParts(calls=tuple(calls))
+    return _read_labels(text)
+
+
+def _is_known(call: WrittenCall, context: AnswerContext) -> bool:
+    return fold(call.name) in context.actions
+
+
+def _after_introduction(text: str) -> str | None:
+    """Return what follows one introductory line, if that is data or a fence with an answer."""
+    line, _, rest = text.partition("\n")
+    rest = rest.strip()
+    if len(line) > _MAX_INTRODUCTION or not rest or line.lstrip().startswith(("```", "{", "<")):
+        return None
+    inner = _open_fence(rest)
+    if inner != rest or (_begins_data(rest) and read_mapping(rest)[1]):
+        return inner
+    is_announced = line.rstrip(" *").endswith(":")
+    return rest if is_announced and len(_LABEL.findall(rest)) > 1 and _LABEL.match(rest) else None
+
+
+def _read_data(text: str) -> AnswerParts | None:
+    """Return the parts of JSON or Python data; None if it is neither an answer nor a call."""
+    value, is_whole = read_mapping(text)
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and "type" not in value[0]:
+        [value] = value
+    calls = calls_from_value(value)
+    if not is_whole and value is not None:
+        calls += _calls_behind(text)
+    if calls and not (isinstance(value, dict) and _text_of(value)):
+        return AnswerParts(calls=tuple(calls))
+    if isinstance(value, list) and _is_answer(value):
+        return AnswerParts(text=_clean_text("".join(item["text"] for item in value)))
+    if isinstance(value, dict):
+        if not _is_answer(value):
+            return None
+        parts = _parts_from_object(JsonObject(value, 0, len(text)))
+        return replace(parts, calls=tuple(calls)) if calls else parts
+    if is_whole or (found := find_answer(text, _KEYS)) is None or found.start:
+        return None
+    if found.is_complete and not _is_answer(found.members):
+        return None
+    return _parts_from_object(found)
+
+
+def _calls_behind(text: str) -> list[WrittenCall]:
+    """Return the calls behind the first JSON value of a text: marked as such, or further values."""
+    decoded = decode_value(text)
+    behind = text[decoded[1] :].lstrip(" \t\r\n;,") if decoded else ""
+    if behind.startswith(("{", "[")):
+        further = calls_from_value(read_mapping(behind)[0])
+        return [*further, *_calls_behind(behind)] if further else []
+    return clean(behind).calls
+
+
+def _text_of(members: Mapping[str, object]) -> str:
+    return first_string({str(key).lower(): value for key, value in members.items()}, _JSON_TEXTS)
+
+
+def _read_labels(text: str) -> AnswerParts | None:
+    """Read `Thought: …`, `Actions: …`, `Text: …` lines, also as YAML; None for other texts."""
+    fields = _split_labels(text)
+    if not fields.keys() & {"thought", "actions"}:
+        return None
+    thought, body = fields.get("thought", ""), fields.get("text", "")
+    if "text" not in fields and (calls := _labelled_calls(fields)):
+        return AnswerParts(thought=visible_text(thought), calls=tuple(calls))
+    if len(fields) < 2:  # a thought alone: what follows its paragraph is the text
+        thought, _, body = thought.partition("\n\n")
+        if not (_THOUGHT_ALONE.match(text) and body.strip()):
+            return None
+    return AnswerParts(
+        text=_clean_text(body),
+        thought=visible_text(thought),
+        actions=parse_names(fields.get("actions", ""))[:MAX_ACTIONS],
+        providers=parse_names(fields.get("providers", "")),
+        arguments=_parse_arguments(fields.get("parameters", "")) or {},
+        finish=fields.get("isfinish", ""),
+    )
+
+
+def _split_labels(text: str) -> dict[str, str]:
+    """Return what follows each label of a text that begins with one; that of the text runs to the end."""
+    labels = list((_HEADING if _HEADING.match(text) else _LABEL).finditer(text))
+    if not labels or labels[0].start():
+        return {}
+    fields: dict[str, str] = {}
+    for label, following in zip(labels, [*labels[1:], None], strict=True):
+        name = _LABELS[label[1].lower().replace("_", " ")]
+        is_last = following is None or name == "text"
+        end = len(text) if following is None or is_last else following.start()
+        fields.setdefault(name, _scalar(text[label.end() : end]))
+        if is_last:
+            break
+    return fields
+
+
+def _labelled_calls(fields: Mapping[str, str]) -> list[WrittenCall]:
+    """Return the calls behind `Action:`: JSON, or a name whose arguments are behind `Action Input:`."""
+    action, arguments = fields.get("actions", ""), fields.get("parameters")
+    written = _open_fence(action.strip(), any_fence=True)
+    if written.startswith(("{", "[")):
+        return calls_from_value(read_mapping(written)[0])
+    if arguments is None or not re.fullmatch(r"[\w.:-]{1,128}", written) or fold(written) == "reply":
+        return []
+    return [WrittenCall(written, _parse_arguments(arguments) or {})]
+
+
+def _scalar(value: str) -> str:
+    """Return the text of a value as YAML or a person writes it."""
+    value = value.strip("\n").rstrip()
+    if block := _BLOCK_SCALAR.match(value):
+        lines = value[block.end() :].split("\n")
+        indent = min((len(line) - len(line.lstrip()) for line in lines if line.strip()), default=0)
+        return "\n".join(line[indent:] for line in lines)
+    stripped = value.strip()
+    if len(stripped) > 1 and stripped[0] == stripped[-1] and stripped[0] in "\"'":
+        decoded = decode_value(stripped) if stripped[0] == '"' else None
+        return str(decoded[0]) if decoded and decoded[1] == len(stripped) else stripped[1:-1].replace("''", "'")
+    return stripped.removesuffix("```").rstrip() if stripped.count("```") % 2 else stripped
+
+
+def _read_tags(text: str) -> AnswerParts | None:
+    """Read an answer that begins with our tags."""
+    if _NAMESPACE.search(text):
+        text = _NAMESPACE.sub(r"<\1", text)
+    if drafted := list(_DRAFTED_ROOT.finditer(text)):
+        text = text[drafted[-1].end() :]
+    root = _ROOT_START.match(text)
+    if root is not None:
+        inner = peel(text[root.end() :]).text
+        data = inner.partition("</")[0].strip() if inner.startswith("{") else ""
+        if data and (parts := _read_data(inner.rpartition("</")[0].strip())) is not None:
+            return parts
+        text = text[: root.end()] + inner
+    scan = scan_fields(text, _SHAPE)
+    return None if scan is None else _parts_from_tags(scan)
+
+
+def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
+    """Read an answer that begins as prose; our own form may follow it."""
+    cleaned = clean(text, find_root=context.form is AnswerForm.TAGS)
+    calls = tuple(cleaned.calls)
+    if cleaned.rest and (parts := _read_tags(cleaned.rest)) is not None:
+        return replace(parts, calls=(*calls, *parts.calls))
+    prose = _strip_orphan_tags(cleaned.text)
+    if cleaned.found and not cleaned.is_cut:
+        again = open_answer(prose).text
+        if (parts := _read_form(again, context)) is not None:
+            return replace(parts, calls=(*calls, *parts.calls))
+        prose = again if again != prose.strip() else prose
     visible = strip_partial_tag(prose, _SHAPE)
-    return AnswerParts(text=visible_text(visible), is_complete=visible == prose and not is_cut, is_prose=True)
+    is_complete = visible == prose and not cleaned.is_cut
+    return AnswerParts(text=visible_text(visible), calls=calls, is_complete=is_complete, is_prose=True)
+
+
+def _strip_orphan_tags(text: str) -> str:
+    """Return a text without closing tags at its end that nothing in it opens."""
+    stripped = strip_last_tags(text, _SHAPE)
+    names = re.findall(r"</(\w+)", text[len(stripped) :])
+    return text if any(f"<{name}" in stripped for name in names) else stripped
+
+
+def _clean_text(text: str) -> str:
+    """Return a text of an answer without reasoning and end tokens."""
+    for _ in range(4):
+        cleaned = clean(text, with_own=False)
+        if not cleaned.found:
+            break
+        text = strip_last_tags(cleaned.text, _SHAPE)
+    return visible_text(text)
 
 
 def find_structure(text: str, shape: AnswerShape, keys: Collection[str]) -> ScanResult | JsonObject | None:
@@ -80,21 +475,30 @@ def find_structure(text: str, shape: AnswerShape, keys: Collection[str]) -> Scan
 
 
 def _parts_from_tags(scan: ScanResult) -> AnswerParts:
-    text = first_text(scan, TEXTS)
-    actions = _parse_names(_join_bodies(scan.fields_named("actions")[:1] or scan.fields_named("action")))
+    calls: list[WrittenCall] = []
+    text = ""
+    for name in TEXTS:
+        if (part := scan.first_field(name)) is not None and not text:
+            cleaned = clean(unescape_field(part.body), with_own=False)
+            calls += cleaned.calls
+            text = _clean_text(strip_last_tags(cleaned.text, _SHAPE) if cleaned.found else cleaned.text)
+    actions = parse_names(_join_bodies(scan.fields_named("actions")[:1] or scan.fields_named("action")))
     arguments, may_act = _read_arguments(scan)
     finish = scan.first_field(*FINISH)
     is_cut = scan.is_partial or not may_act or any(part.is_cut for part in scan.fields)
     is_complete = not is_cut and (scan.is_ended or not scan.has_root or bool(text or finish))
+    around = clean(scan.prose)
+    calls += around.calls
     prose = ""
     if not text and not actions:
-        prose = visible_text(scan.prose) or (visible_text(scan.before) if is_complete else "")
+        prose = visible_text(unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
     return AnswerParts(
         text=text or prose,
         thought=first_text(scan, THOUGHTS),
         actions=actions[:MAX_ACTIONS],
-        providers=_parse_names(_join_bodies(scan.fields_named("providers")[:1] or scan.fields_named("provider"))),
+        providers=parse_names(_join_bodies(scan.fields_named("providers")[:1] or scan.fields_named("provider"))),
         arguments=arguments,
+        calls=tuple(calls),
         finish=unescape_field(finish.body) if finish and not finish.is_cut else "",
         is_complete=is_complete,
         may_act=may_act,
@@ -115,20 +519,18 @@ def _read_arguments(scan: ScanResult) -> tuple[dict[str, object], bool]:
 
 def _parts_from_object(json_object: JsonObject) -> AnswerParts:
     members = json_object.lowercase_members()
-    inner = members.get("response")
+    inner = next((members[key] for key in _JSON_TEXTS if isinstance(members.get(key), dict)), None)
     if isinstance(inner, dict):
-        members = JsonObject(inner, json_object.start, json_object.end).lowercase_members()
+        members |= JsonObject(inner, json_object.start, json_object.end).lowercase_members()
     arguments = _first_member(members, PARAMETERS)
     if isinstance(arguments, str):
         arguments = parse_object(arguments)
-    texts = (*TEXTS, "response")
+    text = first_string(members, _JSON_TEXTS)
     return AnswerParts(
-        text=visible_text(
-            first_string(members, texts) or (json_object.partial_text if json_object.cut_key in texts else "")
-        ),
-        thought=visible_text(first_string(members, THOUGHTS)),
-        actions=_parse_names(_first_member(members, ACTIONS))[:MAX_ACTIONS],
-        providers=_parse_names(members.get("providers")),
+        text=_clean_text(text or (json_object.partial_text if json_object.cut_key in _JSON_TEXTS else "")),
+        thought=visible_text(first_string(members, (*THOUGHTS, "thoughts", "thinking"))),
+        actions=parse_names(_first_member(members, ACTIONS))[:MAX_ACTIONS],
+        providers=parse_names(members.get("providers")),
         arguments=arguments if isinstance(arguments, dict) else {},
         finish=scalar_text(_first_member(members, FINISH)),
         is_complete=json_object.is_complete,
@@ -145,11 +547,11 @@ def arguments_by_action(
     """
     if not arguments:
         return {}
-    names_by_folded = {_fold(name): name for name in reversed(tuple(actions))}
+    names_by_folded = {fold(name): name for name in reversed(tuple(actions))}
     keyed: dict[str, list[dict[str, object]]] = {}
     for key, value in arguments.items():
         entries = [entry for entry in (value if isinstance(value, list) else [value]) if isinstance(entry, dict)]
-        name = names_by_folded.get(_fold(key), key if _ALL_CAPS.fullmatch(key) else "")
+        name = names_by_folded.get(fold(key), key if _ALL_CAPS.fullmatch(key) else "")
         if name and entries:
             keyed.setdefault(name, entries[:MAX_ACTIONS])
     other_actions = [name for folded, name in names_by_folded.items() if folded != "reply"]
@@ -189,7 +591,7 @@ def _join_bodies(fields: list[Field]) -> str:
     return "\n".join(unescape_field(part.body) for part in fields)
 
 
-def _parse_names(written: object) -> tuple[str, ...]:
+def parse_names(written: object) -> tuple[str, ...]:
     """Parse names listed by commas, lines, tags, or as JSON."""
     if isinstance(written, str):
         listed = decode_value(written.strip()) if "[" in written else None
@@ -227,5 +629,6 @@ def _convert_argument(value: TagTree) -> object:
     return value if parsed is None else parsed
 
 
-def _fold(name: str) -> str:
+def fold(name: str) -> str:
+    """Return a name in the form in which names of actions are compared."""
     return name.replace("_", "").casefold()

@@ -5,37 +5,41 @@ but may write anything. Every function accepts any string, never raises, reads a
 linear time. Truncated actions are never run.
 """
 
+import json
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from bot.prompts.reply_parser.cleanup import (
-    MAX_CHARS,
-    strip_partial_markup,
-    strip_wrapping,
-    unescape_field,
-    visible_text,
-)
+from bot.prompts.reply_parser.cleanup import MAX_CHARS, strip_partial_markup, unescape_field, visible_text
+from bot.prompts.reply_parser.dialects import clean, cut_turns
 from bot.prompts.reply_parser.field_scanner import build_shape
-from bot.prompts.reply_parser.json_objects import JsonObject, first_object
+from bot.prompts.reply_parser.json_objects import JsonObject, decode_value, find_answer, first_object
 from bot.prompts.reply_parser.parts import (
     ACTIONS,
     MAX_ACTIONS,
+    NO_CONTEXT,
     PARAMETERS,
     TEXTS,
     THOUGHTS,
+    AnswerContext,
+    AnswerForm,
     arguments_by_action,
     find_structure,
     first_string,
     first_text,
+    open_answer,
+    parse_names,
     parse_parts,
     scalar_text,
 )
-from bot.prompts.reply_parser.tag_tree import TagTree, parse_tag_tree
+from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, TagTree, parse_tags
 
 __all__ = [
     "MAX_ACTIONS",
     "MAX_CHARS",
+    "NO_CONTEXT",
+    "AnswerContext",
+    "AnswerForm",
     "Decision",
     "NextStep",
     "Reply",
@@ -50,6 +54,9 @@ __all__ = [
 
 _DECISION_SHAPE = build_shape(("name", *THOUGHTS), items=("action",))
 _DECISION_KEYS = ("action", "name", *THOUGHTS)
+_ROOT = re.compile(r"<response[\s>]", re.IGNORECASE)
+_ROOTS = ("output", "response")
+_JSON = re.compile(r"\s*+[\[{]")
 _WORD = re.compile(r"[A-Za-z_]+")
 _WORDS = "RESPOND|IGNORE|STOP|NONE|REPLY"
 _BARE_WORD = re.compile(rf"\A\W*+(?i:({_WORDS}))\W*+\Z|\b(?i:action)\W{{1,8}}(?i:({_WORDS}))\b|\b({_WORDS})\b")
@@ -75,6 +82,7 @@ class Reply:
     parameters: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # by name in `actions`
     repeated: Mapping[str, tuple[Mapping[str, object], ...]] = field(default_factory=dict)  # further parameters
     calls: tuple[tuple[str, Mapping[str, object]], ...] = ()  # actions called as functions
+    native_names: frozenset[str] = frozenset()  # of the calls that the server has read
     is_complete: bool = True  # False when cut off in the middle
     is_tagged: bool = True  # False when plain prose was taken as the text
 
@@ -100,13 +108,13 @@ class NextStep:
     is_complete: bool = True
 
 
-def read_reply(raw: str) -> Reply:
-    """Read `<response><thought/><actions/><parameters/><providers/><text/></response>`; never raises.
+def read_reply(raw: str, context: AnswerContext = NO_CONTEXT) -> Reply:
+    """Read `<response><thought/><actions/><parameters/><providers/><text/></response>`, or that as JSON; never raises.
 
     Prose without tags, or text without actions, has the action REPLY. An answer that is truncated within
-    `<actions>` or `<parameters>` has neither.
+    `<actions>` or `<parameters>` has neither. `calls` are tool calls that are left in the text.
     """
-    parts = parse_parts(raw)
+    parts = parse_parts(raw, context)
     actions = parts.actions or (("REPLY",) if parts.text else ())
     keyed = arguments_by_action(parts.arguments, parts.actions) if parts.may_act else {}
     return Reply(
@@ -116,18 +124,21 @@ def read_reply(raw: str) -> Reply:
         providers=parts.providers,
         parameters={name: entries[0] for name, entries in keyed.items()},
         repeated={name: tuple(entries[1:]) for name, entries in keyed.items() if len(entries) > 1},
+        calls=tuple(parts.calls),
         is_complete=parts.is_complete,
         is_tagged=not parts.is_prose,
     )
 
 
-def read_step(raw: str) -> NextStep:
+def read_step(raw: str, context: AnswerContext = NO_CONTEXT) -> NextStep:
     """Read `<response><thought/><action/><providers/><parameters/><isFinish/><text/></response>`.
 
     `parameters` are the arguments of the action, at whatever depth the model wrote them. Prose without
     tags is the text of a last step. Never raises.
     """
-    parts = parse_parts(raw)
+    parts = parse_parts(raw, context)
+    if call := next((call for call in parts.calls if call.name), None):
+        return NextStep(thought=parts.thought, action=call.name, parameters=call.arguments)
     action = parts.actions[0] if parts.actions and parts.may_act else ""
     keyed = arguments_by_action(parts.arguments, (action,)) if action else {}
     return NextStep(
@@ -146,7 +157,7 @@ def read_decision(raw: str) -> Decision:
 
     In running prose the word counts only in capitals or after `action:`. Never raises.
     """
-    text, _ = strip_wrapping(raw)
+    text = open_answer(raw, any_fence=True).text
     structure = find_structure(text, _DECISION_SHAPE, _DECISION_KEYS)
     if isinstance(structure, JsonObject):
         members = structure.lowercase_members()
@@ -166,7 +177,7 @@ def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
 
     A truncated field is left out. Never raises.
     """
-    text, _ = strip_wrapping(raw)
+    text = open_answer(raw, any_fence=True).text
     names_by_key = {name.lower(): name for name in names}
     structure = find_structure(
         text, build_shape(names_by_key, message={"text"} & names_by_key.keys()), tuple(names_by_key)
@@ -183,8 +194,42 @@ def read_object(raw: str) -> dict[str, object]:
 
     A truncated one does not count. Never raises.
     """
-    text, _ = strip_wrapping(raw)
+    text = open_answer(raw, any_fence=True).text
     return first_object(text)
+
+
+def parse_tag_tree(raw: str) -> TagTree:
+    """Parse nested tags: `<a><b>1</b><b>2</b><c>3</c></a>` is `{"a": {"b": ["1", "2"], "c": "3"}}`.
+
+    The root `<response>` is left out, and so is prose beside tags, but words with mark-up like `<b>`
+    among them are one text. A tag that stands only once is no list; an empty one is "". JSON is read
+    as well, its scalars as strings. Tags deeper than MAX_DEPTH are text; a value that the end of the
+    answer cut off is missing. Without tags or JSON the tree is the text itself. Never raises.
+    """
+    text = open_answer(raw, any_fence=True).text
+    if _JSON.match(text) and (value := decode_value(text)) and not text[value[1] :].strip():
+        return _tree_from_json(value[0], MAX_DEPTH)
+    root = _ROOT.search(text)
+    tree = parse_tags(text[root.start() :] if root else text, root="response")
+    for name in _ROOTS:
+        if isinstance(tree, dict) and [key.lower() for key in tree] == [name]:
+            tree = next(iter(tree.values()))
+    if isinstance(tree, str) and (members := first_object(text)):
+        return _tree_from_json(members, MAX_DEPTH)
+    return tree
+
+
+def _tree_from_json(value: object, depth: int) -> TagTree:
+    """Convert decoded JSON to a tree; values deeper than `depth` are left out."""
+    if isinstance(value, str):
+        return value.strip()
+    if isinstance(value, dict | list) and not depth:
+        return ""
+    if isinstance(value, dict):
+        return {str(key): _tree_from_json(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_tree_from_json(item, depth - 1) for item in value]
+    return "" if value is None else json.dumps(value)
 
 
 def _first_word(written: str) -> str:
@@ -197,15 +242,48 @@ def _find_bare_word(prose: str) -> str:
     return match[match.lastindex or 0].upper() if match else ""
 
 
-def partial_reply_text(raw: str, *, has_functions: bool = False) -> str:
-    """Return the text of a plain reply as far as it is streamed; "" if it is no plain reply. Never raises.
+HOLD_BACK = 200  # characters at the end of a text that is still written: what was shown cannot be recalled
+
+
+def partial_reply_text(
+    raw: str, *, has_functions: bool = False, context: AnswerContext = NO_CONTEXT, hold_back: int | None = None
+) -> str:
+    """Return the text of a plain reply as far as it can be shown while it is written; "" if it is no plain reply.
 
     It must follow complete `<actions>` that are empty or REPLY, without requested providers. If the model
     `has_functions`, it must be REPLY: otherwise the text may promise what a function called behind it is to
-    do. The text ends before the next tag of the answer, complete or
-    partial; the complete reply starts with it, unless the text quotes a tag.
+    do. The text ends before the next tag of the answer, complete or partial, without the last `hold_back` characters
+    (HOLD_BACK by default).
+    The complete reply starts with it, unless the text quotes a tag. Never raises.
     """
-    raw = raw[:MAX_CHARS]
+    opened = open_answer(raw)
+    if opened.is_cut or opened.is_unclosed or opened.calls:
+        return ""
+    if opened.text.startswith("{"):
+        text = _partial_json_text(opened.text, has_functions=has_functions)
+    else:
+        text = _partial_tagged_text(opened.text, has_functions=has_functions)
+    text = cut_turns(clean(text, with_own=False).text, context.own_name, context.people)
+    return visible_text(text[: max(0, len(text) - (HOLD_BACK if hold_back is None else hold_back))])
+
+
+def _partial_json_text(text: str, *, has_functions: bool) -> str:
+    """Return the text member of a JSON answer whose actions are written before it."""
+    found = find_answer(text, ("text", "thought", "actions"))
+    if found is None:
+        return ""
+    members = found.lowercase_members()
+    if "actions" in members:
+        is_plain = all(name.upper() == "REPLY" for name in parse_names(members["actions"]))
+    else:
+        is_plain = not has_functions
+    if not is_plain or members.get("providers") or next(iter(found.members), "").lower() == "text":
+        return ""
+    written = members.get("text")
+    return written if isinstance(written, str) else found.partial_text if found.cut_key == "text" else ""
+
+
+def _partial_tagged_text(raw: str, *, has_functions: bool) -> str:
     head = _HEAD.match(raw)
     position = head.end() if head else 0
     is_plain = False

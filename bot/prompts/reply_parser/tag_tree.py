@@ -1,11 +1,9 @@
 """Parses nested tags of any name into dictionaries, lists and strings."""
 
-import json
 import re
 from typing import TypeAlias
 
-from bot.prompts.reply_parser.cleanup import Tag, find_tags, strip_wrapping, unescape_field
-from bot.prompts.reply_parser.json_objects import decode_value, first_object
+from bot.prompts.reply_parser.cleanup import Tag, find_tags, unescape_field
 
 MAX_DEPTH = 64
 
@@ -13,30 +11,7 @@ TagTree: TypeAlias = "str | dict[str, TagTree] | list[TagTree]"
 
 _TAG = re.compile(r"<(?:(/?)([a-z_][\w.:-]*+)(?=[\s/>])[^<>]*?(/?)>|!\[CDATA\[)", re.IGNORECASE)
 _MARKUP = frozenset(("a", "b", "i", "u", "s", "p", "br", "em", "strong", "code", "pre", "span", "del", "sub", "sup"))
-_ROOT = re.compile(r"<response[\s>]", re.IGNORECASE)
-_ROOTS = ("output", "response")
 _JSON = re.compile(r"\s*+[\[{]")
-
-
-def parse_tag_tree(raw: str) -> TagTree:
-    """Parse nested tags: `<a><b>1</b><b>2</b><c>3</c></a>` is `{"a": {"b": ["1", "2"], "c": "3"}}`.
-
-    The root `<response>` is left out, and so is prose beside tags, but words with mark-up like `<b>`
-    among them are one text. A tag that stands only once is no list; an empty one is "". JSON is read
-    as well, its scalars as strings. Tags deeper than MAX_DEPTH are text; a value that the end of the
-    answer cut off is missing. Without tags or JSON the tree is the text itself. Never raises.
-    """
-    text, _ = strip_wrapping(raw)
-    if _JSON.match(text) and (value := decode_value(text)) and not text[value[1] :].strip():
-        return _tree_from_json(value[0], MAX_DEPTH)
-    root = _ROOT.search(text)
-    tree = parse_tags(text[root.start() :] if root else text, root="response")
-    for name in _ROOTS:
-        if isinstance(tree, dict) and [key.lower() for key in tree] == [name]:
-            tree = next(iter(tree.values()))
-    if isinstance(tree, str) and (members := first_object(text)):
-        return _tree_from_json(members, MAX_DEPTH)
-    return tree
 
 
 def parse_tags(text: str, *, root: str = "") -> TagTree:
@@ -140,16 +115,3 @@ def _group_children(children: list[tuple[str, TagTree]]) -> dict[str, TagTree]:
         else:
             grouped[name] = value if existing is None else [existing, value]
     return grouped
-
-
-def _tree_from_json(value: object, depth: int) -> TagTree:
-    """Convert decoded JSON to a tree; values deeper than `depth` are left out."""
-    if isinstance(value, str):
-        return value.strip()
-    if isinstance(value, dict | list) and not depth:
-        return ""
-    if isinstance(value, dict):
-        return {str(key): _tree_from_json(item, depth - 1) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_tree_from_json(item, depth - 1) for item in value]
-    return "" if value is None else json.dumps(value)

@@ -19,6 +19,8 @@ from bot.platform import AdapterSpec, AgentHandle
 from bot.plugin_system.loading import find_plugin
 from bot.testing import Restart, ScriptedModel, StreamedText, model_answer
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 HEAD, TAIL = "<response><actions>REPLY</actions><text>", "</text></response>"
 
 

@@ -3,6 +3,8 @@
 import asyncio
 from typing import Annotated, Any
 
+import pytest
+
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.commands import build_registration
 from adapters.discord.emulator.server import Fault
@@ -26,6 +28,8 @@ from bot import (
 from bot.prompts import Authority
 from bot.testing import AgentHarness, ScriptedModel, StreamedText, model_answer
 from tests.adapters.discord.server import EmulatedServer, receipts
+
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
 
 
 def shown_of(server: EmulatedServer, interaction: str) -> list[dict[str, Any]]:

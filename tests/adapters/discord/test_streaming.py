@@ -12,6 +12,8 @@ from bot.store import InMemoryStore
 from bot.testing import ScriptedModel, StreamedText
 from tests.adapters.discord.server import EmulatedServer, receipts
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 LIVE = {"STREAMING": "true"}
 HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"
 TAIL = "</text></response>"

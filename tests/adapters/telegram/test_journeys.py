@@ -19,6 +19,8 @@ from bot.testing import StreamedText, model_answer
 from tests.adapters.telegram.conftest import OpenHarness, SkippingClock, TelegramHarness, echo, run_harness
 from tests.remembering import SETTINGS, RememberingModel, check_memory
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 ACCOUNT = "1000001"
 
 

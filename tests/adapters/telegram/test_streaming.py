@@ -14,6 +14,8 @@ from bot.platform import DeliveryState
 from bot.testing import StreamedText
 from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
 
 @pytest.fixture(autouse=True)
 def update_drafts_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,11 @@ TOKEN = "a-token-for-tests"
 JSON = {"Content-Type": "application/json"}
 
 
+@pytest.fixture(autouse=True)
+def show_drafts_whole(nothing_held_back: None) -> None:
+    """Show texts while they are written to their end."""
+
+
 class EchoModel:
     """A model that echoes; "hold" waits for `go`, "silence" is kept, "refuse" fails with `refusal`.
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 import yaml
@@ -77,6 +77,21 @@ async def test_the_figures_count_messages_answers_parts_and_model_calls(web_serv
     assert not [word for word in SECRET_WORDS if word in text]
 
 
+async def test_markup_that_the_last_check_removes_is_counted(
+    web_server: RunningServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = await web_server.send("Hello")
+    agent = web_server.runtime.agents[0].agent
+    room = await agent.store.worlds.room(UUID(sent["room_id"]))
+    assert room is not None
+    said = await agent.say(room, "<think>a secret plan</think>Hi.")
+    text = await scrape(web_server)
+    assert said is not None
+    assert said.content.text == "Hi."
+    assert find_sample(text, "markup_removed_total", agent="Ada", dialect="think tags") == 1
+    assert "markup of the model was removed from a reply" in caplog.text
+
+
 async def test_a_message_is_counted_once_however_often_its_outcome_is_asked_for(agent_harness: AgentHarness) -> None:
     closed: list[MessageClosed] = []
     agent_harness.agent.events.subscribe(MessageClosed, closed.append, at_once=True)
@@ -89,7 +104,20 @@ async def test_no_label_names_a_room_a_person_or_a_message(web_server: RunningSe
     rooms = [(await web_server.send("Hello", room=f"room-{number}"))["room_id"] for number in range(3)]
     text = await scrape(web_server)
     names = {name for _, labels in read_samples(text) for name, _ in labels}
-    allowed = {"agent", "platform", "outcome", "rule", "state", "model", "purpose", "kind", "result", "queue", "type"}
+    allowed = {
+        "agent",
+        "platform",
+        "outcome",
+        "rule",
+        "state",
+        "model",
+        "purpose",
+        "kind",
+        "result",
+        "queue",
+        "type",
+        "dialect",
+    }
     assert names <= allowed | {"provider", "le", "version"}
     assert not [room for room in rooms if room in text]
 

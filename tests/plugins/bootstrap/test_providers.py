@@ -339,18 +339,18 @@ async def test_files_are_named_and_cannot_forge_a_line(agent_harness: AgentHarne
 
 
 async def test_a_whole_conversation_reads_back_as_it_was() -> None:
-    script = [model_answer(f"Reply {number}\n[12:00] Root (id 1): no") for number in range(4)]
+    script = [model_answer(f"Reply {number}\n[12:00] and more") for number in range(4)]
     async with running_agent(model=ScriptedModel(script)) as stage:
         for number in range(4):
             await stage.send(f"Message {number}", author="Alice" if number % 2 else "Bob")
         lines = parse_history(stage.model.requests[-1].prompt)
     assert [line.text for line in lines] == [
         "Message 0",
-        "Reply 0\n[12:00] Root: no",
+        "Reply 0\n[12:00] and more",
         "Message 1",
-        "Reply 1\n[12:00] Root: no",
+        "Reply 1\n[12:00] and more",
         "Message 2",
-        "Reply 2\n[12:00] Root: no",
+        "Reply 2\n[12:00] and more",
         "Message 3",
     ]
     assert [line.is_agent for line in lines] == [False, True] * 3 + [False]

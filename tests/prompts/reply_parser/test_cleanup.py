@@ -5,39 +5,15 @@ import re
 import pytest
 
 from bot.prompts.reply_parser.cleanup import (
-    MAX_CHARS,
     MAX_TAGS,
     find_tags,
     fix_surrogates,
     strip_partial_markup,
-    strip_wrapping,
     unescape_field,
     visible_text,
 )
 
 TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
-
-
-@pytest.mark.parametrize(
-    ("raw", "text", "is_cut"),
-    [
-        ("\ufeff hi ", "hi", False),
-        ("```\nhi\n```", "hi", False),
-        ("```xml\nhi", "hi", False),
-        ("```xm", "", False),
-        ("``", "", False),
-        ("```\na\n```\nb\n```\nc\n```", "```\na\n```\nb\n```\nc\n```", False),
-        ("<think>a</think>b<thinking>c</thinking>d", "bd", False),
-        ("<think>a", "", True),
-        ("<think>a <text>b", "<text>b", False),
-        ("a</think>b", "b", False),
-        ("<text>a</think>b", "<text>a</think>b", False),
-        ('{"text": "</think>"}', '{"text": "</think>"}', False),
-        ("x" * MAX_CHARS + "y", "x" * MAX_CHARS, True),
-    ],
-)
-def test_wrapping_is_removed(raw: str, text: str, is_cut: bool) -> None:
-    assert strip_wrapping(raw) == (text, is_cut)
 
 
 def test_invisible_characters_are_removed() -> None:

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bot.prompts.reply_parser.cleanup import visible_text
+from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
     MAX_CHARS,
@@ -93,6 +94,10 @@ def test_empty_tags_are_an_empty_reply(raw: str) -> None:
         "```python\nprint(1)\n```",
         "```\nls\n```\nand then\n```\npwd\n```",
         "<!DOCTYPE html> is the first line",
+        'Send this:\n```json\n{"text": "hello", "actions": ["REPLY"]}\n```\nand you get 200.',
+        'Here you are: {"text": "hello", "actions": ["REPLY"]} Hope that helps!',
+        '{"text": "hello", "lines": 3, "font": "serif"}',
+        "In SVG you write <text>Ahoy</text> for words.",
     ],
 )
 def test_prose_is_the_text(prose: str) -> None:
@@ -352,8 +357,8 @@ def test_only_the_first_256_ki_are_read() -> None:
     [
         "{}",
         "```json\n{}\n```",
-        "Here you are:\n```json\n{}\n```\nHope that helps!",
-        "Here you are: {} Hope that helps!",
+        "Here you are:\n```json\n{}\n```",
+        "Here you are:\n\n{}",
         "<response>{}</response>",
         "<think>hm</think>{}",
     ],
@@ -387,8 +392,10 @@ def test_the_text_may_have_several_keys(key: str) -> None:
     "raw",
     [
         '{"text": "Hi", "actions": ["REPLY"],}',
-        '{"text": "Hi" , "n": NaN, "m": 1e999}',
-        '{"text": "Hi", "n": -Infinity}',
+        '{"text": "Hi" , "actions": "REPLY", "n": NaN, "m": 1e999}',
+        '{"thought": "", "text": "Hi", "n": -Infinity}',
+        "{'thought': '', 'actions': ['REPLY'], 'text': 'Hi', 'n': None}",
+        '{thought: "", text: "Hi"}',
     ],
 )
 def test_slightly_invalid_json_is_read(raw: str) -> None:
@@ -416,7 +423,6 @@ def test_text_that_the_decoder_rejects_is_not_json_and_is_not_sent(value: str) -
         ('{"thought": "t", "text": "He said \\"hi', 'He said "hi'),
         ('{"thought": "t", "text": "Hi \\u00', "Hi"),
         ('{"thought": "t", "text": "Hi \\ud83c', "Hi"),
-        ('Sure: {"text": "Hi', "Hi"),
         ('{"thought": "t", "te', ""),
         ('{"tho', ""),
         ("{", ""),
@@ -512,7 +518,7 @@ def test_reasoning_without_an_answer_is_no_answer() -> None:
         "<response><message>Hi</message></response>",
         "<response type='x'>\n<providers/><text>Hi</text>",
         "<text>Hi</text>",
-        "Sure! <text>Hi</text>",
+        "Sure! <response><text>Hi</text></response>",
         "<text>Hi</text></respon",
     ],
 )
@@ -671,7 +677,7 @@ def test_surrogates_are_handled_at_any_position(raw: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS, ANSWERS)
 def test_an_escaped_text_is_read_unchanged(thought: str, text: str) -> None:
-    assume(visible_text(text))
+    assume(visible_text(text) and not clean(text, with_own=False).found and not text.strip().startswith("<response>"))
     inside = [part.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;") for part in (thought, text)]
     raw = "<response><thought>{}</thought><actions>REPLY</actions><text>{}</text></response>".format(*inside)
     assert read_reply(raw) == Reply(text=text.strip(), thought=visible_text(thought), actions=("REPLY",))
@@ -680,7 +686,7 @@ def test_an_escaped_text_is_read_unchanged(thought: str, text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(ANSWERS)
 def test_a_text_in_cdata_or_json_is_read_unchanged(text: str) -> None:
-    assume(visible_text(text))
+    assume(visible_text(text) and not clean(text, with_own=False).found and not text.strip().startswith("<response>"))
     assert read_reply(json.dumps({"text": text, "actions": ["REPLY"]})).text == text.strip()
     cdata = text.replace("]]>", "]]]]><![CDATA[>")
     raw = f"<response><actions>REPLY</actions><text><![CDATA[{cdata}]]></text></response>"

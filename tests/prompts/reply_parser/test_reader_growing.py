@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from bot.prompts.reply_parser.reader import partial_reply_text, read_reply
+from bot.prompts.reply_parser.reader import HOLD_BACK, AnswerContext, partial_reply_text, read_reply
 from bot.testing import model_answer
 
 HEAD = "<response><thought>I see.</thought><actions>REPLY</actions><text>"
@@ -21,6 +21,7 @@ REPLIES = [
     "```xml\n<response>\n  <thought>so</thought>\n  <actions>\n REPLY \n</actions>\n<providers></providers>\n"
     "<text>fenced</text>\n</response>\n```",
     "<thought>no root</thought><actions><action>reply</action></actions><text>Bare fields.</text>",
+    '{"thought": "so", "actions": ["REPLY"], "text": "Hello, as JSON"}',
     "<response><actions></actions><text>Nothing named is a reply.</text></response>",
     "<response><thought>'</thought>' is a tag</thought><actions>REPLY</actions><text>Yes.</text></response>",
 ]
@@ -30,7 +31,6 @@ SILENT = [
     model_answer("", providers=["FACTS"]),
     model_answer("Let me look.", providers=["FACTS"]),
     "Plain prose, in which a tag may come yet.",
-    '{"thought": "so", "actions": ["REPLY"], "text": "Hello"}',
     "<response><text>Before its actions.</text><actions>REPLY</actions></response>",
     "<response><text>Without any.</text></response>",
     "<think>I would say <response><actions>REPLY</actions><text>this</text></response>",
@@ -42,7 +42,7 @@ SILENT = [
 @pytest.mark.parametrize("raw", REPLIES)
 def test_the_partial_text_only_grows_and_ends_as_the_text_of_the_reply(raw: str) -> None:
     reply = read_reply(raw)
-    seen = [partial_reply_text(raw[:end]) for end in range(len(raw) + 1)]
+    seen = [partial_reply_text(raw[:end], hold_back=0) for end in range(len(raw) + 1)]
     for before, after in pairwise(seen):
         assert after.startswith(before) or before.startswith(after)
     assert all(reply.text.startswith(text) for text in seen)
@@ -51,31 +51,49 @@ def test_the_partial_text_only_grows_and_ends_as_the_text_of_the_reply(raw: str)
 
 @pytest.mark.parametrize("raw", REPLIES[:6])
 def test_a_text_without_quoted_tags_is_shown_completely(raw: str) -> None:
-    assert partial_reply_text(raw) == read_reply(raw).text
+    assert partial_reply_text(raw, hold_back=0) == read_reply(raw).text
 
 
 @pytest.mark.parametrize("raw", [*REPLIES, *SILENT])
 def test_thoughts_and_incomplete_tags_are_never_shown(raw: str) -> None:
     for end in range(len(raw) + 1):
-        text = partial_reply_text(raw[:end])
+        text = partial_reply_text(raw[:end], hold_back=0)
         assert "I see" not in text
         assert not any(mark in text for mark in ("<re", "</re", "<te", "</te", "<th", "<!", "CDATA", "REPLY"))
 
 
 @pytest.mark.parametrize("raw", SILENT)
 def test_only_plain_replies_have_a_partial_text(raw: str) -> None:
-    assert {partial_reply_text(raw[:end]) for end in range(len(raw) + 1)} == {""}
+    assert {partial_reply_text(raw[:end], hold_back=0) for end in range(len(raw) + 1)} == {""}
 
 
 @pytest.mark.parametrize("actions", ["", "<actions></actions>"])
 def test_a_model_with_tools_has_a_partial_text_only_if_it_names_reply(actions: str) -> None:
     raw = f"<response><thought>so</thought>{actions}<text>Hello</text></response>"
-    assert partial_reply_text(raw, has_functions=True) == ""
-    assert partial_reply_text(model_answer("Hello"), has_functions=True) == "Hello"
-    assert partial_reply_text(model_answer("Hello", actions=["MUTE_ROOM"]), has_functions=True) == ""
+    assert partial_reply_text(raw, has_functions=True, hold_back=0) == ""
+    assert partial_reply_text(model_answer("Hello"), has_functions=True, hold_back=0) == "Hello"
+    assert partial_reply_text(model_answer("Hello", actions=["MUTE_ROOM"]), has_functions=True, hold_back=0) == ""
 
 
 @pytest.mark.failure("F-09")
 def test_an_enormous_answer_is_parsed_in_time() -> None:
-    assert partial_reply_text(HEAD + "<" * 10_000_000).strip("<") == ""
-    assert partial_reply_text("<thought></thought>" * 500_000) == ""
+    assert partial_reply_text(HEAD + "<" * 10_000_000, hold_back=0).strip("<") == ""
+    assert partial_reply_text("<thought></thought>" * 500_000, hold_back=0) == ""
+
+
+def test_the_end_of_a_growing_text_is_held_back() -> None:
+    text = ("a word " * 100).strip()
+    assert partial_reply_text(HEAD + text) == text[: len(text) - HOLD_BACK].strip()
+    assert partial_reply_text(HEAD + "Hello there.") == ""
+
+
+@pytest.mark.parametrize(
+    "end", ["<|im_end|>\n<|im_start|>user\nmore", "<think>SECRET", "\nAnn: more", "\n[03:15] Ann (id 1a): more"]
+)
+def test_nothing_behind_the_end_of_an_answer_is_shown_while_it_is_written(end: str) -> None:
+    context = AnswerContext(own_name="Marlo", people=("Ann",))
+    text = "a word " * 100 + "the end."
+    raw = HEAD + text + end + " SECRET" * 200
+    shown = {partial_reply_text(raw[:length], context=context) for length in range(len(HEAD), len(raw))}
+    assert all(text.startswith(piece) for piece in shown)
+    assert read_reply(raw + "</text></response>", context).text == text

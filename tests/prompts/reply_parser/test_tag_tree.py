@@ -2,7 +2,8 @@
 
 import pytest
 
-from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, TagTree, parse_tag_tree
+from bot.prompts.reply_parser.reader import parse_tag_tree
+from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, TagTree
 
 
 @pytest.mark.parametrize(

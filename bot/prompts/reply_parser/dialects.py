@@ -1,0 +1,408 @@
+"""Removes from running text what models and servers leave around an answer: reasoning, tool calls, end tokens.
+
+The forms are in `dialects.toml`. Nothing inside code (backticks, fences) is touched, and no marker that a sentence only
+mentions. No function raises on any string, and all run in linear time.
+"""
+
+import re
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+from bot.prompts.reply_parser.tool_calls import WrittenCall, decode_value_end, parse_calls
+
+MAX_MENTION = 24  # characters between two markers that a sentence mentions, such as "<think> and </think>"
+_CODE = r"(?P<fence>^[ \t>]*(?:`{3,}|~{3,})[^\n`]*$)|(?P<ticks>`+)"
+_ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?[a-z]))"
+_FIRST_CHARACTERS = r"(?=[<\[◁`~>#f\]h✿t\s])"
+_OTHER_ROLE = re.compile(r"\s*(?:user|system|tool|human|environment|observation)\b", re.IGNORECASE)
+_SPACE = re.compile(r"\s*+")
+_MID_SENTENCE = re.compile(r"[\w,;:(/\"'”’—–-][ \t]+\Z")
+_GOES_ON = re.compile(r"[ \t]+[a-z(/+&=|—–-]|[ \t]*[.,;:!?)\"'”’/](?!\w)|[ \t]*\Z")
+
+
+class Dialect(NamedTuple):
+    """A form in which models write reasoning or calls, or end answers."""
+
+    kind: str  # reasoning, call, end, header
+    name: str
+    closing: re.Pattern[str] | None
+    either: re.Pattern[str] | None  # its opening or closing marker
+    is_own: bool
+    unless_after: str
+
+
+@dataclass(slots=True)
+class Cleaned:
+    """A text without what is not meant for people.
+
+    `found` are the names of the dialects. With `is_cut` the text ends in reasoning that is not closed; with
+    `is_unclosed` our own form begins in such reasoning. `rest` is the text
+    from the root of the answer's own form on, where `find_root` has found one.
+    """
+
+    text: str = ""
+    calls: list[WrittenCall] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    is_cut: bool = False
+    is_unclosed: bool = False
+    rest: str = ""
+
+
+def _load_table() -> dict[str, list[dict[str, Any]]]:
+    return tomllib.loads(files(__package__).joinpath("dialects.toml").read_text("utf-8"))
+
+
+def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[re.Pattern[str], dict[str, Dialect]]:
+    """Return the pattern of all markers, and the dialect of each of its groups."""
+    dialects: dict[str, Dialect] = {}
+    openings: list[str] = []
+    closings: list[str] = []
+    for kind in ("call", "reasoning", "header", "end"):
+        for number, entry in enumerate(table[kind]):
+            group, closing = f"{kind}{number}", entry.get("close")
+            dialects[group] = dialects[f"close_{group}"] = Dialect(
+                kind,
+                entry["name"],
+                re.compile(closing, re.IGNORECASE) if closing else None,
+                re.compile(rf"(?P<open>{entry['open']})|(?:{closing})", re.IGNORECASE) if closing else None,
+                entry.get("is_own", False),
+                entry.get("unless_after", ""),
+            )
+            openings.append(f"(?P<{group}>{entry['open']})")
+            if closing and r"\Z" not in closing and entry.get("closes_alone", True):
+                closings.append(f"(?P<close_{group}>{closing})")
+    ends = [opening for opening in openings if opening.startswith("(?P<end")]
+    others = [opening for opening in openings if opening not in ends]
+    alternatives = "|".join((_CODE, _ROOT, *others, *closings, *ends))
+    return re.compile(rf"{_FIRST_CHARACTERS}(?:{alternatives})", re.IGNORECASE | re.MULTILINE), dialects
+
+
+_TABLE = _load_table()
+_MARKER, _DIALECTS = _compile(_TABLE)
+_CALL_LANGUAGES = frozenset(language for entry in _TABLE["call_fence"] for language in entry["languages"])
+_REWRITES = [(re.compile(entry["match"], re.IGNORECASE), entry["to"]) for entry in _TABLE["rewrite"]]
+_WRAPPER = re.compile("|".join(entry["open"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
+_WRAPPER_END = re.compile("|".join(entry["close"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
+_HARMONY = re.compile(
+    r"(?:<\|start\|>(?P<role>[^<|]*))?(?:<\|channel\|>(?P<header>[^<|]*))?(?:<\|constrain\|>[^<|]*)?<\|message\|>"
+    r"(?P<content>.*?)(?P<end><\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>|<\|channel\|>)|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+_HARMONY_WITHOUT_TOKENS = re.compile(r"\A\s*analysis(?=[\s\W]*[A-Z]).*?assistant\s*final(?=[^a-z])", re.DOTALL)
+_HARMONY_OPEN = re.compile(r"<\|(?:start|channel)\|>")
+_RECIPIENT = re.compile(r"to=([\w.:-]+)")
+
+
+def rewrite(text: str) -> str:
+    """Return an answer with foreign markers that are tags in other letters written as tags."""
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    return text
+
+
+def clean(text: str, *, with_own: bool = True, find_root: bool = False) -> Cleaned:
+    """Remove reasoning, calls and what follows an end token from running text.
+
+    With `with_own` fields of our own form count as reasoning too. With `find_root` the text ends at the root of our own
+    form, if it begins a line.
+    """
+    return _Cleaner(text, with_own=with_own, find_root=find_root).run()
+
+
+def peel(text: str) -> Cleaned:
+    """Remove reasoning, headers and tokens at the start of an answer.
+
+    Reasoning that is not closed ends at our own root.
+    """
+    cleaner, position = _Cleaner(text, with_own=False, find_root=False), 0
+    while True:
+        space = _SPACE.match(text, position)
+        position = space.end() if space else position
+        match = _MARKER.match(text, position)
+        group = (match.lastgroup or "") if match else ""
+        if match is None or group in ("fence", "ticks", "root") or _DIALECTS[group].kind == "call":
+            break
+        end = cleaner._handle(group, match)
+        if cleaner.pieces:  # a marker that stays
+            break
+        if end is None:
+            root = _find_unclosed_answer(text, match.end())
+            cleaner.result.is_unclosed = cleaner.result.is_cut and root is not None
+            cleaner.result.is_cut = cleaner.result.is_cut and root is None
+            position = root.start() if root else len(text)
+            break
+        position = max(end, position + 1)
+    cleaner.result.text = text[position:]
+    return cleaner.result
+
+
+def _find_unclosed_answer(text: str, position: int) -> re.Match[str] | None:
+    """Return the start of an answer in reasoning that is not closed, unless the reasoning goes on behind it."""
+    root = _OWN_START.search(text, position)
+    _, closing, behind = text.rpartition("</response>")
+    return None if root is None or (closing and behind.strip(" \t\r\n`")) else root
+
+
+_OWN_START = re.compile(r"<(?:response|output|actions|text)[\s>]", re.IGNORECASE)
+
+
+class _Cleaner:
+    """One pass over one text."""
+
+    def __init__(self, text: str, *, with_own: bool, find_root: bool) -> None:
+        self.text = text
+        self.with_own = with_own
+        self.find_root = find_root
+        self.result = Cleaned()
+        self.pieces: list[str] = []
+        self.unclosed_ticks: dict[int, int] = {}  # where no run of that many backticks follows before
+
+    def run(self) -> Cleaned:
+        """Return the cleaned text."""
+        text, position = self.text, 0
+        while match := _MARKER.search(text, position):
+            self.pieces.append(text[position : match.start()])
+            group = match.lastgroup or ""
+            end = self._handle(group, match)
+            if end is None:
+                break
+            if end == match.start():  # a marker without characters, which has no region
+                self.pieces.append(text[end : end + 1])
+                end += 1
+            position = end
+        else:
+            self.pieces.append(text[position:])
+        self.result.text = "".join(self.pieces)
+        return self.result
+
+    def _handle(self, group: str, match: re.Match[str]) -> int | None:
+        """Handle a marker; return where to go on, None at the end of the answer."""
+        if group in ("fence", "ticks"):
+            return self._pass_code(group, match)
+        if group == "root":
+            return self._handle_root(match)
+        dialect = _DIALECTS[group]
+        if dialect.is_own and not self.with_own:
+            return self._keep(match)
+        if group.startswith("close_"):
+            return self._handle_orphan(dialect, match)
+        if dialect.kind in ("end", "header"):
+            return self._handle_end(dialect, match)
+        return self._handle_region(dialect, match)
+
+    def _keep(self, match: re.Match[str], end: int | None = None) -> int:
+        end = match.end() if end is None else end
+        self.pieces.append(self.text[match.start() : end])
+        return end
+
+    def _drop(self, dialect: Dialect, end: int) -> int:
+        """Leave out what ends at `end`, and the spaces behind it where there are some before it."""
+        self.result.found.append(dialect.name)
+        before = next((piece for piece in reversed(self.pieces) if piece), "")
+        if not before or before[-1].isspace():
+            space = _SPACE.match(self.text, end)
+            return space.end() if space else end
+        return end
+
+    def _pass_code(self, group: str, match: re.Match[str]) -> int:
+        """Return the end of code that begins here; the content of a fence for calls is read as calls."""
+        text, start = self.text, match.start()
+        if group == "ticks":
+            return self._keep(match, self._find_ticks_end(match))
+        opening = match[0].strip(" \t>")
+        mark = opening[: len(opening) - len(opening.lstrip(opening[0]))]
+        language = opening[len(mark) :].strip().lower()
+        closing = re.compile(rf"^[ \t>]*{re.escape(mark)}{mark[0]}*[ \t]*$", re.MULTILINE).search(text, match.end())
+        end = len(text) if closing is None else closing.end()
+        if language not in _CALL_LANGUAGES:
+            return self._keep(match, end)
+        self._add_calls(text[match.end() : end if closing is None else closing.start()])
+        self.result.found.append("tool_code")
+        return max(end, start + 1)
+
+    def _find_ticks_end(self, match: re.Match[str]) -> int:
+        """Return the end of the code between backticks, or of the backticks themselves where it is not closed."""
+        count, text = len(match[0]), self.text
+        if self.unclosed_ticks.get(count, 0) > match.end():
+            return match.end()
+        paragraph_end = text.find("\n\n", match.end()) if count < 3 else -1
+        limit = len(text) if paragraph_end < 0 else paragraph_end
+        closing = re.compile(rf"(?<!`)`{{{count}}}(?!`)").search(text, match.end(), limit)
+        if closing is None:
+            self.unclosed_ticks[count] = limit
+            return match.end()
+        return closing.end()
+
+    def _handle_root(self, match: re.Match[str]) -> int | None:
+        line_start = self.text.rfind("\n", 0, match.start()) + 1
+        begins_line = not self.text[line_start : match.start()].strip() or not "".join(self.pieces).strip()
+        if not (self.find_root and (begins_line or self._is_introduced(match.start()))):
+            return self._keep(match)
+        self.result.rest = self.text[match.start() :]
+        return None
+
+    def _is_introduced(self, start: int) -> bool:
+        """Whether the text before the root is one introductory line, as "Sure, here is my reply:"."""
+        before = self.text[:start].strip()
+        return "\n" not in before and before.endswith((":", "!", "."))
+
+    def _handle_orphan(self, dialect: Dialect, match: re.Match[str]) -> int:
+        """Drop a closing marker without an opening one, and the reasoning before it."""
+        if self._is_mention(match.start(), match.end()):
+            return self._keep(match)
+        if dialect.kind == "reasoning" and dialect.name != "own lists":
+            self.pieces, self.result.calls = [], []
+        return self._drop(dialect, match.end())
+
+    def _handle_end(self, dialect: Dialect, match: re.Match[str]) -> int | None:
+        kept = "".join(self.pieces)
+        if self._is_mention(match.start(), match.end()) or (
+            dialect.unless_after and dialect.unless_after in kept.lower()
+        ):
+            return self._keep(match)
+        if kept.strip() or (dialect.kind == "end" and _OTHER_ROLE.match(self.text, match.end())):
+            if dialect.kind == "end" or match.end() < len(self.text.rstrip()):
+                self.result.found.append(dialect.name)
+            return None
+        self.pieces = []
+        return self._drop(dialect, match.end())
+
+    def _handle_region(self, dialect: Dialect, match: re.Match[str]) -> int | None:
+        """Drop a region; the calls in it are kept."""
+        start, text = match.start(), self.text
+        is_mention = self._is_mention(start, match.end())
+        body_end, end = self._find_region_end(dialect, match)
+        if is_mention and end is not None and self._is_mention(body_end, end) and body_end - match.end() <= MAX_MENTION:
+            return self._keep(match, end)
+        if end is None and is_mention:
+            return self._keep(match)
+        if dialect.kind == "call":
+            self._add_calls(text[match.end() : body_end])
+        if end is None:
+            self.result.is_cut = dialect.kind == "reasoning"
+            self.result.found.append(dialect.name)
+            return None
+        return self._drop(dialect, end)
+
+    def _find_region_end(self, dialect: Dialect, match: re.Match[str]) -> tuple[int, int | None]:
+        """Return where the content of a region ends, and the region; None where that is not closed."""
+        text = self.text
+        if dialect.either is None:
+            end = decode_value_end(text, match.end())
+            return (len(text), None) if end is None else (end, end)
+        depth, last = 1, None
+        position = match.end() + (match.end() == match.start())
+        for marker in dialect.either.finditer(text, position):
+            depth += 1 if marker["open"] is not None else -1
+            if marker["open"] is None:
+                last = marker
+            if not depth:
+                break
+        if last is None:
+            return len(text), None
+        return (last.end() if match.end() == match.start() else last.start()), last.end()
+
+    def _add_calls(self, body: str) -> None:
+        self.result.calls += parse_calls(body) or [WrittenCall("", {})]
+
+    def _is_mention(self, start: int, end: int) -> bool:
+        """Whether a marker is a word of a sentence, as in "Use </think> to close the block."."""
+        line_start = self.text.rfind("\n", 0, start) + 1
+        before = self.text[max(line_start, start - 8) : start]
+        return bool(_MID_SENTENCE.search(before)) and bool(_GOES_ON.match(self.text, end))
+
+
+def read_channels(text: str) -> Cleaned | None:
+    """Read an answer in the channels of OpenAI's harmony format; None if it has none.
+
+    The text is that of the final channel, else of commentary that is no call.
+    """
+    if match := _HARMONY_WITHOUT_TOKENS.match(text):
+        return Cleaned(text[match.end() :], found=["harmony"])
+    start = text.lstrip().lower()
+    if "<|message|>" not in text or not start.startswith(("<|", "assistant", "analysis", "commentary", "final", "to=")):
+        return None
+    if not start.startswith("<|"):
+        text = f"<|start|>{text}"
+    result, finals, comments = Cleaned(found=["harmony"]), list[str](), list[str]()
+    last_end = 0
+    for message in _HARMONY.finditer(text):
+        last_end = message.end()
+        header = f"{message['role'] or ''} {message['header'] or ''}"
+        content = message["content"]
+        recipient = _RECIPIENT.search(header)
+        if recipient and recipient[1].lower() == "self":
+            result.is_cut |= not message["end"] and message.end() == len(text)
+        elif recipient and recipient[1].lower() not in ("user", "all"):
+            result.calls += parse_calls(f"{recipient[1]}\n{content}") or [WrittenCall(recipient[1], {})]
+        elif "analysis" in header.lower():
+            result.is_cut |= not message["end"] and message.end() == len(text)
+        elif "commentary" in header.lower():
+            comments.append(content)
+        elif not (message["role"] or "").strip().lower().startswith(("user", "system", "developer")):
+            finals.append(content)
+        else:
+            break
+    result.is_cut |= _HARMONY_OPEN.search(text, last_end) is not None
+    result.text = "".join(finals) or "\n".join(comments)
+    return result
+
+
+def unwrap(text: str) -> str:
+    """Return a text without foreign tags around the whole answer, such as `<answer>`."""
+    opening = _WRAPPER.match(text)
+    if opening is None:
+        return text
+    ends = list(_WRAPPER_END.finditer(text, opening.end()))
+    return text[opening.end() : ends[-1].start() if ends else len(text)].strip()
+
+
+def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
+    """Return a text without the head of the character's own line, and without invented lines of other people behind it.
+
+    A list of people whose heading ends with a colon is not a turn.
+    """
+    own = _line_pattern([own_name])
+    while own_name and (head := own.match(text)):
+        text = text[head.end() :]
+    if not (own_name or people):
+        return text
+    kept: list[str] = []
+    others, anyone = _line_pattern(people), _line_pattern([*people, *([own_name] if own_name else [])])
+    in_code, previous = "", ""
+    for line in text.split("\n"):
+        mark = line.strip()[:3]
+        if mark in ("```", "~~~"):
+            in_code = "" if in_code == mark else in_code or mark
+        elif not in_code and not previous.rstrip(" *").endswith(":"):
+            if _FORMAL_LINE.match(line) and not own.match(line):
+                break
+            if kept and people and others.match(line):
+                break
+            if kept and (head := own.match(line)):
+                line = line[head.end() :]
+        if not (previous.rstrip(" *").endswith(":") and anyone.match(line)):
+            previous = line or previous  # all lines of a list have its heading
+        kept.append(line)
+    return "\n".join(kept).rstrip()
+
+
+# A line of our history, with time or id, which no text has by chance.
+_FORMAL_LINE = re.compile(
+    r"\[\d\d:\d\d\] (?:[^()\[\]\n]{1,64} \((?:id [0-9A-Fa-f]{1,32}|you)\):|\(your action )"
+    r"|[^()\[\]\n]{1,64} \(id [0-9A-Fa-f]{4,32}\):|--- \d{4}-\d\d-\d\d ---$"
+)
+
+
+def _line_pattern(names: Collection[str]) -> re.Pattern[str]:
+    """Return the pattern of the head of a line by one of these people."""
+    usable = [name for name in names if len(name) > 1 and not name.isdigit()]
+    alternatives = "|".join(re.escape(name) for name in sorted(usable, key=len, reverse=True)) or r"(?!)"
+    return re.compile(
+        rf"\s*(?:\[\d\d:\d\d(?::\d\d)?\]\s*)?(?:\*\*|__)?@?(?:{alternatives})(?:\s*\((?:id [0-9A-Fa-f]{{1,32}}|you)\))?"
+        rf"(?:\*\*|__)?:(?:\*\*|__)?(?:[ \t]+|(?=\n)|\Z)",
+        re.IGNORECASE,
+    )
