@@ -15,7 +15,8 @@ from bot.prompts.reply_parser.tool_calls import WrittenCall, decode_value_end, p
 
 MAX_MENTION = 24  # characters between two markers that a sentence mentions, such as "<think> and </think>"
 _CODE = r"(?P<fence>^[ \t>]*(?:`{3,}|~{3,})[^\n`]*$)|(?P<ticks>`+)"
-_ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?[a-z]))"
+_ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?"
+_ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|message|reply|response|isfinish)[\s/>]))"
 _FIRST_CHARACTERS = r"(?=[<\[◁`~>#f\]h✿t\s])"
 _OTHER_ROLE = re.compile(r"\s*(?:user|system|tool|human|environment|observation)\b", re.IGNORECASE)
 _SPACE = re.compile(r"\s*+")
@@ -107,7 +108,7 @@ def clean(text: str, *, with_own: bool = True, find_root: bool = False) -> Clean
     """Remove reasoning, calls and what follows an end token from running text.
 
     With `with_own` fields of our own form count as reasoning too. With `find_root` the text ends at the root of our own
-    form, if it begins a line.
+    form, if one of its fields follows.
     """
     return _Cleaner(text, with_own=with_own, find_root=find_root).run()
 
@@ -237,17 +238,10 @@ class _Cleaner:
         return closing.end()
 
     def _handle_root(self, match: re.Match[str]) -> int | None:
-        line_start = self.text.rfind("\n", 0, match.start()) + 1
-        begins_line = not self.text[line_start : match.start()].strip() or not "".join(self.pieces).strip()
-        if not (self.find_root and (begins_line or self._is_introduced(match.start()))):
+        if not self.find_root:
             return self._keep(match)
         self.result.rest = self.text[match.start() :]
         return None
-
-    def _is_introduced(self, start: int) -> bool:
-        """Whether the text before the root is one introductory line, as "Sure, here is my reply:"."""
-        before = self.text[:start].strip()
-        return "\n" not in before and before.endswith((":", "!", "."))
 
     def _handle_orphan(self, dialect: Dialect, match: re.Match[str]) -> int:
         """Drop a closing marker without an opening one, and the reasoning before it."""

@@ -432,11 +432,13 @@ def _read_tags(text: str) -> AnswerParts | None:
 
 def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
     """Read an answer that begins as prose; our own form may follow it."""
-    cleaned = clean(text, find_root=context.form is AnswerForm.TAGS)
+    cleaned = clean(text, find_root=True)
     calls = tuple(cleaned.calls)
     if cleaned.rest and (parts := _read_tags(cleaned.rest)) is not None:
         return replace(parts, calls=(*calls, *parts.calls))
     prose = _strip_orphan_tags(cleaned.text)
+    if context.form is AnswerForm.JSON and (found := find_answer(prose, tuple(_PROTOCOL_KEYS))) and found.is_complete:
+        return replace(_parts_from_object(found), calls=calls)
     if cleaned.found and not cleaned.is_cut:
         again = open_answer(prose).text
         if (parts := _read_form(again, context)) is not None:

@@ -16,6 +16,8 @@ from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
     MAX_CHARS,
+    AnswerContext,
+    AnswerForm,
     Decision,
     NextStep,
     Reply,
@@ -691,3 +693,10 @@ def test_a_text_in_cdata_or_json_is_read_unchanged(text: str) -> None:
     cdata = text.replace("]]>", "]]]]><![CDATA[>")
     raw = f"<response><actions>REPLY</actions><text><![CDATA[{cdata}]]></text></response>"
     assert read_reply(raw) == Reply(text=text.strip(), actions=("REPLY",))
+
+
+def test_a_requested_object_counts_also_behind_prose_and_before_a_remark() -> None:
+    answer = '{"thought": "t", "actions": "REPLY", "text": "Hi"}'
+    for raw in (f"Let me think.\nSo:\n```json\n{answer}\n```\nHope that helps!", f"One.\n\nTwo.\n{answer}"):
+        assert read_reply(raw, AnswerContext(AnswerForm.JSON)) == Reply(text="Hi", thought="t", actions=("REPLY",))
+        assert read_reply(raw, AnswerContext(AnswerForm.TAGS)).text == raw
