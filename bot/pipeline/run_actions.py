@@ -42,6 +42,7 @@ VALIDATE_TIMEOUT = 2.0
 ACTION_TIMEOUT = 60.0
 MAX_WORKING_MEMORY = 50
 MAX_RESULT_LENGTH = 262_144
+WRAPPERS = frozenset({"parameters", "arguments", "input", "args"})  # around the arguments of a call
 
 
 async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False) -> str:
@@ -334,12 +335,39 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
 
 
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    """Return valid parameters and an empty string, or nothing and the problems."""
+    schema = action.spec.parameters
+    if len(parameters) == 1:
+        [(name, inner)] = parameters.items()
+        inner = read_object(inner) if isinstance(inner, str) else inner
+        if name in WRAPPERS and name not in schema.get("properties", {}) and isinstance(inner, Mapping):
+            parameters = inner
+    problems = _list_problems(action, parameters)
+    if problems:
+        wrong = {str(problem["loc"][0]) for problem in problems if problem["loc"]}
+        repaired = {name: _read_json(value) if name in wrong else value for name, value in parameters.items()}
+        omitted = {name for name in wrong - set(schema.get("required", ())) if repaired.get(name) is None}
+        parameters = {name: value for name, value in repaired.items() if name not in omitted}
+        problems = _list_problems(action, parameters)
+    if problems:
+        return {}, "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5])
+    return parameters, ""
+
+
+def _list_problems(action: Action[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
     try:
         action.arguments.model_validate(dict(parameters))
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        return {}, "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5])
-    return parameters, ""
+        return error.errors(include_url=False, include_input=False, include_context=False)
+    return ()
+
+
+def _read_json(value: object) -> object:
+    """Return the value of a JSON text; any other value as it is."""
+    try:
+        return json.loads(value) if isinstance(value, str) else value
+    except (ValueError, RecursionError):
+        return value
 
 
 def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
