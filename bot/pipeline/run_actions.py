@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -335,21 +336,16 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
 
 
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
-    """Return valid parameters and an empty string, or nothing and the problems."""
-    schema = action.spec.parameters
-    if len(parameters) == 1:
-        [(name, inner)] = parameters.items()
-        inner = read_object(inner) if isinstance(inner, str) else inner
-        if name in WRAPPERS and name not in schema.get("properties", {}) and isinstance(inner, Mapping):
-            parameters = inner
-    problems = _list_problems(action, parameters)
-    if problems:
+    schema, inner = action.spec.parameters, None
+    if len(parameters) == 1 and (wrapper := WRAPPERS & parameters.keys() - schema.get("properties", {}).keys()):
+        inner = _read_json(parameters[wrapper.pop()])
+    parameters = inner if isinstance(inner, Mapping) else parameters
+    if problems := _list_problems(action, parameters):
         wrong = {str(problem["loc"][0]) for problem in problems if problem["loc"]}
         repaired = {name: _read_json(value) if name in wrong else value for name, value in parameters.items()}
-        omitted = {name for name in wrong - set(schema.get("required", ())) if repaired.get(name) is None}
-        parameters = {name: value for name, value in repaired.items() if name not in omitted}
-        problems = _list_problems(action, parameters)
-    if problems:
+        kept = (repaired.keys() - wrong) | set(schema.get("required", ()))
+        parameters = {name: value for name, value in repaired.items() if value is not None or name in kept}
+    if problems := _list_problems(action, parameters):
         return {}, "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5])
     return parameters, ""
 
@@ -363,11 +359,9 @@ def _list_problems(action: Action[Any], parameters: Mapping[str, Any]) -> Sequen
 
 
 def _read_json(value: object) -> object:
-    """Return the value of a JSON text; any other value as it is."""
-    try:
-        return json.loads(value) if isinstance(value, str) else value
-    except (ValueError, RecursionError):
-        return value
+    with suppress(ValueError, RecursionError):
+        value = json.loads(value) if isinstance(value, str) else value
+    return value
 
 
 def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:

@@ -4,13 +4,13 @@ A plugin subclasses `CompatibleClient` with its endpoints, and its handlers call
 here.
 """
 
+from bot.models.openai_compatible.answers import list_entries
 from bot.models.openai_compatible.client import (
     CompatibleClient,
     complete,
     describe_image,
     embed,
     generate_image,
-    list_entries,
     synthesize_speech,
     transcribe,
 )

@@ -6,18 +6,19 @@ import base64
 import json
 import re
 import struct
-from collections.abc import AsyncIterator, Collection, Iterable
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from bot.errors import InvalidAnswer, ModelBusy, ModelError
 from bot.models.openai_compatible.server import END, Endpoint, ServerError, is_error, parse_values, read_values, to_text
-from bot.models.types import TextResult, TextSink, ToolCall, Usage
+from bot.models.types import ModelInfo, TextResult, TextSink, ToolCall, Usage
 from bot.models.usage import note_call
 from bot.text import user_text
 
 MAX_ANSWER_LENGTH = 1_000_000  # characters
+MAX_CONTEXT_LENGTH = 1_000_000_000  # tokens; a larger number is treated as not reported
 REST_SECONDS, FINISH_SECONDS = 5.0, 0.1  # for what follows a finish reason, and the end mark
 MAX_TOKENS_PER_CALL = 100_000_000  # larger counts are treated as invalid
 FILTERED = re.compile(r"filter|safety|refusal|recitation|prohibited|blocklist|spii|sensitive|guardrail", re.IGNORECASE)
@@ -64,6 +65,37 @@ def read_usage(usage: object) -> Usage | None:
     details = usage.get("prompt_tokens_details")
     cached = to_count(details.get("cached_tokens")) if isinstance(details, dict) else None
     return Usage(tokens_in, tokens_out, min(cached or 0, tokens_in))
+
+
+def list_entries(value: object) -> list[dict[str, Any]]:
+    """Return the entries of a list of models in any of its forms, each with its name as `id`; others are left out."""
+    entries = value if isinstance(value, list) else []
+    if isinstance(value, dict):
+        entries = next((value[name] for name in ("data", "models") if isinstance(value.get(name), list)), [])
+    named = (entry if isinstance(entry, dict) else {"id": entry} for entry in entries)
+    texts = ((entry, [to_text(entry.get(name)) for name in ("id", "name", "model")]) for entry in named)
+    return [{**entry, "id": next(filter(None, names))} for entry, names in texts if any(names)]
+
+
+def texts_of(value: object) -> list[str] | None:
+    """Return the texts of a list; None if the value is not a list."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else None
+
+
+def to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
+    """Return what a server reports of a model: OpenRouter, vLLM or llama.cpp."""
+    parameters = texts_of(entry.get("supported_parameters"))
+    architecture, meta = entry.get("architecture"), entry.get("meta")
+    modalities = texts_of(architecture.get("input_modalities")) if isinstance(architecture, dict) else None
+    lengths = [entry.get("context_length"), entry.get("max_model_len")]
+    lengths += [meta.get("n_ctx_train")] if isinstance(meta, dict) else []
+    return ModelInfo(
+        entry["id"],
+        can_call_tools=None if parameters is None else "tools" in parameters,
+        can_see=None if modalities is None else "image" in modalities,
+        is_embedding="embed" in entry["id"].lower(),
+        context_length=next(filter(None, (to_count(length, MAX_CONTEXT_LENGTH) for length in lengths)), None),
+    )
 
 
 def _content_text(content: object) -> str:
@@ -154,7 +186,9 @@ class AnswerReader:
         self._calls: list[_Call] = []
         self._usage: Usage | None = None
         self._finish_reason = ""
-        self._has_choice = self._is_finished = self._is_cumulative = self._is_refusal = self._has_parts = False
+        self._is_api = self._has_choice = self._is_finished = self._is_cumulative = self._is_refusal = (
+            self._has_parts
+        ) = False
 
     async def read(self, chunks: AsyncIterator[bytes]) -> TextResult:
         """Return the answer.
@@ -196,7 +230,7 @@ class AnswerReader:
         is_partial = bool(self._text or self._calls)
         if is_error(value):
             raise ServerError(value, is_partial=is_partial)
-        self._has_choice = self._has_choice or value.get("choices") == []
+        self._is_api = self._is_api or "choices" in value
         self._model = to_text(value.get("model")) or self._model
         for choice in _list_choices(value):
             await self._add_choice(choice)
@@ -262,8 +296,9 @@ class AnswerReader:
         name, call_id, index = to_text(function.get("name")), to_text(call.get("id")), call.get("index")
         arguments = function.get("arguments")
         arguments = "" if arguments is None else arguments if isinstance(arguments, str) else json.dumps(arguments)
-        by_key = (one for one in reversed(self._calls) if (one.id == call_id if index is None else one.index == index))
-        found = next(by_key, None) or (self._calls[-1] if index is None and self._calls else None)
+        earlier = reversed(self._calls)
+        same = (known for known in earlier if (known.id == call_id if index is None else known.index == index))
+        found = next(same, None) or (self._calls[-1] if index is None and self._calls else None)
         if found is None or (is_whole and name) or found.ends_before(call_id, name, self._tools):
             self._calls.append(_Call(index, call_id, name, arguments))
             return
@@ -275,9 +310,8 @@ class AnswerReader:
         provider = self._endpoint.provider
         shown = " ".join(unreadable[:80].split())
         if not (self._has_choice or self._text):
-            raise InvalidAnswer(
-                f"{provider}: {self._model} returned no chat completion but {shown!r}; check {self._endpoint.url_name}"
-            )
+            cause = f"no chat completion but {shown!r}; check {self._endpoint.url_name}"
+            raise InvalidAnswer(f"{provider}: {self._model} returned {'no choice' if self._is_api else cause}")
         is_complete = self._is_finished or (not unreadable and self._looks_complete())
         if not is_complete:
             raise ModelBusy(f"{provider}: {self._model} broke its answer off" + (f" with {shown!r}" if shown else ""))

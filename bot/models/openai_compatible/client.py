@@ -11,7 +11,15 @@ from typing import Any, ClassVar, Self
 from bot.agent import Agent
 from bot.errors import ModelError, ToolsRefused
 from bot.models.listing import ModelListing
-from bot.models.openai_compatible.answers import AnswerReader, has_object, read_usage, read_vectors, to_count
+from bot.models.openai_compatible.answers import (
+    AnswerReader,
+    has_object,
+    list_entries,
+    read_usage,
+    read_vectors,
+    texts_of,
+    to_model_info,
+)
 from bot.models.openai_compatible.server import (
     CONTENT_REFUSAL_CODES,
     Connection,
@@ -41,14 +49,11 @@ from bot.text import user_text
 
 logger = logging.getLogger(__name__)
 
-MAX_CONTEXT_LENGTH = 1_000_000_000  # tokens; a larger number is treated as not reported
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 # OpenAI does not know these, nor does its SDK; other servers of this API do.
 NON_OPENAI_PARAMETERS = ("top_k", "min_p", "repetition_penalty")
-# What can be omitted if an error names it; "seed" and "stop" are also ordinary words.
-LENGTHS = ("max_tokens", "max_completion_tokens")
-OPTIONAL = (*LENGTHS, "response_format", "stream_options", "stop", *SAMPLING, *NON_OPENAI_PARAMETERS)
-AMBIGUOUS = ("seed", "stop")
+# What can be omitted if an error names it. Of "seed" and "stop", ordinary words too, only as the error's parameter.
+OPTIONAL = ("max_tokens", "max_completion_tokens", "response_format", "stream_options", *SAMPLING)
 PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 NO_TOOLS = re.compile(
     r"support tool|not support (?:tools|functions?\b|tool|function)|(?:tools?|functions?)\b.{0,30}\b(?:is|are) not "
@@ -66,36 +71,6 @@ NO_SYSTEM_ROLE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 SYSTEM = "system"  # among the refused parameters: the role of a message
-
-
-def list_entries(value: object) -> list[dict[str, Any]]:
-    """Return the entries of a list of models in any of its forms, each with its name as `id`; others are left out."""
-    entries = value if isinstance(value, list) else []
-    if isinstance(value, dict):
-        entries = next((value[name] for name in ("data", "models") if isinstance(value.get(name), list)), [])
-    named = (entry if isinstance(entry, dict) else {"id": entry} for entry in entries)
-    texts = ((entry, [to_text(entry.get(name)) for name in ("id", "name", "model")]) for entry in named)
-    return [{**entry, "id": next(filter(None, names))} for entry, names in texts if any(names)]
-
-
-def _texts_of(value: object) -> list[str] | None:
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else None
-
-
-def _to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
-    """Return what a server reports of a model: OpenRouter, vLLM or llama.cpp."""
-    parameters = _texts_of(entry.get("supported_parameters"))
-    architecture, meta = entry.get("architecture"), entry.get("meta")
-    modalities = _texts_of(architecture.get("input_modalities")) if isinstance(architecture, dict) else None
-    lengths = [entry.get("context_length"), entry.get("max_model_len")]
-    lengths += [meta.get("n_ctx_train")] if isinstance(meta, dict) else []
-    return ModelInfo(
-        entry["id"],
-        can_call_tools=None if parameters is None else "tools" in parameters,
-        can_see=None if modalities is None else "image" in modalities,
-        is_embedding="embed" in entry["id"].lower(),
-        context_length=next(filter(None, (to_count(length, MAX_CONTEXT_LENGTH) for length in lengths)), None),
-    )
 
 
 class CompatibleClient(Service):
@@ -180,9 +155,9 @@ class CompatibleClient(Service):
         if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
             raise connection.invalid("models", "list of models")
         entries = list_entries(body)
-        supported = {entry["id"]: _texts_of(entry.get("supported_parameters")) for entry in entries}
+        supported = {entry["id"]: texts_of(entry.get("supported_parameters")) for entry in entries}
         self._supported_parameters = {name: names for name, names in supported.items() if names is not None}
-        return [_to_model_info(entry) for entry in entries]
+        return [to_model_info(entry) for entry in entries]
 
     async def _load_models(self) -> list[ModelInfo]:
         return await self.fetch_models(self.connection())
@@ -204,13 +179,11 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    body["tools"] = [
-        {
-            "type": "function",
-            "function": {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)},
-        }
+    functions = [
+        {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
         for tool in request.tools
-    ] or None
+    ]
+    body["tools"] = [{"type": "function", "function": function} for function in functions] or None
     if request.sink is not None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body = {name: value for name, value in body.items() if value is not None}
@@ -240,20 +213,18 @@ async def send(
                     return TextResult(user_text("notices.no_answer"), model)
                 found, verb = _find_refused(error, sent), "refuses"
                 if not found and _speaks_of_tools(error, sent):
-                    message = f"refused the tools of the request ({error.status})"
-                    cause = shorten_message(error.message, connection.secrets)
-                    raise ToolsRefused(
-                        f"{connection.endpoint.provider}: {connection.host} {message}: {cause}"
-                    ) from error
+                    cause = f"({error.status}): {shorten_message(error.message, connection.secrets)}"
+                    server = f"{connection.endpoint.provider}: {connection.host}"
+                    raise ToolsRefused(f"{server} refused the tools of the request {cause}") from error
                 if not found:
                     raise
             else:
                 if "response_format" not in sent or not _lacks_object(result):
                     return result
                 found, verb = ["response_format"], "ignores"
-        names = ", ".join(found)
-        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, names)
         refused.update(found)
+        name = ", ".join(found)
+        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, name)
         if verb == "ignores":
             return result
 
@@ -270,8 +241,8 @@ async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextR
 
 def _lacks_object(result: TextResult) -> bool:
     """Return whether an answer that ended by itself contains no JSON object."""
-    is_whole = bool(result.text.strip()) and not (result.is_truncated or result.tool_calls)
-    return is_whole and result.text != user_text("notices.no_answer") and not has_object(result.text)
+    is_other = not result.text.strip() or result.is_truncated or result.tool_calls
+    return not is_other and result.text != user_text("notices.no_answer") and not has_object(result.text)
 
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
@@ -281,10 +252,10 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     if error.status not in PARAMETER_ERROR_STATUSES or error.is_too_long:
         return []
     parameter = error.param.partition(".")[0]
-    if parameter in OPTIONAL and parameter in body:
+    if parameter in (*OPTIONAL, *NON_OPENAI_PARAMETERS, "stop") and parameter in body:
         return [parameter]
-    words = set(re.findall(r"\w+", error.message)) - set(AMBIGUOUS)
-    found = [name for name in OPTIONAL if name in body and name in words]
+    words = set(re.findall(r"\w+", error.message)) - {"seed"}
+    found = [name for name in (*OPTIONAL, *NON_OPENAI_PARAMETERS) if name in body and name in words]
     if not found and "response_format" in body and SCHEMA.search(error.message) and "function" not in error.message:
         found = ["response_format"]
     if not found and body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(error.message):
@@ -293,8 +264,8 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
 
 
 def _speaks_of_tools(error: ServerError, body: Mapping[str, Any]) -> bool:
-    is_of_request = error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
-    return "tools" in body and is_of_request and TOOLS.search(f"{error.param} {error.message}") is not None
+    is_of_request = "tools" in body and error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
+    return is_of_request and TOOLS.search(f"{error.param} {error.message}") is not None
 
 
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
@@ -325,10 +296,10 @@ async def describe_image(
     client: CompatibleClient, connection: Connection, name: str, request: ImageDescriptionRequest, *, max_tokens: int
 ) -> TextResult:
     """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
-    data = base64.b64encode(request.image).decode("ascii")
+    url = f"data:{request.content_type};base64,{base64.b64encode(request.image).decode('ascii')}"
     content = [
         {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
-        {"type": "image_url", "image_url": {"url": f"data:{request.content_type};base64,{data}"}},
+        {"type": "image_url", "image_url": {"url": url}},
     ]
     length_parameter = "max_completion_tokens" if connection.endpoint.is_openai else "max_tokens"
     body = {"model": name, "messages": [{"role": "user", "content": content}], length_parameter: max_tokens}
