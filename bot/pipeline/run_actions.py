@@ -338,7 +338,7 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
     schema, inner = action.spec.parameters, None
     if len(parameters) == 1 and (wrapper := WRAPPERS & parameters.keys() - schema.get("properties", {}).keys()):
-        inner = _read_json(parameters[wrapper.pop()])
+        inner = _read_json(parameters[next(iter(wrapper))])
     parameters = inner if isinstance(inner, Mapping) else parameters
     if problems := _list_problems(action, parameters):
         wrong = {str(problem["loc"][0]) for problem in problems if problem["loc"]}
