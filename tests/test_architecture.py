@@ -47,6 +47,7 @@ OTHER_MEANINGS = frozenset(
         ("bot/cli/main.py", "knowledge"),
         ("bot/cli/commands/mcp.py", "mcp"),
         ("bot/logs.py", "openai"),
+        ("bot/models/openai_compatible/server.py", "openai"),
         ("bot/runtime/character_reload.py", "knowledge"),
     }
 )

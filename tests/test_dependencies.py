@@ -24,6 +24,7 @@ EXTRAS_OF_FILES = (
     (r"bot/cli/commands/mcp\.py", ("mcp",)),
     (r"bot/cli/(scaffold|commands/dev)\.py", ("testing",)),
     (r"bot/fetch/document_worker\.py", ("knowledge",)),
+    (r"bot/models/openai_compatible/server\.py", ("openai",)),
     (r"bot/settings/encryption\.py", ("secrets",)),
     (r"plugins/sql/.*", ("postgres", "vectors")),
 )

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -36,6 +37,13 @@ FAILING_CALLS = 2  # in a row: a single one may have been refused for what it as
 LOG_INTERVAL_SECONDS = 3600.0
 MAX_DURATIONS = 200  # of the latest answers, for their median
 MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
+MIN_EPOCH_SECONDS = 1e9  # a smaller time of a reset is relative; one a hundred times as large is in milliseconds
+RETRY_MESSAGE = re.compile(
+    r"\b(?:again|retry|wait)\b\D{0,30}?(?=\d)(?:([\d.]+)\s*h[a-z]*\W*)?(?:([\d.]+)\s*m(?!s|illi)[a-z]*\W*(?:and\s)?)?"
+    r"(?:([\d.]+)\s*s[a-z]*)?(?:([\d.]+)\s*(?:ms|milli)[a-z]*)?",
+    re.IGNORECASE,
+)
+RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
 
 
@@ -68,21 +76,33 @@ class RetryPolicy:
         return None if max(retry_after, delay) > remaining else delay
 
 
-def parse_retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
-    """Return the seconds after which a server wants to be called again, from a number or a date.
+def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = "") -> float | None:
+    """Return the seconds after which a server wants to be called again, from its headers or the message of its error.
 
-    None if the headers have no valid value.
+    Header names are in lower case. None if there is no valid value.
     """
     for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
         value = headers.get(name, "").strip()
         if value.replace(".", "", 1).isdecimal():
             return float(value) / unit
-    try:
+    with suppress(ValueError, TypeError, OverflowError):
         retry_at = parsedate_to_datetime(headers.get("retry-after", ""))
-    except ValueError:
+        retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
+        return max(0.0, (retry_at - now).total_seconds())
+    reset = headers.get("x-ratelimit-reset", "").strip()
+    if reset.replace(".", "", 1).isdecimal():
+        seconds = float(reset)
+        if seconds > MIN_EPOCH_SECONDS:
+            seconds = (seconds / 1000 if seconds > MIN_EPOCH_SECONDS * 100 else seconds) - now.timestamp()
+        if seconds > 0:  # a time that is over says nothing
+            return seconds
+    match = RETRY_MESSAGE.search(message)
+    if match is None or not any(match.groups()):
         return None
-    retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
-    return max(0.0, (retry_at - now).total_seconds())
+    numbers = (number.strip(".") for number in match.groups("0"))
+    with suppress(ValueError):
+        return sum(float(number) * unit for number, unit in zip(numbers, RETRY_UNITS, strict=True))
+    return None
 
 
 class CircuitBreaker:

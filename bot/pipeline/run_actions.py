@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from time import monotonic
@@ -42,6 +43,7 @@ VALIDATE_TIMEOUT = 2.0
 ACTION_TIMEOUT = 60.0
 MAX_WORKING_MEMORY = 50
 MAX_RESULT_LENGTH = 262_144
+WRAPPERS = frozenset({"parameters", "arguments", "input", "args"})  # around the arguments of a call
 
 
 async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False) -> str:
@@ -334,12 +336,32 @@ async def _log_denial(turn: Turn, spec: ActionSpec, cause: str) -> None:
 
 
 def _check_parameters(action: Action[Any], parameters: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
+    schema, inner = action.spec.parameters, None
+    if len(parameters) == 1 and (wrapper := WRAPPERS & parameters.keys() - schema.get("properties", {}).keys()):
+        inner = _read_json(parameters[next(iter(wrapper))])
+    parameters = inner if isinstance(inner, Mapping) else parameters
+    if problems := _list_problems(action, parameters):
+        wrong = {str(problem["loc"][0]) for problem in problems if problem["loc"]}
+        repaired = {name: _read_json(value) if name in wrong else value for name, value in parameters.items()}
+        kept = (repaired.keys() - wrong) | set(schema.get("required", ()))
+        parameters = {name: value for name, value in repaired.items() if value is not None or name in kept}
+    if problems := _list_problems(action, parameters):
+        return {}, "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5])
+    return parameters, ""
+
+
+def _list_problems(action: Action[Any], parameters: Mapping[str, Any]) -> Sequence[Any]:
     try:
         action.arguments.model_validate(dict(parameters))
     except ValidationError as error:
-        problems = error.errors(include_url=False, include_input=False, include_context=False)
-        return {}, "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in problems[:5])
-    return parameters, ""
+        return error.errors(include_url=False, include_input=False, include_context=False)
+    return ()
+
+
+def _read_json(value: object) -> object:
+    with suppress(ValueError, RecursionError):
+        value = json.loads(value) if isinstance(value, str) else value
+    return value
 
 
 def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:

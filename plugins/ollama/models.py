@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
-
 from bot import Agent, Settings, model
 from bot.models import (
     EmbeddingRequest,
@@ -26,35 +24,19 @@ CONTEXT_LENGTH = ".context_length"  # after the name of the architecture
 LARGE = "OLLAMA_LARGE_MODEL"
 
 
-class Tag(BaseModel):
-    """A model in the list of the server."""
-
-    name: str
-
-
-class Tags(BaseModel):
-    """The models that the server has."""
-
-    models: list[Tag]
-
-
-class Details(BaseModel):
-    """What the server tells of a model; old versions tell no capabilities."""
-
-    capabilities: list[str] | None = None
-    model_info: dict[str, Any] | None = None
-
-    def to_model_info(self, name: str) -> ModelInfo:
-        """Return what matters of it."""
-        lengths = [value for key, value in (self.model_info or {}).items() if key.endswith(CONTEXT_LENGTH)]
-        abilities = self.capabilities
-        return ModelInfo(
-            name,
-            can_call_tools=None if abilities is None else "tools" in abilities,
-            can_see=None if abilities is None else "vision" in abilities,
-            is_embedding="embed" in name.lower() if abilities is None else "completion" not in abilities,
-            context_length=next((length for length in lengths if isinstance(length, int) and length > 0), None),
-        )
+def to_model_info(name: str, details: Any) -> ModelInfo:
+    """Return what the server reports of a model; old versions report no capabilities."""
+    details = details if isinstance(details, dict) else {}
+    abilities, info = details.get("capabilities"), details.get("model_info")
+    lengths = [value for key, value in info.items() if key.endswith(CONTEXT_LENGTH)] if isinstance(info, dict) else []
+    has_abilities = isinstance(abilities, list)
+    return ModelInfo(
+        without_default_tag(name),
+        can_call_tools="tools" in abilities if has_abilities else None,
+        can_see="vision" in abilities if has_abilities else None,
+        is_embedding="completion" not in abilities if has_abilities else "embed" in name.lower(),
+        context_length=next((length for length in lengths if isinstance(length, int) and length > 0), None),
+    )
 
 
 class OllamaClient(api.CompatibleClient):
@@ -69,20 +51,22 @@ class OllamaClient(api.CompatibleClient):
         super().__init__(agent, {"": endpoint_for(self.settings)}, wanted)
 
     async def fetch_models(self, connection: api.Connection) -> list[ModelInfo]:
-        """Ask the server for its models, and what each of them can do."""
-        try:
-            url = f"{self.settings.ollama_api_endpoint}/api/tags"
-            tags = Tags.model_validate_json(await connection.requests.fetch("GET", url))
-            names = [tag.name for tag in tags.models]
-            described = await asyncio.gather(*(self._describe(connection, name) for name in names[:MAX_DESCRIBED]))
-        except ValidationError:
-            raise ModelError(f"ollama: {connection.host} is not Ollama: check OLLAMA_API_ENDPOINT") from None
-        return [*described, *(Details().to_model_info(without_default_tag(name)) for name in names[MAX_DESCRIBED:])]
+        """Ask the server for its models, and what each of them can do. Raises as `Connection.fetch` does."""
+        tags = await connection.fetch_url(f"{self.settings.ollama_api_endpoint}/api/tags", "list of models")
+        if not isinstance(tags, dict) or "models" not in tags:
+            raise ModelError(f"ollama: {connection.host} is not Ollama: check OLLAMA_API_ENDPOINT")
+        names = [entry["id"] for entry in api.list_entries(tags)]
+        described = await asyncio.gather(*(self._describe(connection, name) for name in names[:MAX_DESCRIBED]))
+        return [*described, *(to_model_info(name, {}) for name in names[MAX_DESCRIBED:])]
 
     async def _describe(self, connection: api.Connection, name: str) -> ModelInfo:
         url = f"{self.settings.ollama_api_endpoint}/api/show"
-        details = await connection.requests.fetch("POST", url, {"model": name})
-        return Details.model_validate_json(details).to_model_info(without_default_tag(name))
+        return to_model_info(name, await connection.fetch_url(url, "description", {"model": name}))
+
+    def known_model(self, field: str) -> str:
+        """Return the model of a setting, else the large one, else the first that the server has listed."""
+        named = super().known_model(field) or self.settings.ollama_large_model
+        return named or next(iter(self.listing.models or {}), "")
 
     async def text_model(self, name: str | None) -> str:
         """Return the model of this name, else the large one. Raises ModelRefused if the server has several."""
@@ -93,20 +77,16 @@ def _offers_tools(settings: Settings) -> bool:
     return settings.load(OllamaSettings).ollama_tools
 
 
-def _has_tools_now(agent: Agent) -> bool:
-    """Return whether the large model can call tools, as far as the server has told."""
-    if OllamaClient not in agent.services:
-        return True
-    client = agent.services[OllamaClient]
-    name = client.settings.ollama_large_model or next(iter(client.listing.models or {}), "")
-    return client.listing.info(name).can_call_tools is not False
-
-
 def _is_set(field: str) -> Callable[[Settings], bool]:
     return lambda settings: getattr(settings.load(OllamaSettings), field) is not None
 
 
-@model(ModelType.TEXT_SMALL, can_call_tools=_offers_tools, has_tools_now=_has_tools_now)
+@model(
+    ModelType.TEXT_SMALL,
+    can_call_tools=_offers_tools,
+    has_tools_now=OllamaClient.accepting("tools", "ollama_small_model"),
+    can_write_json=OllamaClient.accepting("response_format", "ollama_small_model"),
+)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the small model."""
     client = agent.services[OllamaClient]
@@ -116,7 +96,8 @@ async def small(agent: Agent, request: TextRequest) -> TextResult:
 @model(
     ModelType.TEXT_MEDIUM,
     can_call_tools=_offers_tools,
-    has_tools_now=_has_tools_now,
+    has_tools_now=OllamaClient.accepting("tools", "ollama_medium_model"),
+    can_write_json=OllamaClient.accepting("response_format", "ollama_medium_model"),
     when=_is_set("ollama_medium_model"),
 )
 async def medium(agent: Agent, request: TextRequest) -> TextResult:
@@ -125,7 +106,12 @@ async def medium(agent: Agent, request: TextRequest) -> TextResult:
     return await api.complete(client, await client.text_model(client.settings.ollama_medium_model), request)
 
 
-@model(ModelType.TEXT_LARGE, can_call_tools=_offers_tools, has_tools_now=_has_tools_now)
+@model(
+    ModelType.TEXT_LARGE,
+    can_call_tools=_offers_tools,
+    has_tools_now=OllamaClient.accepting("tools", "ollama_large_model"),
+    can_write_json=OllamaClient.accepting("response_format", "ollama_large_model"),
+)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the large model."""
     client = agent.services[OllamaClient]

@@ -27,7 +27,7 @@ from plugins.openai.settings import (
 )
 
 EMBEDDING, IMAGE, DESCRIPTION, TRANSCRIPTION, SPEECH = CAPABILITIES
-LARGE, SMALL = "openai_large_model", "openai_small_model"
+LARGE, MEDIUM, SMALL = "openai_large_model", "openai_medium_model", "openai_small_model"
 
 
 class Client(api.CompatibleClient):
@@ -38,34 +38,55 @@ class Client(api.CompatibleClient):
         endpoints = {capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)}
         super().__init__(agent, endpoints)
 
+    def known_model(self, field: str) -> str:
+        """Return the model that a setting names; blank if it is not set for a server other than OpenAI's."""
+        is_known = field in self.settings.model_fields_set or self.connection().endpoint.is_openai
+        return super().known_model(field) if is_known else ""
 
-async def _find_text_model(client: Client, field: str) -> str:
-    """Return the model that a setting names, or the only one of a server of one's own where it is not set."""
-    name: str = getattr(client.settings, field)
-    if field in client.settings.model_fields_set or client.connection().endpoint.is_openai:
-        return name
-    return await client.listing.find_text_model(name, f"{LARGE.upper()} and {SMALL.upper()}")
+    async def text_model(self, field: str) -> str:
+        """Return the model that a setting names, or the only one of another server than OpenAI's if it is not set."""
+        default: str = getattr(self.settings, field)
+        variables = f"{LARGE.upper()} and {SMALL.upper()}"
+        return self.known_model(field) or await self.listing.find_text_model(default, variables)
 
 
-@model(ModelType.TEXT_SMALL, can_call_tools=can_call_tools, when=writes_text)
+@model(
+    ModelType.TEXT_SMALL,
+    can_call_tools=can_call_tools,
+    when=writes_text,
+    has_tools_now=Client.accepting("tools", SMALL),
+    can_write_json=Client.accepting("response_format", SMALL),
+)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the small model."""
     client = agent.services[Client]
-    return await api.complete(client, await _find_text_model(client, SMALL), request)
+    return await api.complete(client, await client.text_model(SMALL), request)
 
 
-@model(ModelType.TEXT_MEDIUM, can_call_tools=can_call_tools, when=has_medium_model)
+@model(
+    ModelType.TEXT_MEDIUM,
+    can_call_tools=can_call_tools,
+    when=has_medium_model,
+    has_tools_now=Client.accepting("tools", MEDIUM),
+    can_write_json=Client.accepting("response_format", MEDIUM),
+)
 async def medium(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the medium model."""
     client = agent.services[Client]
     return await api.complete(client, client.settings.openai_medium_model or "", request)
 
 
-@model(ModelType.TEXT_LARGE, can_call_tools=can_call_tools, when=writes_text)
+@model(
+    ModelType.TEXT_LARGE,
+    can_call_tools=can_call_tools,
+    when=writes_text,
+    has_tools_now=Client.accepting("tools", LARGE),
+    can_write_json=Client.accepting("response_format", LARGE),
+)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the large model."""
     client = agent.services[Client]
-    return await api.complete(client, await _find_text_model(client, LARGE), request)
+    return await api.complete(client, await client.text_model(LARGE), request)
 
 
 @model(ModelType.TEXT_EMBEDDING, when=serves_capability(EMBEDDING))

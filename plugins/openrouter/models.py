@@ -36,14 +36,6 @@ def _offers_tools(settings: Settings) -> bool:
     return settings.load(OpenRouterSettings).openrouter_tools is not False
 
 
-def _has_tools_now(agent: Agent) -> bool:
-    """Return whether the large model can call tools, as far as the server has told."""
-    if OpenRouterClient not in agent.services:
-        return True
-    client = agent.services[OpenRouterClient]
-    return client.listing.info(client.settings.openrouter_large_model).can_call_tools is not False
-
-
 def _has_medium_model(settings: Settings) -> bool:
     return settings.load(OpenRouterSettings).openrouter_medium_model is not None
 
@@ -52,21 +44,37 @@ def _has_embedding_model(settings: Settings) -> bool:
     return settings.load(OpenRouterSettings).openrouter_embedding_model is not None
 
 
-@model(ModelType.TEXT_SMALL, can_call_tools=_offers_tools, has_tools_now=_has_tools_now)
+@model(
+    ModelType.TEXT_SMALL,
+    can_call_tools=_offers_tools,
+    has_tools_now=OpenRouterClient.accepting("tools", "openrouter_small_model"),
+    can_write_json=OpenRouterClient.accepting("response_format", "openrouter_small_model"),
+)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the small model."""
     client = agent.services[OpenRouterClient]
     return await api.complete(client, client.settings.openrouter_small_model, request)
 
 
-@model(ModelType.TEXT_MEDIUM, can_call_tools=_offers_tools, has_tools_now=_has_tools_now, when=_has_medium_model)
+@model(
+    ModelType.TEXT_MEDIUM,
+    can_call_tools=_offers_tools,
+    has_tools_now=OpenRouterClient.accepting("tools", "openrouter_medium_model"),
+    can_write_json=OpenRouterClient.accepting("response_format", "openrouter_medium_model"),
+    when=_has_medium_model,
+)
 async def medium(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the medium model."""
     client = agent.services[OpenRouterClient]
     return await api.complete(client, client.settings.openrouter_medium_model or "", request)
 
 
-@model(ModelType.TEXT_LARGE, can_call_tools=_offers_tools, has_tools_now=_has_tools_now)
+@model(
+    ModelType.TEXT_LARGE,
+    can_call_tools=_offers_tools,
+    has_tools_now=OpenRouterClient.accepting("tools", "openrouter_large_model"),
+    can_write_json=OpenRouterClient.accepting("response_format", "openrouter_large_model"),
+)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the large model."""
     client = agent.services[OpenRouterClient]

@@ -210,6 +210,41 @@ def test_retry_after_is_a_number_or_a_date_and_otherwise_none(headers: dict[str,
     assert parse_retry_after(headers, NOW) == seconds
 
 
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [
+        ("Please try again in 3.2s.", 3.2),
+        ("try again in 1m20s", 80.0),
+        ("Retry after 7 seconds", 7.0),
+        ("please wait 2 minutes and 5 seconds", 125.0),
+        ("try again in 250 milliseconds", 0.25),
+        ("try again in 1h2m3s", 3723.0),
+        ("try again in ... s", None),
+        ("try again later", None),
+        ("3 s is too short", None),
+    ],
+)
+def test_retry_after_is_read_from_the_message_of_an_error(message: str, seconds: float | None) -> None:
+    assert parse_retry_after({}, NOW, message) == seconds
+
+
+@pytest.mark.parametrize(
+    ("reset", "seconds"),
+    [
+        (str(int(NOW.timestamp()) + 5), 5.0),
+        (str(int(NOW.timestamp() + 5) * 1000), 5.0),
+        (str(int(NOW.timestamp()) - 5), None),
+        ("12", 12.0),
+        ("-3", None),
+        ("inf", None),
+    ],
+)
+def test_the_reset_of_a_rate_limit_is_seconds_or_milliseconds_since_the_epoch(
+    reset: str, seconds: float | None
+) -> None:
+    assert parse_retry_after({"x-ratelimit-reset": reset}, NOW) == seconds
+
+
 def test_elapsed_time_counts_against_the_retry_time() -> None:
     retries = RetryPolicy(random_fraction=lambda: 0.0)
 

@@ -275,6 +275,27 @@ async def test_parameters_that_do_not_fit_never_reach_the_action(given: dict[str
     assert turn.notes == [f"FORECAST: {result.error}"]
 
 
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ({"parameters": {"city": "Oslo"}}, ("Oslo", 1)),
+        ({"arguments": '{"city": "Oslo", "days": 2}'}, ("Oslo", 2)),
+        ({"input": {"city": "Oslo", "days": None}}, ("Oslo", 1)),
+        ({"city": "Oslo", "days": None}, ("Oslo", 1)),
+        ({"city": "Oslo", "days": "null"}, ("Oslo", 1)),
+        ({"city": "null"}, ("null", 1)),
+    ],
+)
+async def test_wrapped_arguments_and_nulls_are_read_without_asking_a_model(
+    given: dict[str, Any], read: tuple[str, int]
+) -> None:
+    async with running_agent(model=ScriptedModel("No idea.")) as stage:
+        actor, turn = begin(stage, forecast)
+        assert (await actor.run(turn, ActionCall(forecast, given), 0)).success
+        assert turn.state.data["given"] == read
+        assert stage.model.requests == []
+
+
 async def test_the_small_model_corrects_parameters_once() -> None:
     async with running_agent(model=ScriptedModel('{"city": "Oslo", "days": 2}')) as stage:
         actor, turn = begin(stage, forecast)

@@ -4,10 +4,17 @@ A plugin subclasses `CompatibleClient` with its endpoints, and its handlers call
 here.
 """
 
-from bot.models.openai_compatible.chat import complete
-from bot.models.openai_compatible.client import CompatibleClient
-from bot.models.openai_compatible.connection import OPENAI_HOST, Connection, Endpoint
-from bot.models.openai_compatible.media import describe_image, embed, generate_image, synthesize_speech, transcribe
+from bot.models.openai_compatible.answers import list_entries
+from bot.models.openai_compatible.client import (
+    CompatibleClient,
+    complete,
+    describe_image,
+    embed,
+    generate_image,
+    synthesize_speech,
+    transcribe,
+)
+from bot.models.openai_compatible.server import OPENAI_HOST, Connection, Endpoint
 
 __all__ = [
     "OPENAI_HOST",
@@ -18,6 +25,7 @@ __all__ = [
     "describe_image",
     "embed",
     "generate_image",
+    "list_entries",
     "synthesize_speech",
     "transcribe",
 ]

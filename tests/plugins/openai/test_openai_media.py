@@ -83,7 +83,9 @@ async def test_the_dimension_that_is_set_is_asked_for_and_part_of_the_models_nam
         Answer({"data": [{"index": 0, "embedding": "AAAA"}]}),
         Answer({"data": [{"index": 0, "embedding": []}]}),
         Answer('{"data": [{"index": 0, "embedding": [NaN, 1.0]}]}'),
-        Answer({"error": "no such thing"}),
+        Answer({"data": [{"index": 0, "embedding": [0.0, 0.0]}]}),
+        Answer({"data": [{"index": 0, "embedding": [[1.0, 2.0], [1.0, 2.0]]}]}),
+        Answer({"error": {"message": "no such thing", "code": 400}}),
     ],
 )
 async def test_a_vector_that_is_not_what_was_asked_for_is_an_error_and_never_made_up(

@@ -106,7 +106,7 @@ async def test_a_text_keeps_line_ends_and_separators_of_every_kind(there: AgentH
 async def test_an_answer_that_breaks_off_is_no_answer(
     there: AgentHarness, api: Loopback, broken: tuple[Any, ...]
 ) -> None:
-    api.answers = [Answer(events=(*HELLO, *broken))]
+    api.answers = [Answer(events=(*HELLO[:2], *broken))]
     with pytest.raises(ModelBusy, match=r"^openai: .*bro(ke|ken)"):
         await ask(there, Sink())
 
@@ -155,26 +155,10 @@ async def test_a_call_without_a_first_byte_is_closed_when_it_is_cancelled(there:
     await api.gone.wait()
 
 
-class CountingSink(Sink):
-    """Sets an event when it has been told of a number of lines."""
-
-    def __init__(self, lines: int, event: asyncio.Event) -> None:
-        super().__init__()
-        self._left, self._event = lines, event
-
-    async def write(self, text: str) -> None:
-        """Take the next piece; a blank one tells of a line."""
-        await super().write(text)
-        self._left -= not text
-        if not self._left:
-            self._event.set()
-
-
 async def test_the_connection_of_a_streamed_answer_is_used_again(there: AgentHarness, api: Loopback) -> None:
+    api.answers = [Answer(events=(delta(content="Hello."), finish(), DONE))]
     for _ in range(3):
-        is_read = asyncio.Event()
-        api.answers = [Answer(events=(delta(content="Hello."), finish(), DONE, is_read))]
-        assert (await ask(there, CountingSink(5, is_read))).text == "Hello."  # each event is a line and a blank one
+        assert (await ask(there, Sink())).text == "Hello."
 
     assert len({asked.client for asked in api.asked}) == 1
 
@@ -195,37 +179,21 @@ async def test_a_server_that_does_not_stream_is_understood_all_the_same(there: A
     assert sink.seen == ["Hello."]
 
 
-async def test_thoughts_are_neither_shown_nor_said(there: AgentHarness, api: Loopback) -> None:
+async def test_reasoning_fields_are_neither_shown_nor_said(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
-    events = [delta(content=one) for one in ("\n<th", "ink>Hm", "m.</thi", "nk>\n\n", "Hel", "lo.")]
-    api.answers = [Answer(events=(delta(reasoning_content="Well…"), *events, finish(), DONE))]
+    events = [delta(reasoning_content="Well…"), delta(reasoning="Hm."), delta(content="Hel"), delta(content="lo.")]
+    api.answers = [Answer(events=(*events, finish(), DONE))]
 
     assert (await ask(there, sink)).text == "Hello."
     assert sink.seen == ["Hel", "lo."]
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        ("<think>Hm.</think>\nHello.", "Hello."),
-        ("<thin", "<thin"),
-        ("<thinking>no</thinking>", "<thinking>no</thinking>"),
-        ("a <think>b</think>", "a <think>b</think>"),
-        ("<think>for ever", ""),
-        ("  Hello.", "  Hello."),
-        ("", ""),
-    ],
-)
-async def test_only_thoughts_at_the_beginning_are_left_out(
-    there: AgentHarness, api: Loopback, written: str, said: str
-) -> None:
+async def test_thoughts_in_the_text_are_left_to_the_reader_of_answers(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
-    api.answers = [Answer(events=(*(delta(content=one) for one in written), finish(), DONE))]
-    assert (await ask(there, sink)).text == said
-    assert "".join(map(str, sink.seen)) == said
-    api.answers = [Answer(completion(written))]
-    request = TextRequest("the prompt")
-    assert (await complete(there.agent.services[Client], "large", request)).text == said
+    api.answers = [Answer(events=(delta(content="<think>Hm.</think>"), delta(content="Hello."), finish(), DONE))]
+
+    assert (await ask(there, sink)).text == "<think>Hm.</think>Hello."
+    assert sink.seen == ["<think>Hm.</think>", "Hello."]
 
 
 async def test_calls_come_whole_however_they_are_cut_into_pieces(there: AgentHarness, api: Loopback) -> None:
@@ -257,7 +225,7 @@ async def test_calls_without_a_number_follow_one_another(there: AgentHarness, ap
 
 
 @pytest.mark.failure("E-03")
-@pytest.mark.parametrize("arguments", ['{"sides": ', "[6]", "six", "null"])
+@pytest.mark.parametrize("arguments", ['{"sides": ', "[6]", "six", "{'sides': "])
 async def test_a_call_with_half_its_arguments_is_never_handed_on(
     there: AgentHarness, api: Loopback, arguments: str
 ) -> None:
@@ -277,12 +245,6 @@ async def test_a_call_that_cannot_be_read_is_asked_for_once_more(there: AgentHar
     result = await there.agent.models.text(TextRequest("the prompt", sink=Sink(), tools=(ROLL,)))
 
     assert result.tool_calls == (ToolCall("ROLL", {"sides": 6}),)
-
-
-async def test_a_line_without_an_end_is_not_read_for_ever(there: AgentHarness, api: Loopback) -> None:
-    api.answers = [Answer(events=("data: " + "x" * 4_100_000, Hang()))]
-    with pytest.raises(ModelError, match="has no end"):
-        await ask(there, Sink())
 
 
 async def test_a_text_without_an_end_is_not_read_for_ever(there: AgentHarness, api: Loopback) -> None:

@@ -1,0 +1,371 @@
+"""A server that speaks OpenAI's API: the connection to it, its errors, and the JSON that it sends in any form."""
+
+import codecs
+import io
+import json
+import os
+import re
+import ssl
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from yarl import URL
+
+from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
+from bot.fetch.addresses import Proxies
+from bot.models.retry import parse_retry_after
+from bot.plugin_system.imports import LazyModule
+from bot.settings import Secret
+
+if TYPE_CHECKING:
+    import openai
+else:
+    openai = LazyModule("openai")  # which a bot without a plugin for its API does not need
+
+OPENAI_HOST = "api.openai.com"
+REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
+NO_CREDIT_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
+CONTENT_REFUSAL_CODES = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
+PROMPT_TOO_LONG = re.compile(
+    r"context_length_exceeded|exceed_context_size|maximum context|context (?:length|size|window)"
+    r"|prompt is too long",
+    re.IGNORECASE,
+)
+# The status that an error in a response without an error status stands for, unless its code is a status.
+MEANINGS = (
+    (402, re.compile(r"credits?\b|billing|insufficient|balance|payment", re.IGNORECASE)),
+    (401, re.compile(r"api.?key|authenticat|unauthori[sz]ed", re.IGNORECASE)),
+    (429, re.compile(r"rate.?limit|too.many|throttl|quota", re.IGNORECASE)),
+    (404, re.compile(r"not.?found|does not exist", re.IGNORECASE)),
+    (400, re.compile(rf"invalid.request|bad.?request|{PROMPT_TOO_LONG.pattern}", re.IGNORECASE)),
+)
+BUSY_STATUS = 503
+END = object()
+DECODER = json.JSONDecoder(strict=False)
+BETWEEN_VALUES = re.compile(r"[\s,]*")
+IGNORED_EVENTS = ("ping", "heartbeat", "keepalive", "keep-alive")
+CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
+MAX_RESPONSE_BYTES, MAX_ERROR_BYTES = 64 << 20, 64 << 10
+ORIGIN = ("scheme", "host", "port")
+CONNECT_ERROR = "ConnectError"  # of the HTTP library that the SDK uses
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server and its key, with what messages about it must name.
+
+    `provider` is the plugin's name. `url` is None for OpenAI's own server. `url_name` and `key_name` are the
+    variables that set the two. `model_advice` says what to do about an unknown model; "{model}" in it is
+    replaced by the model's name.
+    """
+
+    provider: str
+    url: str | None
+    key: Secret | None
+    url_name: str
+    key_name: str
+    model_advice: str
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether a server or a key is set."""
+        return self.url is not None or self.key is not None
+
+    @property
+    def is_openai(self) -> bool:
+        """Whether the server is OpenAI itself."""
+        return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
+
+
+def to_text(value: object) -> str:
+    """Return a value that is a text; blank if it is not one."""
+    return value if isinstance(value, str) else ""
+
+
+def is_error(value: object) -> bool:
+    """Return whether a JSON value reports an error instead of a result."""
+    if not isinstance(value, dict):
+        return False
+    is_result = any(value.get(name) for name in ("choices", "data", "embeddings", "models", "content"))
+    names = ("message", "detail", "msg", "error_msg")
+    return bool(value.get("error") or value.get("errors")) or (
+        not is_result and any(isinstance(value.get(name), str) and value[name] for name in names)
+    )
+
+
+class ServerError(Exception):
+    """An error that a server reports, by its status or in the body of a response without an error status.
+
+    `is_partial` says that a part of an answer came before it.
+    """
+
+    def __init__(
+        self, body: object, status: int = 0, headers: Mapping[str, str] | None = None, *, is_partial: bool = False
+    ) -> None:
+        super().__init__(f"error {status}")
+        self.is_partial = is_partial
+        fields: Any = body
+        for name in ("error", "errors"):
+            fields = (fields.get(name) or fields) if isinstance(fields, dict) else fields
+        fields = fields[0] if isinstance(fields, list) and fields else fields
+        texts = fields if isinstance(fields, dict) else {"message": fields}
+        found = next((texts[name] for name in ("message", "detail", "msg", "error_msg") if texts.get(name)), fields)
+        metadata = texts["metadata"] if isinstance(texts.get("metadata"), dict) else {}
+        self.message = found if isinstance(found, str) else json.dumps(found, default=str)
+        self.message += f" {metadata['raw']}" if metadata.get("raw") else ""
+        self.code, self.type, self.param = (str(texts.get(name) or "") for name in ("code", "type", "param"))
+        inner = metadata.get("headers")
+        every = {**(headers or {}), **(inner if isinstance(inner, dict) else {})}
+        self.headers = {str(name).lower(): str(value) for name, value in every.items()}
+        self.status = status or self._find_status(texts)
+
+    def _find_status(self, texts: Mapping[str, Any]) -> int:
+        for name in ("code", "status", "status_code", "error_code"):
+            number = str(texts.get(name))
+            if re.fullmatch(r"[45]\d\d(?:\.0)?", number):
+                return int(number[:3])
+        described = f"{self.code} {self.type} {texts.get('status')} {self.message}"
+        return next((status for status, words in MEANINGS if words.search(described)), BUSY_STATUS)
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether the prompt is longer than the model can read."""
+        return PROMPT_TOO_LONG.search(f"{self.code} {self.type} {self.message}") is not None
+
+    def to_model_error(self, endpoint: Endpoint, host: str, model: str, secrets: frozenset[str]) -> ModelError:
+        """Return the ModelError for it; its message contains no secret."""
+        provider, status, message = endpoint.provider, self.status, shorten_message(self.message, secrets)
+        if status == 401:
+            return ModelRefused(f"{provider}: {host} refused the key in {endpoint.key_name} (401): set a valid key")
+        if status == 404:
+            advice = endpoint.model_advice.replace("{model}", model or "NAME")
+            return ModelRefused(f"{provider}: {host} does not know the model or path (404): {advice}")
+        if status == 429 and NO_CREDIT_CODES & {self.code, self.type}:
+            return ModelRefused(f"{provider}: {host} has no credit left for the key in {endpoint.key_name}: {message}")
+        if status in REFUSAL_STATUSES:
+            error_type = PromptTooLong if status in (400, 413) and self.is_too_long else ModelRefused
+            return error_type(f"{provider}: {host} refused the request ({status}): {message}")
+        what = "broke its answer off" if self.is_partial else "cannot answer now"
+        retry_after = parse_retry_after(self.headers, datetime.now(UTC), self.message)
+        return ModelBusy(f"{provider}: {host} {what} ({status}): {message}", retry_after=retry_after)
+
+
+def shorten_message(message: str, secrets: frozenset[str]) -> str:
+    """Return a message in one line of at most 200 characters, without secrets."""
+    for secret in secrets:
+        message = message.replace(secret, "[the key]")
+    return " ".join(message.split())[:200]
+
+
+def parse_values(text: str) -> tuple[list[Any], str]:
+    """Return the JSON values that a text consists of, and the rest that is not JSON."""
+    values = []
+    position = BETWEEN_VALUES.match(text).end()  # type: ignore[union-attr]  # it matches everything
+    try:
+        while position < len(text):
+            value, position = DECODER.raw_decode(text, position)
+            values.append(value)
+            position = BETWEEN_VALUES.match(text, position).end()  # type: ignore[union-attr]
+    except (ValueError, RecursionError):
+        return values, text[position:]
+    return values, ""
+
+
+async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    r"""Yield the lines of a body, which end with \n, \r or \r\n only: a text may contain other separators."""
+    decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")("replace"), translate=True)
+    parts: list[str] = []
+    async for chunk in chunks:
+        first, *others = decoder.decode(chunk).split("\n")
+        parts.append(first)
+        for line in others:
+            yield "".join(parts)
+            parts = [line]
+    yield "".join(parts)
+
+
+def _values_of_event(event: str, text: str) -> tuple[list[Any], str]:
+    """Return the values of an event or line, and the rest of it that is not JSON."""
+    if text.strip('"').casefold() == "[done]":
+        return [END], ""
+    values, rest = ([], "") if event in IGNORED_EVENTS else parse_values(text)
+    if event == "error":
+        values = [value if is_error(value) else {"error": value} for value in values]
+    return values, rest
+
+
+async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+    """Yield the JSON values of a body, and END for each end mark.
+
+    It may be an event stream, JSON lines, objects one after another, or one value. Raises ValueError with the text that
+    is not JSON.
+    """
+    pending: list[str] = []
+    event, is_event = "", False
+    async for line in _split_lines(chunks):
+        name, colon, data = line.partition(":")
+        is_data = name == "data" and bool(colon)
+        if line and not is_data and name in ("", "event", "id", "retry"):
+            event = data.strip() if name == "event" else event
+            continue
+        if is_data and not is_event:
+            pending.clear()  # text in front of the first event
+        is_event = is_event or is_data
+        is_end = is_event and not line
+        pending.append(data.strip() if is_data else line)
+        # A value that takes several lines ends with one that is not indented; other lines are not worth an attempt.
+        if not is_end and (pending[-1][-1:] not in tuple('}]"') or (pending[-1][:1].isspace() and not is_data)):
+            continue
+        text = "\n".join(pending).strip()
+        values, rest = _values_of_event(event, text)
+        if rest and is_end:
+            raise ValueError(text)
+        if not rest:
+            pending.clear()
+            for value in values:
+                yield value
+        event = "" if is_end else event
+    text = "\n".join(pending).strip()
+    values, rest = parse_values(text)
+    if rest or (text and not values):
+        raise ValueError(text)
+    for value in values:
+        yield value
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A connection to one server. `CompatibleClient` opens and closes it."""
+
+    sdk: "openai.AsyncOpenAI"
+    endpoint: Endpoint
+    secrets: frozenset[str]
+
+    @property
+    def host(self) -> str:
+        """The host name of the server, with its port where the URL names one."""
+        return self.sdk.base_url.netloc.decode("ascii")
+
+    @contextmanager
+    def mapped_errors(self, model: str = "") -> Iterator[None]:
+        """Map errors of requests inside the block, which asks for this model.
+
+        Raises ModelRefused if a retry cannot help, ModelUnreachable if there is no connection, ModelBusy if
+        the server is busy or too slow, ModelError otherwise.
+        """
+        provider, host = self.endpoint.provider, self.host
+        try:
+            yield
+        except ServerError as error:
+            raise error.to_model_error(self.endpoint, host, model, self.secrets) from error
+        except openai.APITimeoutError as error:
+            raise ModelBusy(f"{provider}: no connection to {host} in time") from error
+        except openai.APIConnectionError as error:
+            cause = error.__cause__ or error
+            message = shorten_message(str(cause) or type(cause).__name__, self.secrets)
+            if type(cause).__name__ != CONNECT_ERROR:
+                raise ModelBusy(f"{provider}: no answer from {host}: {message}") from error
+            advice = f"start the server, or correct {self.endpoint.url_name}"
+            raise ModelUnreachable(f"{provider}: cannot connect to {host}: {message}; {advice}") from error
+        except openai.OpenAIError as error:
+            raise ModelError(f"{provider}: {shorten_message(str(error), self.secrets)}") from error
+
+    async def read_chunks(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the pieces of a body. Raises ModelBusy if it breaks off or is larger than MAX_RESPONSE_BYTES."""
+        length = 0
+        try:
+            async for chunk in body:
+                length += len(chunk)
+                if length > MAX_RESPONSE_BYTES:
+                    break
+                yield chunk
+        except Exception as error:  # the SDK passes on those of its HTTP library
+            raise ModelBusy(f"{self.endpoint.provider}: an answer broke off: {type(error).__name__}") from error
+        if length > MAX_RESPONSE_BYTES:
+            cause = f"the response is larger than {MAX_RESPONSE_BYTES} bytes"
+            raise ModelBusy(f"{self.endpoint.provider}: no answer from {self.host}: {cause}")
+
+    async def fetch(self, call: AbstractAsyncContextManager[Any], model: str, kind: str) -> Any:
+        """Return the JSON value that a call of the SDK responds with; `kind` names it in errors.
+
+        Raises InvalidAnswer if there is none, and as `mapped_errors` does.
+        """
+        with self.mapped_errors(model):
+            async with call as response:
+                return await self._read_value(response.iter_bytes(), model, kind)
+
+    async def fetch_url(self, url: str, kind: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Return the JSON value at a URL of the server that the SDK does not know; a body is sent by POST.
+
+        Raises as `fetch` does.
+        """
+        how: Any = {"cast_to": object, "stream": True, "stream_cls": openai.AsyncStream[object]}
+        with self.mapped_errors():
+            stream: Any = await (self.sdk.get(url, **how) if body is None else self.sdk.post(url, body=body, **how))
+            async with stream:
+                return await self._read_value(stream.response.aiter_bytes(), "the server", kind)
+
+    async def _read_value(self, body: AsyncIterator[bytes], model: str, kind: str) -> Any:
+        try:
+            values = [value async for value in read_values(self.read_chunks(body))]
+        except ValueError:
+            values = []
+        if not values:
+            raise self.invalid(model, kind)
+        if is_error(values[0]):
+            raise ServerError(values[0])
+        return values[0]
+
+    def invalid(self, model: str, kind: str) -> InvalidAnswer:
+        """Return the error for a response that is not what its kind says."""
+        return InvalidAnswer(
+            f"{self.endpoint.provider}: {model} returned no valid {kind}; check {self.endpoint.url_name}"
+        )
+
+
+def open_connection(endpoint: Endpoint, secrets: frozenset[str]) -> Connection:
+    """Return a connection to a server; its messages contain none of the secrets."""
+    url = endpoint.url or f"https://{OPENAI_HOST}/v1"
+    proxy = Proxies.from_environment(os.environ).proxy_for(URL(url))
+
+    async def check_request(request: Any) -> None:
+        """Refuse a redirect to another server: it would receive the conversation."""
+        server = sdk.base_url
+        if any(getattr(request.url, part) != getattr(server, part) for part in ORIGIN):
+            target = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+            raise ModelRefused(
+                f"{endpoint.provider}: {server.netloc.decode('ascii')} redirects to {target}, another server, to which "
+                f"nothing is sent: if it is the right one, set {endpoint.url_name} to its address"
+            )
+        if endpoint.key is None:
+            request.headers.pop("Authorization", None)  # the SDK requires a key
+
+    async def check_response(response: Any) -> None:
+        """Raise ServerError for an error status, with the beginning of the body: the SDK reads all of it."""
+        if response.status_code >= 300 and not response.has_redirect_location:
+            body = b""
+            async for chunk in response.aiter_bytes():
+                body += chunk
+                if len(body) > MAX_ERROR_BYTES:
+                    break
+            text = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
+            values, rest = parse_values(text)
+            raise ServerError(values[0] if values and not rest else text, response.status_code, response.headers)
+
+    sdk = openai.AsyncOpenAI(
+        api_key=endpoint.key.get_secret_value() if endpoint.key else "none",
+        base_url=url,
+        max_retries=0,  # the router retries, and records each try
+        timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
+        http_client=openai.DefaultAsyncHttpxClient(
+            proxy=str(proxy) if proxy else None,
+            trust_env=False,  # the proxy and the certificates are those of the bot's other connections
+            verify=ssl.create_default_context(),
+            event_hooks={"request": [check_request], "response": [check_response]},
+        ),
+    )
+    return Connection(sdk, endpoint, secrets)
