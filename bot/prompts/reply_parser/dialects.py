@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 from bot.prompts.reply_parser.tool_calls import WrittenCall, decode_value_end, parse_calls
 
 MAX_MENTION = 24  # characters between two markers that a sentence mentions, such as "<think> and </think>"
-_CODE = r"(?P<fence>^[ \t>]*(?:`{3,}|~{3,})[^\n`]*$)|(?P<ticks>`+)"
+_CODE = r"(?P<code>`+|~{3,})"
 _ROOT = r"(?P<root><(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>(?=\s*<(?:[\w-]{1,16}:)?"
 _ROOT += r"(?:thought|reasoning|actions?|parameters|params|providers?|text|message|reply|response|isfinish)[\s/>]))"
-_FIRST_CHARACTERS = r"(?=[<\[◁`~>#f\]h✿t\s])"
+_FIRST_CHARACTERS = r"(?=[<\[◁`~>#\]✿]|functools\[)"  # of each marker that is not at the start of the text
+_AT_START = r"\A"
 _OTHER_ROLE = re.compile(r"\s*(?:user|system|tool|human|environment|observation)\b", re.IGNORECASE)
 _SPACE = re.compile(r"\s*+")
 _MID_SENTENCE = re.compile(r"[\w,;:(/\"'”’—–-][ \t]+\Z")
@@ -76,9 +77,11 @@ def _compile(table: Mapping[str, list[dict[str, Any]]]) -> tuple[re.Pattern[str]
             if closing and r"\Z" not in closing and entry.get("closes_alone", True):
                 closings.append(f"(?P<close_{group}>{closing})")
     ends = [opening for opening in openings if opening.startswith("(?P<end")]
-    others = [opening for opening in openings if opening not in ends]
+    at_start = [opening for opening in openings if f">{_AT_START}" in opening]
+    others = [opening for opening in openings if opening not in (*ends, *at_start)]
     alternatives = "|".join((_CODE, _ROOT, *others, *closings, *ends))
-    return re.compile(rf"{_FIRST_CHARACTERS}(?:{alternatives})", re.IGNORECASE | re.MULTILINE), dialects
+    pattern = rf"{'|'.join(at_start)}|{_FIRST_CHARACTERS}(?:{alternatives})"
+    return re.compile(pattern, re.IGNORECASE | re.MULTILINE), dialects
 
 
 _TABLE = _load_table()
@@ -124,7 +127,7 @@ def peel(text: str) -> Cleaned:
         position = space.end() if space else position
         match = _MARKER.match(text, position)
         group = (match.lastgroup or "") if match else ""
-        if match is None or group in ("fence", "ticks", "root") or _DIALECTS[group].kind == "call":
+        if match is None or group in ("code", "root") or _DIALECTS[group].kind == "call":
             break
         end = cleaner._handle(group, match)
         if cleaner.pieces:  # a marker that stays
@@ -181,8 +184,8 @@ class _Cleaner:
 
     def _handle(self, group: str, match: re.Match[str]) -> int | None:
         """Handle a marker; return where to go on, None at the end of the answer."""
-        if group in ("fence", "ticks"):
-            return self._pass_code(group, match)
+        if group == "code":
+            return self._pass_code(match)
         if group == "root":
             return self._handle_root(match)
         dialect = _DIALECTS[group]
@@ -208,21 +211,22 @@ class _Cleaner:
             return space.end() if space else end
         return end
 
-    def _pass_code(self, group: str, match: re.Match[str]) -> int:
+    def _pass_code(self, match: re.Match[str]) -> int:
         """Return the end of code that begins here; the content of a fence for calls is read as calls."""
-        text, start = self.text, match.start()
-        if group == "ticks":
-            return self._keep(match, self._find_ticks_end(match))
-        opening = match[0].strip(" \t>")
-        mark = opening[: len(opening) - len(opening.lstrip(opening[0]))]
-        language = opening[len(mark) :].strip().lower()
-        closing = re.compile(rf"^[ \t>]*{re.escape(mark)}{mark[0]}*[ \t]*$", re.MULTILINE).search(text, match.end())
+        text, mark = self.text, match[0]
+        line_start = text.rfind("\n", 0, match.start()) + 1
+        line_end = text.find("\n", match.end())
+        language = text[match.end() : line_end if line_end >= 0 else len(text)]
+        is_fence = len(mark) > 2 and not text[line_start : match.start()].strip(" \t>") and "`" not in language
+        if not is_fence:
+            return self._keep(match, self._find_ticks_end(match) if mark[0] == "`" else match.end())
+        closing = re.compile(rf"^[ \t>]*{mark}{mark[0]}*[ \t]*$", re.MULTILINE).search(text, match.end())
         end = len(text) if closing is None else closing.end()
-        if language not in _CALL_LANGUAGES:
+        if language.strip().lower() not in _CALL_LANGUAGES:
             return self._keep(match, end)
-        self._add_calls(text[match.end() : end if closing is None else closing.start()])
+        self._add_calls(text[match.end() + len(language) : end if closing is None else closing.start()])
         self.result.found.append("tool_code")
-        return max(end, start + 1)
+        return end
 
     def _find_ticks_end(self, match: re.Match[str]) -> int:
         """Return the end of the code between backticks, or of the backticks themselves where it is not closed."""
