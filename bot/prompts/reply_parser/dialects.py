@@ -95,7 +95,9 @@ _HARMONY = re.compile(
     r"(?P<content>.*?)(?P<end><\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>|<\|channel\|>)|\Z)",
     re.IGNORECASE | re.DOTALL,
 )
-_HARMONY_WITHOUT_TOKENS = re.compile(r"\A\s*analysis(?=[\s\W]*[A-Z]).*?assistant\s*final(?=[^a-z])", re.DOTALL)
+_HARMONY_WITHOUT_TOKENS = re.compile(
+    r"\A\s*(?:assistant)?analysis(?=[\s\W]*[A-Z]).*?assistant\s*final(?=[^a-z])", re.DOTALL
+)
 _HARMONY_OPEN = re.compile(r"<\|(?:start|channel)\|>")
 _RECIPIENT = re.compile(r"to=([\w.:-]+)")
 
@@ -363,8 +365,8 @@ def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
 
     A list of people whose heading ends with a colon is not a turn.
     """
-    own = _line_pattern([own_name])
-    while own_name and (head := own.match(text)):
+    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant"])
+    while head := heads.match(text):
         text = text[head.end() :]
     if not (own_name or people):
         return text

@@ -76,6 +76,7 @@ _TAG_START = re.compile(
     rf"<(?:[\w-]{{1,16}}:)?(?:response|output|{_FIELD_NAMES})(?:\s[^<>]{{0,200}})?/?>", re.IGNORECASE
 )
 _BEGINS_FORM = re.compile(rf"\s*(?:\{{|{_TAG_START.pattern})", re.IGNORECASE)
+_INVISIBLE = "\ufeff\u200b\u2060 \t\r\n"
 _ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
 _NAMESPACE = re.compile(rf"<(/?)[\w-]{{1,16}}:(?=(?:response|{_FIELD_NAMES})[\s/>])", re.IGNORECASE)
 _XML_PROLOGUE = re.compile(
@@ -85,8 +86,12 @@ _XML_PROLOGUE = re.compile(
 _DRAFTED_ROOT = re.compile(r"</think(?:ing)?\s*>\s*(?:```\w*\s*)?(?=<(?:response|output)[\s>])", re.IGNORECASE)
 _FENCE = re.compile(r"(?P<mark>```|~~~)[\w+-]{0,20}[ \t]*(?:\r?\n|\Z)", re.IGNORECASE)
 _MAX_INTRODUCTION = 300
-# The tags of our form in other brackets.
+# The tags of our form escaped, or in other brackets.
 _DISGUISES = (
+    (
+        re.compile(rf"\A\\<(?:response|output|{_FIELD_NAMES})\\?>", re.IGNORECASE),
+        re.compile(rf"\\?<\\?(/?)\\?(response|output|{_FIELD_NAMES})\\?>", re.IGNORECASE),
+    ),
     (re.compile(rf"\A&lt;(?:response|output|think|{_FIELD_NAMES})\b", re.IGNORECASE), None),
     (
         re.compile(rf"\A[＜〈](?:response|output|{_FIELD_NAMES})[＞〉]", re.IGNORECASE),
@@ -116,6 +121,9 @@ _LABEL = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _HEADING = re.compile(rf"^#{{1,4}}[ \t]+({'|'.join(_LABELS)})[ \t]*$", re.IGNORECASE | re.MULTILINE)
+_DOCUMENT_MARK = re.compile(r"\A---\s*\n|\n(?:---|\.\.\.)\s*\Z")
+_TAGGED_CALL = re.compile(r"<([A-Za-z]\w{1,127})>\s*(\{.*\}|<.*>)?\s*</\1>", re.DOTALL)
+_CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
 _THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
 _BLOCK_SCALAR = re.compile(r"\A[|>][-+]?\d?[ \t]*\n")
 
@@ -178,7 +186,7 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
 
     A fence is removed if it is around an answer in our form, with `any_fence` around anything.
     """
-    text = rewrite(fix_surrogates(raw[:MAX_CHARS])).strip("\ufeff \t\r\n")
+    text = rewrite(fix_surrogates(raw[:MAX_CHARS])).strip(_INVISIBLE)
     opened = Opened(_XML_PROLOGUE.sub("", _undisguise(text)), is_cut=len(raw) > MAX_CHARS)
     for _ in range(4):
         before = opened.text
@@ -264,6 +272,8 @@ def parse_parts(raw: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts:
     parts = _read_form(text, context)
     if parts is None and (inner := _after_introduction(text)) is not None:
         parts = _read_form(inner, context)
+        if parts is not None and parts.calls and not parts.text:
+            parts = replace(parts, text=_clean_text(text.partition("\n")[0]))
     if parts is None:
         parts = _read_prose(text, context)
     if parts.text and not parts.is_prose:
@@ -287,8 +297,10 @@ def _read_form(text: str, context: AnswerContext) -> AnswerParts | None:
     """Return the parts of an answer that begins with a form; None for prose."""
     if _TAG_START.match(text):
         return _read_tags(text)
-    if text.startswith(("{", "[")) and (parts := _read_data(text)) is not None:
+    if text.startswith(("{", "[")) and (parts := _read_data(text, context)) is not None:
         return parts
+    if (tagged := _TAGGED_CALL.fullmatch(text)) and fold(tagged[1]) in context.actions:
+        return AnswerParts(calls=(WrittenCall(tagged[1], _parse_arguments(tagged[2] or "") or {}),))
     calls = read_python_calls(text)
     if calls and (text.startswith("[") or all(_is_known(call, context) for call in calls) or "\n" not in text):
         return AnswerParts(calls=tuple(calls))
@@ -312,9 +324,12 @@ def _after_introduction(text: str) -> str | None:
     return rest if is_announced and len(_LABEL.findall(rest)) > 1 and _LABEL.match(rest) else None
 
 
-def _read_data(text: str) -> AnswerParts | None:
+def _read_data(text: str, context: AnswerContext = NO_CONTEXT) -> AnswerParts | None:
     """Return the parts of JSON or Python data; None if it is neither an answer nor a call."""
     value, is_whole = read_mapping(text)
+    if isinstance(value, dict) and value and all(fold(str(key)) in context.actions for key in value):
+        named = {str(key): item for key, item in value.items()}
+        return AnswerParts(calls=tuple(WrittenCall(key, item) for key, item in named.items() if isinstance(item, dict)))
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict) and "type" not in value[0]:
         [value] = value
     calls = calls_from_value(value)
@@ -359,7 +374,7 @@ def _read_labels(text: str) -> AnswerParts | None:
     if "text" not in fields and (calls := _labelled_calls(fields)):
         return AnswerParts(thought=visible_text(thought), calls=tuple(calls))
     if len(fields) < 2:  # a thought alone: what follows its paragraph is the text
-        thought, _, body = thought.partition("\n\n")
+        thought, _, body = thought.partition("\n\n" if "\n\n" in thought else "\n")
         if not (_THOUGHT_ALONE.match(text) and body.strip()):
             return None
     return AnswerParts(
@@ -374,6 +389,7 @@ def _read_labels(text: str) -> AnswerParts | None:
 
 def _split_labels(text: str) -> dict[str, str]:
     """Return what follows each label of a text that begins with one; that of the text runs to the end."""
+    text = _DOCUMENT_MARK.sub("", text)
     labels = list((_HEADING if _HEADING.match(text) else _LABEL).finditer(text))
     if not labels or labels[0].start():
         return {}
@@ -444,9 +460,26 @@ def _read_prose(text: str, context: AnswerContext) -> AnswerParts:
         if (parts := _read_form(again, context)) is not None:
             return replace(parts, calls=(*calls, *parts.calls))
         prose = again if again != prose.strip() else prose
+    prose, behind = _split_call(prose, context)
+    calls += behind
     visible = strip_partial_tag(prose, _SHAPE)
     is_complete = visible == prose and not cleaned.is_cut
     return AnswerParts(text=visible_text(visible), calls=calls, is_complete=is_complete, is_prose=True)
+
+
+def _split_call(text: str, context: AnswerContext) -> tuple[str, tuple[WrittenCall, ...]]:
+    """Return a text without the JSON at its end that is the call of an offered action, or a call without a fence."""
+    *_, last = [None, *_CALL_AT_END.finditer(text)]
+    if last is None:
+        return text, ()
+    written = text[last.start() :]
+    value, is_whole = read_mapping(_open_fence(written, any_fence=True))
+    calls = calls_from_value(value)
+    is_call = (bool(calls) and is_whole) and (
+        all(_is_known(call, context) for call in calls)
+        or (text[: last.start()].endswith("\n") and not written.startswith("`") and '"arguments"' in written)
+    )
+    return (text[: last.start()].rstrip(), tuple(calls)) if is_call else (text, ())
 
 
 def _strip_orphan_tags(text: str) -> str:
