@@ -94,7 +94,7 @@ def strip_partial_markup(body: str, name: str) -> str:
     return _PARTIAL_ENTITY.sub("", body)
 
 
-_CLOSED_FENCE = re.compile(r"^[ \t>]*(`{3,}|~{3,})[^\n`]*\n(?:.*\n)*?[ \t>]*\1[`~]*[ \t]*$", re.MULTILINE)
+_CLOSED_FENCE = re.compile(r"(?:^|(?<=>))[ \t>]*(`{3,}|~{3,})[^\n`]*\n(?:.*\n)*?[ \t>]*\1[`~]*[ \t]*$", re.MULTILINE)
 _INLINE_CODE = re.compile(r"(?<!`)(`{1,2})(?!`)[^`\n]+\1(?!`)")
 
 

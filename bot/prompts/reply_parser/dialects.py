@@ -191,7 +191,7 @@ class _Cleaner:
         if group == "root":
             return self._handle_root(match)
         dialect = _DIALECTS[group]
-        if dialect.is_own and not self.with_own:
+        if (dialect.is_own and not self.with_own) or self._is_indented_code(match.start()):
             return self._keep(match)
         if group.startswith("close_"):
             return self._handle_orphan(dialect, match)
@@ -307,6 +307,11 @@ class _Cleaner:
 
     def _add_calls(self, body: str) -> None:
         self.result.calls += parse_calls(body) or [WrittenCall("", {})]
+
+    def _is_indented_code(self, start: int) -> bool:
+        """Whether a marker is in a line of code as Markdown has it: indented by four spaces, behind an empty line."""
+        line_start = self.text.rfind("\n", 0, start) + 1
+        return self.text[line_start:start].startswith(("    ", "\t")) and self.text[:line_start].endswith("\n\n")
 
     def _is_mention(self, start: int, end: int) -> bool:
         """Whether a marker is a word of a sentence, as in "Use </think> to close the block."."""

@@ -75,7 +75,6 @@ _FIELD_NAMES = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, "providers", "provide
 _TAG_START = re.compile(
     rf"<(?:[\w-]{{1,16}}:)?(?:response|output|{_FIELD_NAMES})(?:\s[^<>]{{0,200}})?/?>", re.IGNORECASE
 )
-_BEGINS_FORM = re.compile(rf"\s*(?:\{{|{_TAG_START.pattern})", re.IGNORECASE)
 _INVISIBLE = "\ufeff\u200b\u2060 \t\r\n"
 _ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
 _NAMESPACE = re.compile(rf"<(/?)[\w-]{{1,16}}:(?=(?:response|{_FIELD_NAMES})[\s/>])", re.IGNORECASE)
@@ -191,7 +190,8 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
     for _ in range(4):
         before = opened.text
         if before.startswith('"') and (decoded := decode_value(before)) and decoded[1] == len(before):
-            opened.text = str(decoded[0]).strip() if _BEGINS_FORM.match(str(decoded[0])) else before
+            inner = str(decoded[0]).strip()
+            opened.text = inner if _TAG_START.match(inner) or _begins_data(inner) else before
         if (channels := read_channels(opened.text)) is not None:
             _take(opened, channels)
         _take(opened, peel(opened.text))
@@ -215,7 +215,7 @@ def _undisguise(text: str) -> str:
         if not start.match(text):
             continue
         if tag is None:
-            return unescape_field(text)
+            return unescape_field(text) if "&lt;/" in text else text
         return tag.sub(lambda match: f"<{match[1].replace('／', '/')}{match[2]}>", text)
     return text
 
@@ -443,6 +443,8 @@ def _read_tags(text: str) -> AnswerParts | None:
             return parts
         text = text[: root.end()] + inner
     scan = scan_fields(text, _SHAPE)
+    if scan is not None and not scan.fields and text[:7].lower() == "<output" and not text.rstrip().endswith(">"):
+        return None  # a tag of HTML
     return None if scan is None else _parts_from_tags(scan)
 
 

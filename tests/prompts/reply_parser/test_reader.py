@@ -700,3 +700,80 @@ def test_a_requested_object_counts_also_behind_prose_and_before_a_remark() -> No
     for raw in (f"Let me think.\nSo:\n```json\n{answer}\n```\nHope that helps!", f"One.\n\nTwo.\n{answer}"):
         assert read_reply(raw, AnswerContext(AnswerForm.JSON)) == Reply(text="Hi", thought="t", actions=("REPLY",))
         assert read_reply(raw, AnswerContext(AnswerForm.TAGS)).text == raw
+
+
+# Texts with markup in code or in sentences, and texts that look like another form of an answer.
+TEXTS = [
+    "Use `<|im_end|>` to end a turn.",
+    "```\n<think>a</think>\n```",
+    "Call it:\n\n    <tool_call>x</tool_call>\n\nthen wait.",
+    "Template:\n```jinja\n{{ '<|im_start|>' + role }}\n```",
+    "~~~\n<think>x</think>\n~~~\nok",
+    "1. `</think>`\n2. `[/THINK]`",
+    'JSON:\n```json\n{"name": "web_search", "arguments": {"q": 1}}\n```\nThat is a call.',
+    "Example:\n```\nUser: hi\nMarlo: hello\n```\nEnd.",
+    'Run:\n```sh\necho "</s>" > x\n```',
+    "Text with <b>bold</b>, <i>it</i> and <s>strike</s> ok",
+    "`a` and ``b ` c`` and ```d```",
+    'Config: {"text": "hello"} works.',
+    "<div>\n<p>Hello</p>\n</div>",
+    "<svg><text>Ahoy</text></svg>",
+    '<?xml version="1.0"?>\n<note><to>Kim</to></note>',
+    "def f(x):\n    return x < 3 and x > 1",
+    "Set<Map<String, List<Integer>>> x;",
+    "The tag </output> closes it.",
+    "Write <response> first.",
+    "### Response\nis a heading in Alpaca prompts.",
+    "Ask Ann: she knows.\nAnn is right.",
+    "Note:\nKim: 5 points\nAnn: 3 points",
+    "At [03:15] we go.\n[03:20] Lunch",
+    "Kim (id 12): hello in a line",
+    "a\n\n\nb",
+    "  indented\n    more",
+    "- a\n  - b",
+    "| a | b |\n|---|---|\n| c | d |",
+    'x = ["a"]',
+    "[TELL_TIDE]",
+    "(no response needed from Ann)",
+    '"quoted"',
+    '"{\\"a\\": 1}"',
+    "null",
+    "None",
+    "yes",
+    "...and then?",
+    "…",
+    "👍",
+    "Ann: thanks\nfor all",
+    "thought provoking: yes",
+    "Text: hello",
+    "Answer: 42",
+    "Reply: ok",
+    "Message: hi",
+    "Action: run\nTarget: hill",
+    "Reasoning: he is late.\n\nSo wait.",
+    "<output>42</output> is printed",
+    "<!DOCTYPE html>\n<html><body>hi</body></html>",
+    "Thinking about it, yes.",
+    "<3",
+    "</3",
+    "a <- b; c -> d",
+    "if (a<b) {x}",
+    "<user@example.org>",
+    "<https://example.org>",
+    "5 > 3 < 4",
+    "^_^ <('-')>",
+    "&lt;think&gt; is escaped",
+    "AT&amp;T",
+]
+CONTEXT = AnswerContext(AnswerForm.TAGS, "Marlo", ("Ann", "Kim", "User"), frozenset({"telltide", "calltaxi"}))
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_a_text_arrives_as_it_was_written_in_every_form(text: str) -> None:
+    escaped = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    head, tail = "<response><thought>t</thought><actions>REPLY</actions><text>", "</text></response>"
+    written = [text, f"{head}{escaped}{tail}", json.dumps({"thought": "t", "actions": ["REPLY"], "text": text})]
+    written += [f"{head}{text}{tail}"] if "&" not in text else []
+    for raw in written:
+        reply = read_reply(raw, CONTEXT)
+        assert (reply.text, reply.calls) == (text.strip(), ())
