@@ -107,7 +107,7 @@ class ModelHandler:
     can_write_json: Callable[[], bool] | None = None
 
     def writes_json(self) -> bool:
-        """Return whether the server makes the model write JSON that fits the schema of a request, as far as is known."""
+        """Return whether the server makes the model write JSON that fits a request's schema, as far as is known."""
         return self.can_write_json is not None and self.can_write_json()
 
     def calls_tools(self) -> bool:

@@ -132,9 +132,8 @@ async def test_the_provider_the_tool_and_the_cause_are_reported(caplog: pytest.L
     await bench_of(Provider({3}, lambda bad: f"{bad[0]}: no items")).router.text(TextRequest("hi", tools=TOOLS))
 
     [record] = [record for record in caplog.records if record.levelno == logging.WARNING]
-    assert (
-        record.message == "first (TEXT_LARGE) refuses the tool TOOL_3, which is left out from now on: TOOL_3: no items"
-    )
+    assert record.message.startswith("first (TEXT_LARGE) refuses the tool TOOL_3, which is left out")
+    assert record.message.endswith("TOOL_3: no items")
 
 
 async def test_a_streamed_text_starts_again_with_each_call() -> None:
