@@ -12,6 +12,7 @@ from bot.errors import (
     ToolsRefused,
 )
 from bot.http import host_label
+from bot.models.arguments import read_arguments
 from bot.models.listing import ModelListing
 from bot.models.retry import ModelStatus, parse_retry_after
 from bot.models.types import (
@@ -67,4 +68,5 @@ __all__ = [
     "host_label",
     "note_call",
     "parse_retry_after",
+    "read_arguments",
 ]

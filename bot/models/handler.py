@@ -120,11 +120,11 @@ class PendingCall(Generic[R]):
     """One request to the handlers of a type: the expected class of its result, and the output of streamed
     pieces.
 
-    An `is_urgent` call is not retried if a handler is busy.
+    A call is retried at most `max_retries` times, where that is set, if a handler is busy.
     """
 
     kind: ModelType
     request: ModelRequest
     result_type: type[R]
     output: StreamOutput
-    is_urgent: bool = False
+    max_retries: int | None = None

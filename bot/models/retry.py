@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
@@ -25,7 +25,8 @@ from bot.errors import (
 )
 from bot.models.attempt import CallTimeouts, Reserve, attempt_call
 from bot.models.handler import ModelHandler, PendingCall, R
-from bot.models.types import ModelType
+from bot.models.refused_tools import RefusedTools
+from bot.models.types import ModelType, TextRequest
 
 logger = logging.getLogger(__name__)
 
@@ -249,6 +250,7 @@ class HandlerClient:
         self._model, self._calls, self._failed = "", 0, 0
         self._failures_in_row, self._cause = 0, ""
         self._durations = deque[float](maxlen=MAX_DURATIONS)
+        self._refused_tools = RefusedTools(f"{handler.name} ({handler.type})")
 
     def status(self) -> ModelStatus:
         """Return how the handler has answered."""
@@ -266,7 +268,7 @@ class HandlerClient:
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
-        retried once, an unreachable server never.
+        retried once, an unreachable server never. Tools that the provider refuses are left out.
 
         Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
         """
@@ -283,7 +285,7 @@ class HandlerClient:
         started_at = self._policy.time.monotonic()
         self._calls += 1
         try:
-            result = await self._retry(pending, has_next=has_next)
+            result = await self._send(pending, has_next=has_next)
         except ModelError as error:
             if not isinstance(error, PromptTooLong | BudgetSpent):
                 self._failed += 1
@@ -295,8 +297,19 @@ class HandlerClient:
         self._durations.append(self._policy.time.monotonic() - started_at)
         return result
 
+    async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
+        async def send(request: TextRequest) -> R:
+            return await self._retry(replace(pending, request=request), has_next=has_next)
+
+        if isinstance(pending.request, TextRequest) and pending.request.tools:
+            return await self._refused_tools.call(pending.request, send)
+        return await self._retry(pending, has_next=has_next)
+
     async def _retry(self, pending: PendingCall[R], *, has_next: bool) -> R:
         policy = self._policy
+        max_retries = policy.retries.max_retries
+        if pending.max_retries is not None:
+            max_retries = min(max_retries, pending.max_retries)
         started_at, failures, has_invalid = policy.time.monotonic(), 0, False
         while True:
             try:
@@ -305,11 +318,11 @@ class HandlerClient:
                 failures += 1
                 elapsed = policy.time.monotonic() - started_at
                 delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
-                if delay is None or pending.is_urgent:
+                if delay is None or failures + has_invalid > max_retries:
                     raise
                 self._on_retry(self.handler, error, delay)
             except InvalidAnswer:
-                if has_invalid or pending.is_urgent or not policy.retries.max_retries:
+                if has_invalid or failures >= max_retries:
                     raise
                 has_invalid, delay = True, 0.0
             await policy.time.sleep(delay)

@@ -44,6 +44,7 @@ FALLBACK_TYPES: dict[ModelType, tuple[ModelType, ...]] = {
 }
 MAX_QUOTE_LENGTH = 8_000
 MAX_PROBLEMS = 8
+MAX_READING_RETRIES = 1  # a reply waits for the description of an attachment, and goes on without it
 
 
 class ModelRouter:
@@ -141,15 +142,18 @@ class ModelRouter:
         """
         request = EmbeddingRequest(tuple(texts))
         max_handlers = 1 if first_handler_only else None
-        return await self._call(ModelType.TEXT_EMBEDDING, request, EmbeddingResult, max_handlers, is_urgent=is_urgent)
+        max_retries = 0 if is_urgent else None
+        return await self._call(
+            ModelType.TEXT_EMBEDDING, request, EmbeddingResult, max_handlers, max_retries=max_retries
+        )
 
     async def describe(self, request: ImageDescriptionRequest) -> TextResult:
-        """Describe an image; raises as `text` does."""
-        return await self._call(ModelType.IMAGE_DESCRIPTION, request, TextResult)
+        """Describe an image, with at most one retry of a busy model; raises as `text` does."""
+        return await self._call(ModelType.IMAGE_DESCRIPTION, request, TextResult, max_retries=MAX_READING_RETRIES)
 
     async def transcribe(self, request: TranscriptionRequest) -> TextResult:
-        """Transcribe a recording; raises as `text` does."""
-        return await self._call(ModelType.TRANSCRIPTION, request, TextResult)
+        """Transcribe a recording, with at most one retry of a busy model; raises as `text` does."""
+        return await self._call(ModelType.TRANSCRIPTION, request, TextResult, max_retries=MAX_READING_RETRIES)
 
     async def draw(self, request: ImageRequest) -> ImageResult:
         """Generate an image; raises as `text` does."""
@@ -176,13 +180,13 @@ class ModelRouter:
         result_type: type[R],
         max_handlers: int | None = None,
         *,
-        is_urgent: bool = False,
+        max_retries: int | None = None,
     ) -> R:
         candidates = self._candidates(kind)[:max_handlers]
         if not candidates:
             raise ModelUnavailable(f"no plugin of this agent provides {kind}; load one that does")
         sink = request.sink if isinstance(request, TextRequest) else None
-        pending = PendingCall(kind, request, result_type, StreamOutput(sink), is_urgent)
+        pending = PendingCall(kind, request, result_type, StreamOutput(sink), max_retries)
         errors: list[ModelError] = []
         for number, client in enumerate(candidates, start=1):
             try:

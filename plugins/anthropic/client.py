@@ -17,13 +17,14 @@ from bot.models import (
     TextRequest,
     TextResult,
     TextSink,
+    ToolsRefused,
     note_call,
     parse_retry_after,
 )
 from bot.platform import LazyModule
 from plugins.anthropic.responses import parse_message
 from plugins.anthropic.settings import AnthropicSettings
-from plugins.anthropic.streaming import MessageStream
+from plugins.anthropic.streaming import MessageStream, is_stream
 
 if TYPE_CHECKING:
     import anthropic
@@ -38,7 +39,18 @@ CONNECT_ERROR = "ConnectError"  # in each of the HTTP libraries that the version
 MAX_TEMPERATURE = 1.0
 # The API accepts these, but the SDK has no parameters for them any more: newer models refuse them.
 SAMPLING = ("temperature", "top_p", "top_k")
-OPTIONAL = (*SAMPLING, "stop_sequences", "output_config")
+OPTIONAL = {  # parameters that can be omitted, and how an error names them
+    "temperature": "temperature",
+    "top_p": "top[_ -]?p",
+    "top_k": "top[_ -]?k",
+    "stop_sequences": "stop[_ ]sequences?",
+    "output_config": "output_(?:config|format)|structured outputs?|json_schema",
+    "cache_control": "cache_control|prompt caching",
+}
+EXCLUSIVE = re.compile(r"\b(?:both|either|together|only one|one of|mutually exclusive|combined?)\b", re.IGNORECASE)
+MAX_TOKENS = re.compile(r"max_tokens\W+\d+ > (\d+)")
+TOOLS = re.compile(r"\btools?\b|tool_choice|input_schema|\bfunctions?\b", re.IGNORECASE)
+TOOL_SCHEMA = re.compile(r"\btools\W{1,2}\d|input_schema", re.IGNORECASE)
 
 
 class Client(Service):
@@ -50,6 +62,7 @@ class Client(Service):
         key = self.settings.anthropic_api_key
         self._key = key.get_secret_value() if key else ""
         self._refused: dict[str, set[str]] = {}
+        self._max_tokens: dict[str, int] = {}
         self._sdk = anthropic.AsyncAnthropic(
             api_key=self._key,
             base_url=self.settings.anthropic_base_url,
@@ -81,35 +94,60 @@ class Client(Service):
         return await self.send(body, request.sink)
 
     async def send(self, body: dict[str, Any], sink: TextSink | None = None) -> TextResult:
-        """Send a request without parameters that its model refused before. Raises as `write` does."""
+        """Send a request without what its model refused before. Raises as `write` does."""
         model = str(body["model"])
         note_call(model)
         for name in self._refused.get(model, ()):
-            body.pop(name, None)
+            omit(name, body)
+        body["max_tokens"] = min(body["max_tokens"], self._max_tokens.get(model, body["max_tokens"]))
+        is_repeated = False
         while True:
             with self._mapped_errors():
                 try:
                     return await self._fetch(body, sink)
                 except anthropic.APIStatusError as error:
-                    refused = find_refused_parameter(error, body)
-                    if not refused:
-                        raise
-            logger.warning("%s refuses the parameter %s; it is omitted", model, refused)
-            del body[refused]
-            if refused in SAMPLING:  # another schema may be accepted
-                self._refused.setdefault(model, set()).add(refused)
+                    if self._adapt(body, error, is_repeated=is_repeated):
+                        is_repeated = True
+                        continue
+                    raise
+
+    def _adapt(self, body: dict[str, Any], error: "anthropic.APIStatusError", *, is_repeated: bool) -> bool:
+        """Change a request by what the error refuses; return whether to send it again.
+
+        It is also repeated once as it is if the error refuses what was not sent.
+        """
+        message = error.api_message or error.message
+        if error.status_code not in (400, 422) or PROMPT_TOO_LONG.search(message) or TOOL_SCHEMA.search(message):
+            return False
+        model = str(body["model"])
+        if (limit := MAX_TOKENS.search(message)) and 0 < int(limit[1]) < body["max_tokens"]:
+            self._max_tokens[model] = body["max_tokens"] = int(limit[1])
+            return True
+        named = [name for name, words in OPTIONAL.items() if re.search(rf"\b(?:{words})\b", message, re.IGNORECASE)]
+        refused = [name for name in named if has(name, body)]
+        if len(named) > 1 and EXCLUSIVE.search(message) and not is_repeated:
+            refused = refused[1:]
+        for name in refused:
+            logger.warning("%s refuses the parameter %s; it is omitted", model, name)
+            omit(name, body)
+            if name not in ("stop_sequences", "output_config"):  # other values of these may be accepted
+                self._refused.setdefault(model, set()).add(name)
+        return bool(refused) or (bool(named) and not is_repeated)
 
     async def _fetch(self, body: Mapping[str, Any], sink: TextSink | None) -> TextResult:
+        """Send a request and return the result. An answer may be a stream or not, whatever was requested."""
         model = str(body["model"])
         parameters = {name: value for name, value in body.items() if name not in SAMPLING}
+        if sink is not None:
+            parameters["stream"] = True
         extra_body = {name: body[name] for name in SAMPLING if name in body} or None
-        messages = self._sdk.messages
-        if sink is None:
-            answer = await messages.with_raw_response.create(**parameters, extra_body=extra_body)
-            return parse_message(await answer.read(), model)
-        streaming = messages.with_streaming_response.create(**parameters, stream=True, extra_body=extra_body)
-        async with streaming as response:
-            return await MessageStream(model, sink).read(response.http_response)
+        async with self._sdk.messages.with_streaming_response.create(**parameters, extra_body=extra_body) as answer:
+            response = answer.http_response
+            content_type = response.headers.get("content-type", "")
+            start = b"" if is_stream(content_type, b"") else await response.aread()
+            if not is_stream(content_type, start):
+                return parse_message(start, model)
+            return await MessageStream(model, sink).read(response)
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:
@@ -148,12 +186,16 @@ def build_request(request: TextRequest, model: str, max_tokens: int) -> dict[str
     return body
 
 
-def find_refused_parameter(error: "anthropic.APIStatusError", body: Mapping[str, Any]) -> str:
-    """Return the sent parameter that the error refuses; blank for any other error."""
-    if error.status_code != 400 or PROMPT_TOO_LONG.search(error.message):
-        return ""
-    words = set(re.findall(r"\w+", error.api_message or error.message))
-    return next((name for name in reversed(OPTIONAL) if name in body and name in words), "")
+def has(name: str, body: Mapping[str, Any]) -> bool:
+    """Return whether a request contains a parameter; `cache_control` is one of the system prompt."""
+    return "cache_control" in body["system"][0] if name == "cache_control" and "system" in body else name in body
+
+
+def omit(name: str, body: dict[str, Any]) -> None:
+    """Remove a parameter from a request."""
+    if name == "cache_control" and "system" in body:
+        body["system"][0].pop(name, None)
+    body.pop(name, None)
 
 
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 422)
@@ -174,6 +216,10 @@ def to_model_error(error: "anthropic.AnthropicError", host: str, key: str) -> Mo
         return ModelBusy(f"anthropic: no answer from {host}: {_shorten_message(error.message, key)}")
     if not isinstance(error, anthropic.APIStatusError):
         return ModelError(f"anthropic: {_shorten_message(str(error), key)}")
+    return _to_status_error(error, host, key)
+
+
+def _to_status_error(error: "anthropic.APIStatusError", host: str, key: str) -> ModelError:
     status, message = error.status_code, _shorten_message(error.api_message or error.message, key)
     if status == 401:
         return ModelRefused(f"anthropic: {host} refused the key in ANTHROPIC_API_KEY (401): set a valid key")
@@ -185,8 +231,11 @@ def to_model_error(error: "anthropic.AnthropicError", host: str, key: str) -> Mo
     if status == 402 or error.error_code in NO_CREDIT_CODES:
         return ModelRefused(f"anthropic: {host} has no credit left for the key: {message}")
     if status in REFUSAL_STATUSES:
-        is_too_long = status in (400, 413) and PROMPT_TOO_LONG.search(message)
-        error_type = PromptTooLong if is_too_long else ModelRefused
+        error_type: type[ModelRefused] = ModelRefused
+        if status in (400, 413) and PROMPT_TOO_LONG.search(message):
+            error_type = PromptTooLong
+        elif status in (400, 422) and TOOLS.search(message):
+            error_type = ToolsRefused
         return error_type(f"anthropic: {host} refused the request ({status}): {message}")
     retry_after = parse_retry_after(error.response.headers, datetime.now(UTC))
     return ModelBusy(f"anthropic: {host} cannot answer now ({status}): {message}", retry_after=retry_after)

@@ -1,16 +1,16 @@
 """Parse responses of the API into results."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator
+from pydantic import BaseModel, Field, ValidationError, ValidatorFunctionWrapHandler, WrapValidator, field_validator
 
-from bot.models import InvalidAnswer, TextResult, ToolCall, Usage
+from bot.models import InvalidAnswer, ModelBusy, ModelError, TextResult, ToolCall, Usage, read_arguments
 from bot.text import user_text
 
 T = TypeVar("T")
 MAX_TOKENS_PER_CALL = 100_000_000  # larger counts are treated as invalid
+TRANSIENT_ERRORS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 TRUNCATION_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
 
 
@@ -51,7 +51,7 @@ class UsageBody(BaseModel):
 class ContentBlock(BaseModel):
     """A part of a message: text, a tool call, or a type that is ignored, such as thinking."""
 
-    type: str
+    type: Lenient[str] = None
     text: Lenient[str] = None
     name: Lenient[str] = None
     input: Any = None
@@ -63,8 +63,21 @@ class StopDetails(BaseModel):
     explanation: Lenient[str] = None
 
 
+class ErrorBody(BaseModel):
+    """An error reported inside an answer."""
+
+    type: Lenient[str] = None
+    message: Lenient[str] = None
+
+    def to_model_error(self, model: str) -> ModelError:
+        """Return the ModelError; ModelBusy if the same request may succeed later."""
+        message = " ".join((self.message or self.type or "no reason given").split())[:200]
+        error_type = ModelBusy if self.type in TRANSIENT_ERRORS else ModelError
+        return error_type(f"anthropic: {model} broke its answer off: {message}")
+
+
 class MessageBody(BaseModel):
-    """A response message."""
+    """A response message. Its content may be a text or missing too: some servers of other makers send that."""
 
     content: list[ContentBlock]
     model: Lenient[str] = None
@@ -72,20 +85,39 @@ class MessageBody(BaseModel):
     stop_details: Lenient[StopDetails] = None
     usage: Lenient[UsageBody] = None
 
+    @field_validator("content", mode="before")
+    @classmethod
+    def _to_blocks(cls, value: Any) -> Any:
+        blocks = [value] if isinstance(value, str | dict) else value or []
+        if not isinstance(blocks, list):
+            return blocks
+        blocks = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+        return [block for block in blocks if isinstance(block, dict)]
 
-def parse_message(body: bytes, model: str) -> TextResult:
-    """Parse a response message. Raises InvalidAnswer if it has another form."""
+
+class ErrorAnswer(BaseModel):
+    """A response that reports an error though its status says success."""
+
+    error: ErrorBody
+
+
+def parse_message(body: bytes | str, model: str) -> TextResult:
+    """Parse a response message. Raises InvalidAnswer if it has another form, ModelError if it reports an error."""
     try:
         message = MessageBody.model_validate_json(body)
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         location = ".".join(map(str, problem["loc"])) or "the whole response"
-        raise InvalidAnswer(
-            f"anthropic: {model} returned no valid message ({location}: {problem['msg']}); check ANTHROPIC_BASE_URL"
-        ) from None
+        try:
+            reported = ErrorAnswer.model_validate_json(body)
+        except ValidationError:
+            raise InvalidAnswer(
+                f"anthropic: {model} returned no valid message ({location}: {problem['msg']}); check ANTHROPIC_BASE_URL"
+            ) from None
+        raise reported.error.to_model_error(model) from None
     return build_result(
         model=message.model or model,
-        text="".join(block.text or "" for block in message.content if block.type == "text"),
+        text="".join(block.text or "" for block in message.content if block.type in ("text", None)),
         calls=[(block.name or "", block.input) for block in message.content if block.type == "tool_use"],
         stop_reason=message.stop_reason or "",
         stop_details=message.stop_details,
@@ -102,10 +134,12 @@ def build_result(
     stop_details: StopDetails | None,
     usage: UsageBody,
 ) -> TextResult:
-    """Return a TextResult. Raises InvalidAnswer if a tool call in it is invalid."""
-    if stop_reason == "refusal" and not text:
-        text = (stop_details.explanation if stop_details else None) or user_text("notices.no_answer")
+    """Return a TextResult; a notice instead of the text that a refusal has cut off.
+
+    Raises InvalidAnswer if a tool call in it is invalid.
+    """
     if stop_reason == "refusal":
+        text = (stop_details.explanation if stop_details else None) or user_text("notices.no_answer")
         calls = ()
     return TextResult(
         text=text,
@@ -117,11 +151,7 @@ def build_result(
 
 
 def _build_tool_call(name: str, arguments: object, model: str) -> ToolCall:
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-    if not name or not isinstance(arguments, dict):
+    values = read_arguments(arguments)
+    if not name or values is None:
         raise InvalidAnswer(f"anthropic: {model} returned a tool call that cannot be read")
-    return ToolCall(name, arguments)
+    return ToolCall(name, values)

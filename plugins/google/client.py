@@ -4,11 +4,13 @@ import logging
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from bot import Agent, Service
 from bot.models import (
+    InvalidAnswer,
     ModelBusy,
     ModelError,
     ModelInfo,
@@ -18,9 +20,11 @@ from bot.models import (
     PromptTooLong,
     TextResult,
     TextSink,
+    ToolsRefused,
     note_call,
+    parse_retry_after,
 )
-from bot.platform import LazyModule
+from bot.platform import LazyImport, LazyModule
 from plugins.google.responses import AnswerReader
 from plugins.google.settings import KEY, SERVER, GoogleSettings
 
@@ -28,27 +32,39 @@ if TYPE_CHECKING:
     import httpx
     from google import genai
     from google.genai import errors, types
+
+    from plugins.google.http import AnswerClient
 else:
     httpx = LazyModule("httpx")
     genai = LazyModule("google.genai")
     errors, types = (LazyModule(f"google.genai.{name}", "google.genai") for name in ("errors", "types"))
+    AnswerClient = LazyImport("plugins.google.http:AnswerClient")  # it imports the SDK
 
 logger = logging.getLogger(__name__)
 
 DUMMY_KEY = "none"  # without one, the SDK would look for another key in the environment
-# Parameters that can be omitted, and the word by which an error's text refuses them.
+# Parameters that can be omitted, and how an error names them.
 OPTIONAL = {
+    "temperature": r"\btemperature\b",
+    "top_p": r"\btop[_ -]?p\b",
+    "top_k": r"\btop[_ -]?k\b",
     "frequency_penalty": "penalty",
     "presence_penalty": "penalty",
-    "response_json_schema": "schema",
-    "seed": "seed",
+    "response_json_schema": "schema|json mode",
+    "response_mime_type": "mime[_ ]?type|json mode",
+    "seed": r"\bseed\b",
+    "stop_sequences": r"stop[_ ]?sequence",
+    "system_instruction": "(?:system|developer)[_ ]?instruction",
     "thinking_config": "thinking",
-    "tools": "function calling",
-    "top_k": "top_k",
+    "tools": "function calling|tool use",
 }
+EXCLUSIVE = re.compile(r"\b(?:both|either|together|only one|one of|mutually exclusive|combined?)\b", re.IGNORECASE)
+TOOLS = re.compile(r"\btools?\b|\bfunctions?\b|function_?declarations?", re.IGNORECASE)
 PROMPT_TOO_LONG = re.compile(r"token count.*exceeds the maximum|maximum number of tokens", re.IGNORECASE)
 INVALID_KEY = re.compile(r"API.key (?:not valid|expired|not found)", re.IGNORECASE)
-RETRY_DELAY = re.compile(r"(\d+(?:\.\d+)?)s")
+RETRY_HINT = re.compile(r"retry (?:in|after) ([\d.]+ ?(?:ms|[hms])[\d.hms]*)", re.IGNORECASE)
+DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|[hms])")
+UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}  # in seconds
 MAX_RETRY_DELAY = 3600.0
 MODEL_ADVICE = "correct {model} in GOOGLE_…_MODEL: ai.google.dev/gemini-api/docs/models lists the names"
 
@@ -64,7 +80,7 @@ class GoogleClient(Service):
         self._host = urlsplit(url).netloc
         self._refused: dict[str, set[str]] = {}
         # It follows no redirect, which would hand the conversation to another server. The router has deadlines.
-        self._http = httpx.AsyncClient(timeout=None, follow_redirects=False)
+        self._http = AnswerClient(timeout=None, follow_redirects=False)
         options = types.HttpOptions(base_url=url, httpx_async_client=self._http)
         self._sdk = genai.Client(vertexai=False, api_key=self._key, http_options=options)
         self.models = self._sdk.aio.models
@@ -92,21 +108,32 @@ class GoogleClient(Service):
     ) -> TextResult:
         """Return the text that a model writes; parameters that it refuses are omitted from then on.
 
-        Raises ModelRefused if a retry cannot help, ModelUnreachable if there is no connection, ModelBusy if
-        the server is busy or too slow, ModelError otherwise.
+        Raises ModelRefused if a retry cannot help, ToolsRefused if the server refuses the tools, ModelUnreachable if
+        there is no connection, ModelBusy if the server is busy or too slow, ModelError otherwise.
         """
         note_call(model)
+        is_repeated = False
         while True:
-            allowed = {name: parameters[name] for name in parameters.keys() - self._refused.get(model, set())}
+            omitted = self._refused.get(model, set())
+            allowed = {name: value for name, value in parameters.items() if name not in omitted}
+            sent = contents
+            if "system_instruction" in parameters.keys() & omitted and isinstance(contents, str):
+                sent = f"{parameters['system_instruction']}\n\n{contents}"
             with self.mapped_errors(model):
                 try:
-                    return await self._fetch(model, contents, allowed, sink)
+                    return await self._fetch(model, sent, allowed, sink)
                 except errors.APIError as error:
-                    refused = _find_refused(error, allowed)
-                    if not refused:
+                    named = _find_named(error, allowed)
+                    refused = [name for name in named if name in allowed]
+                    if len(named) > 1 and EXCLUSIVE.search(str(error.message)) and not is_repeated:
+                        refused = refused[1:]
+                    if not refused and (is_repeated or not named):
                         raise
-            self._refused.setdefault(model, set()).update(refused)
-            logger.warning("%s refuses the parameters %s; they are omitted from now on", model, ", ".join(refused))
+            is_repeated = True
+            if refused:
+                self._refused.setdefault(model, set()).update(refused)
+                names = ", ".join(refused)
+                logger.warning("%s refuses the parameters %s; they are omitted from now on", model, names)
 
     async def _fetch(
         self, model: str, contents: "types.ContentListUnion", parameters: dict[str, Any], sink: TextSink | None
@@ -141,7 +168,7 @@ class GoogleClient(Service):
         except httpx.HTTPError as error:
             raise ModelBusy(f"google: no answer from {self._host}: {type(error).__name__}") from error
         except ValueError as error:  # what the server sent is not what its API promises
-            raise ModelError(f"google: {self._host} gave no valid answer; check {SERVER}") from error
+            raise InvalidAnswer(f"google: {self._host} gave no valid answer; check {SERVER}") from error
 
     def _to_model_error(self, error: "errors.APIError", model: str) -> ModelError:
         status, message = error.code, self._shorten(str(error.message or error.details or ""))
@@ -154,30 +181,48 @@ class GoogleClient(Service):
             return ModelRefused(f"google: {self._host} does not know the model or path (404): {advice}")
         if status == 429 or status >= 500:
             return ModelBusy(f"google: {self._host} cannot answer now ({status}): {message}", retry_after=_delay(error))
-        error_type = PromptTooLong if PROMPT_TOO_LONG.search(message) else ModelRefused
+        error_type: type[ModelRefused] = ModelRefused
+        if PROMPT_TOO_LONG.search(message):
+            error_type = PromptTooLong
+        elif status == 400 and TOOLS.search(message):
+            error_type = ToolsRefused
         return error_type(f"google: {self._host} refused the request ({status}): {message}")
 
     def _shorten(self, message: str) -> str:
         return " ".join(message.replace(self._key, "[the key]").split())[:200]
 
 
-def _find_refused(error: "errors.APIError", parameters: dict[str, Any]) -> list[str]:
-    """Return the sent parameters that the error refuses; empty for any other error."""
-    message = str(error.message or "").lower()
+def _find_named(error: "errors.APIError", parameters: dict[str, Any]) -> list[str]:
+    """Return the parameters that the error refuses; empty for any other error."""
+    message = str(error.message or "")
     if error.code != 400 or PROMPT_TOO_LONG.search(message):
         return []
-    return [name for name, word in OPTIONAL.items() if name in parameters and word in message]
+    named = [name for name, words in OPTIONAL.items() if re.search(words, message, re.IGNORECASE)]
+    if TOOLS.search(message) and "tools" in parameters and "tools" not in named:
+        return []  # the schema of a tool
+    return [] if set(named) <= {"tools", "response_json_schema"} and not set(named) & set(parameters) else named
 
 
 def _delay(error: "errors.APIError") -> float | None:
     """Return after how many seconds the server wants to be asked again; None if it does not say."""
     body = error.details
-    details = body.get("error", body).get("details") if isinstance(body, dict) else None
-    for detail in details if isinstance(details, list) else ():
-        delay = RETRY_DELAY.fullmatch(str(detail.get("retryDelay", ""))) if isinstance(detail, dict) else None
-        if delay:
-            return min(float(delay[1]), MAX_RETRY_DELAY)
-    return None
+    details = body.get("error", body) if isinstance(body, dict) else None
+    details = details.get("details") if isinstance(details, dict) else None
+    texts = [str(detail.get("retryDelay", "")) for detail in _list(details)]
+    if hint := RETRY_HINT.search(str(error.message or "")):
+        texts.append(hint[1])
+    delays = [
+        sum(float(number) * UNITS[unit] for number, unit in DURATION.findall(text))
+        for text in texts
+        if DURATION.search(text)
+    ]
+    if (headers := getattr(error.response, "headers", None)) is not None:
+        delays += [delay] if (delay := parse_retry_after(headers, datetime.now(UTC))) is not None else []
+    return min(max(delays), MAX_RETRY_DELAY) if delays else None
+
+
+def _list(value: object) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def _to_model_info(model: "types.Model") -> ModelInfo:

@@ -15,6 +15,7 @@ from bot.models import (
 from bot.platform import LazyModule
 from plugins.google.client import GoogleClient
 from plugins.google.settings import GoogleSettings
+from plugins.google.tool_schemas import gemini_schema
 
 if TYPE_CHECKING:
     from google.genai import types
@@ -39,7 +40,7 @@ def build_parameters(request: TextRequest, settings: GoogleSettings) -> dict[str
     if request.tools:
         declarations = [
             types.FunctionDeclaration(
-                name=tool.name, description=tool.description, parameters_json_schema=dict(tool.parameters)
+                name=tool.name, description=tool.description, parameters_json_schema=gemini_schema(tool.parameters)
             )
             for tool in request.tools
         ]

@@ -2,14 +2,16 @@
 
 from typing import TYPE_CHECKING
 
-from bot.models import ModelError, TextResult, TextSink, ToolCall, Usage, note_call
+from bot.models import InvalidAnswer, ModelError, TextResult, TextSink, ToolCall, Usage, note_call
 from bot.text import user_text
 
 if TYPE_CHECKING:
     from google.genai import types
 
 MAX_ANSWER_LENGTH = 1_000_000  # characters
-REFUSAL_REASONS = frozenset({"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE"})
+REFUSAL_REASONS = frozenset(
+    {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"}
+)
 COMPLETE_REASONS = frozenset({"STOP", "MAX_TOKENS"})
 
 
@@ -53,12 +55,17 @@ class AnswerReader:
                 await self._sink.write(part.text)
 
     def finish(self) -> TextResult:
-        """Return the result. Raises ModelError if the answer broke off, or ended for an unexpected reason."""
-        is_empty = not self._text and not self._calls
-        if is_empty and not self._is_refused and self._finish_reason not in COMPLETE_REASONS:
-            raise ModelError(f"google: {self._model} wrote nothing ({self._finish_reason or 'the answer broke off'})")
+        """Return the result; a notice instead of the text that a refusal has cut off.
+
+        Raises InvalidAnswer if the answer broke off without any text, or ended without one for an unexpected reason.
+        """
+        if self._is_refused:
+            self._text, self._calls = user_text("notices.no_answer"), []
+        elif not self._text and not self._calls and self._finish_reason not in COMPLETE_REASONS:
+            cause = self._finish_reason or "the answer broke off"
+            raise InvalidAnswer(f"google: {self._model} wrote nothing ({cause})")
         return TextResult(
-            text=user_text("notices.no_answer") if is_empty and self._is_refused else self._text,
+            text=self._text,
             model=self._model,
             usage=self._to_usage(),
             is_truncated=self._finish_reason == "MAX_TOKENS",

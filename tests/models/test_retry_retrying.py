@@ -1,11 +1,13 @@
 """Retries: delays, their number, and failover to another handler."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from math import inf, nan
 
 import pytest
 
+from bot import Attachment, Content, MediaKind
 from bot.errors import (
     InvalidAnswer,
     ModelBusy,
@@ -16,8 +18,12 @@ from bot.errors import (
     PromptTooLong,
 )
 from bot.models.retry import RetryPolicy, parse_retry_after
-from bot.models.types import ModelType, TextRequest
+from bot.models.router import ModelRouter
+from bot.models.types import ImageDescriptionRequest, ModelType, TextRequest, TextResult, TranscriptionRequest
+from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
+from plugins.openai import plugin as openai
 from tests.models.bench import RouterBench, answer_never, build_result
+from tests.models.case_server import served
 
 REQUEST = TextRequest("Hello?")
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
@@ -168,6 +174,42 @@ async def test_an_urgent_call_is_not_retried() -> None:
         await bench.router.embed(["a"], is_urgent=True)
 
     assert len(bench.handler_calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "read"),
+    [
+        (ModelType.IMAGE_DESCRIPTION, lambda router: router.describe(ImageDescriptionRequest(b"png", "image/png"))),
+        (ModelType.TRANSCRIPTION, lambda router: router.transcribe(TranscriptionRequest(b"ogg", "audio/ogg"))),
+    ],
+)
+@pytest.mark.parametrize("error", [ModelBusy("503"), InvalidAnswer("a page")])
+async def test_the_reading_of_an_attachment_is_retried_once(
+    kind: ModelType, read: Callable[[ModelRouter], Awaitable[TextResult]], error: ModelError
+) -> None:
+    bench = RouterBench(retries=8)
+    bench.serve([error, ModelBusy("503")], kind=kind)
+    with pytest.raises(ModelUnavailable):
+        await read(bench.router)
+
+    assert len(bench.handler_calls) == 2
+
+
+async def test_a_reply_goes_on_without_the_description_of_a_picture_after_one_retry() -> None:
+    class PictureAdapter(RecordingAdapter):
+        async def download(self, url: str) -> bytes | None:
+            return b"\x89PNG\r\n\x1a\n" + bytes(16)
+
+    case = {"describe": {"status": 503, "headers": {"Retry-After": "0"}}, "reply": {"text": model_answer("A picture!")}}
+    async with served(case) as (server, url):
+        settings = {"OPENAI_BASE_URL": f"{url}/v1", "OPENAI_LARGE_MODEL": "m", "OPENAI_IMAGE_DESCRIPTION_MODEL": "m"}
+        adapter, model = PictureAdapter(), ScriptedModel(lambda request: "unused")
+        async with running_agent(openai, model=model, adapter=adapter, settings=settings) as harness:
+            picture = Attachment("1", MediaKind.IMAGE, "https://example.org/1")
+            await harness.send(Content(text="see", attachments=(picture,)))
+
+    assert adapter.texts == ["A picture!"]
+    assert [kind for kind in server.kinds if kind in ("describe", "reply")] == ["describe", "describe", "reply"]
 
 
 async def test_cancellation_ends_the_retries() -> None:

@@ -22,6 +22,7 @@ from bot.models import (
     TextResult,
     Tool,
     ToolCall,
+    ToolsRefused,
     Usage,
 )
 from bot.testing import AgentHarness, ScriptedModel, running_agent
@@ -164,7 +165,7 @@ async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Loopback, s
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (message({"type": "text", "text": "I can't."}, stop="refusal"), "I can't."),
+        (message({"type": "text", "text": "I can't."}, stop="refusal"), "I would rather not answer that."),
         (message(stop="refusal", content=[], stop_details={"explanation": "Not this."}), "Not this."),
         (message(stop="refusal", content=[]), "I would rather not answer that."),
     ],
@@ -236,8 +237,7 @@ async def test_an_overloaded_model_is_asked_again_when_it_says(there: AgentHarne
         Answer(""),
         Answer([]),
         Answer({"type": "message"}),
-        Answer(message(content="text")),
-        Answer(message({"no": "type"})),
+        Answer(message(content=7)),
     ],
 )
 async def test_an_answer_of_another_shape_is_an_error_of_the_model(
@@ -268,7 +268,6 @@ async def test_pieces_are_shown_as_they_come_thoughts_are_not(there: AgentHarnes
     [
         ((Cut(),), ModelBusy),
         ((), ModelBusy),
-        ((ended(),), ModelBusy),
         (("event: x\ndata: {broken\n\n",), ModelBusy),
         ((f"event: error\ndata: {json.dumps(error('overloaded_error'))}\n\n",), ModelBusy),
         ((f"event: error\ndata: {json.dumps(error('invalid_request_error'))}\n\n",), ModelError),
@@ -282,6 +281,168 @@ async def test_an_answer_that_breaks_off_is_no_answer(
         await ask(there, sink=Sink())
 
     assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        message(content=SAID),
+        message(content={"type": "text", "text": SAID}),
+        message(content=[None, {"type": "text", "text": SAID}, None]),
+        message(content=[{"text": SAID}]),
+        message(content=[SAID]),
+        message({"type": "thinking", "thinking": "Hm.", "text": "Hm."}, {"type": "text", "text": SAID}),
+        message(stop="a_new_reason"),
+        message(usage=None, model=None, stop=None),
+    ],
+)
+async def test_other_forms_of_a_message_are_read_also_where_a_stream_was_requested(
+    there: AgentHarness, api: Loopback, body: dict[str, Any], is_streamed: bool
+) -> None:
+    api.answers = [Answer(body)]
+
+    assert (await ask(there, sink=Sink() if is_streamed else None)).text == SAID
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("content_type", ["text/event-stream", "text/plain"])
+@pytest.mark.parametrize(
+    "events",
+    [
+        (START, BEGIN, wrote(SAID), ended(), *STOP, "data: [DONE]\n\n"),
+        (START, BEGIN, wrote(SAID), ended()),
+        (START, "data: null\n\n", event("content_block_start", index=0, content_block=None), wrote(SAID), *STOP),
+        (START, event("content_block_start", content_block={"type": "text", "text": SAID}), *STOP),
+        (START, event("content_block_start", index=0, content_block={"type": "thinking", "text": "Hm."}),
+         wrote("Hm."), wrote(SAID, 1), *STOP),
+        (f"data: {json.dumps(message())}\n\n",),
+    ],
+)  # fmt: skip
+async def test_other_forms_of_a_stream_are_read_also_where_none_was_requested(
+    there: AgentHarness, api: Loopback, events: tuple[str, ...], content_type: str, is_streamed: bool
+) -> None:
+    api.answers = [Answer("".join(events), content_type=content_type)]
+
+    assert (await ask(there, sink=Sink() if is_streamed else None)).text == SAID
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "error_type"), [("overloaded_error", ModelBusy), ("invalid_request_error", ModelError)]
+)
+async def test_an_error_with_the_status_of_a_success_is_an_error(
+    there: AgentHarness, api: Loopback, kind: str, error_type: type[ModelError], is_streamed: bool
+) -> None:
+    api.answers = [Answer(error(kind))]
+    with pytest.raises(ModelError, match="no luck") as raised:
+        await ask(there, sink=Sink() if is_streamed else None)
+
+    assert type(raised.value) is error_type
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_a_text_that_a_refusal_cuts_off_is_not_the_answer(
+    there: AgentHarness, api: Loopback, is_streamed: bool
+) -> None:
+    whole = Answer(message({"type": "text", "text": "I can"}, stop="refusal"))
+    api.answers = [Answer(events=(START, BEGIN, wrote("I can"), ended("refusal"), *STOP)) if is_streamed else whole]
+
+    assert (await ask(there, sink=Sink() if is_streamed else None)).text == "I would rather not answer that."
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        (None, {}),
+        ("", {}),
+        ("null", {}),
+        ({"sides": 6}, {"sides": 6}),
+        ('{"sides": 6}', {"sides": 6}),
+        ("{'sides': 6, 'fair': True}", {"sides": 6, "fair": True}),
+        (json.dumps('{"sides": 6}'), {"sides": 6}),
+        ([{"sides": 6}], {"sides": 6}),
+        ('{"text": "a\nb"}', {"text": "a\nb"}),
+    ],
+)
+async def test_the_arguments_of_a_call_are_read_in_several_forms(
+    there: AgentHarness, api: Loopback, given: Any, arguments: dict[str, Any]
+) -> None:
+    block = {"type": "tool_use", "id": "t", "name": "ROLL", "input": given}
+    start = event("content_block_start", index=1, content_block=block)
+    api.answers = [
+        Answer(message(block, stop="tool_use")),
+        Answer(events=(START, start, ended("tool_use"), *STOP)),
+        Answer(message(block, stop="tool_use")),
+    ]
+    for sink in (None, Sink(), Sink()):
+        result = await ask(there, tools=(ROLL,), sink=sink)
+        assert result.tool_calls == (ToolCall("ROLL", arguments),)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("`temperature` and `top_p` cannot both be specified for this model", {"temperature": 0.5, "top_k": 3}),
+        ("`top_p` cannot be combined with `temperature`", {"temperature": 0.5, "top_k": 3}),
+        ("top_k: Extra inputs are not permitted", {"temperature": 0.5, "top_p": 0.5}),
+        ("`temperature` and `top_p` are not supported by this model", {"top_k": 3}),
+        ("top P is deprecated for this model", {"temperature": 0.5, "top_k": 3}),
+    ],
+)
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_refused_parameters_are_omitted_for_the_model_from_then_on(
+    there: AgentHarness, api: Loopback, words: str, expected: dict[str, Any], is_streamed: bool
+) -> None:
+    api.answers = [Answer(error("invalid_request_error", words), 400), Answer(message())]
+    for _ in range(2):
+        await ask(there, temperature=0.5, top_p=0.5, top_k=3, sink=Sink() if is_streamed else None)
+
+    names = ("temperature", "top_p", "top_k")
+    assert [{name: body[name] for name in names if name in body} for body in api.bodies[1:]] == [expected, expected]
+
+
+async def test_a_request_refused_for_parameters_that_it_has_not_is_repeated_once(
+    there: AgentHarness, api: Loopback
+) -> None:
+    api.answers = [Answer(error("x", "`temperature` and `top_p` cannot both be specified"), 400)]
+    with pytest.raises(ModelRefused, match="both be specified"):
+        await ask(there)
+
+    assert len(api.asked) == 2
+
+
+async def test_a_lower_limit_of_tokens_and_a_refused_cache_mark_are_remembered(
+    there: AgentHarness, api: Loopback
+) -> None:
+    limit = "max_tokens: 4096 > 2048, which is the maximum allowed number of output tokens for large"
+    mark = "system.0.cache_control: Extra inputs are not permitted"
+    api.answers = [Answer(error("x", limit), 400), Answer(error("x", mark), 400), Answer(message())]
+    for _ in range(2):
+        await ask(there, system="You are Ada.")
+
+    assert [body["max_tokens"] for body in api.bodies] == [4096, 2048, 2048, 2048]
+    assert ["cache_control" in body["system"][0] for body in api.bodies] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tools.0.custom.input_schema: input_schema does not support oneOf, allOf, or anyOf at the top level",
+        "tools.0.custom.input_schema.properties: Property keys should match pattern '^[a-zA-Z0-9_.-]{1,64}$'",
+        "tools.0.custom.input_schema.properties.temperature: JSON schema is invalid",
+        "tools: Tool names must be unique.",
+    ],
+)
+async def test_an_error_about_tools_is_a_refusal_of_the_tools(there: AgentHarness, api: Loopback, words: str) -> None:
+    api.answers = [Answer(error("invalid_request_error", words), 400), Answer(message())]
+    with pytest.raises(ToolsRefused):
+        await ask(there, tools=(ROLL,), temperature=0.5)
+    api.answers = [Answer(error("invalid_request_error", words), 400), Answer(message())]
+    result = await there.agent.models.text(TextRequest("the prompt", tools=(ROLL,)))
+
+    assert result.text == SAID
+    assert "tools" not in api.bodies[-1]
 
 
 async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loopback) -> None:

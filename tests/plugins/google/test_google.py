@@ -16,6 +16,7 @@ from bot import Outcome, Settings
 from bot.models import (
     EmbeddingRequest,
     ImageDescriptionRequest,
+    InvalidAnswer,
     ModelBusy,
     ModelError,
     ModelRefused,
@@ -25,6 +26,7 @@ from bot.models import (
     TextRequest,
     Tool,
     ToolCall,
+    ToolsRefused,
     Usage,
 )
 from bot.settings import Layer
@@ -86,6 +88,7 @@ class Gemini:
         self.requests: list[dict[str, Any]] = []
         self.paths: list[str] = []
         self.url = ""
+        self.content_type = "application/json"  # of answers that are texts
 
     async def list_models(self, request: web.Request) -> web.Response:
         return web.json_response({"models": MODELS})
@@ -96,6 +99,8 @@ class Gemini:
         self.requests.append(body)
         self.paths.append(request.path)
         status, content = self.answers(body)
+        if isinstance(content, str):
+            return web.Response(text=content, content_type=self.content_type)
         if status != 200 or not request.path.endswith(":streamGenerateContent"):
             headers = {"Location": "/elsewhere"} if status == 307 else {}
             return web.json_response(content, status=status, headers=headers)
@@ -223,8 +228,9 @@ async def test_an_object_is_asked_for_by_its_schema() -> None:
             "exceeds the maximum",
         ),
         ((307, {}), ModelRefused, "redirects, and nothing is sent elsewhere"),
-        ((200, ["what is this?"]), ModelError, "gave no valid answer|wrote nothing"),
-        ((200, answer(reason="MALFORMED_FUNCTION_CALL")), ModelError, "MALFORMED_FUNCTION_CALL"),
+        ((200, ["what is this?"]), InvalidAnswer, "gave no valid answer|wrote nothing"),
+        ((200, answer(reason="MALFORMED_FUNCTION_CALL")), InvalidAnswer, "MALFORMED_FUNCTION_CALL"),
+        ((200, "<html>not an API</html>"), InvalidAnswer, "gave no valid answer"),
     ],
 )
 async def test_errors_say_what_to_do_and_never_the_key(
@@ -268,6 +274,193 @@ async def test_a_refusal_for_its_content_is_an_answer(body: dict[str, Any]) -> N
         server.answers = lambda _: (200, body)
         result = await large(agent_harness.agent, TextRequest("hi"))
     assert result.text == "I would rather not answer that."
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("more", [{"reason": "SAFETY"}, {"promptFeedback": {"blockReason": "OTHER"}}])
+async def test_a_text_that_a_refusal_cuts_off_is_not_the_answer(more: dict[str, Any], is_streamed: bool) -> None:
+    async with gemini() as (server, agent_harness):
+        body = answer({"text": "I can"}, **more)
+        server.answers = lambda _: (200, [body] if is_streamed else body)
+        result = await large(agent_harness.agent, TextRequest("hi", sink=Sink() if is_streamed else None))
+    assert result.text == "I would rather not answer that."
+
+
+WHOLE = answer({"text": "Yes."})
+FORMS = [
+    WHOLE,
+    [WHOLE],
+    {"response": WHOLE},
+    answer({"text": "Yes."}, usageMetadata=None),
+    answer({"text": "Yes."}, usageMetadata={"promptTokenCount": "many", "candidatesTokenCount": 2.0}),
+    answer({"text": "Hm.", "thought": True}, None, {"text": None}, {"inlineData": None}, {"text": "Yes."}),
+    answer({"text": "Yes."}, reason="stop"),
+    answer({"text": "Yes."}, reason="A_NEW_REASON"),
+    answer({"text": "Yes."}, reason=None),
+    answer({"text": "Yes."}, aNewField={"a": [1]}),
+    {"candidates": [{"content": {"parts": {"text": "Yes."}}, "finishReason": "STOP"}]},
+    {"candidates": [{"content": [{"text": "Yes."}], "finish_reason": "STOP"}], "usage_metadata": USAGE},
+    {"candidates": [{"content": "Yes.", "finishReason": "STOP", "safetyRatings": None}]},
+    {"candidates": {"content": {"parts": ["Yes."], "role": None}, "finishReason": "STOP", "index": None}},
+]
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize("is_event", [False, True])
+@pytest.mark.parametrize("body", FORMS)
+async def test_other_forms_of_an_answer_are_read_whatever_was_requested(
+    body: Any, is_event: bool, is_streamed: bool
+) -> None:
+    async with gemini() as (server, agent_harness):
+        text = json.dumps(body, indent=None if is_event else 2)
+        server.answers = lambda _: (200, f"data: {text}\n\n" if is_event else text)
+        result = await large(agent_harness.agent, TextRequest("hi", sink=Sink() if is_streamed else None))
+    assert result.text == "Yes."
+
+
+PIECES = [
+    json.dumps(answer(piece, reason=None))
+    for piece in ({"text": "Y\u2028"}, {"text": "Hm.", "thought": True}, {"text": "es"})
+]
+END = json.dumps(answer({"text": "."}))
+USAGE_ONLY = json.dumps({"usageMetadata": USAGE})
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+@pytest.mark.parametrize(
+    "events",
+    [
+        "".join(f"data: {piece}\r\n\r\n" for piece in (*PIECES, END)),
+        "".join(f"data:{piece}\n\n" for piece in (*PIECES, END)),
+        "".join(f"data: {piece}\r\r" for piece in (*PIECES, END)),
+        "".join(f"data: {piece}\n" for piece in (*PIECES, END)),
+        "".join(f": ping\n\nevent: message\nid: 1\ndata: {piece}\n\n" for piece in (*PIECES, END, "[DONE]")),
+        "".join(f"data: {piece}\n\n" for piece in ("null", "{}", '{"candidates": null}', *PIECES, END, USAGE_ONLY)),
+        f"[{','.join((*PIECES, END))}]",
+        "\n".join((*PIECES, END)),
+        f"[{PIECES[0]}\n,\n{PIECES[1]}\n,\n{PIECES[2]}\n,\n{END}\n]",
+    ],
+)
+async def test_other_forms_of_a_stream_are_read_whatever_was_requested(events: str, is_streamed: bool) -> None:
+    sink = Sink() if is_streamed else None
+    async with gemini() as (server, agent_harness):
+        server.answers = lambda _: (200, events)
+        server.content_type = "text/event-stream"
+        result = await large(agent_harness.agent, TextRequest("hi", sink=sink))
+    assert (result.text, result.usage) == ("Y\u2028es.", Usage(100, 25, 80))
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        (None, {}),
+        ("", {}),
+        ('{"sides": 6}', {"sides": 6}),
+        ("{'sides': 6, 'fair': True}", {"sides": 6, "fair": True}),
+        ([{"sides": 6}], {"sides": 6}),
+    ],
+)
+async def test_the_arguments_of_a_call_are_read_in_several_forms(given: Any, arguments: dict[str, Any]) -> None:
+    body = answer({"functionCall": {"name": "ROLL", "args": given}, "thoughtSignature": "x"})
+    async with gemini() as (server, agent_harness):
+        for sink in (None, Sink()):
+            server.answers = lambda _, sink=sink: (200, [body] if sink else body)
+            result = await large(agent_harness.agent, TextRequest("hi", tools=(ROLL,), sink=sink))
+            assert result.tool_calls == (ToolCall("ROLL", arguments),)
+
+
+async def test_a_call_that_cannot_be_read_is_requested_once_more() -> None:
+    bodies = [answer({"functionCall": {"name": "ROLL", "args": "{'si"}}), answer({"text": "Yes."})]
+    async with gemini() as (server, agent_harness):
+        server.answers = lambda _: (200, bodies.pop(0))
+        result = await agent_harness.agent.models.text(TextRequest("hi", tools=(ROLL,)))
+    assert result.text == "Yes."
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_error_with_the_status_of_a_success_is_an_error(is_streamed: bool) -> None:
+    _, body = refusal(503, "The model is overloaded.", "UNAVAILABLE")
+    async with gemini() as (server, agent_harness):
+        server.answers = lambda _: (200, [answer({"text": "Y"}, reason=None), body] if is_streamed else body)
+        with pytest.raises(ModelBusy, match="overloaded"):
+            await large(agent_harness.agent, TextRequest("hi", sink=Sink() if is_streamed else None))
+
+
+@pytest.mark.parametrize(
+    ("message", "details", "seconds"),
+    [
+        ("quota. Please retry in 2.5s.", ["2s"], 2.5),
+        ("quota. Please retry in 2.5s.", [], 2.5),
+        ("quota. Please retry in 850.5ms.", [], 0.8505),
+        ("quota. Please retry in 1m30s.", [], 90.0),
+        ("quota", ["3.2s"], 3.2),
+        ("quota", [], None),
+    ],
+)
+async def test_the_delay_is_read_from_the_details_and_the_message(
+    message: str, details: list[str], seconds: float | None
+) -> None:
+    async with gemini() as (server, agent_harness):
+        more = {"details": [{"retryDelay": delay} for delay in details]} if details else {}
+        server.answers = lambda _: refusal(429, message, "RESOURCE_EXHAUSTED", **more)
+        with pytest.raises(ModelBusy) as raised:
+            await large(agent_harness.agent, TextRequest("hi"))
+    assert raised.value.retry_after == (pytest.approx(seconds) if seconds else None)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("temperature and topP cannot both be set", {"temperature": 0.5}),
+        ("top_p is not supported by this model", {"temperature": 0.5}),
+        ("temperature and top_p are not supported", {}),
+    ],
+)
+async def test_refused_parameters_are_omitted_for_the_model_from_then_on(
+    message: str, expected: dict[str, Any]
+) -> None:
+    answers = [refusal(400, message), (200, WHOLE), (200, WHOLE)]
+    async with gemini() as (server, agent_harness):
+        server.answers = lambda _: answers.pop(0)
+        for _ in range(2):
+            await large(agent_harness.agent, TextRequest("hi", temperature=0.5, top_p=0.5))
+    assert [body.get("generationConfig", {}) for body in server.requests[1:]] == [expected, expected]
+
+
+async def test_a_request_refused_for_parameters_that_it_has_not_is_repeated_once() -> None:
+    async with gemini() as (server, agent_harness):
+        server.answers = lambda _: refusal(400, "temperature and top_p cannot both be set")
+        with pytest.raises(ModelRefused):
+            await large(agent_harness.agent, TextRequest("hi"))
+    assert len(server.requests) == 2
+
+
+async def test_a_model_without_system_instructions_gets_them_in_the_prompt() -> None:
+    answers = [refusal(400, "Developer instruction is not enabled for models/gemma-3"), (200, WHOLE)]
+    async with gemini() as (server, agent_harness):
+        server.answers = lambda _: answers.pop(0)
+        await large(agent_harness.agent, TextRequest("hi", system="Be brief."))
+    assert server.requests[-1]["contents"][0]["parts"][0]["text"] == "Be brief.\n\nhi"
+    assert "systemInstruction" not in server.requests[-1]
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "GenerateContentRequest.tools[0].function_declarations[0].parameters.properties[a].items: missing field.",
+        "Invalid JSON payload received. Unknown name \"$ref\" at 'tools[0].function_declarations[0].parameters'",
+        "Invalid function name. Must start with a letter or an underscore.",
+    ],
+)
+async def test_an_error_about_tools_is_a_refusal_of_the_tools(message: str) -> None:
+    def refuse_tools(body: dict[str, Any]) -> tuple[int, Any]:
+        return refusal(400, message) if "tools" in body else (200, WHOLE)
+
+    async with gemini() as (server, agent_harness):
+        server.answers = refuse_tools
+        with pytest.raises(ToolsRefused):
+            await large(agent_harness.agent, TextRequest("hi", tools=(ROLL,)))
+        assert (await agent_harness.agent.models.text(TextRequest("hi", tools=(ROLL,)))).text == "Yes."
 
 
 async def test_each_text_gets_its_own_vector_in_requests_of_at_most_a_hundred() -> None:
