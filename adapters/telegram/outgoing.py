@@ -7,7 +7,7 @@ from typing import Any
 
 from telegram import InlineKeyboardButton, InlineKeyboardMarkup, MessageEntity
 
-from adapters.telegram.markup import CODE, LINK, PRE, FormattedText, Span, parse_markdown
+from adapters.telegram.markup import CODE, LINK, PRE, SPOILER, FormattedText, Span, parse_markdown
 from bot import Attachment, Choice, Content, MediaKind
 from bot.text import grapheme_boundary_before
 
@@ -17,6 +17,7 @@ MAX_CAPTION_LENGTH = 1024 - len(DUPLICATE_NOTICE)
 MAX_LABEL_LENGTH = 64
 SPANS_KEY, SOURCE_KEY = "telegram_marks", "telegram_markdown"
 MAX_ENTITIES = 100  # Telegram drops more
+NEEDED_KINDS = frozenset({LINK, PRE, SPOILER})  # without them a text says less, or more
 BREAKPOINTS = ("\n\n", "\n", ". ", "! ", "? ", "。", " ")
 MAX_MENTIONS = 3
 NEUTRAL_AT = "＠"  # one character like @, so that no span moves
@@ -116,7 +117,8 @@ def display_name_of(file: Attachment) -> str:
 
 
 def _build_part(content: Content, text: FormattedText, source: str, files: Sequence[Attachment] = ()) -> Content:
-    spans = [[span.kind, span.start, span.end, span.detail] for span in text.spans[:MAX_ENTITIES]]
+    kept = sorted(text.spans, key=lambda span: span.kind not in NEEDED_KINDS)[:MAX_ENTITIES]
+    spans = [[span.kind, span.start, span.end, span.detail] for span in text.spans if span in kept]
     metadata: dict[str, Any] = {**content.metadata, SPANS_KEY: spans}
     if spans and source:
         metadata[SOURCE_KEY] = source
