@@ -92,9 +92,9 @@ def simplify_schema(schema: Mapping[str, Any]) -> Schema:
     """
     simple = _Simplifier(schema).copy(schema, 0, ())
     if "properties" not in simple and "anyOf" in simple:  # no provider accepts it at the top level
-        simple = _merge_objects({}, simple["anyOf"]) | _describe(simple)
-    simple = {key: value for key, value in simple.items() if key not in ("anyOf", "enum")}
-    return {**simple, "type": "object", "properties": simple.get("properties", {})}
+        simple = _merge_objects(simple, simple["anyOf"])
+    simple = {key: value for key, value in simple.items() if key != "anyOf"}
+    return _finish({**simple, "type": "object", "properties": simple.get("properties", {})})
 
 
 def provider_schema(schema: Mapping[str, Any]) -> Schema:
@@ -139,8 +139,10 @@ class _Simplifier:
             return {}
         if isinstance(reference := schema.get("$ref", schema.get("$dynamicRef")), str):
             target = self._resolve(reference)
-            if reference in references or not isinstance(target, Mapping):
+            if not isinstance(target, Mapping):
                 return _describe(schema)
+            if reference in references:  # it refers to itself: one level is enough
+                return {"type": "object", **_describe(schema)} if "properties" in target else _describe(schema)
             others = {key: value for key, value in schema.items() if key not in ("$ref", "$dynamicRef")}
             return self.copy({**target, **others}, depth + bool(references), (*references, reference))
         parts = schema.get("allOf")
@@ -170,7 +172,7 @@ class _Simplifier:
     def _copy_typed(
         self, schema: Mapping[str, Any], kind: str | None, depth: int, references: tuple[str, ...]
     ) -> Schema:
-        simple: Schema = ({"type": kind} if kind else {}) | _describe(schema) | _copy_choices(schema, kind)
+        simple: Schema = ({"type": kind} if kind else {}) | _describe(schema) | _copy_choices(schema)
         properties = schema.get("properties")
         if kind == "object":
             if isinstance(schema.get("additionalProperties"), bool):
@@ -186,18 +188,13 @@ class _Simplifier:
     ) -> Schema:
         if len(properties) > MAX_PROPERTIES:
             raise SchemaTooLarge(f"it has more than {MAX_PROPERTIES} parameters")
-        names, copied = safe_names(properties), {}
-        for original, name in names.items():
-            copied[name] = self.copy(properties[original], depth + 1, references)
-            if name != original:
-                copied[name][ORIGINAL_NAME] = original
+        copied = {name: self.copy(value, depth + 1, references) for name, value in properties.items()}
         listed = schema.get("required")
         listed = listed if isinstance(listed, list) else []
         required = [
             name
-            for original, name in names.items()
-            if original in listed
-            or (isinstance(properties[original], Mapping) and properties[original].get("required") is True)
+            for name, value in properties.items()
+            if name in listed or (isinstance(value, Mapping) and value.get("required") is True)
         ]
         return {"properties": copied, **({"required": required} if required else {})}
 
@@ -261,19 +258,38 @@ def _describe(schema: Mapping[str, Any]) -> Schema:
     return {"description": escape_line(shorten(sanitize_text(description), MAX_TEXT_LENGTH))}
 
 
-def _copy_choices(schema: Mapping[str, Any], kind: str | None) -> Schema:
-    """Return the choices that fit the type; none if they are too many or too long: the server knows them."""
+def _copy_choices(schema: Mapping[str, Any]) -> Schema:
+    """Return the choices; none if they are too many or too long: the server knows them."""
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
-    if not isinstance(choices, list) or kind in ("object", "array", "boolean", "null"):
+    if not isinstance(choices, list) or len(choices) > MAX_CHOICES:
         return {}
-    kept = [item for item in choices if _is_choice(item) and (kind is None or TYPES[kind](item))]
-    if not 0 < len(kept) <= MAX_CHOICES or any(
-        isinstance(item, str) and len(item) > MAX_CHOICE_LENGTH for item in kept
-    ):
+    if any(isinstance(item, str) and len(item) > MAX_CHOICE_LENGTH for item in choices):
         return {}
-    if kind is None and len(kept) < len(choices):
-        return {}
-    return {"enum": list({json.dumps(item): item for item in kept}.values())}
+    return {"enum": choices}
+
+
+def _finish(schema: Schema) -> Schema:
+    """Return a copied schema with what fits its type, and with safe names of properties."""
+    finished = {key: schema[key] for key in ("description", "type") if key in schema}
+    if "anyOf" in schema:
+        finished.pop("type", None)
+        return {**finished, "anyOf": [_finish(option) for option in schema["anyOf"]]}
+    kind, properties = schema.get("type"), schema.get("properties", {})
+    choices = [item for item in schema.get("enum", ()) if _is_choice(item) and (kind is None or TYPES[kind](item))]
+    if kind in ("string", "integer", "number") or (kind is None and len(choices) == len(schema.get("enum", ()))):
+        finished |= {"enum": list({json.dumps(item): item for item in choices}.values())} if choices else {}
+    if kind == "array":
+        finished["items"] = _finish(schema.get("items", {}))
+    if kind == "object":
+        names = safe_names(properties)
+        finished |= {key: schema[key] for key in ("additionalProperties",) if key in schema}
+        finished |= {"properties": {name: _finish(properties[original]) for original, name in names.items()}}
+        for original, name in names.items():
+            if name != original:
+                finished["properties"][name][ORIGINAL_NAME] = original
+        required = [names[original] for original in schema.get("required", ()) if original in names]
+        finished |= {"required": required} if required else {}
+    return finished
 
 
 def _is_choice(item: object) -> bool:
@@ -284,7 +300,7 @@ def _is_choice(item: object) -> bool:
 
 def _combine(base: Schema, options: list[Schema]) -> Schema:
     """Return the schema of a value that fits the base and one of the options."""
-    if "properties" in base or all("properties" in option for option in options):
+    if "properties" in base:
         return _merge_objects(base, options)
     if not all(option.keys() - {"description"} for option in options):  # one of them accepts everything
         return base
@@ -292,7 +308,7 @@ def _combine(base: Schema, options: list[Schema]) -> Schema:
     flat = [inner for option in distinct for inner in (option.get("anyOf") or [option])]
     if len(flat) == 1:
         return {**flat[0], **base}
-    return {"anyOf": flat, **_describe(base)}
+    return {**{key: base[key] for key in base if key == "description"}, "anyOf": flat}
 
 
 def _merge_objects(base: Schema, options: list[Schema]) -> Schema:
@@ -303,7 +319,8 @@ def _merge_objects(base: Schema, options: list[Schema]) -> Schema:
         properties |= item.get("properties", {})
     shared = set.intersection(*(set(item.get("required", ())) for item in objects)) if objects else set()
     required = [name for name in properties if name in shared or name in base.get("required", ())]
-    merged = {"type": "object", **_describe(base), "properties": properties}
+    merged = {"type": "object", "properties": properties}
+    merged |= {"description": base["description"]} if "description" in base else {}
     return {**merged, "required": required} if required else merged
 
 
@@ -316,7 +333,7 @@ def _merge_all(base: Schema, parts: list[Schema]) -> Schema:
         merged = {**merged, **part}
         merged |= ({"properties": properties} if properties else {}) | ({"required": required} if required else {})
     if "properties" in merged:
-        merged = {key: value for key, value in merged.items() if key not in ("anyOf", "enum")} | {"type": "object"}
+        merged = {key: value for key, value in merged.items() if key != "anyOf"} | {"type": "object"}
         merged.pop("additionalProperties", None)  # each part knows only its own
     return merged
 
