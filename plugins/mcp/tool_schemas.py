@@ -270,7 +270,7 @@ def _copy_choices(schema: Mapping[str, Any]) -> Schema:
 
 def _finish(schema: Schema) -> Schema:
     """Return a copied schema with what fits its type, and with safe names of properties."""
-    finished = {key: schema[key] for key in ("description", "type") if key in schema}
+    finished: Schema = {key: schema[key] for key in ("description", "type") if key in schema}
     if "anyOf" in schema:
         finished.pop("type", None)
         return {**finished, "anyOf": [_finish(option) for option in schema["anyOf"]]}
