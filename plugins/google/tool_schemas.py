@@ -22,7 +22,9 @@ def gemini_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     References are resolved, and unknown keywords are left out. An object without known properties becomes a string:
     the API requires properties, and an argument that is a JSON text is accepted for an object.
     """
-    simple = _copy(schema, {**schema.get("definitions", {}), **schema.get("$defs", {})}, 0)
+    groups = [schema.get(key) for key in ("definitions", "$defs")]
+    definitions = {name: item for group in groups if isinstance(group, Mapping) for name, item in group.items()}
+    simple = _copy(schema, definitions, 0)
     return simple if simple.get("properties") else None
 
 
@@ -30,13 +32,20 @@ def _copy(schema: Any, definitions: Mapping[str, Any], depth: int) -> dict[str, 
     if not isinstance(schema, Mapping) or depth > MAX_DEPTH:
         return {"type": "string"}
     if isinstance(reference := schema.get("$ref"), str):
-        target = definitions.get(reference.rpartition("/")[2])
+        key = reference.rpartition("/")[2]
+        target = definitions.get(key)
         merged = {**(target if isinstance(target, Mapping) else {}), **schema}
-        return _copy({name: value for name, value in merged.items() if name != "$ref"}, definitions, depth + 1)
-    simple: dict[str, Any] = {name: schema[name] for name, kind in COPIED.items() if isinstance(schema.get(name), kind)}
+        others = {name: item for name, item in definitions.items() if name != key}  # one that contains itself ends here
+        return _copy({name: value for name, value in merged.items() if name != "$ref"}, others, depth + 1)
+    simple: dict[str, Any] = {
+        name: schema[name]
+        for name, kind in COPIED.items()
+        if isinstance(schema.get(name), kind) and not isinstance(schema[name], bool)
+    }
     names = schema.get("type")
-    names = names if isinstance(names, list) else [names]
-    options = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf") or []
+    names = [name for name in (names if isinstance(names, list) else [names]) if isinstance(name, str)]
+    options = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
+    options = list(options) if isinstance(options, list) else []
     options = [*options, *({**schema, "type": name} for name in names if name in TYPES)] if len(names) > 1 else options
     is_nullable = "null" in names or any(_is_null(option) for option in options)
     options = [_copy(option, definitions, depth + 1) for option in options if not _is_null(option)]
@@ -51,8 +60,9 @@ def _copy(schema: Any, definitions: Mapping[str, Any], depth: int) -> dict[str, 
 
 def _copy_typed(schema: Mapping[str, Any], kind: str | None, definitions: Mapping[str, Any], depth: int) -> Any:
     properties = schema.get("properties")
-    if isinstance(properties, Mapping) and properties:
-        copied = {str(name): _copy(value, definitions, depth + 1) for name, value in properties.items() if name}
+    named = {str(name): item for name, item in properties.items() if name} if isinstance(properties, Mapping) else {}
+    if named:
+        copied = {name: _copy(item, definitions, depth + 1) for name, item in named.items()}
         required = schema.get("required")
         names = [name for name in copied if isinstance(required, list) and name in required]
         return {"type": "object", "properties": copied, **({"required": names} if names else {})}

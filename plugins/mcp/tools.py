@@ -14,7 +14,7 @@ from bot.prompts import ANYBODY, Authority
 from bot.text import escape_line, shorten
 from plugins.mcp.config import ToolPolicy
 from plugins.mcp.connection import CallRefused, OutcomeUnknown, ServerConnection, ServerUnavailable
-from plugins.mcp.tool_schemas import coerce_value, find_problem, simplify_schema
+from plugins.mcp.tool_schemas import coerce_value, find_problem, provider_schema, restore_names, simplify_schema
 
 FOREIGN = frozenset({ANYBODY})  # who wrote what a server returns is not known
 MAX_NAME_LENGTH = 64
@@ -43,7 +43,7 @@ def build_action(connection: ServerConnection, tool: types.Tool, policy: ToolPol
         authority=Authority.confirmed() if policy.must_confirm else None,
     )
     async def call(turn: Turn, arguments: dict[str, Any]) -> ActionResult:
-        return await call_tool(connection, tool.name, policy.effect, arguments)
+        return await call_tool(connection, tool.name, policy.effect, restore_names(schema, arguments))
 
     class Arguments(call.arguments):  # type: ignore[name-defined,misc]  # the model of the decorated function
         @model_validator(mode="before")
@@ -54,7 +54,7 @@ def build_action(connection: ServerConnection, tool: types.Tool, policy: ToolPol
                 raise ValueError(problem)
             return {"arguments": values}
 
-    return replace(call, spec=replace(call.spec, parameters=schema), arguments=Arguments)
+    return replace(call, spec=replace(call.spec, parameters=provider_schema(schema)), arguments=Arguments)
 
 
 async def call_tool(

@@ -7,6 +7,7 @@ import signal
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import anyio
 import httpx2
@@ -15,10 +16,11 @@ from mcp.client import Transport
 from mcp.client.stdio import get_default_environment
 from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.message import SessionMessage
-from mcp_types import jsonrpc_message_adapter
+from mcp_types import JSONRPCResponse, jsonrpc_message_adapter
 
 from bot.text import escape_line, shorten
 from plugins.mcp.config import ServerConfig
+from plugins.mcp.tool_schemas import repair_tools
 
 logger = logging.getLogger(__name__)
 
@@ -117,7 +119,7 @@ async def _read_messages(
                 except ValueError:
                     await asyncio.sleep(0)  # some servers print; the loop goes on between the lines
                     continue
-                await received.send(SessionMessage(message))
+                await received.send(repair_listing(SessionMessage(message)))
         except ServerFlood as error:
             monitor.close(str(error))
         except ValueError:  # of readline
@@ -129,6 +131,22 @@ async def _read_messages(
                 async with asyncio.timeout(EXIT_SECONDS):
                     await process.wait()
             monitor.close(_describe_exit(process, monitor))
+
+
+def repair_listing(item: ReadItem) -> ReadItem:
+    """Return a message; the tools in it are repaired before the SDK refuses all of them for one."""
+    if isinstance(item, SessionMessage) and isinstance(item.message, JSONRPCResponse):
+        tools = item.message.result.get("tools")
+        if isinstance(tools, list):
+            item.message.result["tools"] = repair_tools(tools)
+    return item
+
+
+async def _forward_messages(source: Any, received: MemoryObjectSendStream[ReadItem]) -> None:
+    async with received:
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async for item in source:
+                await received.send(repair_listing(item))
 
 
 def _describe_exit(process: asyncio.subprocess.Process, monitor: ServerMonitor) -> str:
@@ -227,4 +245,11 @@ async def _open_http(config: ServerConfig, monitor: ServerMonitor) -> AsyncItera
         client,
         streamable_http_client(str(config.url), http_client=client, max_sse_event_size=MAX_MESSAGE_BYTES) as streams,
     ):
-        yield streams  # type: ignore[misc]  # the SDK's own streams have the same methods
+        messages, write_stream = streams
+        received, read_stream = anyio.create_memory_object_stream[ReadItem](0)
+        async with received, read_stream, anyio.create_task_group() as tasks:
+            tasks.start_soon(_forward_messages, messages, received)
+            try:
+                yield read_stream, write_stream  # type: ignore[misc]  # the SDK's own streams have the same methods
+            finally:
+                tasks.cancel_scope.cancel()

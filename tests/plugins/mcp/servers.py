@@ -37,7 +37,11 @@ class RawServer:
 
     def offer(self, *tools: dict[str, Any]) -> None:
         """Set the tools of the next listing."""
-        self._tools.write_text(json.dumps(tools), encoding="utf-8")
+        self.offer_text(json.dumps(tools))
+
+    def offer_text(self, text: str) -> None:
+        """Set the JSON of the next listing."""
+        self._tools.write_text(text, encoding="utf-8")
 
     def recorded(self) -> list[str]:
         """Return the keys that were recorded."""

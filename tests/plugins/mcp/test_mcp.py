@@ -270,7 +270,7 @@ async def test_a_listing_that_cannot_be_read_leaves_the_agent_answering(
     raw_server: RawServer, open_agent: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins.mcp.service.FIRST_LISTING_SECONDS", 0.5)
-    raw_server.offer({"name": "odd", "inputSchema": 7})
+    raw_server.offer_text('"no tools"')
     async with open_agent({"raw": raw_server.config}) as agent_harness:
         receipt = await agent_harness.send("hello")
         assert connection_of(agent_harness).cause
