@@ -1,11 +1,11 @@
-"""The client of a plugin, and its calls: text, descriptions of pictures, pictures, speech, recordings, vectors."""
+"""The client of a plugin, and its calls and handlers for text, descriptions of pictures and vectors."""
 
 import base64
-import binascii
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from bot.agent import Agent
@@ -27,24 +27,19 @@ from bot.models.openai_compatible.server import (
     ServerError,
     open_connection,
     shorten_message,
-    to_text,
 )
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
     ImageDescriptionRequest,
-    ImageRequest,
-    ImageResult,
     ModelInfo,
-    SpeechRequest,
-    SpeechResult,
+    ModelType,
     TextRequest,
     TextResult,
-    TranscriptionRequest,
 )
 from bot.models.usage import note_call
-from bot.plugin_system.components import Service
-from bot.settings import Secret
+from bot.plugin_system.components import Model, Service, SettingsCondition, model
+from bot.settings import SettingsModel
 from bot.text import user_text
 
 logger = logging.getLogger(__name__)
@@ -70,39 +65,39 @@ NO_SYSTEM_ROLE = re.compile(
     r"|(?:jinja|template)\b.*\broles?\b|\broles?\b.*(?:jinja|template)",
     re.IGNORECASE | re.DOTALL,
 )
+DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
+MAX_DESCRIPTION_TOKENS = 1024  # if no setting of the plugin says otherwise
 SYSTEM = "system"  # among the refused parameters: the role of a message
 
 
 class CompatibleClient(Service):
     """All connections of one plugin, opened and closed with the agent; subclassed by each plugin.
 
-    `endpoints` are the servers by capability; the blank one is for text, and for capabilities without one.
-    `wanted` are the models that settings name, by variable. With `lists_at_start`, the server for text is asked
-    for its models at start, and those of the wanted ones that it does not have are logged.
+    `provider` is the plugin's name, with which the names of its settings begin, and `settings_type` their class.
+    `endpoints` are the servers by capability; the blank one is for text, and for capabilities without one. `wanted` are
+    the models that settings name, by variable. With `lists_at_start`, the server for text is asked for its models at
+    start, and those of the wanted ones that it does not have are logged.
     """
 
+    provider: ClassVar[str]
+    settings_type: ClassVar[type[SettingsModel]]
     lists_at_start: ClassVar[bool] = False
-    settings: Any  # of the subclass
 
     def __init__(
-        self, agent: Agent, endpoints: Mapping[str, Endpoint], wanted: Mapping[str, str | None] | None = None
+        self,
+        agent: Agent,
+        settings: Any,
+        endpoints: Mapping[str, Endpoint],
+        wanted: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__(agent)
+        self.settings = settings
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
-        self._connections: dict[str, Connection] = {}
-        opened: dict[tuple[str | None, Secret | None], Connection] = {}
-        for capability, endpoint in endpoints.items():
-            server = (endpoint.url, endpoint.key)
-            if server not in opened:
-                opened[server] = open_connection(endpoint, secrets)
-            self._connections[capability] = replace(opened[server], endpoint=endpoint)
+        opened = {endpoint: open_connection(endpoint, secrets) for endpoint in set(endpoints.values())}
+        self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
         text = self.connection()
         self.listing = ModelListing(
-            self._load_models,
-            provider=text.endpoint.provider,
-            host=text.host,
-            advice=text.endpoint.model_advice,
-            wanted=wanted,
+            self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
         # What a model, by host and name, has refused or ignored: parameters, and the role "system".
         self.refused_parameters: dict[tuple[str, str], set[str]] = {}
@@ -117,6 +112,11 @@ class CompatibleClient(Service):
         for connection in self._connections.values():
             await connection.sdk.close()
 
+    @classmethod
+    def model_for(cls, settings: Any, capability: str) -> str:
+        """Return the model that the settings name for a capability; blank if they name none."""
+        return getattr(settings, f"{cls.provider}_{capability.lower()}_model") or ""
+
     def connection(self, capability: str = "") -> Connection:
         """Return the connection of a capability; blank for text."""
         return self._connections.get(capability) or self._connections[""]
@@ -124,6 +124,26 @@ class CompatibleClient(Service):
     def known_model(self, field: str) -> str:
         """Return the model that a setting names; blank if that is not known."""
         return getattr(self.settings, field) or ""
+
+    async def text_model(self, field: str) -> str:
+        """Return the model to use for a setting that names one for text. Raises ModelError if that is not known."""
+        return self.known_model(field)
+
+    async def describe_image(self, request: ImageDescriptionRequest) -> TextResult:
+        """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
+        connection = self.connection("IMAGE_DESCRIPTION")
+        url = f"data:{request.content_type};base64,{base64.b64encode(request.image).decode('ascii')}"
+        content = [
+            {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
+            {"type": "image_url", "image_url": {"url": url}},
+        ]
+        field = f"{self.provider}_image_description_max_tokens"
+        body = {
+            "model": self.model_for(self.settings, "IMAGE_DESCRIPTION"),
+            "messages": [{"role": "user", "content": content}],
+            connection.endpoint.length_parameter: getattr(self.settings, field, MAX_DESCRIPTION_TOKENS),
+        }
+        return await send(self, connection, body)
 
     def accepts(self, parameter: str, model: str) -> bool:
         """Return whether the server for text accepts a parameter for a model, or for all if the name is blank.
@@ -137,20 +157,9 @@ class CompatibleClient(Service):
         is_refused = (host, model) in refusing if model else bool(refusing)
         return not is_refused and parameter in self._supported_parameters.get(model, [parameter])
 
-    @classmethod
-    def accepting(cls, parameter: str, field: str) -> Callable[[Agent], bool]:
-        """Return a predicate: whether the server `accepts` a parameter for the model of a setting."""
-
-        def is_accepted(agent: Agent) -> bool:
-            if cls not in agent.services:
-                return True
-            client = agent.services[cls]
-            return client.accepts(parameter, client.known_model(field))
-
-        return is_accepted
-
-    async def fetch_models(self, connection: Connection) -> list[ModelInfo]:
-        """Ask a server for its models. Raises as `Connection.fetch` does."""
+    async def fetch_models(self) -> list[ModelInfo]:
+        """Ask the server for text for its models. Raises as `Connection.fetch` does."""
+        connection = self.connection()
         body = await connection.fetch(connection.sdk.models.with_streaming_response.list(), "models", "list of models")
         if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
             raise connection.invalid("models", "list of models")
@@ -158,9 +167,6 @@ class CompatibleClient(Service):
         supported = {entry["id"]: texts_of(entry.get("supported_parameters")) for entry in entries}
         self._supported_parameters = {name: names for name, names in supported.items() if names is not None}
         return [to_model_info(entry) for entry in entries]
-
-    async def _load_models(self) -> list[ModelInfo]:
-        return await self.fetch_models(self.connection())
 
 
 async def complete(client: CompatibleClient, model: str, request: TextRequest) -> TextResult:
@@ -174,7 +180,7 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     messages = [{"role": SYSTEM, "content": request.system}, user] if request.system else [user]
     body: dict[str, Any] = {"model": model, "messages": messages}
     body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
-    body["max_completion_tokens" if connection.endpoint.is_openai else "max_tokens"] = request.max_tokens
+    body[connection.endpoint.length_parameter] = request.max_tokens
     body["stop"] = list(request.stop) or None
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
@@ -268,110 +274,14 @@ def _speaks_of_tools(error: ServerError, body: Mapping[str, Any]) -> bool:
     return is_of_request and TOOLS.search(f"{error.param} {error.message}") is not None
 
 
-DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
-SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
-
-
-async def generate_image(connection: Connection, name: str, request: ImageRequest) -> ImageResult:
-    """Return a picture that a model generates. Raises as `Connection.fetch` does."""
-    note_call(name)
-    size: Any = {"size": "x".join(map(str, request.size))} if request.size else {}
-    generate = connection.sdk.images.with_streaming_response.generate
-    body = await connection.fetch(generate(model=name, prompt=request.prompt, n=1, **size), name, "picture")
-    data = body.get("data") if isinstance(body, dict) else None
-    picture = data[0] if isinstance(data, list) and data else None
-    if not isinstance(picture, dict):
-        raise connection.invalid(name, "picture")
-    if not to_text(picture.get("b64_json")):
-        return ImageResult(url=to_text(picture.get("url")), model=name)
-    try:
-        image = base64.b64decode(picture["b64_json"], validate=True)
-    except binascii.Error:
-        raise ModelError(f"{connection.endpoint.provider}: {name} returned a picture that cannot be decoded") from None
-    content_types = (content_type for signature, content_type in SIGNATURES.items() if image.startswith(signature))
-    return ImageResult(data=image, content_type=next(content_types, "image/png"), model=name)
-
-
-async def describe_image(
-    client: CompatibleClient, connection: Connection, name: str, request: ImageDescriptionRequest, *, max_tokens: int
-) -> TextResult:
-    """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
-    url = f"data:{request.content_type};base64,{base64.b64encode(request.image).decode('ascii')}"
-    content = [
-        {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
-        {"type": "image_url", "image_url": {"url": url}},
-    ]
-    length_parameter = "max_completion_tokens" if connection.endpoint.is_openai else "max_tokens"
-    body = {"model": name, "messages": [{"role": "user", "content": content}], length_parameter: max_tokens}
-    return await send(client, connection, body)
-
-
-# The API takes the format from the suffix. `mimetypes` has few of these types, on some systems none.
-SUFFIXES = {"mp4": "m4a", "mpeg": "mp3", "opus": "ogg", "vnd.wave": "wav", "wave": "wav"}
-SUFFIXES |= {name: name for name in ("flac", "m4a", "mp3", "ogg", "wav", "webm")}
-# For recordings of another type or of none: their first bytes.
-SOUND_SIGNATURES = (
-    (re.compile(rb"OggS"), "ogg"),
-    (re.compile(rb"RIFF....WAVE", re.DOTALL), "wav"),
-    (re.compile(rb"\x1aE\xdf\xa3"), "webm"),
-    (re.compile(rb"....ftyp", re.DOTALL), "m4a"),
-    (re.compile(rb"fLaC"), "flac"),
-    (re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]"), "mp3"),
-)
-
-
-async def transcribe(connection: Connection, name: str, request: TranscriptionRequest) -> TextResult:
-    """Return the transcript of a recording. Raises as `Connection.fetch` does."""
-    note_call(name)
-    content_type = request.content_type.partition(";")[0].strip().lower()
-    by_content = (suffix for signature, suffix in SOUND_SIGNATURES if signature.match(request.audio))
-    suffix = SUFFIXES.get(content_type.partition("/")[2].removeprefix("x-")) or next(by_content, "ogg")
-    file = (f"recording.{suffix}", request.audio, content_type or "audio/ogg")
-    create = connection.sdk.audio.transcriptions.with_streaming_response.create
-    body = await connection.fetch(create(model=name, file=file, response_format="json"), name, "transcript")
-    if not isinstance(body, dict) or not isinstance(body.get("text"), str):
-        raise connection.invalid(name, "transcript")
-    return TextResult(body["text"], name, read_usage(body.get("usage")))
-
-
-async def synthesize_speech(
-    connection: Connection, name: str, request: SpeechRequest, *, voice: str, instructions: str | None
-) -> SpeechResult:
-    """Return a text as speech; `voice` is the default one. Raises as `Connection.mapped_errors` does."""
-    note_call(name)
-    is_opus = request.content_type in ("audio/ogg", "audio/opus")
-    wanted: Any = {"instructions": instructions} if instructions else {}
-    create = connection.sdk.audio.speech.with_streaming_response.create
-    with connection.mapped_errors(name):
-        async with create(
-            model=name,
-            voice=request.voice or voice,
-            input=request.text,
-            response_format="opus" if is_opus else "mp3",
-            **wanted,
-        ) as response:
-            speech = b"".join([chunk async for chunk in connection.read_chunks(response.iter_bytes())])
-    content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type.startswith(("text/", "application/json")):
-        raise ModelError(f"{connection.endpoint.provider}: {name} returned {content_type} instead of speech")
-    if not content_type.startswith("audio/"):
-        content_type = "audio/ogg" if is_opus else "audio/mpeg"
-    return SpeechResult(speech, content_type, name)
-
-
-async def embed(
-    connection: Connection,
-    name: str,
-    request: EmbeddingRequest,
-    *,
-    dimensions: int | None = None,
-    dimensions_name: str = "",
-) -> EmbeddingResult:
-    """Return the embeddings of texts, of that many dimensions if they are set by the variable of that name.
+async def embed(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
+    """Return the embeddings of texts, with as many dimensions as a setting of the plugin says.
 
     Raises ModelError if one is missing or has a wrong dimension, and as `Connection.fetch` does.
     """
-    provider = connection.endpoint.provider
+    connection, name = client.connection("EMBEDDING"), client.model_for(client.settings, "EMBEDDING")
+    field = f"{client.provider}_embedding_dimensions"
+    dimensions: int | None = getattr(client.settings, field, None)
     wanted: Any = {} if dimensions is None else {"dimensions": dimensions}
     create = connection.sdk.embeddings.with_streaming_response.create
     call = create(model=name, input=list(request.texts), encoding_format="float", **wanted)
@@ -380,13 +290,13 @@ async def embed(
         vectors = read_vectors(body, len(request.texts))
     except ValueError as error:
         raise ModelError(
-            f"{provider}: {name} did not return one vector for each of {len(request.texts)} texts: {error}"
+            f"{client.provider}: {name} did not return one vector for each of {len(request.texts)} texts: {error}"
         ) from None
     lengths = {len(vector) for vector in vectors}
     if dimensions is not None and lengths - {dimensions}:
         raise ModelError(
-            f"{provider}: {name} returned vectors of {max(lengths)} numbers, but "
-            f"{dimensions_name} is {dimensions}: remove that setting, or choose a model that supports it"
+            f"{client.provider}: {name} returned vectors of {max(lengths)} numbers, but {field.upper()} is "
+            f"{dimensions}: remove that setting, or choose a model that supports it"
         )
     # Another server than OpenAI's may change the model behind a name: vectors are comparable if the length is the same.
     is_plain = dimensions is None and connection.endpoint.is_openai
@@ -396,3 +306,51 @@ async def embed(
         model=name if is_plain else f"{name}-{max(lengths, default=0)}",
         usage=read_usage({**usage, "completion_tokens": 0}) if isinstance(usage, dict) else None,
     )
+
+
+def make_handlers(
+    client_type: type[CompatibleClient],
+    *,
+    can_call_tools: SettingsCondition,
+    writes_text: SettingsCondition = lambda settings: True,
+) -> tuple[Model, Model, Model, Model, Model]:
+    """Return the handlers for small, medium and large texts, embeddings and descriptions of pictures.
+
+    Embeddings, descriptions and the medium texts need a model in the settings, the other texts what `writes_text` says.
+    """
+
+    def has_model(capability: str) -> SettingsCondition:
+        return lambda settings: client_type.model_for(settings.load(client_type.settings_type), capability) != ""
+
+    def write_with(size: str, when: SettingsCondition) -> Model:
+        field = f"{client_type.provider}_{size.lower()}_model"
+
+        def is_accepted(parameter: str, agent: Agent) -> bool:
+            if client_type not in agent.services:
+                return True
+            client = agent.services[client_type]
+            return client.accepts(parameter, client.known_model(field))
+
+        async def write(agent: Agent, request: TextRequest) -> TextResult:
+            client = agent.services[client_type]
+            return await complete(client, await client.text_model(field), request)
+
+        return model(
+            ModelType(f"TEXT_{size}"),
+            can_call_tools=can_call_tools,
+            when=when,
+            has_tools_now=partial(is_accepted, "tools"),
+            can_write_json=partial(is_accepted, "response_format"),
+        )(write)
+
+    @model(ModelType.TEXT_EMBEDDING, when=has_model("EMBEDDING"))
+    async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+        return await embed(agent.services[client_type], request)
+
+    @model(ModelType.IMAGE_DESCRIPTION, when=has_model("IMAGE_DESCRIPTION"))
+    async def describe(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
+        result: TextResult = await agent.services[client_type].describe_image(request)
+        return result
+
+    medium = write_with("MEDIUM", has_model("MEDIUM"))
+    return write_with("SMALL", writes_text), medium, write_with("LARGE", writes_text), embed_texts, describe

@@ -80,6 +80,11 @@ class Endpoint:
         """Whether the server is OpenAI itself."""
         return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
 
+    @property
+    def length_parameter(self) -> str:
+        """The name of the parameter that limits the length of an answer."""
+        return "max_completion_tokens" if self.is_openai else "max_tokens"
+
 
 def to_text(value: object) -> str:
     """Return a value that is a text; blank if it is not one."""
