@@ -1,20 +1,28 @@
 """Assemble the answer of a model from what a server sends, and read vectors and counts."""
 
-import ast
 import asyncio
 import base64
 import json
 import re
 import struct
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from bot.errors import InvalidAnswer, ModelBusy, ModelError
-from bot.models.openai_compatible.server import END, Endpoint, ServerError, is_error, parse_values, read_values, to_text
-from bot.models.types import ModelInfo, TextResult, TextSink, ToolCall, Usage
+from bot.models.openai_compatible.server import (
+    END,
+    Connection,
+    ServerError,
+    is_error,
+    parse_values,
+    read_values,
+    to_text,
+)
+from bot.models.types import ModelInfo, TextRequest, TextResult, ToolCall, Usage
 from bot.models.usage import note_call
+from bot.prompts.reply_parser.json_objects import read_mapping
 from bot.text import user_text
 
 MAX_ANSWER_LENGTH = 1_000_000  # characters
@@ -30,15 +38,8 @@ COMPLETE_TEXT = re.compile(r"[^\w\s,;:<(\[{&/@#+=-]\s*\Z")
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
 NAME_AFFIXES = re.compile(r"\A(?:functions?|tools?|default_api|actions?)[.:/]\s*|:\d+\Z", re.IGNORECASE)
 FENCES = re.compile(r"\A```\w*\s*|\s*```\Z")
-TRAILING_COMMA = re.compile(r",(\s*[}\]])")
+JSON_WORD = re.compile(r"\b(?:true|false|null)\b")
 JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
-
-
-def has_object(text: str) -> bool:
-    """Return whether an answer, apart from its thoughts, contains a JSON object."""
-    text = text.rpartition("</think>")[2]
-    values, _ = parse_values(text[text.find("{") :]) if "{" in text else ([], "")
-    return any(isinstance(value, dict) for value in values)
 
 
 def to_count(value: object, limit: int = MAX_TOKENS_PER_CALL) -> int | None:
@@ -151,54 +152,47 @@ class _Call:
 
 def read_arguments(text: str) -> list[dict[str, Any]]:
     """Return the arguments of one call, or of several that were written one after another. Raises ValueError."""
-    text = FENCES.sub("", text.strip()).strip()
-    values, rest = parse_values(text)
-    if not values and rest:
-        values, rest = parse_values(TRAILING_COMMA.sub(r"\1", text))
-    python = re.sub(r"\b(?:true|false|null)\b", lambda match: JSON_WORDS[match[0]], text)
-    for literal in (text, python):
-        if not values:
-            try:
-                values, rest = [ast.literal_eval(literal)] if literal else [None], ""
-            except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
-                continue
-    if not values or "{" in rest:
-        raise ValueError(text)
+    text = FENCES.sub("", text.strip())
+    values, rest = parse_values("null" if text in ("", "None") else text)
+    if not values:
+        python = JSON_WORD.sub(lambda word: JSON_WORDS[word[0]], text)
+        values, rest = [read_mapping(text)[0] or read_mapping(python)[0] or text], ""
     objects: list[dict[str, Any]] = []
     for value in values[0] if len(values) == 1 and isinstance(values[0], list) else values:
-        if isinstance(value, str):
+        if isinstance(value, str) and value != text:
             objects += read_arguments(value)
         elif value is None or isinstance(value, dict):
             objects.append(value or {})
         else:
             raise ValueError(text)
+    if "{" in rest:
+        raise ValueError(text)
     return [value for value in objects if value] or [{}]
 
 
 class AnswerReader:
     """Reads one answer from chunks or a whole response, and passes its text to a sink, if there is one."""
 
-    def __init__(self, model: str, endpoint: Endpoint, sink: TextSink | None, tools: Iterable[str] = ()) -> None:
-        self._model, self._endpoint, self._sink = model, endpoint, sink
-        self._tools = frozenset(tools)
-        self._text, self._last_piece = "", ""
+    def __init__(self, model: str, connection: Connection, request: TextRequest | None) -> None:
+        self._model, self._connection = model, connection
+        self._sink, tools = (request.sink, request.tools) if request else (None, ())
+        self._tools = frozenset(tool.name for tool in tools)
+        self._text, self._last_piece, self._finish_reason = "", "", ""
         self._growing_pieces = 0  # how many pieces so far have each repeated the one before and added to it
         self._calls: list[_Call] = []
         self._usage: Usage | None = None
-        self._finish_reason = ""
-        self._is_api = self._has_choice = self._is_finished = self._is_cumulative = self._is_refusal = (
-            self._has_parts
-        ) = False
+        self._is_api = self._has_choice = self._is_finished = False
+        self._is_cumulative = self._is_refusal = self._has_parts = False
 
-    async def read(self, chunks: AsyncIterator[bytes]) -> TextResult:
-        """Return the answer.
+    async def read(self, body: AsyncIterator[bytes]) -> TextResult:
+        """Return the answer in the body of a response.
 
         Raises ServerError for an error in it, ModelBusy if it breaks off, InvalidAnswer if it is not one.
         """
         is_ended, unreadable = False, ""
         try:
             async with asyncio.timeout(None) as rest:
-                async for value in read_values(self._report_progress(chunks)):
+                async for value in read_values(self._connection.read_chunks(body, self._sink)):
                     is_ended = is_ended or value is END
                     if not is_ended:
                         await self._add(value)
@@ -213,32 +207,22 @@ class AnswerReader:
             unreadable = str(error)
         return await self._finish(unreadable)
 
-    async def _report_progress(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        async for chunk in chunks:
-            if self._sink is not None:
-                await self._sink.write("")  # whatever is sent shows that the server is alive
-            yield chunk
-
     async def _add(self, value: object) -> None:
-        if isinstance(value, list):
-            for item in value:
-                await self._add(item)
-            return
+        for item in value if isinstance(value, list) else ():
+            await self._add(item)
         value = {"content": value} if isinstance(value, str) else value
         if not isinstance(value, dict):
             return
-        is_partial = bool(self._text or self._calls)
         if is_error(value):
-            raise ServerError(value, is_partial=is_partial)
+            raise ServerError(value, is_partial=bool(self._text or self._calls))
         self._is_api = self._is_api or "choices" in value
         self._model = to_text(value.get("model")) or self._model
         for choice in _list_choices(value):
             await self._add_choice(choice)
             self._usage = read_usage(choice.get("usage")) or self._usage
             if self._finish_reason in ("error", "network_error"):
-                raise ServerError(
-                    choice.get("error") or "the provider reported an error", is_partial=is_partial or bool(self._text)
-                )
+                error = choice.get("error") or "the provider reported an error"
+                raise ServerError(error, is_partial=bool(self._text or self._calls))
         self._usage = read_usage(value.get("usage")) or read_usage(value) or self._usage
         note_call(self._model, self._usage)
 
@@ -248,17 +232,15 @@ class AnswerReader:
         parts += [{"content": choice["text"]}] if isinstance(choice.get("text"), str) else []
         self._finish_reason = to_text(choice.get("finish_reason")) or self._finish_reason
         self._has_choice = self._has_choice or bool(parts or self._finish_reason)
-        filled = (part for part in parts if any(map(part.get, ("content", "tool_calls", "function_call", "refusal"))))
-        if (part := next(filled, None)) is None:
-            self._is_finished = self._is_finished or isinstance(message, dict)
-            return
-        is_whole = part is message
+        filled = [part for part in parts if any(map(part.get, ("content", "tool_calls", "function_call", "refusal")))]
+        part = next(iter(filled), {})
+        is_whole = isinstance(message, dict) and (not filled or part is message)
         self._is_finished = self._is_finished or is_whole
         calls = part.get("tool_calls")
         calls = calls if isinstance(calls, list) else [calls or part.get("function_call")]
         for call in calls if not (is_whole and self._has_parts) else ():
             self._add_call(call, is_whole=is_whole)
-        self._has_parts = self._has_parts or not is_whole
+        self._has_parts = self._has_parts or bool(part and not is_whole)
         text = _content_text(part.get("content"))
         self._is_refusal = self._is_refusal or (not text and bool(part.get("refusal")))
         await self._add_text(text or to_text(part.get("refusal")), is_whole=is_whole)
@@ -280,7 +262,7 @@ class AnswerReader:
             await self._restart()
         self._text += piece
         if len(self._text) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"{self._endpoint.provider}: {self._model} wrote without an end")
+            raise ModelError(f"{self._connection.endpoint.provider}: {self._model} wrote without an end")
         if self._sink is not None and piece:
             await self._sink.write(piece)
 
@@ -294,8 +276,8 @@ class AnswerReader:
             return
         function = call["function"] if isinstance(call.get("function"), dict) else call
         name, call_id, index = to_text(function.get("name")), to_text(call.get("id")), call.get("index")
-        arguments = function.get("arguments")
-        arguments = "" if arguments is None else arguments if isinstance(arguments, str) else json.dumps(arguments)
+        arguments = function.get("arguments") or ""
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
         earlier = reversed(self._calls)
         same = (known for known in earlier if (known.id == call_id if index is None else known.index == index))
         found = next(same, None) or (self._calls[-1] if index is None and self._calls else None)
@@ -304,13 +286,13 @@ class AnswerReader:
             return
         found.add(name, arguments)
         if len(found.arguments) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"{self._endpoint.provider}: {self._model} called a function without an end")
+            raise ModelError(f"{self._connection.endpoint.provider}: {self._model} called a function without an end")
 
     async def _finish(self, unreadable: str) -> TextResult:
-        provider = self._endpoint.provider
+        provider = self._connection.endpoint.provider
         shown = " ".join(unreadable[:80].split())
         if not (self._has_choice or self._text):
-            cause = f"no chat completion but {shown!r}; check {self._endpoint.url_name}"
+            cause = f"no chat completion but {shown!r}; check {self._connection.endpoint.url_name}"
             raise InvalidAnswer(f"{provider}: {self._model} returned {'no choice' if self._is_api else cause}")
         is_complete = self._is_finished or (not unreadable and self._looks_complete())
         if not is_complete:
@@ -345,7 +327,7 @@ class AnswerReader:
                 every = []
             if not (name and every):
                 raise InvalidAnswer(
-                    f"{self._endpoint.provider}: {self._model} returned a tool call that cannot be read"
+                    f"{self._connection.endpoint.provider}: {self._model} returned a tool call that cannot be read"
                 )
             calls += [ToolCall(name, arguments) for arguments in every]
         return calls

@@ -13,7 +13,6 @@ from bot.errors import ModelError, ToolsRefused
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.answers import (
     AnswerReader,
-    has_object,
     list_entries,
     read_usage,
     read_vectors,
@@ -39,6 +38,7 @@ from bot.models.types import (
 )
 from bot.models.usage import note_call
 from bot.plugin_system.components import Model, Service, SettingsCondition, model
+from bot.prompts.reply_parser.json_objects import first_object
 from bot.settings import SettingsModel
 from bot.text import user_text
 
@@ -238,17 +238,19 @@ async def send(
 async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextRequest | None) -> TextResult:
     known = {name: value for name, value in body.items() if name not in NON_OPENAI_PARAMETERS}
     unknown = {name: body[name] for name in NON_OPENAI_PARAMETERS if name in body} or None
-    sink, tools = (request.sink, request.tools) if request else (None, ())
     create = connection.sdk.chat.completions.with_streaming_response.create
     async with create(**known, extra_body=unknown) as response:
-        reader = AnswerReader(body["model"], connection.endpoint, sink, [tool.name for tool in tools])
-        return await reader.read(connection.read_chunks(response.iter_bytes()))
+        return await AnswerReader(body["model"], connection, request).read(response.iter_bytes())
 
 
 def _lacks_object(result: TextResult) -> bool:
     """Return whether an answer that ended by itself contains no JSON object."""
     is_other = not result.text.strip() or result.is_truncated or result.tool_calls
-    return not is_other and result.text != user_text("notices.no_answer") and not has_object(result.text)
+    return (
+        not is_other
+        and result.text != user_text("notices.no_answer")
+        and not first_object(result.text.rpartition("</think>")[2])
+    )
 
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:

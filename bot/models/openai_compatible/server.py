@@ -18,6 +18,7 @@ from yarl import URL
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
 from bot.fetch.addresses import Proxies
 from bot.models.retry import parse_retry_after
+from bot.models.types import TextSink
 from bot.plugin_system.imports import LazyModule
 from bot.settings import Secret
 
@@ -193,16 +194,6 @@ async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
     yield "".join(parts)
 
 
-def _values_of_event(event: str, text: str) -> tuple[list[Any], str]:
-    """Return the values of an event or line, and the rest of it that is not JSON."""
-    if text.strip('"').casefold() == "[done]":
-        return [END], ""
-    values, rest = ([], "") if event in IGNORED_EVENTS else parse_values(text)
-    if event == "error":
-        values = [value if is_error(value) else {"error": value} for value in values]
-    return values, rest
-
-
 async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     """Yield the JSON values of a body, and END for each end mark.
 
@@ -226,17 +217,18 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         if not is_end and (pending[-1][-1:] not in tuple('}]"') or (pending[-1][:1].isspace() and not is_data)):
             continue
         text = "\n".join(pending).strip()
-        values, rest = _values_of_event(event, text)
+        is_mark = text.strip('"').casefold() == "[done]"
+        values, rest = ([END] if is_mark else [], "") if is_mark or event in IGNORED_EVENTS else parse_values(text)
         if rest and is_end:
             raise ValueError(text)
         if not rest:
             pending.clear()
             for value in values:
-                yield value
+                yield value if event != "error" or value is END or is_error(value) else {"error": value}
         event = "" if is_end else event
     text = "\n".join(pending).strip()
     values, rest = parse_values(text)
-    if rest or (text and not values):
+    if rest:
         raise ValueError(text)
     for value in values:
         yield value
@@ -279,14 +271,19 @@ class Connection:
         except openai.OpenAIError as error:
             raise ModelError(f"{provider}: {shorten_message(str(error), self.secrets)}") from error
 
-    async def read_chunks(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the pieces of a body. Raises ModelBusy if it breaks off or is larger than MAX_RESPONSE_BYTES."""
+    async def read_chunks(self, body: AsyncIterator[bytes], sink: TextSink | None = None) -> AsyncIterator[bytes]:
+        """Yield the pieces of a body, each of which shows the sink that the server is alive.
+
+        Raises ModelBusy if the body breaks off or is larger than MAX_RESPONSE_BYTES.
+        """
         length = 0
         try:
             async for chunk in body:
                 length += len(chunk)
                 if length > MAX_RESPONSE_BYTES:
                     break
+                if sink is not None:
+                    await sink.write("")
                 yield chunk
         except Exception as error:  # the SDK passes on those of its HTTP library
             raise ModelBusy(f"{self.endpoint.provider}: an answer broke off: {type(error).__name__}") from error
