@@ -53,14 +53,14 @@ class OllamaClient(api.CompatibleClient):
         url = f"{self.settings.ollama_api_endpoint}/api/show"
         return to_model_info(name, await connection.fetch_url(url, "description", {"model": name}))
 
-    def known_model(self, field: str) -> str:
+    def known_model(self, size: str) -> str:
         """Return the model of a setting, else the large one, else the first that the server has listed."""
-        named = super().known_model(field) or self.settings.ollama_large_model
+        named = super().known_model(size) or self.settings.ollama_large_model
         return named or next(iter(self.listing.models or {}), "")
 
-    async def text_model(self, field: str) -> str:
+    async def text_model(self, size: str) -> str:
         """Return the model of a setting, else the large one. Raises ModelRefused if the server has several."""
-        named = super().known_model(field) or self.settings.ollama_large_model
+        named = super().known_model(size) or self.settings.ollama_large_model
         return named or await self.listing.find_text_model("", "OLLAMA_LARGE_MODEL")
 
 

@@ -53,16 +53,11 @@ class Client(api.CompatibleClient):
         """Return the model of a capability; blank if no server is known to provide it."""
         return model_for(settings, capability)
 
-    def known_model(self, field: str) -> str:
-        """Return the model that a setting names; blank if it is not set for a server other than OpenAI's."""
-        is_known = field in self.settings.model_fields_set or self.connection().endpoint.is_openai
-        return super().known_model(field) if is_known else ""
-
-    async def text_model(self, field: str) -> str:
+    async def text_model(self, size: str) -> str:
         """Return the model that a setting names, or the only one of another server than OpenAI's if it is not set."""
-        default: str = getattr(self.settings, field)
+        default: str = getattr(self.settings, f"openai_{size.lower()}_model")
         variables = "OPENAI_LARGE_MODEL and OPENAI_SMALL_MODEL"
-        return self.known_model(field) or await self.listing.find_text_model(default, variables)
+        return self.known_model(size) or await self.listing.find_text_model(default, variables)
 
 
 def _serves(capability: str) -> Callable[[Settings], bool]:

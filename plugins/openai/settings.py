@@ -123,13 +123,10 @@ def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
 
 def model_for(settings: OpenAISettings, capability: str) -> str:
     """Return the model of a capability; blank if no server is known to provide it."""
-    endpoint = endpoint_for(settings, capability)
-    configured_model: str | None = getattr(settings, f"openai_{capability.lower()}_model")
-    return (
-        (configured_model or (CAPABILITIES.get(capability, "") if endpoint.is_openai else ""))
-        if endpoint.is_configured
-        else ""
-    )
+    endpoint, field = endpoint_for(settings, capability), f"openai_{capability.lower()}_model"
+    is_known = endpoint.is_openai or field in settings.model_fields_set
+    default = CAPABILITIES.get(capability, "") if endpoint.is_openai else ""
+    return getattr(settings, field) or default if endpoint.is_configured and is_known else ""
 
 
 def writes_text(settings: Settings) -> bool:

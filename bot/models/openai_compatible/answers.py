@@ -174,7 +174,7 @@ class AnswerReader:
     """Reads one answer from chunks or a whole response, and passes its text to a sink, if there is one."""
 
     def __init__(self, model: str, connection: Connection, request: TextRequest | None) -> None:
-        self._model, self._connection = model, connection
+        self._model, self._connection, self._provider = model, connection, connection.endpoint.provider
         self._sink, tools = (request.sink, request.tools) if request else (None, ())
         self._tools = frozenset(tool.name for tool in tools)
         self._text, self._last_piece, self._finish_reason = "", "", ""
@@ -262,7 +262,7 @@ class AnswerReader:
             await self._restart()
         self._text += piece
         if len(self._text) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"{self._connection.endpoint.provider}: {self._model} wrote without an end")
+            raise ModelError(f"{self._provider}: {self._model} wrote without an end")
         if self._sink is not None and piece:
             await self._sink.write(piece)
 
@@ -286,17 +286,18 @@ class AnswerReader:
             return
         found.add(name, arguments)
         if len(found.arguments) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"{self._connection.endpoint.provider}: {self._model} called a function without an end")
+            raise ModelError(f"{self._provider}: {self._model} called a function without an end")
 
     async def _finish(self, unreadable: str) -> TextResult:
-        provider = self._connection.endpoint.provider
         shown = " ".join(unreadable[:80].split())
         if not (self._has_choice or self._text):
             cause = f"no chat completion but {shown!r}; check {self._connection.endpoint.url_name}"
-            raise InvalidAnswer(f"{provider}: {self._model} returned {'no choice' if self._is_api else cause}")
+            raise InvalidAnswer(f"{self._provider}: {self._model} returned {'no choice' if self._is_api else cause}")
         is_complete = self._is_finished or (not unreadable and self._looks_complete())
         if not is_complete:
-            raise ModelBusy(f"{provider}: {self._model} broke its answer off" + (f" with {shown!r}" if shown else ""))
+            raise ModelBusy(
+                f"{self._provider}: {self._model} broke its answer off" + (f" with {shown!r}" if shown else "")
+            )
         calls = self._list_calls()
         if FILTERED.search(self._finish_reason) and not self._is_refusal:
             await self._restart()
@@ -326,9 +327,7 @@ class AnswerReader:
             except ValueError:
                 every = []
             if not (name and every):
-                raise InvalidAnswer(
-                    f"{self._connection.endpoint.provider}: {self._model} returned a tool call that cannot be read"
-                )
+                raise InvalidAnswer(f"{self._provider}: {self._model} returned a tool call that cannot be read")
             calls += [ToolCall(name, arguments) for arguments in every]
         return calls
 

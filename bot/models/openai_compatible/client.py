@@ -121,13 +121,13 @@ class CompatibleClient(Service):
         """Return the connection of a capability; blank for text."""
         return self._connections.get(capability) or self._connections[""]
 
-    def known_model(self, field: str) -> str:
-        """Return the model that a setting names; blank if that is not known."""
-        return getattr(self.settings, field) or ""
+    def known_model(self, size: str) -> str:
+        """Return the model for texts of a size, e.g. "LARGE"; blank if it is not known yet."""
+        return self.model_for(self.settings, size)
 
-    async def text_model(self, field: str) -> str:
-        """Return the model to use for a setting that names one for text. Raises ModelError if that is not known."""
-        return self.known_model(field)
+    async def text_model(self, size: str) -> str:
+        """Return the model for texts of a size. Raises ModelError if it cannot be found out."""
+        return self.known_model(size)
 
     async def describe_image(self, request: ImageDescriptionRequest) -> TextResult:
         """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
@@ -325,17 +325,15 @@ def make_handlers(
         return lambda settings: client_type.model_for(settings.load(client_type.settings_type), capability) != ""
 
     def write_with(size: str, when: SettingsCondition) -> Model:
-        field = f"{client_type.provider}_{size.lower()}_model"
-
         def is_accepted(parameter: str, agent: Agent) -> bool:
             if client_type not in agent.services:
                 return True
             client = agent.services[client_type]
-            return client.accepts(parameter, client.known_model(field))
+            return client.accepts(parameter, client.known_model(size))
 
         async def write(agent: Agent, request: TextRequest) -> TextResult:
             client = agent.services[client_type]
-            return await complete(client, await client.text_model(field), request)
+            return await complete(client, await client.text_model(size), request)
 
         return model(
             ModelType(f"TEXT_{size}"),
