@@ -6,7 +6,7 @@ from typing import Any
 from bot import Agent, Settings
 from bot.models import ModelError, ModelInfo
 from bot.models import openai_compatible as api
-from plugins.ollama.settings import OllamaSettings, endpoint_for, without_default_tag
+from plugins.ollama.settings import OllamaSettings, without_default_tag
 
 MAX_DESCRIBED = 64  # models about which the server is asked in detail
 CONTEXT_LENGTH = ".context_length"  # after the name of the architecture
@@ -37,7 +37,15 @@ class OllamaClient(api.CompatibleClient):
     def __init__(self, agent: Agent) -> None:
         settings = agent.settings.load(OllamaSettings)
         wanted = {field.upper(): name for field, name in settings if field.endswith("_model")}
-        super().__init__(agent, settings, {"": endpoint_for(settings)}, wanted)
+        endpoint = api.Endpoint(
+            provider="ollama",
+            url=f"{settings.ollama_api_endpoint}/v1",
+            key=settings.ollama_api_key,
+            url_name="OLLAMA_API_ENDPOINT",
+            key_name="OLLAMA_API_KEY",
+            model_advice="`ollama pull {model}` on the server fetches it",
+        )
+        super().__init__(agent, settings, {"": endpoint}, wanted)
 
     async def fetch_models(self) -> list[ModelInfo]:
         """Ask the server for its models, and what each of them can do. Raises as `Connection.fetch` does."""

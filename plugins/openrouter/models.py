@@ -5,7 +5,7 @@ from typing import Any
 from bot import Agent, Settings
 from bot.models import ImageDescriptionRequest, ModelRefused, TextResult
 from bot.models import openai_compatible as api
-from plugins.openrouter.settings import OpenRouterSettings, endpoint_for
+from plugins.openrouter.settings import KEY, OpenRouterSettings
 
 
 class OpenRouterClient(api.CompatibleClient):
@@ -19,7 +19,16 @@ class OpenRouterClient(api.CompatibleClient):
         settings = agent.settings.load(OpenRouterSettings)
         sizes = ("large", "medium", "small", "image")  # the list has no embedding models
         wanted = {f"OPENROUTER_{size.upper()}_MODEL": self.model_for(settings, size) for size in sizes}
-        super().__init__(agent, settings, {"": endpoint_for(settings)}, wanted)
+        endpoint = api.Endpoint(
+            provider="openrouter",
+            url=settings.openrouter_base_url,
+            key=settings.openrouter_api_key,
+            url_name="OPENROUTER_BASE_URL",
+            key_name=KEY,
+            model_advice="correct {model} in OPENROUTER_…_MODEL: a name has the form maker/model, as "
+            "openrouter.ai/models lists it",
+        )
+        super().__init__(agent, settings, {"": endpoint}, wanted)
 
     @classmethod
     def model_for(cls, settings: Any, capability: str) -> str:

@@ -39,7 +39,7 @@ from bot.models.types import (
     ToolCall,
     Usage,
 )
-from bot.models.usage import note_call
+from bot.models.usage import MAX_PLAUSIBLE_TOKENS, note_call
 from bot.plugin_system.components import Model, Service, SettingsCondition, model
 from bot.prompts.reply_parser.json_objects import first_object, read_mapping
 from bot.settings import SettingsModel
@@ -48,9 +48,7 @@ from bot.text import user_text
 logger = logging.getLogger(__name__)
 
 MAX_ANSWER_LENGTH = 1_000_000  # characters
-MAX_CONTEXT_LENGTH = 1_000_000_000  # tokens; a larger number is treated as not reported
 REST_SECONDS, FINISH_SECONDS = 5.0, 0.1  # for what follows a finish reason, and the end mark
-MAX_TOKENS_PER_CALL = 100_000_000  # larger counts are treated as invalid
 FILTERED = re.compile(r"filter|safety|refusal|recitation|prohibited|blocklist|spii|sensitive|guardrail", re.IGNORECASE)
 TRUNCATED = ("length", "max_tokens", "model_length")
 THOUGHT = re.compile(r"think|reason|thought|summary", re.IGNORECASE)
@@ -375,13 +373,13 @@ def make_handlers(
     return write_with("SMALL", writes_text), medium, write_with("LARGE", writes_text), embed_texts, describe
 
 
-def to_count(value: object, limit: int = MAX_TOKENS_PER_CALL) -> int | None:
-    """Return a count below the limit, sent as a number or as text; None if the value is not one."""
+def to_count(value: object) -> int | None:
+    """Return a number of tokens, sent as a number or as text; None if it is not a plausible one."""
     try:
         number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
     except (ValueError, OverflowError):
         return None
-    return int(number) if 0 <= number < limit and number.is_integer() else None
+    return int(number) if 0 <= number < MAX_PLAUSIBLE_TOKENS and number.is_integer() else None
 
 
 def read_usage(usage: object) -> Usage | None:
@@ -428,7 +426,7 @@ def to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
         can_call_tools=None if parameters is None else "tools" in parameters,
         can_see=None if modalities is None else "image" in modalities,
         is_embedding="embed" in entry["id"].lower(),
-        context_length=next(filter(None, (to_count(length, MAX_CONTEXT_LENGTH) for length in lengths)), None),
+        context_length=next(filter(None, map(to_count, lengths)), None),
     )
 
 

@@ -21,6 +21,7 @@ from bot.models.retry import parse_retry_after
 from bot.models.types import TextSink
 from bot.plugin_system.imports import LazyModule
 from bot.settings import Secret
+from bot.text import redact, shorten
 
 if TYPE_CHECKING:
     import openai
@@ -162,9 +163,7 @@ class ServerError(Exception):
 
 def shorten_message(message: str, secrets: frozenset[str]) -> str:
     """Return a message in one line of at most 200 characters, without secrets."""
-    for secret in secrets:
-        message = message.replace(secret, "[the key]")
-    return " ".join(message.split())[:200]
+    return shorten(redact(message, secrets), 200)
 
 
 def parse_values(text: str) -> tuple[list[Any], str]:
@@ -181,8 +180,8 @@ def parse_values(text: str) -> tuple[list[Any], str]:
     return values, ""
 
 
-async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    r"""Yield the lines of a body, which end with \n, \r or \r\n only: a text may contain other separators."""
+async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str | None]:
+    r"""Yield the lines of a body and then None; they end with \n, \r or \r\n: a text may contain other separators."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")("replace"), translate=True)
     parts: list[str] = []
     async for chunk in chunks:
@@ -192,6 +191,7 @@ async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
             yield "".join(parts)
             parts = [line]
     yield "".join(parts)
+    yield None
 
 
 async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -203,7 +203,7 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     pending: list[str] = []
     event, is_event = "", False
     async for line in _split_lines(chunks):
-        name, colon, data = line.partition(":")
+        name, colon, data = (line or "").partition(":")
         is_data = name == "data" and bool(colon)
         if line and not is_data and name in ("", "event", "id", "retry"):
             event = data.strip() if name == "event" else event
@@ -211,8 +211,8 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         if is_data and not is_event:
             pending.clear()  # text in front of the first event
         is_event = is_event or is_data
-        is_end = is_event and not line
-        pending.append(data.strip() if is_data else line)
+        is_end = line is None or (is_event and not line)
+        pending.append(data.strip() if is_data else line or "")
         # A value that takes several lines ends with one that is not indented; other lines are not worth an attempt.
         if not is_end and (pending[-1][-1:] not in tuple('}]"') or (pending[-1][:1].isspace() and not is_data)):
             continue
@@ -226,12 +226,6 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
             for value in values:
                 yield value if event != "error" or value is END or is_error(value) else {"error": value}
         event = "" if is_end else event
-    text = "\n".join(pending).strip()
-    values, rest = parse_values(text)
-    if rest:
-        raise ValueError(text)
-    for value in values:
-        yield value
 
 
 @dataclass(frozen=True, slots=True)
