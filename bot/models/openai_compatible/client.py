@@ -41,7 +41,7 @@ from bot.models.types import (
 )
 from bot.models.usage import MAX_PLAUSIBLE_TOKENS, note_call
 from bot.plugin_system.components import Model, Service, SettingsCondition, model
-from bot.prompts.reply_parser.json_objects import first_object, read_mapping
+from bot.prompts.reply_parser.json_objects import decode_value, read_mapping
 from bot.settings import SettingsModel
 from bot.text import user_text
 
@@ -263,11 +263,8 @@ async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextR
 def _lacks_object(result: TextResult) -> bool:
     """Return whether an answer that ended by itself contains no JSON object."""
     is_other = not result.text.strip() or result.is_truncated or result.tool_calls
-    return (
-        not is_other
-        and result.text != user_text("notices.no_answer")
-        and not first_object(result.text.rpartition("</think>")[2])
-    )
+    answer = result.text.rpartition("</think>")[2]
+    return not is_other and answer != user_text("notices.no_answer") and not decode_value(answer, answer.find("{"))
 
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
