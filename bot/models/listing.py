@@ -55,13 +55,15 @@ class ModelListing:
     async def log(self) -> None:
         """Log the models of the server, and which of the wanted ones it has not; for the start of a service."""
         try:
-            await self.load()
+            names = {model.name for model in await self.load()}
         except ModelError as error:
             logger.warning("%s; the models are listed when they are needed", error)
             return
         logger.info("%s", self.describe())
-        for problem in self.find_missing():
-            logger.warning("%s", problem)
+        for variable, name in self._wanted.items():
+            if name not in names:
+                start = f"{self._provider}: {self._host} has no model {name!r} ({variable})"
+                logger.warning("%s: %s", start, self._advice_on(name))
 
     def info(self, name: str) -> ModelInfo:
         """Return what the server has told of a model; nothing but its name if it has not listed it."""
@@ -79,14 +81,6 @@ class ModelListing:
         if len(names) > MAX_LISTED:
             listed += f" and {len(names) - MAX_LISTED} more"
         return f"{self._provider}: models of {self._host}: {listed or 'none'}"
-
-    def find_missing(self) -> list[str]:
-        """Return a sentence with advice on each model that settings name and that the server has not."""
-        return [
-            f"{self._provider}: {self._host} has no model {name!r} ({variable}): {self._advice_on(name)}"
-            for variable, name in self._wanted.items()
-            if self.models is not None and name not in self.models
-        ]
 
     async def find_text_model(self, default: str, variables: str) -> str:
         """Return the model to use where no setting names one: the only model for text that the server has.

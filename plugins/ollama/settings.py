@@ -6,13 +6,10 @@ from pydantic import AfterValidator, Field
 
 from bot import Secret, Settings, SettingsModel
 from bot.models import host_label
-from bot.models.openai_compatible import Endpoint
 from bot.platform import BaseUrl
 from bot.text import user_text
 
-SERVER, KEY = "OLLAMA_API_ENDPOINT", "OLLAMA_API_KEY"
 DEFAULT_TAG = ":latest"  # a name without a tag means this one
-PULL_ADVICE = "`ollama pull {model}` on the server fetches it"
 
 
 def _find_root(url: str) -> str:
@@ -67,18 +64,6 @@ class OllamaSettings(SettingsModel):
     )
     ollama_image_description_model: ModelName | None = Field(
         None, description="Says what a picture shows, e.g. gemma3; unset, pictures are not described."
-    )
-
-
-def endpoint_for(settings: OllamaSettings) -> Endpoint:
-    """Return the server's address for OpenAI's API."""
-    return Endpoint(
-        provider="ollama",
-        url=f"{settings.ollama_api_endpoint}/v1",
-        key=settings.ollama_api_key,
-        url_name=SERVER,
-        key_name=KEY,
-        model_advice=PULL_ADVICE,
     )
 
 

@@ -1,137 +1,139 @@
 """The handlers of the models, and the connections that they use."""
 
-from bot import Agent, model
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import Any
+
+from bot import Agent, Settings, model
 from bot.models import (
-    EmbeddingRequest,
-    EmbeddingResult,
-    ImageDescriptionRequest,
     ImageRequest,
     ImageResult,
+    ModelError,
     ModelType,
     SpeechRequest,
     SpeechResult,
-    TextRequest,
     TextResult,
     TranscriptionRequest,
+    note_call,
 )
 from bot.models import openai_compatible as api
-from plugins.openai.settings import (
-    CAPABILITIES,
-    OpenAISettings,
-    can_call_tools,
-    endpoint_for,
-    has_medium_model,
-    model_for,
-    serves_capability,
-    writes_text,
-)
+from plugins.openai.settings import CAPABILITIES, OpenAISettings, can_call_tools, endpoint_for, model_for, writes_text
 
-EMBEDDING, IMAGE, DESCRIPTION, TRANSCRIPTION, SPEECH = CAPABILITIES
-LARGE, MEDIUM, SMALL = "openai_large_model", "openai_medium_model", "openai_small_model"
+SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
+# The API takes the format from the suffix. `mimetypes` has few of these types, on some systems none.
+SUFFIXES = {"mp4": "m4a", "mpeg": "mp3", "opus": "ogg", "vnd.wave": "wav", "wave": "wav"}
+SUFFIXES |= {name: name for name in ("flac", "m4a", "mp3", "ogg", "wav", "webm")}
+# For recordings of another type or of none: their first bytes.
+SOUND_SIGNATURES = (
+    (re.compile(rb"OggS"), "ogg"),
+    (re.compile(rb"RIFF....WAVE", re.DOTALL), "wav"),
+    (re.compile(rb"\x1aE\xdf\xa3"), "webm"),
+    (re.compile(rb"....ftyp", re.DOTALL), "m4a"),
+    (re.compile(rb"fLaC"), "flac"),
+    (re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]"), "mp3"),
+)
 
 
 class Client(api.CompatibleClient):
     """All connections to the API, opened and closed with the agent."""
 
+    provider = "openai"
+    settings_type = OpenAISettings
+
     def __init__(self, agent: Agent) -> None:
-        self.settings = agent.settings.load(OpenAISettings)
-        endpoints = {capability: endpoint_for(self.settings, capability) for capability in ("", *CAPABILITIES)}
-        super().__init__(agent, endpoints)
+        settings = agent.settings.load(OpenAISettings)
+        super().__init__(
+            agent, settings, {capability: endpoint_for(settings, capability) for capability in ("", *CAPABILITIES)}
+        )
 
-    def known_model(self, field: str) -> str:
-        """Return the model that a setting names; blank if it is not set for a server other than OpenAI's."""
-        is_known = field in self.settings.model_fields_set or self.connection().endpoint.is_openai
-        return super().known_model(field) if is_known else ""
+    @classmethod
+    def model_for(cls, settings: Any, capability: str) -> str:
+        """Return the model of a capability; blank if no server is known to provide it."""
+        return model_for(settings, capability)
 
-    async def text_model(self, field: str) -> str:
+    async def text_model(self, size: str) -> str:
         """Return the model that a setting names, or the only one of another server than OpenAI's if it is not set."""
-        default: str = getattr(self.settings, field)
-        variables = f"{LARGE.upper()} and {SMALL.upper()}"
-        return self.known_model(field) or await self.listing.find_text_model(default, variables)
+        default: str = getattr(self.settings, f"openai_{size.lower()}_model")
+        variables = "OPENAI_LARGE_MODEL and OPENAI_SMALL_MODEL"
+        return self.known_model(size) or await self.listing.find_text_model(default, variables)
 
 
-@model(
-    ModelType.TEXT_SMALL,
-    can_call_tools=can_call_tools,
-    when=writes_text,
-    has_tools_now=Client.accepting("tools", SMALL),
-    can_write_json=Client.accepting("response_format", SMALL),
-)
-async def small(agent: Agent, request: TextRequest) -> TextResult:
-    """Write with the small model."""
+def _serves(capability: str) -> Callable[[Settings], bool]:
+    return lambda settings: model_for(settings.load(OpenAISettings), capability) != ""
+
+
+def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Connection, str]:
+    """Return the settings, the connection of a capability and its model, which is noted for the call."""
     client = agent.services[Client]
-    return await api.complete(client, await client.text_model(SMALL), request)
+    name = model_for(client.settings, capability)
+    note_call(name)
+    return client.settings, client.connection(capability), name
 
 
-@model(
-    ModelType.TEXT_MEDIUM,
-    can_call_tools=can_call_tools,
-    when=has_medium_model,
-    has_tools_now=Client.accepting("tools", MEDIUM),
-    can_write_json=Client.accepting("response_format", MEDIUM),
-)
-async def medium(agent: Agent, request: TextRequest) -> TextResult:
-    """Write with the medium model."""
-    client = agent.services[Client]
-    return await api.complete(client, client.settings.openai_medium_model or "", request)
-
-
-@model(
-    ModelType.TEXT_LARGE,
-    can_call_tools=can_call_tools,
-    when=writes_text,
-    has_tools_now=Client.accepting("tools", LARGE),
-    can_write_json=Client.accepting("response_format", LARGE),
-)
-async def large(agent: Agent, request: TextRequest) -> TextResult:
-    """Write with the large model."""
-    client = agent.services[Client]
-    return await api.complete(client, await client.text_model(LARGE), request)
-
-
-@model(ModelType.TEXT_EMBEDDING, when=serves_capability(EMBEDDING))
-async def embed(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
-    """Return the embeddings of texts."""
-    client = agent.services[Client]
-    return await api.embed(
-        client.connection(EMBEDDING),
-        model_for(client.settings, EMBEDDING),
-        request,
-        dimensions=client.settings.openai_embedding_dimensions,
-        dimensions_name="OPENAI_EMBEDDING_DIMENSIONS",
-    )
-
-
-@model(ModelType.IMAGE, when=serves_capability(IMAGE))
+@model(ModelType.IMAGE, when=_serves("IMAGE"))
 async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
-    """Return a generated picture."""
-    client = agent.services[Client]
-    return await api.generate_image(client.connection(IMAGE), model_for(client.settings, IMAGE), request)
+    """Return a picture that a model generates. Raises as `Connection.fetch` does."""
+    _, connection, name = _server_of(agent, "IMAGE")
+    size: Any = {"size": "x".join(map(str, request.size))} if request.size else {}
+    generate = connection.sdk.images.with_streaming_response.generate
+    body = await connection.fetch(generate(model=name, prompt=request.prompt, n=1, **size), name, "picture")
+    data = body.get("data") if isinstance(body, dict) else None
+    picture = data[0] if isinstance(data, list) and data else None
+    if not isinstance(picture, dict):
+        raise connection.invalid(name, "picture")
+    encoded, url = picture.get("b64_json"), picture.get("url")
+    if not isinstance(encoded, str) or not encoded:
+        return ImageResult(url=url if isinstance(url, str) else "", model=name)
+    try:
+        image = base64.b64decode(encoded, validate=True)
+    except binascii.Error:
+        raise ModelError(f"openai: {name} returned a picture that cannot be decoded") from None
+    content_types = (content_type for signature, content_type in SIGNATURES.items() if image.startswith(signature))
+    return ImageResult(data=image, content_type=next(content_types, "image/png"), model=name)
 
 
-@model(ModelType.IMAGE_DESCRIPTION, when=serves_capability(DESCRIPTION))
-async def describe_image(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
-    """Return a description of a picture."""
-    client = agent.services[Client]
-    name, max_tokens = model_for(client.settings, DESCRIPTION), client.settings.openai_image_description_max_tokens
-    return await api.describe_image(client, client.connection(DESCRIPTION), name, request, max_tokens=max_tokens)
-
-
-@model(ModelType.TRANSCRIPTION, when=serves_capability(TRANSCRIPTION))
+@model(ModelType.TRANSCRIPTION, when=_serves("TRANSCRIPTION"))
 async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
-    """Return the transcript of a recording."""
-    client = agent.services[Client]
-    return await api.transcribe(client.connection(TRANSCRIPTION), model_for(client.settings, TRANSCRIPTION), request)
+    """Return the transcript of a recording. Raises as `Connection.fetch` does."""
+    _, connection, name = _server_of(agent, "TRANSCRIPTION")
+    content_type = request.content_type.partition(";")[0].strip().lower()
+    by_content = (suffix for signature, suffix in SOUND_SIGNATURES if signature.match(request.audio))
+    suffix = SUFFIXES.get(content_type.partition("/")[2].removeprefix("x-")) or next(by_content, "ogg")
+    file = (f"recording.{suffix}", request.audio, content_type or "audio/ogg")
+    create = connection.sdk.audio.transcriptions.with_streaming_response.create
+    body = await connection.fetch(create(model=name, file=file, response_format="json"), name, "transcript")
+    if not isinstance(body, dict) or not isinstance(body.get("text"), str):
+        raise connection.invalid(name, "transcript")
+    return TextResult(body["text"], name, api.read_usage(body.get("usage")))
 
 
-@model(ModelType.TEXT_TO_SPEECH, when=serves_capability(SPEECH))
+@model(ModelType.TEXT_TO_SPEECH, when=_serves("TTS"))
 async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
-    """Return a text as speech."""
-    client = agent.services[Client]
-    return await api.synthesize_speech(
-        client.connection(SPEECH),
-        model_for(client.settings, SPEECH),
-        request,
-        voice=client.settings.openai_tts_voice,
-        instructions=client.settings.openai_tts_instructions,
-    )
+    """Return a text as speech. Raises as `Connection.mapped_errors` does."""
+    settings, connection, name = _server_of(agent, "TTS")
+    is_opus = request.content_type in ("audio/ogg", "audio/opus")
+    wanted: Any = {"instructions": settings.openai_tts_instructions} if settings.openai_tts_instructions else {}
+    create = connection.sdk.audio.speech.with_streaming_response.create
+    with connection.mapped_errors(name):
+        async with create(
+            model=name,
+            voice=request.voice or settings.openai_tts_voice,
+            input=request.text,
+            response_format="opus" if is_opus else "mp3",
+            **wanted,
+        ) as response:
+            speech = b"".join([chunk async for chunk in connection.read_chunks(response.iter_bytes())])
+    content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if content_type.startswith(("text/", "application/json")):
+        raise ModelError(f"openai: {name} returned {content_type} instead of speech")
+    if not content_type.startswith("audio/"):
+        content_type = "audio/ogg" if is_opus else "audio/mpeg"
+    return SpeechResult(speech, content_type, name)
+
+
+small, medium, large, embed, describe_image = api.make_handlers(
+    Client, can_call_tools=can_call_tools, writes_text=writes_text
+)
+HANDLERS = [small, medium, large, embed, generate_image, describe_image, transcribe, synthesize_speech]

@@ -1,7 +1,5 @@
 """The settings of the openai plugin."""
 
-from collections.abc import Callable
-
 from pydantic import Field
 
 from bot import Secret, Settings, SettingsModel
@@ -125,30 +123,15 @@ def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
 
 def model_for(settings: OpenAISettings, capability: str) -> str:
     """Return the model of a capability; blank if no server is known to provide it."""
-    endpoint = endpoint_for(settings, capability)
-    configured_model: str | None = getattr(settings, f"openai_{capability.lower()}_model")
-    return (
-        (configured_model or (CAPABILITIES[capability] if endpoint.is_openai else "")) if endpoint.is_configured else ""
-    )
-
-
-def serves_capability(capability: str) -> Callable[[Settings], bool]:
-    """Return a predicate: whether an agent's settings provide the capability."""
-
-    def is_served(settings: Settings) -> bool:
-        return bool(model_for(settings.load(OpenAISettings), capability))
-
-    return is_served
+    endpoint, field = endpoint_for(settings, capability), f"openai_{capability.lower()}_model"
+    is_known = endpoint.is_openai or field in settings.model_fields_set
+    default = CAPABILITIES.get(capability, "") if endpoint.is_openai else ""
+    return getattr(settings, field) or default if endpoint.is_configured and is_known else ""
 
 
 def writes_text(settings: Settings) -> bool:
     """Return whether a server for text is set; there may be one for another capability only."""
     return endpoint_for(settings.load(OpenAISettings)).is_configured
-
-
-def has_medium_model(settings: Settings) -> bool:
-    """Return whether a medium model is set."""
-    return writes_text(settings) and settings.load(OpenAISettings).openai_medium_model is not None
 
 
 def can_call_tools(settings: Settings) -> bool:

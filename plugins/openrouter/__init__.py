@@ -1,13 +1,13 @@
 """Models of many makers from OpenRouter, with one key."""
 
 from bot import Plugin
-from plugins.openrouter.models import OpenRouterClient, describe_image, embed, large, medium, small
+from plugins.openrouter.models import HANDLERS, OpenRouterClient
 from plugins.openrouter.settings import OpenRouterSettings, missing_settings, privacy_statement
 
 plugin = Plugin(
     "openrouter",
     "Text, embeddings and descriptions of pictures from OpenRouter.",
-    models=[small, medium, large, embed, describe_image],
+    models=HANDLERS,
     services=[OpenRouterClient],
     settings=OpenRouterSettings,
     missing_settings=missing_settings,

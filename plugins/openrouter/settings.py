@@ -4,11 +4,10 @@ from pydantic import Field
 
 from bot import Secret, Settings, SettingsModel
 from bot.models import host_label
-from bot.models.openai_compatible import Endpoint
 from bot.platform import BaseUrl
 from bot.text import user_text
 
-SERVER, KEY = "OPENROUTER_BASE_URL", "OPENROUTER_API_KEY"
+KEY = "OPENROUTER_API_KEY"
 
 
 class OpenRouterSettings(SettingsModel):
@@ -49,19 +48,6 @@ class OpenRouterSettings(SettingsModel):
     )
     openrouter_image_model: str | None = Field(
         None, description="Says what a picture shows; the large model where it is not set."
-    )
-
-
-def endpoint_for(settings: OpenRouterSettings) -> Endpoint:
-    """Return the server and its key."""
-    return Endpoint(
-        provider="openrouter",
-        url=settings.openrouter_base_url,
-        key=settings.openrouter_api_key,
-        url_name=SERVER,
-        key_name=KEY,
-        model_advice="correct {model} in OPENROUTER_…_MODEL: a name has the form maker/model, as openrouter.ai/models "
-        "lists it",
     )
 
 

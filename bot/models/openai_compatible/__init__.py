@@ -1,19 +1,9 @@
-"""Public module for model plugins whose server speaks OpenAI's API: connections and calls.
+"""Public module for model plugins whose server speaks OpenAI's API: connections, calls and handlers.
 
-A plugin subclasses `CompatibleClient` with its endpoints, and its handlers call `complete` and the other functions
-here.
+A plugin subclasses `CompatibleClient` with its endpoints, and `make_handlers` returns its handlers.
 """
 
-from bot.models.openai_compatible.answers import list_entries
-from bot.models.openai_compatible.client import (
-    CompatibleClient,
-    complete,
-    describe_image,
-    embed,
-    generate_image,
-    synthesize_speech,
-    transcribe,
-)
+from bot.models.openai_compatible.client import CompatibleClient, complete, list_entries, make_handlers, read_usage
 from bot.models.openai_compatible.server import OPENAI_HOST, Connection, Endpoint
 
 __all__ = [
@@ -22,10 +12,7 @@ __all__ = [
     "Connection",
     "Endpoint",
     "complete",
-    "describe_image",
-    "embed",
-    "generate_image",
     "list_entries",
-    "synthesize_speech",
-    "transcribe",
+    "make_handlers",
+    "read_usage",
 ]

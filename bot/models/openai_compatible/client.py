@@ -1,31 +1,30 @@
-"""The client of a plugin, and its calls: text, descriptions of pictures, pictures, speech, recordings, vectors."""
+"""The client of a plugin, its calls and handlers for text, descriptions of pictures and vectors, and their answers."""
 
+import asyncio
 import base64
-import binascii
+import json
 import logging
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import struct
+from collections.abc import AsyncIterator, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from math import isfinite
 from typing import Any, ClassVar, Self
 
 from bot.agent import Agent
-from bot.errors import ModelError, ToolsRefused
+from bot.errors import InvalidAnswer, ModelBusy, ModelError, ToolsRefused
 from bot.models.listing import ModelListing
-from bot.models.openai_compatible.answers import (
-    AnswerReader,
-    has_object,
-    list_entries,
-    read_usage,
-    read_vectors,
-    texts_of,
-    to_model_info,
-)
 from bot.models.openai_compatible.server import (
     CONTENT_REFUSAL_CODES,
+    END,
     Connection,
     Endpoint,
     ServerError,
+    is_error,
     open_connection,
+    parse_values,
+    read_values,
     shorten_message,
     to_text,
 )
@@ -33,21 +32,34 @@ from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
     ImageDescriptionRequest,
-    ImageRequest,
-    ImageResult,
     ModelInfo,
-    SpeechRequest,
-    SpeechResult,
+    ModelType,
     TextRequest,
     TextResult,
-    TranscriptionRequest,
+    ToolCall,
+    Usage,
 )
-from bot.models.usage import note_call
-from bot.plugin_system.components import Service
-from bot.settings import Secret
+from bot.models.usage import MAX_PLAUSIBLE_TOKENS, note_call
+from bot.plugin_system.components import Model, Service, SettingsCondition, model
+from bot.prompts.reply_parser.json_objects import decode_value, read_mapping
+from bot.settings import SettingsModel
 from bot.text import user_text
 
 logger = logging.getLogger(__name__)
+
+MAX_ANSWER_LENGTH = 1_000_000  # characters
+REST_SECONDS, FINISH_SECONDS = 5.0, 0.1  # for what follows a finish reason, and the end mark
+FILTERED = re.compile(r"filter|safety|refusal|recitation|prohibited|blocklist|spii|sensitive|guardrail", re.IGNORECASE)
+TRUNCATED = ("length", "max_tokens", "model_length")
+THOUGHT = re.compile(r"think|reason|thought|summary", re.IGNORECASE)
+# How a text ends that is complete although the server sends no mark of its end.
+COMPLETE_TAGS = re.compile(r"</(?:response|text)>\s*\Z", re.IGNORECASE)
+COMPLETE_TEXT = re.compile(r"[^\w\s,;:<(\[{&/@#+=-]\s*\Z")
+MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
+NAME_AFFIXES = re.compile(r"\A(?:functions?|tools?|default_api|actions?)[.:/]\s*|:\d+\Z", re.IGNORECASE)
+FENCES = re.compile(r"\A```\w*\s*|\s*```\Z")
+JSON_WORD = re.compile(r"\b(?:true|false|null)\b")
+JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 # OpenAI does not know these, nor does its SDK; other servers of this API do.
@@ -70,39 +82,39 @@ NO_SYSTEM_ROLE = re.compile(
     r"|(?:jinja|template)\b.*\broles?\b|\broles?\b.*(?:jinja|template)",
     re.IGNORECASE | re.DOTALL,
 )
+DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
+MAX_DESCRIPTION_TOKENS = 1024  # if no setting of the plugin says otherwise
 SYSTEM = "system"  # among the refused parameters: the role of a message
 
 
 class CompatibleClient(Service):
     """All connections of one plugin, opened and closed with the agent; subclassed by each plugin.
 
-    `endpoints` are the servers by capability; the blank one is for text, and for capabilities without one.
-    `wanted` are the models that settings name, by variable. With `lists_at_start`, the server for text is asked
-    for its models at start, and those of the wanted ones that it does not have are logged.
+    `provider` is the plugin's name, with which the names of its settings begin, and `settings_type` their class.
+    `endpoints` are the servers by capability; the blank one is for text, and for capabilities without one. `wanted` are
+    the models that settings name, by variable. With `lists_at_start`, the server for text is asked for its models at
+    start, and those of the wanted ones that it does not have are logged.
     """
 
+    provider: ClassVar[str]
+    settings_type: ClassVar[type[SettingsModel]]
     lists_at_start: ClassVar[bool] = False
-    settings: Any  # of the subclass
 
     def __init__(
-        self, agent: Agent, endpoints: Mapping[str, Endpoint], wanted: Mapping[str, str | None] | None = None
+        self,
+        agent: Agent,
+        settings: Any,
+        endpoints: Mapping[str, Endpoint],
+        wanted: Mapping[str, str | None] | None = None,
     ) -> None:
         super().__init__(agent)
+        self.settings = settings
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
-        self._connections: dict[str, Connection] = {}
-        opened: dict[tuple[str | None, Secret | None], Connection] = {}
-        for capability, endpoint in endpoints.items():
-            server = (endpoint.url, endpoint.key)
-            if server not in opened:
-                opened[server] = open_connection(endpoint, secrets)
-            self._connections[capability] = replace(opened[server], endpoint=endpoint)
+        opened = {endpoint: open_connection(endpoint, secrets) for endpoint in set(endpoints.values())}
+        self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
         text = self.connection()
         self.listing = ModelListing(
-            self._load_models,
-            provider=text.endpoint.provider,
-            host=text.host,
-            advice=text.endpoint.model_advice,
-            wanted=wanted,
+            self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
         # What a model, by host and name, has refused or ignored: parameters, and the role "system".
         self.refused_parameters: dict[tuple[str, str], set[str]] = {}
@@ -117,13 +129,38 @@ class CompatibleClient(Service):
         for connection in self._connections.values():
             await connection.sdk.close()
 
+    @classmethod
+    def model_for(cls, settings: Any, capability: str) -> str:
+        """Return the model that the settings name for a capability; blank if they name none."""
+        return getattr(settings, f"{cls.provider}_{capability.lower()}_model") or ""
+
     def connection(self, capability: str = "") -> Connection:
         """Return the connection of a capability; blank for text."""
         return self._connections.get(capability) or self._connections[""]
 
-    def known_model(self, field: str) -> str:
-        """Return the model that a setting names; blank if that is not known."""
-        return getattr(self.settings, field) or ""
+    def known_model(self, size: str) -> str:
+        """Return the model for texts of a size, e.g. "LARGE"; blank if it is not known yet."""
+        return self.model_for(self.settings, size)
+
+    async def text_model(self, size: str) -> str:
+        """Return the model for texts of a size. Raises ModelError if it cannot be found out."""
+        return self.known_model(size)
+
+    async def describe_image(self, request: ImageDescriptionRequest) -> TextResult:
+        """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
+        connection = self.connection("IMAGE_DESCRIPTION")
+        url = f"data:{request.content_type};base64,{base64.b64encode(request.image).decode('ascii')}"
+        content = [
+            {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
+            {"type": "image_url", "image_url": {"url": url}},
+        ]
+        field = f"{self.provider}_image_description_max_tokens"
+        body = {
+            "model": self.model_for(self.settings, "IMAGE_DESCRIPTION"),
+            "messages": [{"role": "user", "content": content}],
+            connection.endpoint.length_parameter: getattr(self.settings, field, MAX_DESCRIPTION_TOKENS),
+        }
+        return await send(self, connection, body)
 
     def accepts(self, parameter: str, model: str) -> bool:
         """Return whether the server for text accepts a parameter for a model, or for all if the name is blank.
@@ -137,20 +174,9 @@ class CompatibleClient(Service):
         is_refused = (host, model) in refusing if model else bool(refusing)
         return not is_refused and parameter in self._supported_parameters.get(model, [parameter])
 
-    @classmethod
-    def accepting(cls, parameter: str, field: str) -> Callable[[Agent], bool]:
-        """Return a predicate: whether the server `accepts` a parameter for the model of a setting."""
-
-        def is_accepted(agent: Agent) -> bool:
-            if cls not in agent.services:
-                return True
-            client = agent.services[cls]
-            return client.accepts(parameter, client.known_model(field))
-
-        return is_accepted
-
-    async def fetch_models(self, connection: Connection) -> list[ModelInfo]:
-        """Ask a server for its models. Raises as `Connection.fetch` does."""
+    async def fetch_models(self) -> list[ModelInfo]:
+        """Ask the server for text for its models. Raises as `Connection.fetch` does."""
+        connection = self.connection()
         body = await connection.fetch(connection.sdk.models.with_streaming_response.list(), "models", "list of models")
         if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
             raise connection.invalid("models", "list of models")
@@ -158,9 +184,6 @@ class CompatibleClient(Service):
         supported = {entry["id"]: texts_of(entry.get("supported_parameters")) for entry in entries}
         self._supported_parameters = {name: names for name, names in supported.items() if names is not None}
         return [to_model_info(entry) for entry in entries]
-
-    async def _load_models(self) -> list[ModelInfo]:
-        return await self.fetch_models(self.connection())
 
 
 async def complete(client: CompatibleClient, model: str, request: TextRequest) -> TextResult:
@@ -174,7 +197,7 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     messages = [{"role": SYSTEM, "content": request.system}, user] if request.system else [user]
     body: dict[str, Any] = {"model": model, "messages": messages}
     body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
-    body["max_completion_tokens" if connection.endpoint.is_openai else "max_tokens"] = request.max_tokens
+    body[connection.endpoint.length_parameter] = request.max_tokens
     body["stop"] = list(request.stop) or None
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
@@ -232,17 +255,16 @@ async def send(
 async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextRequest | None) -> TextResult:
     known = {name: value for name, value in body.items() if name not in NON_OPENAI_PARAMETERS}
     unknown = {name: body[name] for name in NON_OPENAI_PARAMETERS if name in body} or None
-    sink, tools = (request.sink, request.tools) if request else (None, ())
     create = connection.sdk.chat.completions.with_streaming_response.create
     async with create(**known, extra_body=unknown) as response:
-        reader = AnswerReader(body["model"], connection.endpoint, sink, [tool.name for tool in tools])
-        return await reader.read(connection.read_chunks(response.iter_bytes()))
+        return await AnswerReader(body["model"], connection, request).read(response.iter_bytes())
 
 
 def _lacks_object(result: TextResult) -> bool:
     """Return whether an answer that ended by itself contains no JSON object."""
     is_other = not result.text.strip() or result.is_truncated or result.tool_calls
-    return not is_other and result.text != user_text("notices.no_answer") and not has_object(result.text)
+    answer = result.text.rpartition("</think>")[2]
+    return not is_other and answer != user_text("notices.no_answer") and not decode_value(answer, answer.find("{"))
 
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
@@ -268,110 +290,14 @@ def _speaks_of_tools(error: ServerError, body: Mapping[str, Any]) -> bool:
     return is_of_request and TOOLS.search(f"{error.param} {error.message}") is not None
 
 
-DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
-SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
-
-
-async def generate_image(connection: Connection, name: str, request: ImageRequest) -> ImageResult:
-    """Return a picture that a model generates. Raises as `Connection.fetch` does."""
-    note_call(name)
-    size: Any = {"size": "x".join(map(str, request.size))} if request.size else {}
-    generate = connection.sdk.images.with_streaming_response.generate
-    body = await connection.fetch(generate(model=name, prompt=request.prompt, n=1, **size), name, "picture")
-    data = body.get("data") if isinstance(body, dict) else None
-    picture = data[0] if isinstance(data, list) and data else None
-    if not isinstance(picture, dict):
-        raise connection.invalid(name, "picture")
-    if not to_text(picture.get("b64_json")):
-        return ImageResult(url=to_text(picture.get("url")), model=name)
-    try:
-        image = base64.b64decode(picture["b64_json"], validate=True)
-    except binascii.Error:
-        raise ModelError(f"{connection.endpoint.provider}: {name} returned a picture that cannot be decoded") from None
-    content_types = (content_type for signature, content_type in SIGNATURES.items() if image.startswith(signature))
-    return ImageResult(data=image, content_type=next(content_types, "image/png"), model=name)
-
-
-async def describe_image(
-    client: CompatibleClient, connection: Connection, name: str, request: ImageDescriptionRequest, *, max_tokens: int
-) -> TextResult:
-    """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
-    url = f"data:{request.content_type};base64,{base64.b64encode(request.image).decode('ascii')}"
-    content = [
-        {"type": "text", "text": request.prompt or DEFAULT_DESCRIPTION_PROMPT},
-        {"type": "image_url", "image_url": {"url": url}},
-    ]
-    length_parameter = "max_completion_tokens" if connection.endpoint.is_openai else "max_tokens"
-    body = {"model": name, "messages": [{"role": "user", "content": content}], length_parameter: max_tokens}
-    return await send(client, connection, body)
-
-
-# The API takes the format from the suffix. `mimetypes` has few of these types, on some systems none.
-SUFFIXES = {"mp4": "m4a", "mpeg": "mp3", "opus": "ogg", "vnd.wave": "wav", "wave": "wav"}
-SUFFIXES |= {name: name for name in ("flac", "m4a", "mp3", "ogg", "wav", "webm")}
-# For recordings of another type or of none: their first bytes.
-SOUND_SIGNATURES = (
-    (re.compile(rb"OggS"), "ogg"),
-    (re.compile(rb"RIFF....WAVE", re.DOTALL), "wav"),
-    (re.compile(rb"\x1aE\xdf\xa3"), "webm"),
-    (re.compile(rb"....ftyp", re.DOTALL), "m4a"),
-    (re.compile(rb"fLaC"), "flac"),
-    (re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]"), "mp3"),
-)
-
-
-async def transcribe(connection: Connection, name: str, request: TranscriptionRequest) -> TextResult:
-    """Return the transcript of a recording. Raises as `Connection.fetch` does."""
-    note_call(name)
-    content_type = request.content_type.partition(";")[0].strip().lower()
-    by_content = (suffix for signature, suffix in SOUND_SIGNATURES if signature.match(request.audio))
-    suffix = SUFFIXES.get(content_type.partition("/")[2].removeprefix("x-")) or next(by_content, "ogg")
-    file = (f"recording.{suffix}", request.audio, content_type or "audio/ogg")
-    create = connection.sdk.audio.transcriptions.with_streaming_response.create
-    body = await connection.fetch(create(model=name, file=file, response_format="json"), name, "transcript")
-    if not isinstance(body, dict) or not isinstance(body.get("text"), str):
-        raise connection.invalid(name, "transcript")
-    return TextResult(body["text"], name, read_usage(body.get("usage")))
-
-
-async def synthesize_speech(
-    connection: Connection, name: str, request: SpeechRequest, *, voice: str, instructions: str | None
-) -> SpeechResult:
-    """Return a text as speech; `voice` is the default one. Raises as `Connection.mapped_errors` does."""
-    note_call(name)
-    is_opus = request.content_type in ("audio/ogg", "audio/opus")
-    wanted: Any = {"instructions": instructions} if instructions else {}
-    create = connection.sdk.audio.speech.with_streaming_response.create
-    with connection.mapped_errors(name):
-        async with create(
-            model=name,
-            voice=request.voice or voice,
-            input=request.text,
-            response_format="opus" if is_opus else "mp3",
-            **wanted,
-        ) as response:
-            speech = b"".join([chunk async for chunk in connection.read_chunks(response.iter_bytes())])
-    content_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type.startswith(("text/", "application/json")):
-        raise ModelError(f"{connection.endpoint.provider}: {name} returned {content_type} instead of speech")
-    if not content_type.startswith("audio/"):
-        content_type = "audio/ogg" if is_opus else "audio/mpeg"
-    return SpeechResult(speech, content_type, name)
-
-
-async def embed(
-    connection: Connection,
-    name: str,
-    request: EmbeddingRequest,
-    *,
-    dimensions: int | None = None,
-    dimensions_name: str = "",
-) -> EmbeddingResult:
-    """Return the embeddings of texts, of that many dimensions if they are set by the variable of that name.
+async def embed(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
+    """Return the embeddings of texts, with as many dimensions as a setting of the plugin says.
 
     Raises ModelError if one is missing or has a wrong dimension, and as `Connection.fetch` does.
     """
-    provider = connection.endpoint.provider
+    connection, name = client.connection("EMBEDDING"), client.model_for(client.settings, "EMBEDDING")
+    field = f"{client.provider}_embedding_dimensions"
+    dimensions: int | None = getattr(client.settings, field, None)
     wanted: Any = {} if dimensions is None else {"dimensions": dimensions}
     create = connection.sdk.embeddings.with_streaming_response.create
     call = create(model=name, input=list(request.texts), encoding_format="float", **wanted)
@@ -380,13 +306,13 @@ async def embed(
         vectors = read_vectors(body, len(request.texts))
     except ValueError as error:
         raise ModelError(
-            f"{provider}: {name} did not return one vector for each of {len(request.texts)} texts: {error}"
+            f"{client.provider}: {name} did not return one vector for each of {len(request.texts)} texts: {error}"
         ) from None
     lengths = {len(vector) for vector in vectors}
     if dimensions is not None and lengths - {dimensions}:
         raise ModelError(
-            f"{provider}: {name} returned vectors of {max(lengths)} numbers, but "
-            f"{dimensions_name} is {dimensions}: remove that setting, or choose a model that supports it"
+            f"{client.provider}: {name} returned vectors of {max(lengths)} numbers, but {field.upper()} is "
+            f"{dimensions}: remove that setting, or choose a model that supports it"
         )
     # Another server than OpenAI's may change the model behind a name: vectors are comparable if the length is the same.
     is_plain = dimensions is None and connection.endpoint.is_openai
@@ -396,3 +322,372 @@ async def embed(
         model=name if is_plain else f"{name}-{max(lengths, default=0)}",
         usage=read_usage({**usage, "completion_tokens": 0}) if isinstance(usage, dict) else None,
     )
+
+
+def make_handlers(
+    client_type: type[CompatibleClient],
+    *,
+    can_call_tools: SettingsCondition,
+    writes_text: SettingsCondition = lambda settings: True,
+) -> tuple[Model, Model, Model, Model, Model]:
+    """Return the handlers for small, medium and large texts, embeddings and descriptions of pictures.
+
+    Embeddings, descriptions and the medium texts need a model in the settings, the other texts what `writes_text` says.
+    """
+
+    def has_model(capability: str) -> SettingsCondition:
+        return lambda settings: client_type.model_for(settings.load(client_type.settings_type), capability) != ""
+
+    def write_with(size: str, when: SettingsCondition) -> Model:
+        def is_accepted(parameter: str, agent: Agent) -> bool:
+            if client_type not in agent.services:
+                return True
+            client = agent.services[client_type]
+            return client.accepts(parameter, client.known_model(size))
+
+        async def write(agent: Agent, request: TextRequest) -> TextResult:
+            client = agent.services[client_type]
+            return await complete(client, await client.text_model(size), request)
+
+        return model(
+            ModelType(f"TEXT_{size}"),
+            can_call_tools=can_call_tools,
+            when=when,
+            has_tools_now=partial(is_accepted, "tools"),
+            can_write_json=partial(is_accepted, "response_format"),
+        )(write)
+
+    @model(ModelType.TEXT_EMBEDDING, when=has_model("EMBEDDING"))
+    async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+        return await embed(agent.services[client_type], request)
+
+    @model(ModelType.IMAGE_DESCRIPTION, when=has_model("IMAGE_DESCRIPTION"))
+    async def describe(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
+        result: TextResult = await agent.services[client_type].describe_image(request)
+        return result
+
+    medium = write_with("MEDIUM", has_model("MEDIUM"))
+    return write_with("SMALL", writes_text), medium, write_with("LARGE", writes_text), embed_texts, describe
+
+
+def to_count(value: object) -> int | None:
+    """Return a number of tokens, sent as a number or as text; None if it is not a plausible one."""
+    try:
+        number = float(value) if isinstance(value, int | float | str) and not isinstance(value, bool) else -1.0
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if 0 <= number < MAX_PLAUSIBLE_TOKENS and number.is_integer() else None
+
+
+def read_usage(usage: object) -> Usage | None:
+    """Return the tokens of a response; None if they are missing or invalid, or the server reports zero."""
+    if not isinstance(usage, dict):
+        return None
+
+    def count(*names: str) -> int | None:
+        return next((number for name in names if (number := to_count(usage.get(name))) is not None), None)
+
+    tokens_in = count("prompt_tokens", "input_tokens", "prompt_eval_count")
+    tokens_out = count("completion_tokens", "output_tokens", "eval_count")
+    if not tokens_in or tokens_out is None:
+        return None
+    details = usage.get("prompt_tokens_details")
+    cached = to_count(details.get("cached_tokens")) if isinstance(details, dict) else None
+    return Usage(tokens_in, tokens_out, min(cached or 0, tokens_in))
+
+
+def list_entries(value: object) -> list[dict[str, Any]]:
+    """Return the entries of a list of models in any of its forms, each with its name as `id`; others are left out."""
+    entries = value if isinstance(value, list) else []
+    if isinstance(value, dict):
+        entries = next((value[name] for name in ("data", "models") if isinstance(value.get(name), list)), [])
+    named = (entry if isinstance(entry, dict) else {"id": entry} for entry in entries)
+    texts = ((entry, [to_text(entry.get(name)) for name in ("id", "name", "model")]) for entry in named)
+    return [{**entry, "id": next(filter(None, names))} for entry, names in texts if any(names)]
+
+
+def texts_of(value: object) -> list[str] | None:
+    """Return the texts of a list; None if the value is not a list."""
+    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else None
+
+
+def to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
+    """Return what a server reports of a model: OpenRouter, vLLM or llama.cpp."""
+    parameters = texts_of(entry.get("supported_parameters"))
+    architecture, meta = entry.get("architecture"), entry.get("meta")
+    modalities = texts_of(architecture.get("input_modalities")) if isinstance(architecture, dict) else None
+    lengths = [entry.get("context_length"), entry.get("max_model_len")]
+    lengths += [meta.get("n_ctx_train")] if isinstance(meta, dict) else []
+    return ModelInfo(
+        entry["id"],
+        can_call_tools=None if parameters is None else "tools" in parameters,
+        can_see=None if modalities is None else "image" in modalities,
+        is_embedding="embed" in entry["id"].lower(),
+        context_length=next(filter(None, map(to_count, lengths)), None),
+    )
+
+
+def _content_text(content: object) -> str:
+    """Return the text of a content: a text, a piece, or a list of them; thoughts are left out."""
+    if isinstance(content, list):
+        return "".join(map(_content_text, content))
+    if isinstance(content, dict):
+        kind = str(content.get("type") or "text")
+        is_text = "text" in kind and not THOUGHT.search(kind) and not content.get("thought")
+        return _content_text(content.get("text") or content.get("value")) if is_text else ""
+    return content.replace("\0", "") if isinstance(content, str) else ""
+
+
+def _list_choices(value: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parts of the first choice; a body of another API is read as one."""
+    choices = value.get("choices")
+    if choices is not None or "choices" in value:
+        choices = choices if isinstance(choices, list) else [choices]
+        return [choice for choice in choices if isinstance(choice, dict) and choice.get("index") in (None, 0, "0")]
+    is_part = value.get("done") is False
+    content: Any = value.get("message")
+    if not isinstance(content, dict):
+        names = ("response", "content", "text", "output_text", "generated_text")
+        texts = [value[name] for name in names if isinstance(value.get(name), str | list)]
+        content = {"content": texts[0]} if texts else None
+    reason = value.get("done_reason") or value.get("stop_reason") or (None if is_part else "stop")
+    return [{"delta" if is_part else "message": content, "finish_reason": reason}] if content is not None else []
+
+
+@dataclass(slots=True)
+class _Call:
+    """A tool call, as far as it is known."""
+
+    index: object
+    id: str
+    name: str
+    arguments: str
+
+    def ends_before(self, call_id: str, name: str, tools: Collection[str]) -> bool:
+        """Return whether a part with this id and name begins another call, although it has the same index."""
+        if not self.arguments.strip():
+            return name != self.name and name in tools and self.name in tools
+        is_other = bool(call_id and self.id and call_id != self.id) or name not in ("", self.name)
+        return is_other and not parse_values(self.arguments)[1]
+
+    def add(self, name: str, arguments: str) -> None:
+        """Add the next part; names and arguments may come whole, in pieces, or repeated from the beginning."""
+        if name != self.name and not self.arguments:
+            self.name = name if name.startswith(self.name) else self.name + name
+        is_repeated = arguments.startswith(self.arguments) and bool(parse_values(self.arguments)[1])
+        self.arguments = arguments if is_repeated else self.arguments + arguments
+
+
+def read_arguments(text: str) -> list[dict[str, Any]]:
+    """Return the arguments of one call, or of several that were written one after another. Raises ValueError."""
+    text = FENCES.sub("", text.strip())
+    values, rest = parse_values("null" if text in ("", "None") else text)
+    if not values:
+        python = JSON_WORD.sub(lambda word: JSON_WORDS[word[0]], text)
+        values, rest = [read_mapping(text)[0] or read_mapping(python)[0] or text], ""
+    objects: list[dict[str, Any]] = []
+    for value in values[0] if len(values) == 1 and isinstance(values[0], list) else values:
+        if isinstance(value, str) and value != text:
+            objects += read_arguments(value)
+        elif value is None or isinstance(value, dict):
+            objects.append(value or {})
+        else:
+            raise ValueError(text)
+    if "{" in rest:
+        raise ValueError(text)
+    return [value for value in objects if value] or [{}]
+
+
+class AnswerReader:
+    """Reads one answer from chunks or a whole response, and passes its text to a sink, if there is one."""
+
+    def __init__(self, model: str, connection: Connection, request: TextRequest | None) -> None:
+        self._model, self._connection, self._provider = model, connection, connection.endpoint.provider
+        self._sink, tools = (request.sink, request.tools) if request else (None, ())
+        self._tools = frozenset(tool.name for tool in tools)
+        self._text, self._last_piece, self._finish_reason = "", "", ""
+        self._growing_pieces = 0  # how many pieces so far have each repeated the one before and added to it
+        self._calls: list[_Call] = []
+        self._usage: Usage | None = None
+        self._is_api = self._has_choice = self._is_finished = False
+        self._is_cumulative = self._is_refusal = self._has_parts = False
+
+    async def read(self, body: AsyncIterator[bytes]) -> TextResult:
+        """Return the answer in the body of a response.
+
+        Raises ServerError for an error in it, ModelBusy if it breaks off, InvalidAnswer if it is not one.
+        """
+        is_ended, unreadable = False, ""
+        try:
+            async with asyncio.timeout(None) as rest:
+                async for value in read_values(self._connection.read_chunks(body, self._sink)):
+                    is_ended = is_ended or value is END
+                    if not is_ended:
+                        await self._add(value)
+                    self._is_finished = self._is_finished or is_ended or bool(self._finish_reason)
+                    if self._is_finished:
+                        seconds = FINISH_SECONDS if is_ended else REST_SECONDS
+                        rest.reschedule(asyncio.get_running_loop().time() + seconds)
+        except (TimeoutError, ModelBusy):
+            if not self._is_finished:
+                raise
+        except ValueError as error:
+            unreadable = str(error)
+        return await self._finish(unreadable)
+
+    async def _add(self, value: object) -> None:
+        for item in value if isinstance(value, list) else ():
+            await self._add(item)
+        value = {"content": value} if isinstance(value, str) else value
+        if not isinstance(value, dict):
+            return
+        if is_error(value):
+            raise ServerError(value, is_partial=bool(self._text or self._calls))
+        self._is_api = self._is_api or "choices" in value
+        self._model = to_text(value.get("model")) or self._model
+        for choice in _list_choices(value):
+            await self._add_choice(choice)
+            self._usage = read_usage(choice.get("usage")) or self._usage
+            if self._finish_reason in ("error", "network_error"):
+                error = choice.get("error") or "the provider reported an error"
+                raise ServerError(error, is_partial=bool(self._text or self._calls))
+        self._usage = read_usage(value.get("usage")) or read_usage(value) or self._usage
+        note_call(self._model, self._usage)
+
+    async def _add_choice(self, choice: dict[str, Any]) -> None:
+        message = choice.get("message")
+        parts = [part for part in (choice.get("delta"), message) if isinstance(part, dict)]
+        parts += [{"content": choice["text"]}] if isinstance(choice.get("text"), str) else []
+        self._finish_reason = to_text(choice.get("finish_reason")) or self._finish_reason
+        self._has_choice = self._has_choice or bool(parts or self._finish_reason)
+        filled = [part for part in parts if any(map(part.get, ("content", "tool_calls", "function_call", "refusal")))]
+        part = next(iter(filled), {})
+        is_whole = isinstance(message, dict) and (not filled or part is message)
+        self._is_finished = self._is_finished or is_whole
+        calls = part.get("tool_calls")
+        calls = calls if isinstance(calls, list) else [calls or part.get("function_call")]
+        for call in calls if not (is_whole and self._has_parts) else ():
+            self._add_call(call, is_whole=is_whole)
+        self._has_parts = self._has_parts or bool(part and not is_whole)
+        text = _content_text(part.get("content"))
+        self._is_refusal = self._is_refusal or (not text and bool(part.get("refusal")))
+        await self._add_text(text or to_text(part.get("refusal")), is_whole=is_whole)
+
+    async def _add_text(self, piece: str, *, is_whole: bool) -> None:
+        """Add a piece of the text; one that repeats all that there is replaces it."""
+        if not piece:
+            return
+        is_growing = len(piece) > len(self._last_piece) and piece.startswith(self._last_piece)
+        self._growing_pieces = self._growing_pieces + 1 if is_growing and self._growing_pieces >= 0 else -1
+        self._last_piece = piece
+        is_repeated = bool(self._text) and piece.startswith(self._text)
+        is_long = len(self._text) >= MIN_REPEATED_LENGTH and len(piece) > len(self._text)
+        if is_repeated and (self._is_cumulative or is_long or is_whole):
+            self._is_cumulative = True
+            piece = piece[len(self._text) :]
+        elif self._growing_pieces == 3:
+            self._is_cumulative = True
+            await self._restart()
+        self._text += piece
+        if len(self._text) > MAX_ANSWER_LENGTH:
+            raise ModelError(f"{self._provider}: {self._model} wrote without an end")
+        if self._sink is not None and piece:
+            await self._sink.write(piece)
+
+    async def _restart(self) -> None:
+        self._text = ""
+        if self._sink is not None:
+            await self._sink.restart()
+
+    def _add_call(self, call: object, *, is_whole: bool) -> None:
+        if not isinstance(call, dict):
+            return
+        function = call["function"] if isinstance(call.get("function"), dict) else call
+        name, call_id, index = to_text(function.get("name")), to_text(call.get("id")), call.get("index")
+        arguments = function.get("arguments") or ""
+        arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
+        earlier = reversed(self._calls)
+        same = (known for known in earlier if (known.id == call_id if index is None else known.index == index))
+        found = next(same, None) or (self._calls[-1] if index is None and self._calls else None)
+        if found is None or (is_whole and name) or found.ends_before(call_id, name, self._tools):
+            self._calls.append(_Call(index, call_id, name, arguments))
+            return
+        found.add(name, arguments)
+        if len(found.arguments) > MAX_ANSWER_LENGTH:
+            raise ModelError(f"{self._provider}: {self._model} called a function without an end")
+
+    async def _finish(self, unreadable: str) -> TextResult:
+        shown = " ".join(unreadable[:80].split())
+        if not (self._has_choice or self._text):
+            cause = f"no chat completion but {shown!r}; check {self._connection.endpoint.url_name}"
+            raise InvalidAnswer(f"{self._provider}: {self._model} returned {'no choice' if self._is_api else cause}")
+        is_complete = self._is_finished or (not unreadable and self._looks_complete())
+        if not is_complete:
+            raise ModelBusy(
+                f"{self._provider}: {self._model} broke its answer off" + (f" with {shown!r}" if shown else "")
+            )
+        calls = self._list_calls()
+        if FILTERED.search(self._finish_reason) and not self._is_refusal:
+            await self._restart()
+            calls = []
+            await self._add_text(user_text("notices.no_answer"), is_whole=False)
+        return TextResult(
+            text=self._text,
+            model=self._model,
+            usage=self._usage,
+            is_truncated=self._finish_reason.casefold() in TRUNCATED,
+            tool_calls=tuple(calls),
+        )
+
+    def _looks_complete(self) -> bool:
+        if self._calls and not self._text:
+            return all(not parse_values(call.arguments)[1] for call in self._calls)
+        return bool((COMPLETE_TAGS if "<response" in self._text else COMPLETE_TEXT).search(self._text))
+
+    def _list_calls(self) -> list[ToolCall]:
+        calls = []
+        for call in self._calls:
+            name = NAME_AFFIXES.sub("", call.name.strip(" \t\r\n`\"'")).strip()
+            if not name and self._text.strip():
+                continue
+            try:
+                every = read_arguments(call.arguments)
+            except ValueError:
+                every = []
+            if not (name and every):
+                raise InvalidAnswer(f"{self._provider}: {self._model} returned a tool call that cannot be read")
+            calls += [ToolCall(name, arguments) for arguments in every]
+        return calls
+
+
+def read_vectors(body: object, count: int) -> list[list[float]]:
+    """Return the vectors of a response in any of its forms, in the order of the texts. Raises ValueError."""
+    items = body
+    if isinstance(body, dict):
+        items = next((body[name] for name in ("data", "embeddings", "embedding") if body.get(name)), None)
+    if isinstance(items, str) or (isinstance(items, list) and items and isinstance(items[0], int | float)):
+        items = [items]  # one vector
+    if not isinstance(items, list) or len(items) != count:
+        raise ValueError(f"{len(items) if isinstance(items, list) else 'no'} vectors")
+    indexes = [item.get("index") for item in items if isinstance(item, dict)]
+    if any(index is not None for index in indexes):
+        if sorted(map(str, indexes)) != sorted(map(str, range(count))):
+            raise ValueError("their indexes are wrong")
+        items = sorted(items, key=lambda item: int(item["index"]))
+    return [_read_vector(item.get("embedding") if isinstance(item, dict) else item) for item in items]
+
+
+def _read_vector(value: object) -> list[float]:
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list | str):
+        value = value[0]
+    if isinstance(value, str):
+        try:
+            value = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(value, validate=True))]
+        except struct.error:
+            raise ValueError("one is not a list of numbers") from None
+    if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
+        raise ValueError("one is not a list of numbers")
+    vector = [float(number) for number in value]
+    if not any(vector) or not all(map(isfinite, vector)):
+        raise ValueError("one is empty, zero or not finite")
+    return vector

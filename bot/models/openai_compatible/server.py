@@ -18,8 +18,10 @@ from yarl import URL
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
 from bot.fetch.addresses import Proxies
 from bot.models.retry import parse_retry_after
+from bot.models.types import TextSink
 from bot.plugin_system.imports import LazyModule
 from bot.settings import Secret
+from bot.text import redact, shorten
 
 if TYPE_CHECKING:
     import openai
@@ -79,6 +81,11 @@ class Endpoint:
     def is_openai(self) -> bool:
         """Whether the server is OpenAI itself."""
         return self.url is None or urlsplit(self.url).hostname == OPENAI_HOST
+
+    @property
+    def length_parameter(self) -> str:
+        """The name of the parameter that limits the length of an answer."""
+        return "max_completion_tokens" if self.is_openai else "max_tokens"
 
 
 def to_text(value: object) -> str:
@@ -156,9 +163,7 @@ class ServerError(Exception):
 
 def shorten_message(message: str, secrets: frozenset[str]) -> str:
     """Return a message in one line of at most 200 characters, without secrets."""
-    for secret in secrets:
-        message = message.replace(secret, "[the key]")
-    return " ".join(message.split())[:200]
+    return shorten(redact(message, secrets), 200)
 
 
 def parse_values(text: str) -> tuple[list[Any], str]:
@@ -175,8 +180,8 @@ def parse_values(text: str) -> tuple[list[Any], str]:
     return values, ""
 
 
-async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    r"""Yield the lines of a body, which end with \n, \r or \r\n only: a text may contain other separators."""
+async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str | None]:
+    r"""Yield the lines of a body and then None; they end with \n, \r or \r\n: a text may contain other separators."""
     decoder = io.IncrementalNewlineDecoder(codecs.getincrementaldecoder("utf-8-sig")("replace"), translate=True)
     parts: list[str] = []
     async for chunk in chunks:
@@ -186,16 +191,7 @@ async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
             yield "".join(parts)
             parts = [line]
     yield "".join(parts)
-
-
-def _values_of_event(event: str, text: str) -> tuple[list[Any], str]:
-    """Return the values of an event or line, and the rest of it that is not JSON."""
-    if text.strip('"').casefold() == "[done]":
-        return [END], ""
-    values, rest = ([], "") if event in IGNORED_EVENTS else parse_values(text)
-    if event == "error":
-        values = [value if is_error(value) else {"error": value} for value in values]
-    return values, rest
+    yield None
 
 
 async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
@@ -207,7 +203,7 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     pending: list[str] = []
     event, is_event = "", False
     async for line in _split_lines(chunks):
-        name, colon, data = line.partition(":")
+        name, colon, data = (line or "").partition(":")
         is_data = name == "data" and bool(colon)
         if line and not is_data and name in ("", "event", "id", "retry"):
             event = data.strip() if name == "event" else event
@@ -215,26 +211,21 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
         if is_data and not is_event:
             pending.clear()  # text in front of the first event
         is_event = is_event or is_data
-        is_end = is_event and not line
-        pending.append(data.strip() if is_data else line)
+        is_end = line is None or (is_event and not line)
+        pending.append(data.strip() if is_data else line or "")
         # A value that takes several lines ends with one that is not indented; other lines are not worth an attempt.
         if not is_end and (pending[-1][-1:] not in tuple('}]"') or (pending[-1][:1].isspace() and not is_data)):
             continue
         text = "\n".join(pending).strip()
-        values, rest = _values_of_event(event, text)
+        is_mark = text.strip('"').casefold() == "[done]"
+        values, rest = ([END] if is_mark else [], "") if is_mark or event in IGNORED_EVENTS else parse_values(text)
         if rest and is_end:
             raise ValueError(text)
         if not rest:
             pending.clear()
             for value in values:
-                yield value
+                yield value if event != "error" or value is END or is_error(value) else {"error": value}
         event = "" if is_end else event
-    text = "\n".join(pending).strip()
-    values, rest = parse_values(text)
-    if rest or (text and not values):
-        raise ValueError(text)
-    for value in values:
-        yield value
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,14 +265,19 @@ class Connection:
         except openai.OpenAIError as error:
             raise ModelError(f"{provider}: {shorten_message(str(error), self.secrets)}") from error
 
-    async def read_chunks(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield the pieces of a body. Raises ModelBusy if it breaks off or is larger than MAX_RESPONSE_BYTES."""
+    async def read_chunks(self, body: AsyncIterator[bytes], sink: TextSink | None = None) -> AsyncIterator[bytes]:
+        """Yield the pieces of a body, each of which shows the sink that the server is alive.
+
+        Raises ModelBusy if the body breaks off or is larger than MAX_RESPONSE_BYTES.
+        """
         length = 0
         try:
             async for chunk in body:
                 length += len(chunk)
                 if length > MAX_RESPONSE_BYTES:
                     break
+                if sink is not None:
+                    await sink.write("")
                 yield chunk
         except Exception as error:  # the SDK passes on those of its HTTP library
             raise ModelBusy(f"{self.endpoint.provider}: an answer broke off: {type(error).__name__}") from error
