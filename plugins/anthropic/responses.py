@@ -146,12 +146,15 @@ def build_result(
         model=model,
         usage=usage.to_usage(),
         is_truncated=stop_reason in TRUNCATION_REASONS,
-        tool_calls=tuple(_build_tool_call(name, arguments, model) for name, arguments in calls),
+        tool_calls=tuple(call for name, arguments in calls for call in _build_tool_calls(name, arguments, model)),
     )
 
 
-def _build_tool_call(name: str, arguments: object, model: str) -> ToolCall:
-    values = read_arguments(arguments)
-    if not name or values is None:
+def _build_tool_calls(name: str, arguments: object, model: str) -> list[ToolCall]:
+    try:
+        values = read_arguments(arguments) if name else []
+    except ValueError:
+        values = []
+    if not values:
         raise InvalidAnswer(f"anthropic: {model} returned a tool call that cannot be read")
-    return ToolCall(name, values)
+    return [ToolCall(name, given) for given in values]

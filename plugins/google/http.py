@@ -181,10 +181,14 @@ def _clean_content(content: dict[str, Any]) -> Iterator[dict[str, Any]]:
         if isinstance(part.get("text"), str):
             yield {"text": part["text"]}
         for call in _list(_get(part, "functionCall")):
-            arguments = read_arguments(call.get("args"))
-            if arguments is None or not isinstance(call.get("name"), str):
+            try:
+                every = read_arguments(call.get("args")) if isinstance(call.get("name"), str) else []
+            except ValueError:
+                every = []
+            if not every:
                 raise InvalidAnswer("google: the model returned a function call that cannot be read")
-            yield {"functionCall": {"name": call["name"], "args": arguments}}
+            for arguments in every:
+                yield {"functionCall": {"name": call["name"], "args": arguments}}
 
 
 def _known(reason: str, reasons: type[Enum]) -> str:

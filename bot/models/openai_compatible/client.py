@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Self
 
 from bot.agent import Agent
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ToolsRefused
+from bot.models.arguments import parse_values, read_arguments
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
     CONTENT_REFUSAL_CODES,
@@ -23,7 +24,6 @@ from bot.models.openai_compatible.server import (
     ServerError,
     is_error,
     open_connection,
-    parse_values,
     read_values,
     shorten_message,
     to_text,
@@ -41,7 +41,7 @@ from bot.models.types import (
 )
 from bot.models.usage import MAX_PLAUSIBLE_TOKENS, note_call
 from bot.plugin_system.components import Model, Service, SettingsCondition, model
-from bot.prompts.reply_parser.json_objects import decode_value, read_mapping
+from bot.prompts.reply_parser.json_objects import decode_value
 from bot.settings import SettingsModel
 from bot.text import user_text
 
@@ -57,9 +57,6 @@ COMPLETE_TAGS = re.compile(r"</(?:response|text)>\s*\Z", re.IGNORECASE)
 COMPLETE_TEXT = re.compile(r"[^\w\s,;:<(\[{&/@#+=-]\s*\Z")
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
 NAME_AFFIXES = re.compile(r"\A(?:functions?|tools?|default_api|actions?)[.:/]\s*|:\d+\Z", re.IGNORECASE)
-FENCES = re.compile(r"\A```\w*\s*|\s*```\Z")
-JSON_WORD = re.compile(r"\b(?:true|false|null)\b")
-JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
 
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 # OpenAI does not know these, nor does its SDK; other servers of this API do.
@@ -82,6 +79,9 @@ NO_SYSTEM_ROLE = re.compile(
     r"|(?:jinja|template)\b.*\broles?\b|\broles?\b.*(?:jinja|template)",
     re.IGNORECASE | re.DOTALL,
 )
+# Models on this machine often do not know the end of their template, and go on with invented turns.
+END_TOKENS = ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>"]
+STOP_NAMED = re.compile(r"['\"`]stop['\"`]|(?:parameter|argument|field|key):? stop\b", re.IGNORECASE)
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 MAX_DESCRIPTION_TOKENS = 1024  # if no setting of the plugin says otherwise
 SYSTEM = "system"  # among the refused parameters: the role of a message
@@ -198,7 +198,7 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     body: dict[str, Any] = {"model": model, "messages": messages}
     body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
     body[connection.endpoint.length_parameter] = request.max_tokens
-    body["stop"] = list(request.stop) or None
+    body["stop"] = list(request.stop) or (END_TOKENS if connection.endpoint.is_loopback else None)
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -278,6 +278,7 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
         return [parameter]
     words = set(re.findall(r"\w+", error.message)) - {"seed"}
     found = [name for name in (*OPTIONAL, *NON_OPENAI_PARAMETERS) if name in body and name in words]
+    found += ["stop"] if "stop" in body and STOP_NAMED.search(error.message) else []
     if not found and "response_format" in body and SCHEMA.search(error.message) and "function" not in error.message:
         found = ["response_format"]
     if not found and body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(error.message):
@@ -476,26 +477,6 @@ class _Call:
             self.name = name if name.startswith(self.name) else self.name + name
         is_repeated = arguments.startswith(self.arguments) and bool(parse_values(self.arguments)[1])
         self.arguments = arguments if is_repeated else self.arguments + arguments
-
-
-def read_arguments(text: str) -> list[dict[str, Any]]:
-    """Return the arguments of one call, or of several that were written one after another. Raises ValueError."""
-    text = FENCES.sub("", text.strip())
-    values, rest = parse_values("null" if text in ("", "None") else text)
-    if not values:
-        python = JSON_WORD.sub(lambda word: JSON_WORDS[word[0]], text)
-        values, rest = [read_mapping(text)[0] or read_mapping(python)[0] or text], ""
-    objects: list[dict[str, Any]] = []
-    for value in values[0] if len(values) == 1 and isinstance(values[0], list) else values:
-        if isinstance(value, str) and value != text:
-            objects += read_arguments(value)
-        elif value is None or isinstance(value, dict):
-            objects.append(value or {})
-        else:
-            raise ValueError(text)
-    if "{" in rest:
-        raise ValueError(text)
-    return [value for value in objects if value] or [{}]
 
 
 class AnswerReader:

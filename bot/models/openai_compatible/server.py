@@ -17,6 +17,7 @@ from yarl import URL
 
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
 from bot.fetch.addresses import Proxies
+from bot.models.arguments import parse_values
 from bot.models.retry import parse_retry_after
 from bot.models.types import TextSink
 from bot.plugin_system.imports import LazyModule
@@ -47,8 +48,6 @@ MEANINGS = (
 )
 BUSY_STATUS = 503
 END = object()
-DECODER = json.JSONDecoder(strict=False)
-BETWEEN_VALUES = re.compile(r"[\s,]*")
 IGNORED_EVENTS = ("ping", "heartbeat", "keepalive", "keep-alive")
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 MAX_RESPONSE_BYTES, MAX_ERROR_BYTES = 64 << 20, 64 << 10
@@ -76,6 +75,11 @@ class Endpoint:
     def is_configured(self) -> bool:
         """Whether a server or a key is set."""
         return self.url is not None or self.key is not None
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether the server is on this machine."""
+        return self.url is not None and urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
 
     @property
     def is_openai(self) -> bool:
@@ -164,20 +168,6 @@ class ServerError(Exception):
 def shorten_message(message: str, secrets: frozenset[str]) -> str:
     """Return a message in one line of at most 200 characters, without secrets."""
     return shorten(redact(message, secrets), 200)
-
-
-def parse_values(text: str) -> tuple[list[Any], str]:
-    """Return the JSON values that a text consists of, and the rest that is not JSON."""
-    values = []
-    position = BETWEEN_VALUES.match(text).end()  # type: ignore[union-attr]  # it matches everything
-    try:
-        while position < len(text):
-            value, position = DECODER.raw_decode(text, position)
-            values.append(value)
-            position = BETWEEN_VALUES.match(text, position).end()  # type: ignore[union-attr]
-    except (ValueError, RecursionError):
-        return values, text[position:]
-    return values, ""
 
 
 async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str | None]:

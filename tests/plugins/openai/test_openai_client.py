@@ -23,6 +23,7 @@ from bot.models import (
     Usage,
 )
 from bot.models.openai_compatible import complete
+from bot.models.openai_compatible.client import END_TOKENS
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from bot.text import user_text
 from plugins.openai import plugin
@@ -120,6 +121,7 @@ async def test_a_text_comes_with_its_model_and_its_tokens(there: AgentHarness, a
         {
             "model": "large",
             "messages": [{"role": "system", "content": "the system prompt"}, {"role": "user", "content": "the prompt"}],
+            "stop": END_TOKENS,  # of a server on this machine
         }
     ]
     assert api.headers[0]["Authorization"] == f"Bearer {KEY}"
