@@ -158,6 +158,11 @@ async def browse(*plugins: Plugin, **details: Any) -> AsyncIterator[Browser]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def show_drafts_whole(nothing_held_back: None) -> None:
+    """Show texts while they are written to their end."""
+
+
 @pytest.fixture
 def open_browser() -> Callable[..., AbstractAsyncContextManager[Browser]]:
     return browse
