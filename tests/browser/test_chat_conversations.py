@@ -23,9 +23,12 @@ pytestmark = pytest.mark.long
 ID = re.compile(r"/c/[0-9a-f]{8}-")
 # A server that can be killed: its conversations are in a database, and a "story" ends only after the first start.
 SERVER = """
+from bot.prompts.reply_parser import reader
 import asyncio, sys
 import tests.adapters.web.conftest as web
 from plugins.sql import plugin as sql
+
+reader.HOLD_BACK = 0  # the story is short
 
 class Model(web.EchoModel):
     def __init__(self):

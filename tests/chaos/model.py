@@ -127,7 +127,7 @@ def _reply(names: str, text: str) -> str:
     if wanted:
         return model_answer(f"did {names}", actions=[kind.upper() for kind in wanted.split()])
     if "story" in text:
-        return model_answer(f"the story of {names}: " + "and then " * 60 + "the end")
+        return model_answer(f"the story of {names}: " + "and then " * 6 + "the end")
     if "parts" in text:
         pieces = [f"part {number} of {names}" for number in range(1, PARTS + 1)]
         return model_answer("".join(piece.ljust(PART, ".") for piece in pieces))

@@ -152,7 +152,7 @@ async def test_an_apology_in_progress_is_not_lost(open_scene: OpenScene, point: 
         assert said.startswith(APOLOGY)
 
 
-STORY = "the story of m1: " + "and then " * 60 + "the end"
+STORY = "the story of m1: " + "and then " * 6 + "the end"
 STREAMING = {"LOOPBACK_EDITS": "0.02"}
 
 
