@@ -45,7 +45,6 @@ from bot.prompts.reply_parser import reader
 from tests.chaos.loopback import Ability
 from tests.chaos.model import PART
 
-reader.HOLD_BACK = 0  # the stories of these tests are shorter than what is held back
 PLATFORM = "loopback"
 MARK = "↻ "
 PAUSE = 0.05
@@ -110,6 +109,7 @@ class LoopbackAdapter(Adapter):
         self._reading: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
+        reader.HOLD_BACK = 0  # in the process of the bot: the stories of these tests are short
         self._session = ClientSession(self._settings.loopback_url, timeout=ClientTimeout(total=10))
         self._reading = asyncio.get_running_loop().create_task(self._read())
         return self

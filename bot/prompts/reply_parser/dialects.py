@@ -164,13 +164,17 @@ class _Cleaner:
         self.find_root = find_root
         self.result = Cleaned()
         self.pieces: list[str] = []
+        self.has_html = False  # whether the text has a tag that one of the end tokens closes
+        self.unclosed_names: set[str] = set()  # of dialects of which no closing marker follows
+        self.paragraph_end = 0
         self.unclosed_ticks: dict[int, int] = {}  # where no run of that many backticks follows before
 
     def run(self) -> Cleaned:
         """Return the cleaned text."""
         text, position = self.text, 0
         while match := _MARKER.search(text, position):
-            self.pieces.append(text[position : match.start()])
+            if match.start() > position:
+                self.pieces.append(text[position : match.start()])
             group = match.lastgroup or ""
             end = self._handle(group, match)
             if end is None:
@@ -207,8 +211,7 @@ class _Cleaner:
     def _drop(self, dialect: Dialect, end: int) -> int:
         """Leave out what ends at `end`, and the spaces behind it where there are some before it."""
         self.result.found.append(dialect.name)
-        before = next((piece for piece in reversed(self.pieces) if piece), "")
-        if not before or before[-1].isspace():
+        if not self.pieces or self.pieces[-1][-1:].isspace():
             space = _SPACE.match(self.text, end)
             return space.end() if space else end
         return end
@@ -235,8 +238,10 @@ class _Cleaner:
         count, text = len(match[0]), self.text
         if self.unclosed_ticks.get(count, 0) > match.end():
             return match.end()
-        paragraph_end = text.find("\n\n", match.end()) if count < 3 else -1
-        limit = len(text) if paragraph_end < 0 else paragraph_end
+        if self.paragraph_end < match.end():
+            paragraph_end = text.find("\n\n", match.end())
+            self.paragraph_end = len(text) if paragraph_end < 0 else paragraph_end
+        limit = self.paragraph_end if count < 3 else len(text)
         closing = re.compile(rf"(?<!`)`{{{count}}}(?!`)").search(text, match.end(), limit)
         if closing is None:
             self.unclosed_ticks[count] = limit
@@ -258,12 +263,12 @@ class _Cleaner:
         return self._drop(dialect, match.end())
 
     def _handle_end(self, dialect: Dialect, match: re.Match[str]) -> int | None:
-        kept = "".join(self.pieces)
-        if self._is_mention(match.start(), match.end()) or (
-            dialect.unless_after and dialect.unless_after in kept.lower()
-        ):
+        if self._is_mention(match.start(), match.end()):
             return self._keep(match)
-        if kept.strip() or (dialect.kind == "end" and _OTHER_ROLE.match(self.text, match.end())):
+        if dialect.unless_after and (self.has_html or dialect.unless_after in "".join(self.pieces).lower()):
+            self.has_html = True
+            return self._keep(match)
+        if any(map(str.strip, self.pieces)) or (dialect.kind == "end" and _OTHER_ROLE.match(self.text, match.end())):
             if dialect.kind == "end" or match.end() < len(self.text.rstrip()):
                 self.result.found.append(dialect.name)
             return None
@@ -293,6 +298,8 @@ class _Cleaner:
         if dialect.either is None:
             end = decode_value_end(text, match.end())
             return (len(text), None) if end is None else (end, end)
+        if dialect.name in self.unclosed_names:
+            return len(text), None
         depth, last = 1, None
         position = match.end() + (match.end() == match.start())
         for marker in dialect.either.finditer(text, position):
@@ -302,6 +309,7 @@ class _Cleaner:
             if not depth:
                 break
         if last is None:
+            self.unclosed_names.add(dialect.name)
             return len(text), None
         return (last.end() if match.end() == match.start() else last.start()), last.end()
 

@@ -296,6 +296,11 @@ HOSTILE = {
     **{tag: tag for tag in ("<text>", "</text>", "<thought>", "<response>", "</response>", "<a>", "<actions>")},
     **{tag: tag for tag in ("<parameters>", "<![CDATA[", "<text><![CDATA[", "<", "</", "<text ", "{", '{"a":')},
     **{tag: tag for tag in ("[", '{"text":', "<think>", "</think>", "a<think></think>", "&", "&#1", "```", "\n")},
+    **{tag: tag for tag in ("a <think> b ", "</tool_call>", "a </s> b ", "a `<think>` b ", "Use <tool_call> and ")},
+    **{
+        tag: tag
+        for tag in ("<s>a</s> ", "<tool_call>{}</tool_call>", "x </think> y ", "a\n```\nx\n```\n", "[TOOL_CALLS]")
+    },
     "closed at once": "<text></text>",
     "closed, then prose": "<thought></thought>x<text></text>y",
     "arguments": "<parameters><A>",
