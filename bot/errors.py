@@ -12,6 +12,7 @@ BotError
 ├── ModelError                  a model handler could not answer
 │   ├── ModelUnavailable        every handler failed, or none is registered
 │   │   ├── ModelBusy           this one is busy or slow; retried with back-off
+│   │   ├── ModelTooSlow        a server on this machine did not answer in time; not retried
 │   │   ├── ModelUnreachable    no connection to its server can be made; not retried
 │   │   └── BudgetSpent         the budget of the day is spent: no handler is asked
 │   ├── ModelRefused            the request itself was refused: key, credit, content; never retried
@@ -120,6 +121,10 @@ class ModelBusy(ModelUnavailable):
     def __init__(self, cause: str, *, retry_after: float | None = None) -> None:
         super().__init__(cause)
         self.retry_after = retry_after
+
+
+class ModelTooSlow(ModelUnavailable):
+    """A server on this machine did not answer in time: not retried, it would begin again with the same work."""
 
 
 class ModelUnreachable(ModelUnavailable):

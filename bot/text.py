@@ -13,6 +13,7 @@ from bot.user_texts import user_text
 
 __all__ = [
     "ANSI_SEQUENCE",
+    "end_at_sentence",
     "escape_line",
     "grapheme_boundary_before",
     "is_blank",
@@ -42,6 +43,7 @@ _SURROGATES = re.compile(f"[{_SURROGATE}]")
 _HIDDEN = re.compile(f"[{INVISIBLE}]")
 _BLANK = re.compile(rf"[\s{_CONTROL}{INVISIBLE}\u2800]*")
 _EXTENDS = re.compile(rf"[{INVISIBLE}\U0001f3fb-\U0001f3ff]")
+SENTENCE_END = re.compile(r"(?:[.!?…։؟।。！？][\"'”’»)\]*_~`]*+(?=\s|\Z)|[。！？]|\n)")
 _SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
     r"<(?=/?s>|</?SYS>>|(?:start|end)_of_turn>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+)\])"
 )
@@ -157,6 +159,16 @@ def find_closest(word: str, options: Iterable[str], *, similarity: float = 0.6) 
 @lru_cache(maxsize=128)  # every start of an agent asks the same of its templates
 def _closest_spelling(word: str, spellings: tuple[str, ...], similarity: float) -> str | None:
     return next(iter(get_close_matches(word, spellings, n=1, cutoff=similarity)), None)
+
+
+def end_at_sentence(text: str, max_loss: int) -> str:
+    """Return a text that was cut off without its last, incomplete sentence.
+
+    Where that is longer than `max_loss` characters, the end is marked by an ellipsis instead.
+    """
+    text = text.rstrip()
+    ends = [match.end() for match in SENTENCE_END.finditer(text, max(0, len(text) - max_loss))]
+    return text[: ends[-1]].rstrip() if ends else f"{text}…"
 
 
 def shorten(text: str, limit: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
+from math import inf
 from uuid import UUID
 
 from pydantic import Field, field_validator
@@ -142,6 +143,19 @@ class Budget:
                 return limit
         return None
 
+    def remaining(self, room_id: UUID | None, person_id: UUID | None) -> tuple[float, float]:
+        """Return the dollars and the tokens that are left today for this room and person beside running calls."""
+        today, scopes = self._current_usage(), dict(self._scopes(room_id, person_id))
+        left = [
+            (limit.is_money, limit.maximum - self._used(limit, scopes[limit.scope], today))
+            for limit in self.limits
+            if limit.scope in scopes
+        ]
+        dollars, tokens = (
+            min((amount for kind, amount in left if kind == is_money), default=inf) for is_money in (True, False)
+        )
+        return dollars, tokens
+
     async def reserve(
         self, usage: CostUsage, room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
     ) -> Reservation:
@@ -201,13 +215,16 @@ class Budget:
             if limit.scope not in reservation.scopes:
                 continue
             key = reservation.scopes[limit.scope]
-            concurrent = [other for other in self._reservations if (limit.scope, key) in other.scopes.items()]
-            used = limit.amount_of(today.usage[limit.scope, key]) + sum(
-                limit.amount_of(other.usage) for other in concurrent
-            )
-            if concurrent and used + limit.amount_of(reservation.usage) > limit.maximum:
+            has_other = any((limit.scope, key) in other.scopes.items() for other in self._reservations)
+            used = self._used(limit, key, today)
+            if has_other and used + limit.amount_of(reservation.usage) > limit.maximum:
                 return False
         return True
+
+    def _used(self, limit: Limit, key: UUID | None, today: DailyUsage) -> float:
+        """Return what counts towards a limit: what was used today, and what running calls have reserved."""
+        reserved = (other.usage for other in self._reservations if (limit.scope, key) in other.scopes.items())
+        return limit.amount_of(today.usage[limit.scope, key]) + sum(map(limit.amount_of, reserved))
 
     def _current_usage(self) -> DailyUsage:
         day = self._clock().date()

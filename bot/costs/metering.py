@@ -6,6 +6,7 @@ from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from math import inf
 from types import TracebackType
 from typing import Any, Self
 
@@ -215,7 +216,7 @@ class ReservationLedger:
             return self._record
         run, source = current_run.get(), (handler.name, pending.kind.value)
         room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-        estimate = self._estimate(pending, source)
+        estimate = self._price(estimate_usage(pending.kind, pending.request), source)
         reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not inside_model_call.get())
         token = inside_model_call.set(True)
 
@@ -231,8 +232,20 @@ class ReservationLedger:
 
         return record_and_release
 
-    def _estimate(self, pending: PendingCall[Any], source: tuple[str, str]) -> CostUsage:
-        call = estimate_usage(pending.kind, pending.request)
+    def afford(self, handler: ModelHandler, pending: PendingCall[Any]) -> float:
+        """Return how many tokens of an answer the rest of the budget can pay for beside the prompt."""
+        if not self._budget.limits:
+            return inf
+        run, source = current_run.get(), (handler.name, pending.kind.value)
+        room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
+        dollars, tokens = self._budget.remaining(room_id, person_id)
+        full = estimate_usage(pending.kind, pending.request)
+        prompt = self._price(replace(full, tokens_out=0), source)
+        cost = self._price(full, source).cost - prompt.cost
+        for_dollars = (dollars - prompt.cost) * full.tokens_out / cost if cost > 0 else inf
+        return min(for_dollars, tokens - prompt.tokens)
+
+    def _price(self, call: ModelCall, source: tuple[str, str]) -> CostUsage:
         model = self._models.get(source)
         if model is None:
             cost = self._prices.max_cost_of(call)

@@ -138,7 +138,8 @@ class State(RenamedMembers):
     come from the last composition, of the `composed_providers` in their order. `data` is shared between
     stages (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in elizaOS). `is_shortened`
     means that the prompt was too long for a model. `result_authors` are the authors of the results of actions
-    that the last composition showed.
+    that the last composition showed. `max_message_length` is the length of a message to answer in a prompt, in
+    characters.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {
@@ -154,6 +155,7 @@ class State(RenamedMembers):
     data: dict[str, Any] = field(default_factory=dict)
     composed_providers: tuple[str, ...] = ()
     is_shortened: bool = False
+    max_message_length: int = 32_768
     result_authors: frozenset[UUID] = frozenset()
 
     def invalidate(self, *names: str) -> None:

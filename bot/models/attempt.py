@@ -1,17 +1,17 @@
-"""One attempt to call a handler: timeouts, result validation."""
+"""One attempt to call a handler: deadlines, result validation."""
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 from bot.concurrency.isolation import CancellationScope
 from bot.domain.ledger import ModelCall
-from bot.errors import ModelBusy, ModelError
+from bot.errors import ModelBusy, ModelError, ModelTooSlow
 from bot.models.handler import ModelHandler, PendingCall, R, StreamRelay
 from bot.models.types import (
     EmbeddingRequest,
@@ -34,42 +34,102 @@ MAX_TOOL_CALLS = 64
 
 @dataclass(frozen=True, slots=True)
 class CallTimeouts:
-    """Seconds an attempt may take: until the first piece, between two pieces, in total."""
+    """Seconds an attempt may take: until the first piece of a text, between two pieces, for each token of its limit.
 
-    first: float = 60.0
-    stall: float = 30.0
-    total: float = 120.0
+    A result that is not streamed, such as a picture or a description, may take twice the first.
+    """
+
+    first: float = 120.0
+    token: float = 30.0
+    slowest_token: float = 2.0
+
+    def whole(self) -> float:
+        """Return the seconds for a result that is not streamed."""
+        return 2 * self.first
 
 
-class _CallTimer:
-    """The timeout of one attempt, extended by every piece."""
+class CallTimer:
+    """The deadlines of one attempt. `first` are the seconds until the first piece, once the attempt is `started`."""
 
-    def __init__(self, timeout: asyncio.Timeout, timeouts: CallTimeouts) -> None:
+    def __init__(self, timeout: asyncio.Timeout, timeouts: CallTimeouts, first: float, max_tokens: int | None) -> None:
         self._timeout = timeout
         self._timeouts = timeouts
+        self._first = first
+        self._total = inf if max_tokens is None else max_tokens * timeouts.slowest_token
+        self._end = inf
         self._time = asyncio.get_running_loop().time
-        self._end = self._time() + max(timeouts.first, timeouts.total)
-        self.cause = f"no answer within {timeouts.first:g} s"
+        self.started_at = self._time()
+        self.first_piece_at: float | None = None
+        self.cause = ""
+
+    def start(self) -> None:
+        """Start the time until the first piece."""
+        if self.first_piece_at is None and not self._timeout.expired():
+            self.started_at = self._time()
+            self._timeout.reschedule(self.started_at + self._first)
+            self.cause = f"no answer within {self._first:g} s"
 
     def extend(self) -> None:
-        """Extend the timeout after a piece."""
+        """Extend the deadline after a piece."""
         if self._timeout.expired():
             return
-        stall_end = self._time() + self._timeouts.stall
-        self._timeout.reschedule(min(stall_end, self._end))
-        self.cause = f"no data for {self._timeouts.stall:g} s"
-        if stall_end > self._end:
-            self.cause = f"not finished within {self._timeouts.total:g} s"
+        now = self._time()
+        if self.first_piece_at is None:
+            self.first_piece_at, self._end = now, now + self._total
+        pause_end = now + self._timeouts.token
+        self._timeout.reschedule(min(pause_end, self._end))
+        self.cause = f"no data for {self._timeouts.token:g} s"
+        if pause_end > self._end:
+            self.cause = f"not finished within {self._total:g} s after its first piece"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt: the seconds until its first piece, and the queue of a server on this machine.
+
+    `last_model` is the model that answered last. After it, `timer` has its times and `call` is its record.
+    """
+
+    first_seconds: float
+    queue: "ServerQueue | None" = None
+    last_model: str = ""
+    timer: CallTimer | None = None
+    call: ModelCall | None = None
+
+
+class ServerQueue:
+    """The running attempts at one server on this machine, in order.
+
+    Such a server may work on one request after the other: an attempt waits for its first piece only from the end of
+    those before it.
+    """
+
+    def __init__(self) -> None:
+        self._timers: list[CallTimer] = []
+
+    @contextmanager
+    def wait(self, timer: CallTimer) -> Iterator[None]:
+        """Start the timer when it is first in the queue; it leaves the queue at the end of the block."""
+        self._timers.append(timer)
+        if self._timers[0] is timer:
+            timer.start()
+        try:
+            yield
+        finally:
+            is_first = self._timers[0] is timer
+            self._timers.remove(timer)
+            if is_first and self._timers:
+                self._timers[0].start()
 
 
 async def attempt_call(
-    handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve, last_model: str = ""
+    handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve, attempt: Attempt
 ) -> R:
     """Call a handler once, after its cost is reserved.
 
-    A call without a result counts for the model that the handler has noted, else for its `last_model`.
-    Raises ModelBusy if another attempt may succeed, BudgetSpent if it may not be paid for, ModelError for any
-    other failure of the handler.
+    A call without a result counts for the model that the handler has noted, else for that of the `attempt`.
+    Raises ModelBusy if another attempt may succeed, ModelTooSlow if none will, BudgetSpent if it may not be paid for,
+    ModelError for any other failure of the handler.
     """
     record = await reserve(handler, pending)
     started_at = time.monotonic()
@@ -77,13 +137,14 @@ async def attempt_call(
     result: R | None = None
     error = "cancelled"
     request = pending.request
-    progress = CallProgress(last_model)
+    progress = CallProgress(attempt.last_model)
     token = current_call.set(progress)
     try:
-        async with asyncio.timeout(timeouts.first) as timeout:
-            timer = _CallTimer(timeout, timeouts)
-            async with StreamRelay(pending.output, partial(_note_piece, timer, progress)) as relay:
-                output = await handler.handle(_with_relay(request, relay))
+        async with asyncio.timeout(None) as timeout:
+            timer = attempt.timer = CallTimer(timeout, timeouts, attempt.first_seconds, _max_tokens(request))
+            with (attempt.queue or ServerQueue()).wait(timer):
+                async with StreamRelay(pending.output, partial(_note_piece, timer, progress)) as relay:
+                    output = await handler.handle(_with_relay(request, relay))
         result = validate_result(output, request, pending.result_type, handler.name)
         error = ""
     except ModelError as exception:
@@ -93,7 +154,8 @@ async def attempt_call(
         error = f"{handler.name}: TimeoutError: {exception}"
         if timeout.expired():
             error = f"{handler.name}: {timer.cause}"
-        raise ModelBusy(error) from None
+        # A server on this machine would begin again with what it has just not finished.
+        raise (ModelBusy if attempt.queue is None else ModelTooSlow)(error) from None
     except BaseException as exception:  # a handler is plugin code: any exception is a failure of its model
         error = f"{handler.name}: {type(exception).__name__}: {exception}"
         raise ModelError(error) from exception
@@ -108,21 +170,24 @@ async def attempt_call(
         if (trace := current_trace.get()) is not None:
             sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
             trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
-        record(build_model_call(handler, pending.kind, request, result, ended_at - started_at, error, progress))
+        attempt.call = build_model_call(handler, pending.kind, request, result, ended_at - started_at, error, progress)
+        record(attempt.call)
         if cancellation.requested:  # also if the handler swallowed the cancellation
             raise asyncio.CancelledError
 
 
-def _note_piece(timer: _CallTimer, progress: CallProgress, text: str) -> None:
+def _max_tokens(request: ModelRequest) -> int | None:
+    return request.max_tokens if isinstance(request, TextRequest) else None
+
+
+def _note_piece(timer: CallTimer, progress: CallProgress, text: str) -> None:
     timer.extend()
     progress.note_piece(text)
 
 
 def _with_relay(request: ModelRequest, relay: StreamRelay) -> ModelRequest:
-    """Return the request with the relay as its sink, if it has a sink."""
-    if isinstance(request, TextRequest) and request.sink is not None:
-        return replace(request, sink=relay)
-    return request
+    """Return a request for a text with the relay as its sink: each piece shows that the model is at work."""
+    return replace(request, sink=relay) if isinstance(request, TextRequest) else request
 
 
 def validate_result(result: object, request: ModelRequest, result_type: type[R], name: str) -> R:

@@ -12,6 +12,7 @@ from bot.deprecation import RenamedMembers
 from bot.models.types import (
     EmbeddingResult,
     ImageResult,
+    ModelInfo,
     ModelRequest,
     ModelResult,
     ModelType,
@@ -96,7 +97,8 @@ ModelFunction = Callable[[Any], Awaitable[ModelResult]]
 class ModelHandler:
     """One implementation of a model type; a higher priority is called first.
 
-    `can_call_tools` is asked for each prompt, because some servers tell only later what their model can do.
+    `can_call_tools` is asked for each prompt, because some servers tell only later what their model can do;
+    `describe_model` before each call.
     """
 
     type: ModelType
@@ -105,6 +107,7 @@ class ModelHandler:
     priority: int = 0
     can_call_tools: bool | Callable[[], bool] = False
     can_write_json: Callable[[], bool] | None = None
+    describe_model: Callable[[], Awaitable[ModelInfo]] | None = None
 
     def writes_json(self) -> bool:
         """Return whether the server makes the model write JSON by a schema, as far as is known."""

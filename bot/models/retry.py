@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from math import isfinite
 from statistics import median
+from typing import Any
 
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.errors import (
@@ -19,14 +20,17 @@ from bot.errors import (
     InvalidAnswer,
     ModelBusy,
     ModelError,
+    ModelTooSlow,
     ModelUnavailable,
     ModelUnreachable,
     PromptTooLong,
 )
-from bot.models.attempt import CallTimeouts, Reserve, attempt_call
+from bot.models.attempt import Attempt, CallTimeouts, Reserve, ServerQueue, attempt_call
 from bot.models.handler import ModelHandler, PendingCall, R
+from bot.models.profile import MORE_TOKENS, ModelProfile, ends_too_early
 from bot.models.refused_tools import RefusedTools
-from bot.models.types import ModelType, TextRequest
+from bot.models.types import ModelInfo, ModelType, TextRequest, TextResult
+from bot.models.usage import count_prompt_bytes
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,7 @@ RETRY_MESSAGE = re.compile(
 )
 RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
+Afford = Callable[[ModelHandler, PendingCall[Any]], float]  # how many tokens of an answer the budget can pay for
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +139,7 @@ class CircuitBreaker:
             yield
         except BudgetSpent:
             raise  # the handler was not called
-        except (ModelBusy, ModelUnreachable) as error:
+        except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             self._fail(str(error))
             raise
         except ModelError:
@@ -235,13 +240,28 @@ class ModelStatus:
 
 
 class HandlerClient:
-    """Calls one handler, with its circuit breaker and a limit of concurrent calls."""
+    """Calls one handler, with its circuit breaker and a limit of concurrent calls.
+
+    `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
+    """
 
     def __init__(
-        self, handler: ModelHandler, policy: CallPolicy, *, reserve: Reserve, on_retry: OnRetry, outage_log: OutageLog
+        self,
+        handler: ModelHandler,
+        policy: CallPolicy,
+        *,
+        reserve: Reserve,
+        afford: Afford,
+        on_retry: OnRetry,
+        outage_log: OutageLog,
+        profiles: dict[tuple[str, str], ModelProfile],
+        queues: dict[str, ServerQueue],
     ) -> None:
         self.handler = handler
         self._policy = policy
+        self._afford = afford
+        self._profiles = profiles
+        self._queues = queues
         self._reserve = reserve
         self._on_retry = on_retry
         self._outage_log = outage_log
@@ -276,7 +296,7 @@ class HandlerClient:
             async with self._semaphore:
                 with self._breaker.guard():
                     return await self._call_logged(pending, has_next=has_next)
-        except (ModelBusy, ModelUnreachable) as error:
+        except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
 
     async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
@@ -297,15 +317,73 @@ class HandlerClient:
         self._durations.append(self._policy.time.monotonic() - started_at)
         return result
 
+    async def profile(self) -> ModelProfile:
+        """Return what is known of the model that will answer."""
+        info = ModelInfo("")
+        if self.handler.describe_model is not None:
+            try:
+                info = await self.handler.describe_model()
+            except Exception as error:  # the call itself reports what is wrong with the server
+                logger.debug("%s: the model is not described: %s", self.handler.name, error)
+        key = (self.handler.name, info.name or self.handler.type)
+        profile = self._profiles.setdefault(key, ModelProfile(self.handler.name))
+        profile.update(info)
+        return profile
+
     async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
+        profile = await self.profile()
+        if not isinstance(pending.request, TextRequest):
+            return await self._retry(pending, profile, has_next=has_next)
+        prompt_bytes = count_prompt_bytes(pending.request)
+        max_bytes = profile.max_prompt_bytes(pending.request)
+        if max_bytes is not None and prompt_bytes > max_bytes:
+            raise PromptTooLong(
+                f"{self.handler.name}: a prompt of {prompt_bytes} bytes is too long for {profile.name}, whose context "
+                f"window has {profile.window} tokens"
+            )
+
         async def send(request: TextRequest) -> R:
-            return await self._retry(replace(pending, request=request), has_next=has_next)
+            return await self._retry(replace(pending, request=request), profile, has_next=has_next)
 
-        if isinstance(pending.request, TextRequest) and pending.request.tools:
-            return await self._refused_tools.call(pending.request, send)
-        return await self._retry(pending, has_next=has_next)
+        least = profile.output_tokens(pending.request)
+        request = self._limit(pending, profile.with_limit(pending.request, prompt_bytes), least)
+        thought_before, factor = profile.thinks, profile.factor
+        result = await (self._refused_tools.call(request, send) if request.tools else send(request))
+        if factor > 1 or not (isinstance(result, TextResult) and ends_too_early(result)):
+            return result
+        if profile.thinks == thought_before:
+            profile.learn_factor()
+        more = profile.clamp(replace(request, max_tokens=MORE_TOKENS * (request.max_tokens or 1)), prompt_bytes)
+        more = self._limit(pending, more, request.max_tokens or 1)
+        if more.max_tokens == request.max_tokens:
+            return result
+        return await (self._refused_tools.call(more, send) if more.tools else send(more))
 
-    async def _retry(self, pending: PendingCall[R], *, has_next: bool) -> R:
+    def _limit(self, pending: PendingCall[Any], request: TextRequest, least: int) -> TextRequest:
+        """Return the request with no more tokens above the `least` for its answer than the budget can pay for."""
+        if request.max_tokens is None or request.max_tokens <= least:
+            return request
+        affordable = self._afford(self.handler, replace(pending, request=request))
+        return replace(request, max_tokens=int(max(min(request.max_tokens, affordable), least)))
+
+    async def _attempt(self, pending: PendingCall[R], profile: ModelProfile) -> R:
+        """Call the handler once, and learn from its answer."""
+        request, timeouts = pending.request, self._policy.timeouts
+        first_seconds = timeouts.whole()
+        if isinstance(request, TextRequest):
+            first_seconds = profile.first_seconds(count_prompt_bytes(request), timeouts.first)
+        queue = self._queues.setdefault(self.handler.name, ServerQueue()) if profile.is_local else None
+        attempt = Attempt(first_seconds, queue, self._model)
+        try:
+            result = await attempt_call(self.handler, pending, timeouts, self._reserve, attempt)
+        except PromptTooLong as error:
+            profile.learn_window(str(error))
+            raise
+        if isinstance(result, TextResult) and attempt.call is not None and attempt.timer is not None:
+            profile.learn(result, attempt.call, attempt.timer)
+        return result
+
+    async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
         policy = self._policy
         max_retries = policy.retries.max_retries
         if pending.max_retries is not None:
@@ -313,7 +391,7 @@ class HandlerClient:
         started_at, failures, has_invalid = policy.time.monotonic(), 0, False
         while True:
             try:
-                return await attempt_call(self.handler, pending, policy.timeouts, self._reserve, self._model)
+                return await self._attempt(pending, profile)
             except ModelBusy as error:
                 failures += 1
                 elapsed = policy.time.monotonic() - started_at

@@ -4,14 +4,16 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
-from bot.models.attempt import Record, Reserve
+from bot.models.attempt import Record, Reserve, ServerQueue
 from bot.models.handler import ModelHandler, PendingCall, R, StreamOutput
-from bot.models.retry import CallPolicy, HandlerClient, ModelStatus, OnRetry, OutageLog
+from bot.models.profile import ModelProfile
+from bot.models.retry import Afford, CallPolicy, HandlerClient, ModelStatus, OnRetry, OutageLog
 from bot.models.settings import AnswerFormSetting, Sampling
 from bot.models.types import (
     EmbeddingRequest,
@@ -51,8 +53,9 @@ class ModelRouter:
     """Calls the handlers of a model type in order of priority until one succeeds.
 
     `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
-    attempt and returns the function to use instead of `record`. `on_retry` is called before a busy handler is
-    called again, with its error and the delay in seconds. `sampling` fills in what a text request leaves open.
+    attempt and returns the function to use instead of `record`; `afford` returns how many tokens of an answer the
+    budget can pay for. `on_retry` is called before a busy handler is called again, with its error and the delay in
+    seconds. `sampling` fills in what a text request leaves open.
     `answer_form` is the operator's choice of the form of answers.
     Texts are returned storable and bounded, vectors finite and as many as texts.
     """
@@ -62,6 +65,7 @@ class ModelRouter:
         *,
         record: Record,
         reserve: Reserve | None = None,
+        afford: Afford | None = None,
         on_retry: OnRetry | None = None,
         policy: CallPolicy | None = None,
         sampling: Mapping[ModelType, Sampling] | None = None,
@@ -71,7 +75,10 @@ class ModelRouter:
         self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
         self._record = record
         self._reserve = reserve or self._reserve_nothing
+        self._afford = afford or (lambda handler, pending: inf)
         self._on_retry = on_retry or _ignore_retry
+        self._profiles: dict[tuple[str, str], ModelProfile] = {}
+        self._queues: dict[str, ServerQueue] = {}
         self._sampling = sampling or {}
         self._answer_form = answer_form
         self._outage_log = OutageLog(self._policy.time.monotonic)
@@ -81,7 +88,14 @@ class ModelRouter:
         clients = self._clients[handler.type]
         clients.append(
             HandlerClient(
-                handler, self._policy, reserve=self._reserve, on_retry=self._on_retry, outage_log=self._outage_log
+                handler,
+                self._policy,
+                reserve=self._reserve,
+                afford=self._afford,
+                on_retry=self._on_retry,
+                outage_log=self._outage_log,
+                profiles=self._profiles,
+                queues=self._queues,
             )
         )
         clients.sort(key=lambda client: -client.handler.priority)
@@ -106,6 +120,11 @@ class ModelRouter:
         if self._answer_form is not AnswerFormSetting.AUTO:
             return self._answer_form is AnswerFormSetting.JSON
         return any(client.handler.writes_json() for client in self._candidates(kind)[:1])
+
+    async def profile(self, kind: ModelType) -> ModelProfile | None:
+        """Return what is known of the model that is asked first for this type; None without a handler."""
+        candidates = self._candidates(kind)
+        return await candidates[0].profile() if candidates else None
 
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
         """Generate a text.

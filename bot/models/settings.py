@@ -50,10 +50,13 @@ class ModelSettings(SettingsModel):
     )
 
     model_timeout: float = Field(
-        60.0,
+        120.0,
         gt=0,
-        description="Seconds to wait for the first output of a model. It may then pause for half of this time, "
-        "and take twice this time in total.",
+        description="Seconds to wait for the first word of a model. A server on this machine has as long as it needs "
+        "to read the prompt, and works on one request after the other.",
+    )
+    model_token_timeout: float = Field(
+        30.0, gt=0, description="Seconds that a model may pause between two words of an answer."
     )
     model_retries: int = Field(8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried.")
     model_answer_form: AnswerFormSetting = Field(
@@ -65,7 +68,7 @@ class ModelSettings(SettingsModel):
         None,
         description="Maximum length of a text in tokens. This and the next eight can be set for one type "
         "alone: TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. "
-        "Unset, the provider decides.",
+        "Unset, it is 1024 for a reply, and 8192 more for a model that thinks.",
     )
     default_temperature: float | None = Field(
         None, ge=0, le=2, description="Sampling temperature: higher is more random."

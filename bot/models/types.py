@@ -118,7 +118,9 @@ class TextRequest:
 class TextResult(RenamedMembers):
     """A text, its model and usage; `is_truncated` if the length limit ended it.
 
-    `tool_calls` are the tools that the model wants to call, in order; each of them is complete.
+    `tool_calls` are the tools that the model wants to call, in order; each of them is complete. `has_cut_call` says
+    that the limit ended it within another call. `has_thoughts` says that the model has written thoughts before it that
+    are not in the text.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {"is_cut": "is_truncated", "calls": "tool_calls"}
@@ -128,13 +130,16 @@ class TextResult(RenamedMembers):
     usage: Usage | None = None
     is_truncated: bool = False
     tool_calls: tuple[ToolCall, ...] = ()
+    has_cut_call: bool = False
+    has_thoughts: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
     """A model that a server has, and what the server tells of it; None where it tells nothing.
 
-    `context_length` is in tokens: the prompt and the answer together.
+    `context_length` is in tokens: the prompt and the answer together. `is_local` says that the server is on this
+    machine or in its network: it may be slow, and work on one request after the other.
     """
 
     name: str
@@ -142,6 +147,7 @@ class ModelInfo:
     can_see: bool | None = None
     is_embedding: bool = False
     context_length: int | None = None
+    is_local: bool = False
 
     def __str__(self) -> str:
         abilities = {"tools": self.can_call_tools, "pictures": self.can_see, "embeddings": self.is_embedding}

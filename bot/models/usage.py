@@ -62,7 +62,7 @@ def build_model_call(
     progress: CallProgress,
 ) -> ModelCall:
     """Return the record of one call; missing or implausible numbers are estimated and flagged."""
-    prompt_bytes = _count_prompt_bytes(request)
+    prompt_bytes = count_prompt_bytes(request)
     usage = result.usage if result is not None else None
     if not _is_plausible(usage):
         output_bytes = _count_bytes(result.text) if isinstance(result, TextResult) else progress.output_bytes
@@ -83,7 +83,7 @@ def build_model_call(
 
 def estimate_usage(kind: ModelType, request: ModelRequest) -> ModelCall:
     """Estimate a call before it is made, rather too high than too low."""
-    prompt_bytes = _count_prompt_bytes(request)
+    prompt_bytes = count_prompt_bytes(request)
     tokens_out = 0
     if isinstance(request, TextRequest):
         tokens_out = request.max_tokens or DEFAULT_OUTPUT_TOKENS
@@ -117,7 +117,8 @@ def _is_plausible(usage: object) -> TypeGuard[Usage]:
     return bool(usage.tokens_in or not usage.tokens_out)
 
 
-def _count_prompt_bytes(request: ModelRequest) -> int:
+def count_prompt_bytes(request: ModelRequest) -> int:
+    """Return the size of a prompt in bytes, with its tools."""
     if isinstance(request, TextRequest):
         tool_texts = (f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}" for tool in request.tools)
         return _count_bytes(request.system) + _count_bytes(request.prompt) + sum(map(_count_bytes, tool_texts))

@@ -7,7 +7,8 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.answer_context import answer_context, recall_context
 from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
-from bot.prompts.reply_parser.reader import NO_CONTEXT, read_reply
+from bot.pipeline.respond import build_reply
+from bot.prompts.reply_parser.reader import NO_CONTEXT
 from bot.prompts.templates import MULTI_STEP_SUMMARY, REPLY
 from bot.text import escape_line, shorten
 from bot.turn import Turn
@@ -37,7 +38,7 @@ async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_ST
     Raises NoAnswer after two empty answers, ModelError if no model can be asked.
     """
     if (cached := await cached_response(turn, SUMMARY_KEY)) is not None:
-        return read_reply(cached.text, await recall_context(turn)).text
+        return build_reply(cached, await recall_context(turn)).text
     if turn.replies:
         turn.state.invalidate(*composer.registry.provider_names(ProviderKind.HISTORY))  # shows what was said since
     await composer.compose(turn, composer.registry.provider_names(*CONTEXT_KINDS))
@@ -53,7 +54,7 @@ async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_ST
 
     for _ in range(MAX_TRIES):
         result = await generate_text(turn, composer, build_request, ModelType.TEXT_LARGE)
-        if text := read_reply(result.text, context).text:
+        if text := build_reply(result, context).text:
             await save_response(turn, SUMMARY_KEY, result)
             return text
     raise NoAnswer(f"the model gave {MAX_TRIES} summaries without a text")

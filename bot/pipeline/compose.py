@@ -1,28 +1,31 @@
-"""Runs providers, renders prompts, and shortens a prompt once if it is too long."""
+"""Runs providers, renders prompts, and fits a prompt to the model's context window."""
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_isolated
-from bot.domain.component_specs import ProviderKind, Shortening
+from bot.domain.component_specs import ProviderKind, ProviderSpec, Shortening
 from bot.domain.content import Content
 from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.errors import PromptTooLong, TemplateError
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
+from bot.models.usage import count_prompt_bytes
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
 from bot.prompts.answer_form import request_json
-from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, truncate_history
+from bot.prompts.history import truncate_history
 from bot.prompts.template_parser import render_template
 from bot.prompts.templates import SYSTEM
 from bot.receipts.trace import ALL_PROVIDERS, SEPARATOR
 from bot.text import grapheme_boundary_before, sanitize_name, truncate_line
 from bot.turn import Turn
+
+logger = logging.getLogger(__name__)
 
 PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
@@ -30,7 +33,19 @@ PROVIDER_OUTCOMES = (ProviderResult, Failure)
 # The types of nearly all results: these need no closer look.
 USUAL_TYPES = frozenset((str, dict, dict, authors) for authors in (type(None), frozenset, tuple))
 CONTEXT_KINDS = (ProviderKind.PARTICIPANTS, ProviderKind.WORLD)
-MAX_SHORTENED_LENGTH = 4_000  # characters that remain of a shortened text
+MAX_TRIES = (
+    4  # for a prompt whose length a server refuses; it is halved where the server does not say how long it may be
+)
+MIN_MESSAGE_LENGTH = 200  # characters of a message to answer, in the smallest prompt
+# Which texts are shortened first, and what remains of each: a part of the longest prompt.
+FITTING_STEPS = (
+    (Shortening.TAIL, 1 / 3),
+    (Shortening.HEAD, 1 / 8),
+    (Shortening.DROP, 0.0),
+    (Shortening.TAIL, 1 / 6),
+    (Shortening.HEAD, 0.0),
+    (Shortening.KEEP, 1 / 8),
+)
 
 
 class Composer:
@@ -39,6 +54,7 @@ class Composer:
     def __init__(self, registry: Registry, *, timeout: float = PROVIDER_TIMEOUT) -> None:
         self.registry = registry
         self._timeout = timeout
+        self._has_shortened = False
 
     async def compose(self, turn: Turn, include: Collection[str] = (), *, only_included: bool = False) -> State:
         """Run the default providers and those in `include`, or only the latter; return the turn's state.
@@ -67,6 +83,15 @@ class Composer:
         state.values = {**_default_values(turn), "providers": state.text}
         for result in results:
             state.values.update(result.values)
+
+    def note_shortening(self, turn: Turn, names: str, max_bytes: int) -> None:
+        """Note in the receipt, and log once, that a prompt was shortened."""
+        turn.notes.append(f"the prompt was too long for the model; it was asked with less of {names}")
+        if not self._has_shortened:
+            self._has_shortened = True
+            logger.warning(
+                "prompts are shortened to the %d bytes that the model can read: less of %s", max_bytes, names
+            )
 
     def missing_providers(self, turn: Turn, names: Iterable[str]) -> list[str]:
         """Return those of `names` that are available to a model and have not run in this turn."""
@@ -209,7 +234,7 @@ def _default_values(turn: Turn) -> dict[str, Any]:
     return {
         "agentName": sanitize_name(character.name),
         "characterBio": " ".join(character.background),
-        "messageText": truncate_line(message.content.render_text(), MAX_OPEN_MESSAGE_LENGTH),
+        "messageText": truncate_line(message.content.render_text(), turn.state.max_message_length),
         "userName": sanitize_name(turn.author.name),
         "roomId": str(turn.room.id),
         "roomName": sanitize_name(turn.room.name) if turn.room.name else "",
@@ -223,60 +248,80 @@ def _default_values(turn: Turn) -> dict[str, Any]:
     }
 
 
-Shortener = Callable[[str], str]
-
-
 async def generate_text(
     turn: Turn, composer: Composer, request: Callable[[], TextRequest], kind: ModelType
 ) -> TextResult:
-    """Generate a text; if the prompt is too long for the model, shorten it and try once more.
+    """Generate a text; the prompt is shortened to the model's context window, and where a server refuses its length.
 
     `request` builds the request from the state. Raises PromptTooLong if shortening is impossible or not
     enough, and the errors of the router.
     """
     models = turn.agent.models
-    try:
-        return await models.text(request(), kind)
-    except PromptTooLong:
-        shortened_names = shorten_prompt(turn)
-        if not shortened_names:
-            raise
-    turn.notes.append(f"the prompt was too long for the model; it was asked with less of {', '.join(shortened_names)}")
-    composer.compose_text(turn)
-    return await models.text(request(), kind)
+    built = request()
+    profile = await models.profile(kind)
+    max_bytes = profile.max_prompt_bytes(built) if profile is not None else None
+    for tries_left in reversed(range(MAX_TRIES)):
+        if max_bytes is not None and count_prompt_bytes(built) > max_bytes:
+            built = fit_prompt(turn, composer, request, max_bytes)
+        try:
+            return await models.text(built, kind)
+        except PromptTooLong:
+            size = count_prompt_bytes(built)
+            learned = profile.max_prompt_bytes(built) if profile is not None else None
+            max_bytes = learned if learned is not None and learned < size else size // 2
+            if not tries_left:
+                raise
+    raise AssertionError  # the last try returns or raises
 
 
-def shorten_prompt(turn: Turn) -> list[str]:
-    """Shorten the composed texts as each `ProviderSpec.shorten` says; return the names of those shortened."""
-    state, shortened_names = turn.state, []
+def fit_prompt(turn: Turn, composer: Composer, request: Callable[[], TextRequest], max_bytes: int) -> TextRequest:
+    """Return the request with texts of providers shortened, as each `ProviderSpec.shorten` says, until it fits.
+
+    If that is not enough, the messages to answer are shortened too. Raises PromptTooLong if nothing was shortened.
+    """
+    state, shortened = turn.state, dict[str, None]()
     specs = {spec.name: spec for spec in turn.agent.catalog.providers}
-    for name in state.composed_providers:
-        spec = specs.get(name)
-        shortener = SHORTENERS.get(spec.shorten if spec is not None else Shortening.HEAD)
-        if shortener is None:
-            continue
-        result = _shorten_result(state.results[name], shortener)
-        if result != state.results[name]:
-            state.results[name] = result
-            shortened_names.append(name)
-    state.is_shortened |= bool(shortened_names)
-    return shortened_names
+    state.is_shortened = True  # from here on the messages to answer are listed apart
+    built = request()
+    for kind, share in FITTING_STEPS:
+        names = [name for name in state.composed_providers if _shortening(specs.get(name)) is kind]
+        for name in sorted(names, key=lambda name: -len(state.results[name].text)):
+            excess = count_prompt_bytes(built) - max_bytes
+            if excess <= 0:
+                break
+            result = _shorten_result(state.results[name], kind, excess, int(share * max_bytes))
+            if result != state.results[name]:
+                state.results[name] = result
+                shortened[name] = None
+                composer.compose_text(turn)
+                built = request()
+    if (excess := count_prompt_bytes(built) - max_bytes) > 0:
+        length = max(map(len, (turn_input.message.content.render_text() for turn_input in turn.inputs)))
+        state.max_message_length = max(MIN_MESSAGE_LENGTH, min(length, max_bytes) - excess)
+        built = request()
+    if not shortened:
+        raise PromptTooLong(
+            f"the prompt has {count_prompt_bytes(built)} bytes, and {max_bytes} fit; nothing in it can be shortened"
+        )
+    composer.note_shortening(turn, ", ".join(shortened), max_bytes)
+    return built
 
 
-def _shorten_result(result: ProviderResult, shortener: Shortener) -> ProviderResult:
-    values = {name: shortener(value) if isinstance(value, str) else value for name, value in result.values.items()}
-    return replace(result, text=shortener(result.text), values=values)
+def _shortening(spec: ProviderSpec | None) -> Shortening:
+    return spec.shorten if spec is not None else Shortening.HEAD
 
 
-def _keep_start(text: str) -> str:
-    return text[: grapheme_boundary_before(text, MAX_SHORTENED_LENGTH)]
+def _shorten_result(result: ProviderResult, kind: Shortening, excess: int, least: int) -> ProviderResult:
+    """Return a result with its text shorter by `excess` bytes, but no shorter than `least` characters."""
 
+    def shorten(text: str) -> str:
+        share = 1 - excess / max(1, len(text.encode("utf-8", "surrogatepass")))
+        length = max(least, int(len(text) * share))
+        if kind is Shortening.DROP or length <= 0:
+            return ""
+        if kind is Shortening.TAIL:
+            text = truncate_history(text, max_length=length)
+        return text if length >= len(text) else text[: grapheme_boundary_before(text, length)]
 
-def _drop_text(text: str) -> str:
-    return ""
-
-
-_keep_newest = partial(truncate_history, max_length=MAX_SHORTENED_LENGTH)
-SHORTENERS: Mapping[Shortening, Shortener] = MappingProxyType(
-    {Shortening.HEAD: _keep_start, Shortening.TAIL: _keep_newest, Shortening.DROP: _drop_text}
-)
+    values = {name: shorten(value) if isinstance(value, str) else value for name, value in result.values.items()}
+    return replace(result, text=shorten(result.text), values=values)

@@ -35,7 +35,8 @@ async def cached_response(turn: Turn, key: str) -> TextResult | None:
     if step is None:
         return None
     calls = tuple(ToolCall(call["name"], call["arguments"]) for call in step.result.get("calls", ()))
-    return TextResult(str(step.result["raw"]), tool_calls=calls)
+    is_truncated = step.result.get("is_truncated") is True
+    return TextResult(str(step.result["raw"]), tool_calls=calls, is_truncated=is_truncated)
 
 
 async def save_response(turn: Turn, key: str, response: TextResult) -> None:
@@ -46,6 +47,8 @@ async def save_response(turn: Turn, key: str, response: TextResult) -> None:
     """
     *earlier, newest = turn.inputs
     entry: dict[str, Any] = {"raw": response.text, "inputs": [str(turn_input.message.id) for turn_input in turn.inputs]}
+    if response.is_truncated:
+        entry["is_truncated"] = True
     if response.tool_calls:
         entry["calls"] = [{"name": call.name, "arguments": dict(call.arguments)} for call in response.tool_calls]
     step = Step(turn.id, key, "model", StepState.DONE, result=entry, recorded_at=turn.agent.clock())

@@ -26,6 +26,7 @@ from bot.plugin_system.confirmation import CONFIRM, find_task_to_confirm, read_c
 from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import (
+    HOLD_BACK,
     MAX_ACTIONS,
     NO_CONTEXT,
     AnswerContext,
@@ -36,7 +37,7 @@ from bot.prompts.reply_parser.reader import (
     read_step,
 )
 from bot.prompts.templates import CONTINUE, MESSAGE_HANDLER
-from bot.text import shorten, truncate_line
+from bot.text import end_at_sentence, grapheme_boundary_before, shorten, truncate_line
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 from bot.user_texts import user_text
 
@@ -162,7 +163,8 @@ def _build_request(
     if draft is not None and not problem:
         drafted = truncate_line(build_reply(draft, NO_CONTEXT).text, MAX_OPEN_MESSAGE_LENGTH)
     tools = build_tools(turn, EXCLUDED_TOOLS)
-    listed = render_open_messages(turn.recent_inputs, min_count=1 if turn.state.is_shortened else 2)
+    min_count = 1 if turn.state.is_shortened else 2
+    listed = render_open_messages(turn.recent_inputs, min_count, turn.state.max_message_length)
     values = {"openMessages": listed, "hasFunctions": bool(tools), "draftText": drafted}
     request = composer.build_request(turn, template, Purpose.REPLY, ModelType.TEXT_LARGE, **values)
     prompt = request.prompt
@@ -196,16 +198,23 @@ async def _generate_reply(
     return result, context
 
 
-def render_open_messages(inputs: Sequence[TurnInput], min_count: int = 2) -> str:
-    """Render the messages that one reply must answer; empty if there are fewer than `min_count`."""
+def render_open_messages(
+    inputs: Sequence[TurnInput], min_count: int = 2, max_length: int = MAX_OPEN_MESSAGE_LENGTH
+) -> str:
+    """Render the messages that one reply must answer, each with at most `max_length` characters.
+
+    The result is empty if there are fewer than `min_count`.
+    """
     if len(inputs) < min_count:
         return ""
-    return render_history([_to_history_line(turn_input, is_newest=turn_input is inputs[-1]) for turn_input in inputs])
+    return render_history([_to_history_line(item, max_length, is_newest=item is inputs[-1]) for item in inputs])
 
 
-def _to_history_line(turn_input: TurnInput, *, is_newest: bool) -> HistoryLine:
+def _to_history_line(turn_input: TurnInput, max_length: int, *, is_newest: bool) -> HistoryLine:
     message, author = turn_input.message, turn_input.author
     text = message.content.render_text()
+    if len(text) > max_length:
+        text = text[: grapheme_boundary_before(text, max_length)]
     return HistoryLine(message.created_at, author.name, short_id(author.id), text, is_open=is_newest)
 
 
@@ -293,6 +302,8 @@ def build_reply(result: TextResult, context: AnswerContext) -> Reply:
     The text belongs to them, unless the tools only mean silence. A call of REPLY has the text as its argument.
     """
     reply = read_reply(result.text, context)
+    if result.is_truncated and reply.text:
+        reply = replace(reply, text=end_at_sentence(reply.text, HOLD_BACK), is_truncated=True)
     native = tuple((call.name, call.arguments) for call in result.tool_calls)
     calls = (*native, *reply.calls)[:MAX_ACTIONS]
     if not calls:

@@ -16,7 +16,8 @@ from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, call_isolated, run_isolated
 from bot.domain.authority import ANYBODY, UNKNOWN_AUTHORS, AuthorityKind
 from bot.domain.component_specs import ActionSpec, Effect, ProviderKind
-from bot.domain.content import Content
+from bot.domain.content import Choice, Content
+from bot.domain.environment import ChannelType
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ledger import Outcome, Rule, Step, StepState
 from bot.domain.results import ActionPlan, ActionPreview, ActionResult, PlanStep
@@ -37,12 +38,15 @@ from bot.prompts.templates import PARAMETER_REPAIR
 from bot.store.protocols import LogKind
 from bot.text import escape_line
 from bot.turn import Turn
+from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
 VALIDATE_TIMEOUT = 2.0
 ACTION_TIMEOUT = 60.0
 MAX_WORKING_MEMORY = 50
 MAX_RESULT_LENGTH = 262_144
+PUBLIC_TYPES = (ChannelType.FEED, ChannelType.BROADCAST)  # where the rest of a text is not offered
+CONTINUE_COMMAND = "/ask continue"
 WRAPPERS = frozenset({"parameters", "arguments", "input", "args"})  # around the arguments of a call
 
 
@@ -101,7 +105,10 @@ async def run_actions(
         runner.reject_unknown(turn, name)
     if plan.is_silent:
         return TurnResult(Outcome.IGNORED, reply.thought or "it chose silence", Rule.CHOSE_SILENCE)
-    content = Content(text=reply.text, thought=reply.thought, actions=reply.actions)
+    choices: tuple[Choice, ...] = ()
+    if reply.is_truncated and turn.room.type not in PUBLIC_TYPES:
+        choices = (Choice(user_text("notices.continue"), CONTINUE_COMMAND),)
+    content = Content(text=reply.text, thought=reply.thought, actions=reply.actions, choices=choices)
     if plan.is_simple:
         return TurnResult.answered(decision, content)
     return TurnResult.answered(decision, await _run_plan(turn, plan, content, runner))

@@ -13,7 +13,7 @@ from bot.domain.events import Event
 from bot.domain.results import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
-from bot.models.types import ModelResult, ModelType
+from bot.models.types import ModelInfo, ModelResult, ModelType
 from bot.plugin_system.action import TurnCondition, check_async, check_name
 from bot.settings import Settings
 from bot.turn import Turn
@@ -172,6 +172,7 @@ class Model:
     when: SettingsCondition = _is_always_available
     has_tools_now: Callable[[Agent], bool] | None = None
     can_write_json: Callable[[Agent], bool] | None = None
+    describe_model: Callable[[Agent], Awaitable[ModelInfo]] | None = None
 
     async def __call__(self, agent: Agent, request: Any, /) -> ModelResult:
         return await self.handler(agent, request)
@@ -186,6 +187,7 @@ def model(
     when: SettingsCondition = _is_always_available,
     has_tools_now: Callable[[Agent], bool] | None = None,
     can_write_json: Callable[[Agent], bool] | None = None,
+    describe_model: Callable[[Agent], Awaitable[ModelInfo]] | None = None,
 ) -> Callable[[ModelFunction], Model]:
     """Return a decorator that makes a model handler of an async function that takes the agent and a request.
 
@@ -193,7 +195,9 @@ def model(
     the rest; then the handler with the next priority is asked. With `can_call_tools` it receives the tools of
     a request and may return calls, unless `has_tools_now` says for the running agent that its model cannot.
     `can_write_json` says for the running agent whether its server makes the model write JSON that fits the schema of
-    a request; then such answers are requested in that form.
+    a request; then such answers are requested in that form. `describe_model` returns for the running agent what is
+    known of the model that will answer, such as its context window, to which prompts are fitted; it is awaited before
+    each call.
     """
     supports_tools = (
         can_call_tools
@@ -203,7 +207,7 @@ def model(
 
     def decorate(handler: ModelFunction) -> Model:
         check_async(handler, str(kind.value), "model")
-        return Model(kind, handler, priority, supports_tools, when, has_tools_now, can_write_json)
+        return Model(kind, handler, priority, supports_tools, when, has_tools_now, can_write_json, describe_model)
 
     return decorate
 

@@ -207,9 +207,8 @@ def _build_router(
     model_settings = config.settings.load(ModelSettings)
     record = usage_recorder(events, config.agent_id, meter.record)
     on_retry = retry_reporter(events, config.agent_id)
-    seconds = model_settings.model_timeout
     policy = CallPolicy(
-        CallTimeouts(first=seconds, stall=seconds / 2, total=2 * seconds),
+        CallTimeouts(first=model_settings.model_timeout, token=model_settings.model_token_timeout),
         RetryPolicy(max_retries=model_settings.model_retries),
     )
     reservations = ReservationLedger(budget, prices, record)
@@ -217,6 +216,7 @@ def _build_router(
     return ModelRouter(
         record=record,
         reserve=reservations.reserve,
+        afford=reservations.afford,
         on_retry=on_retry,
         policy=policy,
         sampling=sampling,

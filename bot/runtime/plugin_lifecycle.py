@@ -38,7 +38,10 @@ def bind_components(agent: Agent, plugins: Sequence[Plugin], components: AgentCo
             if can_call_tools and model.has_tools_now is not None:
                 can_call_tools = partial(model.has_tools_now, agent)
             can_write_json = None if model.can_write_json is None else partial(model.can_write_json, agent)
-            handler = ModelHandler(model.type, handle, plugin.name, priority, can_call_tools, can_write_json)
+            describe_model = None if model.describe_model is None else partial(model.describe_model, agent)
+            handler = ModelHandler(
+                model.type, handle, plugin.name, priority, can_call_tools, can_write_json, describe_model
+            )
             agent.models.register(handler)
         for listener in plugin.listeners:
             subscribe_listener(agent, plugin.name, listener)

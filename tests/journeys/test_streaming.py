@@ -26,7 +26,7 @@ from bot import (
     system_clock,
 )
 from bot.domain.inbound import MAX_BACKFILL_AGE
-from bot.models import ModelError, ModelType, Purpose, TextRequest
+from bot.models import ModelError, ModelType, TextRequest
 from bot.platform import DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import InMemoryStore, Store
 from bot.testing import (
@@ -150,7 +150,6 @@ async def test_no_draft_is_shown_if_disabled_or_not_supported_by_the_platform(
     async with staged(adapter=adapter, model=model, settings=settings) as stage:
         await stage.send("Tell me a story")
         assert (stage.texts, adapter.edited) == ([FIRST], [])
-        assert [request.sink for request in model.requests_for(Purpose.REPLY)] == [None]
 
 
 async def test_a_newer_message_does_not_supersede_a_turn_with_a_visible_draft(staged: OnStage) -> None:

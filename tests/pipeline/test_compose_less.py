@@ -1,16 +1,20 @@
 """Prompts that are too long for the model: what is shortened, and how often the model is asked."""
 
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
+from bot.agent import Agent
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome
 from bot.domain.results import ProviderResult
 from bot.errors import PromptTooLong
-from bot.models.types import Purpose, TextRequest
-from bot.pipeline.compose import MAX_SHORTENED_LENGTH, Composer
+from bot.models.types import ModelInfo, ModelType, Purpose, TextRequest, TextResult
+from bot.models.usage import count_prompt_bytes
+from bot.pipeline.compose import Composer
 from bot.pipeline.respond import MAX_ANSWERED_INPUTS, respond
+from bot.plugin_system.components import model as model_handler
 from bot.plugin_system.components import provider
 from bot.plugin_system.plugin import Plugin
 from bot.prompts.history import HistoryLine, parse_history, render_history, truncate_history
@@ -88,15 +92,77 @@ async def test_a_prompt_that_is_too_long_is_shortened_and_retried_once(
     assert second.system == first.system
 
 
-async def test_texts_of_default_providers_are_cut_to_their_beginning() -> None:
+async def test_texts_of_default_providers_are_cut_to_their_beginning_until_the_prompt_fits() -> None:
     model = picky(Purpose.REPLY, model_answer("Aye."))
     async with running_agent(PLACES, model=model) as stage:
         receipt = await stage.send("when is high water?")
 
     first, second = model.requests_for(Purpose.REPLY)
+    size = count_prompt_bytes(first)
     assert first.prompt.count("High water at noon.") == 1_000
-    assert second.prompt.count("High water at noon.") == MAX_SHORTENED_LENGTH // len("High water at noon. ")
-    assert receipt.notes[0].endswith("less of WORLD, ENTITIES, TIDES")
+    assert size * 0.4 < count_prompt_bytes(second) <= size // 2
+    assert "High water at noon." in second.prompt
+    assert receipt.notes[0].endswith("less of TIDES")
+
+
+def model_with(window: int, requests: list[TextRequest]) -> Plugin:
+    """Return a plugin with a model behind a server that reports its context window."""
+
+    async def describe(agent: Agent) -> ModelInfo:
+        return ModelInfo("small", context_length=window)
+
+    async def write(agent: Agent, request: TextRequest) -> TextResult:
+        requests.append(request)
+        return TextResult(model_answer("Aye."))
+
+    decorate = partial(model_handler, priority=1, describe_model=describe)
+    return Plugin("windowed", models=[decorate(ModelType.TEXT_LARGE)(write), decorate(ModelType.TEXT_SMALL)(write)])
+
+
+async def test_a_prompt_is_fitted_to_the_window_that_the_server_reports_before_the_call(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    requests: list[TextRequest] = []
+    async with running_agent(PLACES, model_with(2_048, requests)) as stage:
+        receipts = [await stage.send(f"message {n}: " + "when is high water? " * 40) for n in range(12)]
+
+    assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 12
+    assert len(requests) == 12
+    assert all(count_prompt_bytes(request) <= (2_048 - 512 - 64) * 3 for request in requests)
+    assert all(request.max_tokens and 64 <= request.max_tokens <= 512 for request in requests)
+    assert all(f"message {n}: " in request.prompt for n, request in enumerate(requests))
+    assert len([record for record in caplog.records if "prompts are shortened" in record.message]) == 1
+
+
+async def test_one_message_longer_than_the_window_is_shortened_too() -> None:
+    requests: list[TextRequest] = []
+    async with running_agent(model_with(2_048, requests)) as stage:
+        receipt = await stage.send("high water " * 3_000)
+
+    [request] = requests
+    assert receipt.outcome is Outcome.ANSWERED
+    assert count_prompt_bytes(request) <= (2_048 - 512 - 64) * 3
+    assert "high water high water" in request.prompt
+
+
+async def test_a_window_named_in_an_error_is_remembered() -> None:
+    said = "This model's maximum context length is 2048 tokens. However, your messages resulted in 9000 tokens."
+    asked: list[TextRequest] = []
+
+    def script(request: TextRequest) -> str:
+        asked.append(request)
+        if len(asked) == 1:
+            raise PromptTooLong(said)
+        return model_answer("Aye.")
+
+    async with running_agent(PLACES, model=ScriptedModel(script)) as stage:
+        await stage.send("when is high water?")
+        receipt = await stage.send("and when is low water?")
+
+    sizes = [count_prompt_bytes(request) for request in asked]
+    assert receipt.outcome is Outcome.ANSWERED
+    assert len(sizes) == 3
+    assert max(sizes[1:]) < 2_048 * 4
 
 
 @pytest.mark.failure("E-08")

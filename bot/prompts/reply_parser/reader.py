@@ -85,6 +85,7 @@ class Reply:
     native_names: frozenset[str] = frozenset()  # of the calls that the server has read
     is_complete: bool = True  # False when cut off in the middle
     is_tagged: bool = True  # False when plain prose was taken as the text
+    is_truncated: bool = False  # True when the limit of the answer ended the text
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ class Gemini:
             return web.json_response(content, status=status, headers=headers)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        for piece in content:
+        for piece in [content] if isinstance(content, dict) else content:
             if piece is None:
                 assert request.transport is not None
                 request.transport.abort()

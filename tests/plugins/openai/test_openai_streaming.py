@@ -263,8 +263,8 @@ async def test_a_server_that_says_nothing_is_given_up_after_the_operators_time(a
     assert len(stage.texts) == 1
 
 
-async def test_a_stream_that_stalls_is_given_up_after_half_the_operators_time(api: Loopback) -> None:
+async def test_a_stream_that_stalls_is_given_up_after_the_operators_time_between_two_pieces(api: Loopback) -> None:
     api.answers = [Answer(events=(*HELLO, Hang()))]
-    async with open_stage(api.url, MODEL_TIMEOUT="0.2", MODEL_RETRIES="0") as stage:
+    async with open_stage(api.url, MODEL_TOKEN_TIMEOUT="0.1", MODEL_RETRIES="0") as stage:
         with pytest.raises(ModelUnavailable, match=r"openai: no data for 0\.1 s"):
             await stage.agent.models.text(TextRequest("the prompt", sink=Sink()))

@@ -58,7 +58,7 @@ class OpenRouter:
             return web.json_response({"error": {"message": message, "code": 404}}, status=404)
         if body["model"] == "no/such":
             return web.json_response({"error": {"message": "no/such is not a valid model ID", "code": 400}}, status=400)
-        if body.get("stream"):
+        if body.get("stream") and self.lines:
             response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)
             await response.write("".join(self.lines).encode())
