@@ -48,7 +48,8 @@ MEANINGS = (
 )
 BUSY_STATUS = 503
 END = object()
-IGNORED_EVENTS = ("ping", "heartbeat", "keepalive", "keep-alive")
+ERROR_TEXTS = ("message", "detail")
+STATUS = re.compile(r"([45]\d\d)(?:\.0)?")
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 MAX_RESPONSE_BYTES, MAX_ERROR_BYTES = 64 << 20, 64 << 10
 ORIGIN = ("scheme", "host", "port")
@@ -92,6 +93,13 @@ class Endpoint:
         return "max_completion_tokens" if self.is_openai else "max_tokens"
 
 
+def member(value: object, *names: str) -> Any:
+    """Return the member of nested JSON objects that the names lead to; None if there is none."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def to_text(value: object) -> str:
     """Return a value that is a text; blank if it is not one."""
     return value if isinstance(value, str) else ""
@@ -99,13 +107,9 @@ def to_text(value: object) -> str:
 
 def is_error(value: object) -> bool:
     """Return whether a JSON value reports an error instead of a result."""
-    if not isinstance(value, dict):
-        return False
-    is_result = any(value.get(name) for name in ("choices", "data", "embeddings", "models", "content"))
-    names = ("message", "detail", "msg", "error_msg")
-    return bool(value.get("error") or value.get("errors")) or (
-        not is_result and any(isinstance(value.get(name), str) and value[name] for name in names)
-    )
+    is_result = member(value, "choices") or member(value, "data")
+    has_text = any(to_text(member(value, name)) for name in ERROR_TEXTS)
+    return bool(member(value, "error") or member(value, "errors") or (has_text and not is_result))
 
 
 class ServerError(Exception):
@@ -119,28 +123,23 @@ class ServerError(Exception):
     ) -> None:
         super().__init__(f"error {status}")
         self.is_partial = is_partial
-        fields: Any = body
-        for name in ("error", "errors"):
-            fields = (fields.get(name) or fields) if isinstance(fields, dict) else fields
+        fields = member(body, "error") or member(body, "errors") or body
         fields = fields[0] if isinstance(fields, list) and fields else fields
-        texts = fields if isinstance(fields, dict) else {"message": fields}
-        found = next((texts[name] for name in ("message", "detail", "msg", "error_msg") if texts.get(name)), fields)
-        metadata = texts["metadata"] if isinstance(texts.get("metadata"), dict) else {}
+        found = next(filter(None, (member(fields, name) for name in ERROR_TEXTS)), fields)
+        raw = member(fields, "metadata", "raw")  # what OpenRouter got from the provider
         self.message = found if isinstance(found, str) else json.dumps(found, default=str)
-        self.message += f" {metadata['raw']}" if metadata.get("raw") else ""
-        self.code, self.type, self.param = (str(texts.get(name) or "") for name in ("code", "type", "param"))
-        inner = metadata.get("headers")
+        self.message += f" {raw}" if raw else ""
+        self.code, self.type, self.param = (str(member(fields, name) or "") for name in ("code", "type", "param"))
+        inner = member(fields, "metadata", "headers")
         every = {**(headers or {}), **(inner if isinstance(inner, dict) else {})}
         self.headers = {str(name).lower(): str(value) for name, value in every.items()}
-        self.status = status or self._find_status(texts)
+        self.status = status or self._find_status(member(fields, "status"))
 
-    def _find_status(self, texts: Mapping[str, Any]) -> int:
-        for name in ("code", "status", "status_code", "error_code"):
-            number = str(texts.get(name))
-            if re.fullmatch(r"[45]\d\d(?:\.0)?", number):
-                return int(number[:3])
-        described = f"{self.code} {self.type} {texts.get('status')} {self.message}"
-        return next((status for status, words in MEANINGS if words.search(described)), BUSY_STATUS)
+    def _find_status(self, named: object) -> int:
+        numbers = (match[1] for value in (self.code, named) if (match := STATUS.fullmatch(str(value))))
+        described = f"{self.code} {self.type} {named} {self.message}"
+        meant = (status for status, words in MEANINGS if words.search(described))
+        return int(next(numbers, 0)) or next(meant, BUSY_STATUS)
 
     @property
     def is_too_long(self) -> bool:
@@ -191,31 +190,26 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     is not JSON.
     """
     pending: list[str] = []
-    event, is_event = "", False
     async for line in _split_lines(chunks):
         name, colon, data = (line or "").partition(":")
-        is_data = name == "data" and bool(colon)
-        if line and not is_data and name in ("", "event", "id", "retry"):
-            event = data.strip() if name == "event" else event
+        if colon and name in ("", "event", "id", "retry"):
             continue
-        if is_data and not is_event:
-            pending.clear()  # text in front of the first event
-        is_event = is_event or is_data
-        is_end = line is None or (is_event and not line)
-        pending.append(data.strip() if is_data else line or "")
+        part = data.removeprefix(" ") if colon and name == "data" else line or ""
+        if part.strip(' "').casefold() == "[done]":
+            yield END
+            continue
+        pending.append(part)
         # A value that takes several lines ends with one that is not indented; other lines are not worth an attempt.
-        if not is_end and (pending[-1][-1:] not in tuple('}]"') or (pending[-1][:1].isspace() and not is_data)):
+        if line and (not part.endswith(("}", "]")) or part[0].isspace()):
             continue
         text = "\n".join(pending).strip()
-        is_mark = text.strip('"').casefold() == "[done]"
-        values, rest = ([END] if is_mark else [], "") if is_mark or event in IGNORED_EVENTS else parse_values(text)
-        if rest and is_end:
+        values, rest = parse_values(text)
+        if rest and not line:
             raise ValueError(text)
         if not rest:
             pending.clear()
             for value in values:
-                yield value if event != "error" or value is END or is_error(value) else {"error": value}
-        event = "" if is_end else event
+                yield value
 
 
 @dataclass(frozen=True, slots=True)
