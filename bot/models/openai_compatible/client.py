@@ -24,9 +24,7 @@ from bot.models.openai_compatible.server import (
     ServerError,
     is_error,
     member,
-    open_connection,
     read_values,
-    shorten_message,
     to_text,
 )
 from bot.models.types import (
@@ -112,7 +110,7 @@ class CompatibleClient(Service):
         super().__init__(agent)
         self.settings = settings
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
-        opened = {endpoint: open_connection(endpoint, secrets) for endpoint in set(endpoints.values())}
+        opened = {endpoint: Connection(endpoint, secrets) for endpoint in set(endpoints.values())}
         self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
         text = self.connection()
         self.listing = ModelListing(
@@ -211,19 +209,20 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     if request.sink is not None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body = {name: value for name, value in body.items() if value is not None}
-    return await send(client, connection, body, request)
+    return await send(client, connection, body, request.sink)
 
 
 async def send(
-    client: CompatibleClient, connection: Connection, body: Mapping[str, Any], request: TextRequest | None = None
+    client: CompatibleClient, connection: Connection, body: Mapping[str, Any], sink: TextSink | None = None
 ) -> TextResult:
-    """Return a chat completion, without what the server has refused for this model.
+    """Return a chat completion, requested without what the server has refused for this model.
 
     Raises ToolsRefused if it refuses the tools of the request, and as `Connection.mapped_errors` does.
     """
     model = str(body["model"])
     note_call(model)
     refused = client.refused_parameters[connection.host, model]
+    create = connection.sdk.chat.completions.with_streaming_response.create
     while True:
         sent = {name: value for name, value in body.items() if name not in refused}
         if SYSTEM in refused and len(sent["messages"]) > 1:
@@ -231,15 +230,16 @@ async def send(
             sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
         with connection.mapped_errors(model):
             try:
-                result = await _fetch(connection, sent, request)
+                # The SDK knows only OpenAI's parameters as arguments.
+                async with create(model=model, messages=sent["messages"], extra_body=sent) as response:
+                    result = await AnswerReader(model, connection, sink).read(response.iter_bytes())
             except ServerError as error:
                 if error.code in CONTENT_REFUSAL_CODES:
                     return TextResult(user_text("notices.no_answer"), model)
                 found, verb = _find_refused(error, sent), "refuses"
                 if not found and _speaks_of_tools(error, sent):
-                    cause = f"({error.status}): {shorten_message(error.message, connection.secrets)}"
-                    server = f"{connection.endpoint.provider}: {connection.host}"
-                    raise ToolsRefused(f"{server} refused the tools of the request {cause}") from error
+                    cause = f"({error.status}): {connection.shorten(error.message)}"
+                    raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
                 if not found:
                     raise
             else:
@@ -247,20 +247,10 @@ async def send(
                     return result
                 found, verb = ["response_format"], "ignores"
         refused.update(found)
-        name = ", ".join(found)
-        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, name)
+        names = ", ".join(found)
+        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, names)
         if verb == "ignores":
             return result
-
-
-async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextRequest | None) -> TextResult:
-    known = {name: value for name, value in body.items() if name not in NON_OPENAI_PARAMETERS}
-    unknown = {name: body[name] for name in NON_OPENAI_PARAMETERS if name in body} or None
-    create = connection.sdk.chat.completions.with_streaming_response.create
-    async with create(**known, extra_body=unknown) as response:
-        return await AnswerReader(body["model"], connection, request.sink if request else None).read(
-            response.iter_bytes()
-        )
 
 
 def _lacks_object(result: TextResult) -> bool:
