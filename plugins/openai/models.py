@@ -2,10 +2,9 @@
 
 import base64
 import binascii
-from collections.abc import Callable
 from typing import Any
 
-from bot import Agent, Settings, model
+from bot import Agent, model
 from bot.models import (
     ImageRequest,
     ImageResult,
@@ -50,10 +49,6 @@ class Client(api.CompatibleClient):
         return self.known_model(size) or await self.listing.find_text_model(default, variables)
 
 
-def _serves(capability: str) -> Callable[[Settings], bool]:
-    return lambda settings: model_for(settings.load(OpenAISettings), capability) != ""
-
-
 def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Connection, str]:
     """Return the settings, the connection of a capability and its model, which is noted for the call."""
     client = agent.services[Client]
@@ -62,7 +57,7 @@ def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Conne
     return client.settings, client.connection(capability), name
 
 
-@model(ModelType.IMAGE, when=_serves("IMAGE"))
+@model(ModelType.IMAGE, when=Client.serves("IMAGE"))
 async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     """Return a picture that a model generates. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "IMAGE")
@@ -83,7 +78,7 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     return ImageResult(data=image, content_type=sniff_media_type(image, "image/png"), model=name)
 
 
-@model(ModelType.TRANSCRIPTION, when=_serves("TRANSCRIPTION"))
+@model(ModelType.TRANSCRIPTION, when=Client.serves("TRANSCRIPTION"))
 async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     """Return the transcript of a recording. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "TRANSCRIPTION")
@@ -99,7 +94,7 @@ async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     return TextResult(body["text"], name, api.read_usage(body.get("usage")))
 
 
-@model(ModelType.TEXT_TO_SPEECH, when=_serves("TTS"))
+@model(ModelType.TEXT_TO_SPEECH, when=Client.serves("TTS"))
 async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
     """Return a text as speech. Raises as `Connection.mapped_errors` does."""
     settings, connection, name = _server_of(agent, "TTS")

@@ -133,6 +133,11 @@ class CompatibleClient(Service):
         """Return the model that the settings name for a capability; blank if they name none."""
         return getattr(settings, f"{cls.provider}_{capability.lower()}_model") or ""
 
+    @classmethod
+    def serves(cls, capability: str) -> SettingsCondition:
+        """Return the condition that the settings name a model for a capability."""
+        return lambda settings: cls.model_for(settings.load(cls.settings_type), capability) != ""
+
     def connection(self, capability: str = "") -> Connection:
         """Return the connection of a capability; blank for text."""
         return self._connections.get(capability) or self._connections[""]
@@ -328,9 +333,6 @@ def make_handlers(
     Embeddings, descriptions and the medium texts need a model in the settings, the other texts what `writes_text` says.
     """
 
-    def has_model(capability: str) -> SettingsCondition:
-        return lambda settings: client_type.model_for(settings.load(client_type.settings_type), capability) != ""
-
     def write_with(size: str, when: SettingsCondition) -> Model:
         def is_accepted(parameter: str, agent: Agent) -> bool:
             if client_type not in agent.services:
@@ -350,16 +352,16 @@ def make_handlers(
             can_write_json=partial(is_accepted, "response_format"),
         )(write)
 
-    @model(ModelType.TEXT_EMBEDDING, when=has_model("EMBEDDING"))
+    @model(ModelType.TEXT_EMBEDDING, when=client_type.serves("EMBEDDING"))
     async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
         return await embed(agent.services[client_type], request)
 
-    @model(ModelType.IMAGE_DESCRIPTION, when=has_model("IMAGE_DESCRIPTION"))
+    @model(ModelType.IMAGE_DESCRIPTION, when=client_type.serves("IMAGE_DESCRIPTION"))
     async def describe(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
         result: TextResult = await agent.services[client_type].describe_image(request)
         return result
 
-    medium = write_with("MEDIUM", has_model("MEDIUM"))
+    medium = write_with("MEDIUM", client_type.serves("MEDIUM"))
     return write_with("SMALL", writes_text), medium, write_with("LARGE", writes_text), embed_texts, describe
 
 
