@@ -446,7 +446,7 @@ class AnswerReader:
         self._text, self._finish_reason = "", ""
         self._calls: list[_Call] = []
         self._usage: Usage | None = None
-        self._is_api = self._has_choice = self._is_finished = self._is_refusal = False
+        self._is_api = self._has_choice = self._is_finished = False
 
     async def read(self, body: AsyncIterator[bytes]) -> TextResult:
         """Return the answer in the body of a response.
@@ -502,9 +502,7 @@ class AnswerReader:
         calls = part.get("tool_calls") or [part.get("function_call")]
         for call in calls if isinstance(calls, list) else ():
             self._add_call(call)
-        text, refusal = _content_text(part.get("content")), to_text(part.get("refusal"))
-        self._is_refusal = self._is_refusal or bool(refusal and not text)
-        await self._add_text(text or refusal)
+        await self._add_text(_content_text(part.get("content")) or to_text(part.get("refusal")))
 
     async def _add_text(self, piece: str) -> None:
         """Add a piece of the text; one that repeats all that there is continues it."""
@@ -523,11 +521,12 @@ class AnswerReader:
         arguments = member(function, "arguments") or ""
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
         known = next((known for known in reversed(self._calls) if index in (None, known.index)), None)
-        is_repeated = index is not None and known is not None and name == known.name and call_id in ("", known.id)
-        if known is not None and (not name or is_repeated):
-            known.arguments += arguments
-        else:
+        is_same = known is not None and index is not None and known.name in ("", name) and call_id in ("", known.id)
+        if known is None or (name and not is_same):
             self._calls.append(_Call(index, call_id, name, arguments))
+        else:
+            known.name = known.name or name
+            known.arguments += arguments
 
     async def _finish(self, unreadable: str) -> TextResult:
         start = f"{self._provider}: {self._model}"
@@ -537,7 +536,7 @@ class AnswerReader:
         # Some servers send no mark of the end.
         if not self._is_finished and (unreadable or not self._text.rstrip().endswith("</response>")):
             raise ModelBusy(f"{start} broke its answer off" + (f" with {unreadable!r}" if unreadable else ""))
-        is_filtered = FILTERED.search(self._finish_reason) is not None and not self._is_refusal
+        is_filtered = FILTERED.search(self._finish_reason) is not None
         if is_filtered:
             self._text = ""
             if self._sink is not None:
