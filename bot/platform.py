@@ -31,6 +31,7 @@ from bot.errors import (
     Undeliverable,
 )
 from bot.fetch.documents import DocumentFormat, extract_document_text, extract_pdf_text
+from bot.fetch.response import sniff_media_type
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
@@ -230,6 +231,7 @@ __all__ = [
     "read_situation",
     "read_steps",
     "select_accounts",
+    "sniff_media_type",
     "store_text",
     "token_cookie",
 ]

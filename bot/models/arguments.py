@@ -9,20 +9,19 @@ from bot.prompts.reply_parser.json_objects import read_mapping
 FENCES = re.compile(r"\A```\w*\s*|\s*```\Z")
 JSON_WORD = re.compile(r"\b(?:true|false|null)\b")
 JSON_WORDS = {"true": "True", "false": "False", "null": "None"}
-BETWEEN_VALUES = re.compile(r"[\s,]*")
+VALUE_START = re.compile(r"[^\s,]")
 MAX_ENCODINGS = 3  # how often JSON may be encoded as a text in JSON
 _DECODER = json.JSONDecoder(strict=False)
 
 
 def parse_values(text: str) -> tuple[list[Any], str]:
     """Return the JSON values that a text consists of, and the rest that is not JSON."""
-    values = []
-    position = BETWEEN_VALUES.match(text).end()  # type: ignore[union-attr]  # it matches everything
+    values, position = [], 0
     try:
-        while position < len(text):
+        while start := VALUE_START.search(text, position):
+            position = start.start()
             value, position = _DECODER.raw_decode(text, position)
             values.append(value)
-            position = BETWEEN_VALUES.match(text, position).end()  # type: ignore[union-attr]
     except (ValueError, RecursionError):
         return values, text[position:]
     return values, ""

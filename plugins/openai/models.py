@@ -2,11 +2,9 @@
 
 import base64
 import binascii
-import re
-from collections.abc import Callable
 from typing import Any
 
-from bot import Agent, Settings, model
+from bot import Agent, model
 from bot.models import (
     ImageRequest,
     ImageResult,
@@ -19,21 +17,12 @@ from bot.models import (
     note_call,
 )
 from bot.models import openai_compatible as api
+from bot.platform import sniff_media_type
 from plugins.openai.settings import CAPABILITIES, OpenAISettings, can_call_tools, endpoint_for, model_for, writes_text
 
-SIGNATURES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"RIFF": "image/webp", b"GIF8": "image/gif"}
 # The API takes the format from the suffix. `mimetypes` has few of these types, on some systems none.
 SUFFIXES = {"mp4": "m4a", "mpeg": "mp3", "opus": "ogg", "vnd.wave": "wav", "wave": "wav"}
 SUFFIXES |= {name: name for name in ("flac", "m4a", "mp3", "ogg", "wav", "webm")}
-# For recordings of another type or of none: their first bytes.
-SOUND_SIGNATURES = (
-    (re.compile(rb"OggS"), "ogg"),
-    (re.compile(rb"RIFF....WAVE", re.DOTALL), "wav"),
-    (re.compile(rb"\x1aE\xdf\xa3"), "webm"),
-    (re.compile(rb"....ftyp", re.DOTALL), "m4a"),
-    (re.compile(rb"fLaC"), "flac"),
-    (re.compile(rb"ID3|\xff[\xe2\xe3\xf2\xf3\xfa\xfb]"), "mp3"),
-)
 
 
 class Client(api.CompatibleClient):
@@ -60,10 +49,6 @@ class Client(api.CompatibleClient):
         return self.known_model(size) or await self.listing.find_text_model(default, variables)
 
 
-def _serves(capability: str) -> Callable[[Settings], bool]:
-    return lambda settings: model_for(settings.load(OpenAISettings), capability) != ""
-
-
 def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Connection, str]:
     """Return the settings, the connection of a capability and its model, which is noted for the call."""
     client = agent.services[Client]
@@ -72,7 +57,7 @@ def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Conne
     return client.settings, client.connection(capability), name
 
 
-@model(ModelType.IMAGE, when=_serves("IMAGE"))
+@model(ModelType.IMAGE, when=Client.serves("IMAGE"))
 async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     """Return a picture that a model generates. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "IMAGE")
@@ -90,17 +75,17 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
         image = base64.b64decode(encoded, validate=True)
     except binascii.Error:
         raise ModelError(f"openai: {name} returned a picture that cannot be decoded") from None
-    content_types = (content_type for signature, content_type in SIGNATURES.items() if image.startswith(signature))
-    return ImageResult(data=image, content_type=next(content_types, "image/png"), model=name)
+    return ImageResult(data=image, content_type=sniff_media_type(image, "image/png"), model=name)
 
 
-@model(ModelType.TRANSCRIPTION, when=_serves("TRANSCRIPTION"))
+@model(ModelType.TRANSCRIPTION, when=Client.serves("TRANSCRIPTION"))
 async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     """Return the transcript of a recording. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "TRANSCRIPTION")
     content_type = request.content_type.partition(";")[0].strip().lower()
-    by_content = (suffix for signature, suffix in SOUND_SIGNATURES if signature.match(request.audio))
-    suffix = SUFFIXES.get(content_type.partition("/")[2].removeprefix("x-")) or next(by_content, "ogg")
+    types = (content_type, sniff_media_type(request.audio, ""))
+    suffixes = (SUFFIXES.get(media_type.partition("/")[2].removeprefix("x-")) for media_type in types)
+    suffix = next(filter(None, suffixes), "ogg")
     file = (f"recording.{suffix}", request.audio, content_type or "audio/ogg")
     create = connection.sdk.audio.transcriptions.with_streaming_response.create
     body = await connection.fetch(create(model=name, file=file, response_format="json"), name, "transcript")
@@ -109,7 +94,7 @@ async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     return TextResult(body["text"], name, api.read_usage(body.get("usage")))
 
 
-@model(ModelType.TEXT_TO_SPEECH, when=_serves("TTS"))
+@model(ModelType.TEXT_TO_SPEECH, when=Client.serves("TTS"))
 async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
     """Return a text as speech. Raises as `Connection.mapped_errors` does."""
     settings, connection, name = _server_of(agent, "TTS")

@@ -9,22 +9,14 @@ from bot.text import user_text
 
 URL_PATTERN = "^https?://"
 KEY, SERVER = "OPENAI_API_KEY", "OPENAI_BASE_URL"
-# Capabilities that may have their own server, as named in the variables, and their models at OpenAI.
+# Capabilities that may have their own server, as named in the variables: their models at OpenAI, and the user data that
+# they send.
 CAPABILITIES = {
-    "EMBEDDING": "text-embedding-3-small",
-    "IMAGE": "gpt-image-1",
-    "IMAGE_DESCRIPTION": "gpt-4o-mini",
-    "TRANSCRIPTION": "gpt-4o-mini-transcribe",
-    "TTS": "gpt-4o-mini-tts",
-}
-
-# What each capability sends; those not listed send no user data.
-SENT_DATA = {
-    "": "text",
-    "EMBEDDING": "searchable",
-    "IMAGE_DESCRIPTION": "pictures",
-    "TRANSCRIPTION": "recordings",
-    "TTS": "spoken",
+    "EMBEDDING": ("text-embedding-3-small", "searchable"),
+    "IMAGE": ("gpt-image-1", ""),
+    "IMAGE_DESCRIPTION": ("gpt-4o-mini", "pictures"),
+    "TRANSCRIPTION": ("gpt-4o-mini-transcribe", "recordings"),
+    "TTS": ("gpt-4o-mini-tts", "spoken"),
 }
 
 
@@ -32,27 +24,12 @@ class OpenAISettings(SettingsModel):
     """Server, key and models. Another server than OpenAI serves a capability only if its model is set."""
 
     CHARACTER_SETTINGS = frozenset(
-        [
-            "OPENAI_API_KEY",
-            "OPENAI_SMALL_MODEL",
-            "OPENAI_MEDIUM_MODEL",
-            "OPENAI_LARGE_MODEL",
-            "OPENAI_TOOLS",
-            "OPENAI_EMBEDDING_MODEL",
-            "OPENAI_EMBEDDING_DIMENSIONS",
-            "OPENAI_EMBEDDING_API_KEY",
-            "OPENAI_IMAGE_MODEL",
-            "OPENAI_IMAGE_API_KEY",
-            "OPENAI_IMAGE_DESCRIPTION_MODEL",
-            "OPENAI_IMAGE_DESCRIPTION_MAX_TOKENS",
-            "OPENAI_IMAGE_DESCRIPTION_API_KEY",
-            "OPENAI_TRANSCRIPTION_MODEL",
-            "OPENAI_TRANSCRIPTION_API_KEY",
-            "OPENAI_TTS_MODEL",
-            "OPENAI_TTS_VOICE",
-            "OPENAI_TTS_INSTRUCTIONS",
-            "OPENAI_TTS_API_KEY",
-        ]
+        f"OPENAI_{name}"
+        for name in (
+            *("API_KEY", "SMALL_MODEL", "MEDIUM_MODEL", "LARGE_MODEL", "TOOLS", "EMBEDDING_DIMENSIONS"),
+            *("IMAGE_DESCRIPTION_MAX_TOKENS", "TTS_VOICE", "TTS_INSTRUCTIONS"),
+            *(f"{capability}_{part}" for capability in CAPABILITIES for part in ("MODEL", "API_KEY")),
+        )
     )
 
     openai_api_key: Secret | None = Field(None, description="The key. Not needed for most local servers.")
@@ -125,7 +102,7 @@ def model_for(settings: OpenAISettings, capability: str) -> str:
     """Return the model of a capability; blank if no server is known to provide it."""
     endpoint, field = endpoint_for(settings, capability), f"openai_{capability.lower()}_model"
     is_known = endpoint.is_openai or field in settings.model_fields_set
-    default = CAPABILITIES.get(capability, "") if endpoint.is_openai else ""
+    default, _ = CAPABILITIES.get(capability, ("", "")) if endpoint.is_openai else ("", "")
     return getattr(settings, field) or default if endpoint.is_configured and is_known else ""
 
 
@@ -136,12 +113,8 @@ def writes_text(settings: Settings) -> bool:
 
 def can_call_tools(settings: Settings) -> bool:
     """Return whether actions are offered to text models as tools."""
-    openai_settings = settings.load(OpenAISettings)
-    return (
-        endpoint_for(openai_settings).is_openai
-        if openai_settings.openai_tools is None
-        else openai_settings.openai_tools
-    )
+    values = settings.load(OpenAISettings)
+    return endpoint_for(values).is_openai if values.openai_tools is None else values.openai_tools
 
 
 def missing_settings(settings: Settings) -> str:
@@ -153,12 +126,11 @@ def missing_settings(settings: Settings) -> str:
 
 def privacy_statement(settings: Settings) -> str:
     """Return the statement to which servers user data is sent."""
-    openai_settings = settings.load(OpenAISettings)
-    sent_by_host: dict[str, list[str]] = {}
-    for capability, data in SENT_DATA.items():
-        endpoint = endpoint_for(openai_settings, capability)
-        if model_for(openai_settings, capability) if capability else endpoint.is_configured:
-            sent_by_host.setdefault(host_label(endpoint.url or f"https://{OPENAI_HOST}"), []).append(
-                user_text(f"privacy.data.{data}")
-            )
-    return " ".join(user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent_by_host.items())
+    values = settings.load(OpenAISettings)
+    sent: dict[str, list[str]] = {}  # by host
+    for capability, (_, data) in {"": ("", "text"), **CAPABILITIES}.items():
+        endpoint = endpoint_for(values, capability)
+        if data and (model_for(values, capability) if capability else endpoint.is_configured):
+            host = host_label(endpoint.url or f"https://{OPENAI_HOST}")
+            sent.setdefault(host, []).append(user_text(f"privacy.data.{data}"))
+    return " ".join(user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent.items())

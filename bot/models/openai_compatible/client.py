@@ -5,8 +5,8 @@ import base64
 import json
 import logging
 import re
-import struct
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections import defaultdict
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from math import isfinite
@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Self
 
 from bot.agent import Agent
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ToolsRefused
-from bot.models.arguments import parse_values, read_arguments
+from bot.models.arguments import read_arguments
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
     CONTENT_REFUSAL_CODES,
@@ -23,9 +23,8 @@ from bot.models.openai_compatible.server import (
     Endpoint,
     ServerError,
     is_error,
-    open_connection,
+    member,
     read_values,
-    shorten_message,
     to_text,
 )
 from bot.models.types import (
@@ -36,33 +35,36 @@ from bot.models.types import (
     ModelType,
     TextRequest,
     TextResult,
+    TextSink,
     ToolCall,
     Usage,
 )
 from bot.models.usage import MAX_PLAUSIBLE_TOKENS, note_call
 from bot.plugin_system.components import Model, Service, SettingsCondition, model
 from bot.prompts.reply_parser.json_objects import decode_value
+from bot.prompts.reply_parser.tool_calls import clean_name
 from bot.settings import SettingsModel
 from bot.text import user_text
 
 logger = logging.getLogger(__name__)
 
 MAX_ANSWER_LENGTH = 1_000_000  # characters
-REST_SECONDS, FINISH_SECONDS = 5.0, 0.1  # for what follows a finish reason, and the end mark
+REST_SECONDS = 2.0  # for what follows a finish reason or the end mark, such as the usage
 FILTERED = re.compile(r"filter|safety|refusal|recitation|prohibited|blocklist|spii|sensitive|guardrail", re.IGNORECASE)
 TRUNCATED = ("length", "max_tokens", "model_length")
-THOUGHT = re.compile(r"think|reason|thought|summary", re.IGNORECASE)
-# How a text ends that is complete although the server sends no mark of its end.
-COMPLETE_TAGS = re.compile(r"</(?:response|text)>\s*\Z", re.IGNORECASE)
-COMPLETE_TEXT = re.compile(r"[^\w\s,;:<(\[{&/@#+=-]\s*\Z")
+CONTENTS = ("content", "tool_calls", "function_call", "refusal")  # members of a message
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
-NAME_AFFIXES = re.compile(r"\A(?:functions?|tools?|default_api|actions?)[.:/]\s*|:\d+\Z", re.IGNORECASE)
 
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
 # OpenAI does not know these, nor does its SDK; other servers of this API do.
 NON_OPENAI_PARAMETERS = ("top_k", "min_p", "repetition_penalty")
-# What can be omitted if an error names it. Of "seed" and "stop", ordinary words too, only as the error's parameter.
-OPTIONAL = ("max_tokens", "max_completion_tokens", "response_format", "stream_options", *SAMPLING)
+# What can be omitted if an error names it.
+OPTIONAL = (
+    *("max_tokens", "max_completion_tokens", "response_format", "stream_options", "stop"),
+    *SAMPLING,
+    *NON_OPENAI_PARAMETERS,
+)
+ORDINARY_WORDS = ("seed", "stop")  # these count only in quotes or behind a colon
 PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 NO_TOOLS = re.compile(
     r"support tool|not support (?:tools|functions?\b|tool|function)|(?:tools?|functions?)\b.{0,30}\b(?:is|are) not "
@@ -74,14 +76,12 @@ TOOLS = re.compile(r"\btools?\b|\bfunctions?\b|schema", re.IGNORECASE)
 SCHEMA = re.compile(r"json.?schema|json_object|structured.outputs?|response.?format|grammar", re.IGNORECASE)
 NO_SYSTEM_ROLE = re.compile(
     r"\b(?:system|developer)\b.{0,60}(?:\bnot?\b|n't|unsupported|invalid|disabled|unknown)"
-    r"|(?:\bnot?\b|n't|unsupported|invalid|unknown|unexpected)\b.{0,60}\b(?:system|developer)\b.{0,20}"
-    r"|roles?\b.{0,40}\balternat|only\b.{0,20}\buser\b.{0,20}\bassistant\b|\bassistant\b.{0,20}\buser\b.{0,20}\ballowed"
-    r"|(?:jinja|template)\b.*\broles?\b|\broles?\b.*(?:jinja|template)",
+    r"|(?:\bnot?\b|n't|unsupported|invalid|unknown|unexpected)\b.{0,60}\b(?:system|developer)\b"
+    r"|\broles?\b.{0,40}\balternat|\bonly\b.{0,40}\broles?\b",
     re.IGNORECASE | re.DOTALL,
 )
 # Models on this machine often do not know the end of their template, and go on with invented turns.
 END_TOKENS = ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>"]
-STOP_NAMED = re.compile(r"['\"`]stop['\"`]|(?:parameter|argument|field|key):? stop\b", re.IGNORECASE)
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 MAX_DESCRIPTION_TOKENS = 1024  # if no setting of the plugin says otherwise
 SYSTEM = "system"  # among the refused parameters: the role of a message
@@ -110,15 +110,14 @@ class CompatibleClient(Service):
         super().__init__(agent)
         self.settings = settings
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
-        opened = {endpoint: open_connection(endpoint, secrets) for endpoint in set(endpoints.values())}
+        opened = {endpoint: Connection(endpoint, secrets) for endpoint in set(endpoints.values())}
         self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
         text = self.connection()
         self.listing = ModelListing(
             self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
-        # What a model, by host and name, has refused or ignored: parameters, and the role "system".
-        self.refused_parameters: dict[tuple[str, str], set[str]] = {}
-        self._supported_parameters: dict[str, list[str]] = {}
+        # What a model, by host and name, has refused, ignored or not listed: parameters, and the role "system".
+        self.refused_parameters: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
 
     async def __aenter__(self) -> Self:
         if self.lists_at_start:
@@ -133,6 +132,11 @@ class CompatibleClient(Service):
     def model_for(cls, settings: Any, capability: str) -> str:
         """Return the model that the settings name for a capability; blank if they name none."""
         return getattr(settings, f"{cls.provider}_{capability.lower()}_model") or ""
+
+    @classmethod
+    def serves(cls, capability: str) -> SettingsCondition:
+        """Return the condition that the settings name a model for a capability."""
+        return lambda settings: cls.model_for(settings.load(cls.settings_type), capability) != ""
 
     def connection(self, capability: str = "") -> Connection:
         """Return the connection of a capability; blank for text."""
@@ -168,11 +172,9 @@ class CompatibleClient(Service):
         It does unless it lists other parameters for the model, or has refused or ignored this one.
         """
         host = self.connection().host
-        refusing = {key for key, refused in self.refused_parameters.items() if parameter in refused and key[0] == host}
-        if parameter == "tools" and self.listing.info(model).can_call_tools is False:
-            return False
-        is_refused = (host, model) in refusing if model else bool(refusing)
-        return not is_refused and parameter in self._supported_parameters.get(model, [parameter])
+        refused = (names for key, names in self.refused_parameters.items() if key[0] == host and model in ("", key[1]))
+        has_no_tools = parameter == "tools" and self.listing.info(model).can_call_tools is False
+        return not (has_no_tools or any(parameter in names for names in refused))
 
     async def fetch_models(self) -> list[ModelInfo]:
         """Ask the server for text for its models. Raises as `Connection.fetch` does."""
@@ -181,8 +183,10 @@ class CompatibleClient(Service):
         if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
             raise connection.invalid("models", "list of models")
         entries = list_entries(body)
-        supported = {entry["id"]: texts_of(entry.get("supported_parameters")) for entry in entries}
-        self._supported_parameters = {name: names for name, names in supported.items() if names is not None}
+        for entry in entries:
+            parameters = entry.get("supported_parameters")
+            if isinstance(parameters, list) and "response_format" not in parameters:
+                self.refused_parameters[connection.host, entry["id"]].add("response_format")
         return [to_model_info(entry) for entry in entries]
 
 
@@ -210,19 +214,20 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     if request.sink is not None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body = {name: value for name, value in body.items() if value is not None}
-    return await send(client, connection, body, request)
+    return await send(client, connection, body, request.sink)
 
 
 async def send(
-    client: CompatibleClient, connection: Connection, body: Mapping[str, Any], request: TextRequest | None = None
+    client: CompatibleClient, connection: Connection, body: Mapping[str, Any], sink: TextSink | None = None
 ) -> TextResult:
-    """Return a chat completion, without what the server has refused for this model.
+    """Return a chat completion, requested without what the server has refused for this model.
 
     Raises ToolsRefused if it refuses the tools of the request, and as `Connection.mapped_errors` does.
     """
     model = str(body["model"])
     note_call(model)
-    refused = client.refused_parameters.setdefault((connection.host, model), set())
+    refused = client.refused_parameters[connection.host, model]
+    create = connection.sdk.chat.completions.with_streaming_response.create
     while True:
         sent = {name: value for name, value in body.items() if name not in refused}
         if SYSTEM in refused and len(sent["messages"]) > 1:
@@ -230,15 +235,16 @@ async def send(
             sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
         with connection.mapped_errors(model):
             try:
-                result = await _fetch(connection, sent, request)
+                # The SDK knows only OpenAI's parameters as arguments.
+                async with create(model=model, messages=sent["messages"], extra_body=sent) as response:
+                    result = await AnswerReader(model, connection, sink).read(response.iter_bytes())
             except ServerError as error:
                 if error.code in CONTENT_REFUSAL_CODES:
                     return TextResult(user_text("notices.no_answer"), model)
                 found, verb = _find_refused(error, sent), "refuses"
                 if not found and _speaks_of_tools(error, sent):
-                    cause = f"({error.status}): {shorten_message(error.message, connection.secrets)}"
-                    server = f"{connection.endpoint.provider}: {connection.host}"
-                    raise ToolsRefused(f"{server} refused the tools of the request {cause}") from error
+                    cause = f"({error.status}): {connection.shorten(error.message)}"
+                    raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
                 if not found:
                     raise
             else:
@@ -246,18 +252,10 @@ async def send(
                     return result
                 found, verb = ["response_format"], "ignores"
         refused.update(found)
-        name = ", ".join(found)
-        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, name)
+        names = ", ".join(found)
+        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, names)
         if verb == "ignores":
             return result
-
-
-async def _fetch(connection: Connection, body: Mapping[str, Any], request: TextRequest | None) -> TextResult:
-    known = {name: value for name, value in body.items() if name not in NON_OPENAI_PARAMETERS}
-    unknown = {name: body[name] for name in NON_OPENAI_PARAMETERS if name in body} or None
-    create = connection.sdk.chat.completions.with_streaming_response.create
-    async with create(**known, extra_body=unknown) as response:
-        return await AnswerReader(body["model"], connection, request).read(response.iter_bytes())
 
 
 def _lacks_object(result: TextResult) -> bool:
@@ -273,12 +271,11 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
         return ["tools"]
     if error.status not in PARAMETER_ERROR_STATUSES or error.is_too_long:
         return []
-    parameter = error.param.partition(".")[0]
-    if parameter in (*OPTIONAL, *NON_OPENAI_PARAMETERS, "stop") and parameter in body:
+    optional = [name for name in OPTIONAL if name in body]
+    if (parameter := error.param.partition(".")[0]) in optional:
         return [parameter]
-    words = set(re.findall(r"\w+", error.message)) - {"seed"}
-    found = [name for name in (*OPTIONAL, *NON_OPENAI_PARAMETERS) if name in body and name in words]
-    found += ["stop"] if "stop" in body and STOP_NAMED.search(error.message) else []
+    patterns = {name: rf"['\"`:] ?{name}\b" if name in ORDINARY_WORDS else rf"\b{name}\b" for name in optional}
+    found = [name for name, pattern in patterns.items() if re.search(pattern, error.message)]
     if not found and "response_format" in body and SCHEMA.search(error.message) and "function" not in error.message:
         found = ["response_format"]
     if not found and body["messages"][0]["role"] == SYSTEM and NO_SYSTEM_ROLE.search(error.message):
@@ -336,9 +333,6 @@ def make_handlers(
     Embeddings, descriptions and the medium texts need a model in the settings, the other texts what `writes_text` says.
     """
 
-    def has_model(capability: str) -> SettingsCondition:
-        return lambda settings: client_type.model_for(settings.load(client_type.settings_type), capability) != ""
-
     def write_with(size: str, when: SettingsCondition) -> Model:
         def is_accepted(parameter: str, agent: Agent) -> bool:
             if client_type not in agent.services:
@@ -358,16 +352,16 @@ def make_handlers(
             can_write_json=partial(is_accepted, "response_format"),
         )(write)
 
-    @model(ModelType.TEXT_EMBEDDING, when=has_model("EMBEDDING"))
+    @model(ModelType.TEXT_EMBEDDING, when=client_type.serves("EMBEDDING"))
     async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
         return await embed(agent.services[client_type], request)
 
-    @model(ModelType.IMAGE_DESCRIPTION, when=has_model("IMAGE_DESCRIPTION"))
+    @model(ModelType.IMAGE_DESCRIPTION, when=client_type.serves("IMAGE_DESCRIPTION"))
     async def describe(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
         result: TextResult = await agent.services[client_type].describe_image(request)
         return result
 
-    medium = write_with("MEDIUM", has_model("MEDIUM"))
+    medium = write_with("MEDIUM", client_type.serves("MEDIUM"))
     return write_with("SMALL", writes_text), medium, write_with("LARGE", writes_text), embed_texts, describe
 
 
@@ -382,47 +376,31 @@ def to_count(value: object) -> int | None:
 
 def read_usage(usage: object) -> Usage | None:
     """Return the tokens of a response; None if they are missing or invalid, or the server reports zero."""
-    if not isinstance(usage, dict):
-        return None
-
-    def count(*names: str) -> int | None:
-        return next((number for name in names if (number := to_count(usage.get(name))) is not None), None)
-
-    tokens_in = count("prompt_tokens", "input_tokens", "prompt_eval_count")
-    tokens_out = count("completion_tokens", "output_tokens", "eval_count")
+    names = (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens"))
+    tokens_in, tokens_out = (to_count(member(usage, new if member(usage, old) is None else old)) for old, new in names)
     if not tokens_in or tokens_out is None:
         return None
-    details = usage.get("prompt_tokens_details")
-    cached = to_count(details.get("cached_tokens")) if isinstance(details, dict) else None
-    return Usage(tokens_in, tokens_out, min(cached or 0, tokens_in))
+    cached = to_count(member(usage, "prompt_tokens_details", "cached_tokens")) or 0
+    return Usage(tokens_in, tokens_out, min(cached, tokens_in))
 
 
 def list_entries(value: object) -> list[dict[str, Any]]:
     """Return the entries of a list of models in any of its forms, each with its name as `id`; others are left out."""
-    entries = value if isinstance(value, list) else []
-    if isinstance(value, dict):
-        entries = next((value[name] for name in ("data", "models") if isinstance(value.get(name), list)), [])
-    named = (entry if isinstance(entry, dict) else {"id": entry} for entry in entries)
-    texts = ((entry, [to_text(entry.get(name)) for name in ("id", "name", "model")]) for entry in named)
-    return [{**entry, "id": next(filter(None, names))} for entry, names in texts if any(names)]
-
-
-def texts_of(value: object) -> list[str] | None:
-    """Return the texts of a list; None if the value is not a list."""
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else None
+    lists = (value, member(value, "data"), member(value, "models"))
+    entries = next((entries for entries in lists if isinstance(entries, list)), [])
+    named = [entry if isinstance(entry, dict) else {"id": entry} for entry in entries]
+    names = [next(filter(None, (to_text(entry.get(key)) for key in ("id", "name", "model"))), "") for entry in named]
+    return [{**entry, "id": name} for entry, name in zip(named, names, strict=True) if name]
 
 
 def to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
     """Return what a server reports of a model: OpenRouter, vLLM or llama.cpp."""
-    parameters = texts_of(entry.get("supported_parameters"))
-    architecture, meta = entry.get("architecture"), entry.get("meta")
-    modalities = texts_of(architecture.get("input_modalities")) if isinstance(architecture, dict) else None
-    lengths = [entry.get("context_length"), entry.get("max_model_len")]
-    lengths += [meta.get("n_ctx_train")] if isinstance(meta, dict) else []
+    parameters, modalities = entry.get("supported_parameters"), member(entry, "architecture", "input_modalities")
+    lengths = (entry.get("context_length"), entry.get("max_model_len"), member(entry, "meta", "n_ctx_train"))
     return ModelInfo(
         entry["id"],
-        can_call_tools=None if parameters is None else "tools" in parameters,
-        can_see=None if modalities is None else "image" in modalities,
+        can_call_tools="tools" in parameters if isinstance(parameters, list) else None,
+        can_see="image" in modalities if isinstance(modalities, list) else None,
         is_embedding="embed" in entry["id"].lower(),
         context_length=next(filter(None, map(to_count, lengths)), None),
     )
@@ -433,26 +411,20 @@ def _content_text(content: object) -> str:
     if isinstance(content, list):
         return "".join(map(_content_text, content))
     if isinstance(content, dict):
-        kind = str(content.get("type") or "text")
-        is_text = "text" in kind and not THOUGHT.search(kind) and not content.get("thought")
-        return _content_text(content.get("text") or content.get("value")) if is_text else ""
-    return content.replace("\0", "") if isinstance(content, str) else ""
+        is_text = content.get("type", "text") in ("text", "output_text") and not content.get("thought")
+        return _content_text(content.get("text")) if is_text else ""
+    return to_text(content).replace("\0", "")
 
 
 def _list_choices(value: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parts of the first choice; a body of another API is read as one."""
-    choices = value.get("choices")
-    if choices is not None or "choices" in value:
-        choices = choices if isinstance(choices, list) else [choices]
+    """Return the parts of the first choice; an answer of Ollama's own API, or a mere text, is read as one."""
+    if "choices" in value:
+        choices = value["choices"] if isinstance(value["choices"], list) else []
         return [choice for choice in choices if isinstance(choice, dict) and choice.get("index") in (None, 0, "0")]
-    is_part = value.get("done") is False
-    content: Any = value.get("message")
-    if not isinstance(content, dict):
-        names = ("response", "content", "text", "output_text", "generated_text")
-        texts = [value[name] for name in names if isinstance(value.get(name), str | list)]
-        content = {"content": texts[0]} if texts else None
-    reason = value.get("done_reason") or value.get("stop_reason") or (None if is_part else "stop")
-    return [{"delta" if is_part else "message": content, "finish_reason": reason}] if content is not None else []
+    content = value.get("message") or {"content": to_text(value.get("response"))}
+    if "done" not in value or not isinstance(content, dict):
+        return []
+    return [{"delta": content, "finish_reason": value.get("done_reason") or ("stop" if value["done"] else None)}]
 
 
 @dataclass(slots=True)
@@ -464,194 +436,143 @@ class _Call:
     name: str
     arguments: str
 
-    def ends_before(self, call_id: str, name: str, tools: Collection[str]) -> bool:
-        """Return whether a part with this id and name begins another call, although it has the same index."""
-        if not self.arguments.strip():
-            return name != self.name and name in tools and self.name in tools
-        is_other = bool(call_id and self.id and call_id != self.id) or name not in ("", self.name)
-        return is_other and not parse_values(self.arguments)[1]
-
-    def add(self, name: str, arguments: str) -> None:
-        """Add the next part; names and arguments may come whole, in pieces, or repeated from the beginning."""
-        if name != self.name and not self.arguments:
-            self.name = name if name.startswith(self.name) else self.name + name
-        is_repeated = arguments.startswith(self.arguments) and bool(parse_values(self.arguments)[1])
-        self.arguments = arguments if is_repeated else self.arguments + arguments
-
 
 class AnswerReader:
     """Reads one answer from chunks or a whole response, and passes its text to a sink, if there is one."""
 
-    def __init__(self, model: str, connection: Connection, request: TextRequest | None) -> None:
-        self._model, self._connection, self._provider = model, connection, connection.endpoint.provider
-        self._sink, tools = (request.sink, request.tools) if request else (None, ())
-        self._tools = frozenset(tool.name for tool in tools)
-        self._text, self._last_piece, self._finish_reason = "", "", ""
-        self._growing_pieces = 0  # how many pieces so far have each repeated the one before and added to it
+    def __init__(self, model: str, connection: Connection, sink: TextSink | None) -> None:
+        self._model, self._connection, self._sink = model, connection, sink
+        self._provider = connection.endpoint.provider
+        self._text, self._finish_reason = "", ""
         self._calls: list[_Call] = []
         self._usage: Usage | None = None
         self._is_api = self._has_choice = self._is_finished = False
-        self._is_cumulative = self._is_refusal = self._has_parts = False
 
     async def read(self, body: AsyncIterator[bytes]) -> TextResult:
         """Return the answer in the body of a response.
 
         Raises ServerError for an error in it, ModelBusy if it breaks off, InvalidAnswer if it is not one.
         """
-        is_ended, unreadable = False, ""
+        unreadable = ""
         try:
             async with asyncio.timeout(None) as rest:
                 async for value in read_values(self._connection.read_chunks(body, self._sink)):
-                    is_ended = is_ended or value is END
-                    if not is_ended:
-                        await self._add(value)
-                    self._is_finished = self._is_finished or is_ended or bool(self._finish_reason)
+                    await self._add(value)
                     if self._is_finished:
-                        seconds = FINISH_SECONDS if is_ended else REST_SECONDS
-                        rest.reschedule(asyncio.get_running_loop().time() + seconds)
+                        rest.reschedule(asyncio.get_running_loop().time() + REST_SECONDS)
         except (TimeoutError, ModelBusy):
             if not self._is_finished:
                 raise
         except ValueError as error:
-            unreadable = str(error)
+            unreadable = " ".join(str(error)[:80].split())
         return await self._finish(unreadable)
 
     async def _add(self, value: object) -> None:
         for item in value if isinstance(value, list) else ():
             await self._add(item)
-        value = {"content": value} if isinstance(value, str) else value
-        if not isinstance(value, dict):
-            return
+        if isinstance(value, str):
+            value = {"response": value, "done": True}
         if is_error(value):
             raise ServerError(value, is_partial=bool(self._text or self._calls))
+        self._is_finished = self._is_finished or value is END
+        if not isinstance(value, dict):
+            return
         self._is_api = self._is_api or "choices" in value
         self._model = to_text(value.get("model")) or self._model
         for choice in _list_choices(value):
             await self._add_choice(choice)
             self._usage = read_usage(choice.get("usage")) or self._usage
-            if self._finish_reason in ("error", "network_error"):
-                error = choice.get("error") or "the provider reported an error"
-                raise ServerError(error, is_partial=bool(self._text or self._calls))
-        self._usage = read_usage(value.get("usage")) or read_usage(value) or self._usage
+        if max(len(self._text), *(len(call.arguments) for call in self._calls), 0) > MAX_ANSWER_LENGTH:
+            raise ModelError(f"{self._provider}: {self._model} wrote without an end")
+        self._usage = read_usage(value.get("usage")) or self._usage
         note_call(self._model, self._usage)
 
     async def _add_choice(self, choice: dict[str, Any]) -> None:
-        message = choice.get("message")
-        parts = [part for part in (choice.get("delta"), message) if isinstance(part, dict)]
-        parts += [{"content": choice["text"]}] if isinstance(choice.get("text"), str) else []
         self._finish_reason = to_text(choice.get("finish_reason")) or self._finish_reason
-        self._has_choice = self._has_choice or bool(parts or self._finish_reason)
-        filled = [part for part in parts if any(map(part.get, ("content", "tool_calls", "function_call", "refusal")))]
-        part = next(iter(filled), {})
-        is_whole = isinstance(message, dict) and (not filled or part is message)
-        self._is_finished = self._is_finished or is_whole
-        calls = part.get("tool_calls")
-        calls = calls if isinstance(calls, list) else [calls or part.get("function_call")]
-        for call in calls if not (is_whole and self._has_parts) else ():
-            self._add_call(call, is_whole=is_whole)
-        self._has_parts = self._has_parts or bool(part and not is_whole)
-        text = _content_text(part.get("content"))
-        self._is_refusal = self._is_refusal or (not text and bool(part.get("refusal")))
-        await self._add_text(text or to_text(part.get("refusal")), is_whole=is_whole)
+        if self._finish_reason in ("error", "network_error"):
+            error = choice.get("error") or "the provider reported an error"
+            raise ServerError(error, is_partial=bool(self._text or self._calls))
+        delta, message = choice.get("delta"), choice.get("message")
+        is_whole = isinstance(message, dict)
+        self._is_finished = self._is_finished or bool(self._finish_reason or (is_whole and not delta))
+        # After its pieces, a whole answer brings nothing new.
+        parts: list[Any] = [delta, {"content": choice.get("text")}, None if self._text or self._calls else message]
+        part: dict[str, Any] = next((part for part in parts if any(member(part, name) for name in CONTENTS)), {})
+        self._has_choice = self._has_choice or bool(part or self._finish_reason or is_whole)
+        calls = part.get("tool_calls") or [part.get("function_call")]
+        for call in calls if isinstance(calls, list) else ():
+            self._add_call(call)
+        await self._add_text(_content_text(part.get("content")) or to_text(part.get("refusal")))
 
-    async def _add_text(self, piece: str, *, is_whole: bool) -> None:
-        """Add a piece of the text; one that repeats all that there is replaces it."""
-        if not piece:
-            return
-        is_growing = len(piece) > len(self._last_piece) and piece.startswith(self._last_piece)
-        self._growing_pieces = self._growing_pieces + 1 if is_growing and self._growing_pieces >= 0 else -1
-        self._last_piece = piece
-        is_repeated = bool(self._text) and piece.startswith(self._text)
-        is_long = len(self._text) >= MIN_REPEATED_LENGTH and len(piece) > len(self._text)
-        if is_repeated and (self._is_cumulative or is_long or is_whole):
-            self._is_cumulative = True
+    async def _add_text(self, piece: str) -> None:
+        """Add a piece of the text; one that repeats all that there is continues it."""
+        if MIN_REPEATED_LENGTH <= len(self._text) < len(piece) and piece.startswith(self._text):
             piece = piece[len(self._text) :]
-        elif self._growing_pieces == 3:
-            self._is_cumulative = True
-            await self._restart()
         self._text += piece
-        if len(self._text) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"{self._provider}: {self._model} wrote without an end")
         if self._sink is not None and piece:
             await self._sink.write(piece)
 
-    async def _restart(self) -> None:
-        self._text = ""
-        if self._sink is not None:
-            await self._sink.restart()
-
-    def _add_call(self, call: object, *, is_whole: bool) -> None:
+    def _add_call(self, call: object) -> None:
+        """Add a call or the next part of one; another id or name begins another, although it has the same index."""
         if not isinstance(call, dict):
             return
-        function = call["function"] if isinstance(call.get("function"), dict) else call
-        name, call_id, index = to_text(function.get("name")), to_text(call.get("id")), call.get("index")
-        arguments = function.get("arguments") or ""
+        function = call.get("function") or call
+        name, call_id, index = to_text(member(function, "name")), to_text(call.get("id")), call.get("index")
+        arguments = member(function, "arguments") or ""
         arguments = arguments if isinstance(arguments, str) else json.dumps(arguments)
-        earlier = reversed(self._calls)
-        same = (known for known in earlier if (known.id == call_id if index is None else known.index == index))
-        found = next(same, None) or (self._calls[-1] if index is None and self._calls else None)
-        if found is None or (is_whole and name) or found.ends_before(call_id, name, self._tools):
+        known = next((known for known in reversed(self._calls) if index in (None, known.index)), None)
+        is_same = known is not None and index is not None and known.name in ("", name) and call_id in ("", known.id)
+        if known is None or (name and not is_same):
             self._calls.append(_Call(index, call_id, name, arguments))
-            return
-        found.add(name, arguments)
-        if len(found.arguments) > MAX_ANSWER_LENGTH:
-            raise ModelError(f"{self._provider}: {self._model} called a function without an end")
+        else:
+            known.name = known.name or name
+            known.arguments += arguments
 
     async def _finish(self, unreadable: str) -> TextResult:
-        shown = " ".join(unreadable[:80].split())
+        start = f"{self._provider}: {self._model}"
         if not (self._has_choice or self._text):
-            cause = f"no chat completion but {shown!r}; check {self._connection.endpoint.url_name}"
-            raise InvalidAnswer(f"{self._provider}: {self._model} returned {'no choice' if self._is_api else cause}")
-        is_complete = self._is_finished or (not unreadable and self._looks_complete())
-        if not is_complete:
-            raise ModelBusy(
-                f"{self._provider}: {self._model} broke its answer off" + (f" with {shown!r}" if shown else "")
-            )
-        calls = self._list_calls()
-        if FILTERED.search(self._finish_reason) and not self._is_refusal:
-            await self._restart()
-            calls = []
-            await self._add_text(user_text("notices.no_answer"), is_whole=False)
+            cause = f"no chat completion but {unreadable!r}; check {self._connection.endpoint.url_name}"
+            raise InvalidAnswer(f"{start} returned {'no choice' if self._is_api else cause}")
+        # Some servers send no mark of the end.
+        if not self._is_finished and (unreadable or not self._text.rstrip().endswith("</response>")):
+            raise ModelBusy(f"{start} broke its answer off" + (f" with {unreadable!r}" if unreadable else ""))
+        is_filtered = FILTERED.search(self._finish_reason) is not None
+        if is_filtered:
+            self._text = ""
+            if self._sink is not None:
+                await self._sink.restart()
+            await self._add_text(user_text("notices.no_answer"))
         return TextResult(
             text=self._text,
             model=self._model,
             usage=self._usage,
             is_truncated=self._finish_reason.casefold() in TRUNCATED,
-            tool_calls=tuple(calls),
+            tool_calls=() if is_filtered else tuple(self._list_calls()),
         )
 
-    def _looks_complete(self) -> bool:
-        if self._calls and not self._text:
-            return all(not parse_values(call.arguments)[1] for call in self._calls)
-        return bool((COMPLETE_TAGS if "<response" in self._text else COMPLETE_TEXT).search(self._text))
-
-    def _list_calls(self) -> list[ToolCall]:
-        calls = []
+    def _list_calls(self) -> Iterator[ToolCall]:
         for call in self._calls:
-            name = NAME_AFFIXES.sub("", call.name.strip(" \t\r\n`\"'")).strip()
+            name = clean_name(call.name)
             if not name and self._text.strip():
                 continue
             try:
-                every = read_arguments(call.arguments)
+                every = read_arguments(call.arguments) if name else []
             except ValueError:
                 every = []
-            if not (name and every):
+            if not every:
                 raise InvalidAnswer(f"{self._provider}: {self._model} returned a tool call that cannot be read")
-            calls += [ToolCall(name, arguments) for arguments in every]
-        return calls
+            yield from (ToolCall(name, arguments) for arguments in every)
 
 
 def read_vectors(body: object, count: int) -> list[list[float]]:
     """Return the vectors of a response in any of its forms, in the order of the texts. Raises ValueError."""
-    items = body
-    if isinstance(body, dict):
-        items = next((body[name] for name in ("data", "embeddings", "embedding") if body.get(name)), None)
-    if isinstance(items, str) or (isinstance(items, list) and items and isinstance(items[0], int | float)):
+    items = next(filter(None, (member(body, name) for name in ("data", "embeddings", "embedding"))), body)
+    if isinstance(items, list) and items and isinstance(items[0], int | float):
         items = [items]  # one vector
     if not isinstance(items, list) or len(items) != count:
         raise ValueError(f"{len(items) if isinstance(items, list) else 'no'} vectors")
-    indexes = [item.get("index") for item in items if isinstance(item, dict)]
-    if any(index is not None for index in indexes):
+    indexes = [member(item, "index") for item in items]
+    if indexes != [None] * count:
         if sorted(map(str, indexes)) != sorted(map(str, range(count))):
             raise ValueError("their indexes are wrong")
         items = sorted(items, key=lambda item: int(item["index"]))
@@ -659,13 +580,8 @@ def read_vectors(body: object, count: int) -> list[list[float]]:
 
 
 def _read_vector(value: object) -> list[float]:
-    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list | str):
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]
-    if isinstance(value, str):
-        try:
-            value = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(value, validate=True))]
-        except struct.error:
-            raise ValueError("one is not a list of numbers") from None
     if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
         raise ValueError("one is not a list of numbers")
     vector = [float(number) for number in value]

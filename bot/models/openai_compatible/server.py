@@ -48,7 +48,8 @@ MEANINGS = (
 )
 BUSY_STATUS = 503
 END = object()
-IGNORED_EVENTS = ("ping", "heartbeat", "keepalive", "keep-alive")
+ERROR_TEXTS = ("message", "detail")
+STATUS = re.compile(r"([45]\d\d)(?:\.0)?")
 CONNECT_TIMEOUT = 10.0  # seconds; for the rest the router has deadlines
 MAX_RESPONSE_BYTES, MAX_ERROR_BYTES = 64 << 20, 64 << 10
 ORIGIN = ("scheme", "host", "port")
@@ -92,6 +93,13 @@ class Endpoint:
         return "max_completion_tokens" if self.is_openai else "max_tokens"
 
 
+def member(value: object, *names: str) -> Any:
+    """Return the member of nested JSON objects that the names lead to; None if there is none."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
 def to_text(value: object) -> str:
     """Return a value that is a text; blank if it is not one."""
     return value if isinstance(value, str) else ""
@@ -99,13 +107,9 @@ def to_text(value: object) -> str:
 
 def is_error(value: object) -> bool:
     """Return whether a JSON value reports an error instead of a result."""
-    if not isinstance(value, dict):
-        return False
-    is_result = any(value.get(name) for name in ("choices", "data", "embeddings", "models", "content"))
-    names = ("message", "detail", "msg", "error_msg")
-    return bool(value.get("error") or value.get("errors")) or (
-        not is_result and any(isinstance(value.get(name), str) and value[name] for name in names)
-    )
+    is_result = member(value, "choices") or member(value, "data")
+    has_text = any(to_text(member(value, name)) for name in ERROR_TEXTS)
+    return bool(member(value, "error") or member(value, "errors") or (has_text and not is_result))
 
 
 class ServerError(Exception):
@@ -119,55 +123,28 @@ class ServerError(Exception):
     ) -> None:
         super().__init__(f"error {status}")
         self.is_partial = is_partial
-        fields: Any = body
-        for name in ("error", "errors"):
-            fields = (fields.get(name) or fields) if isinstance(fields, dict) else fields
+        fields = member(body, "error") or member(body, "errors") or body
         fields = fields[0] if isinstance(fields, list) and fields else fields
-        texts = fields if isinstance(fields, dict) else {"message": fields}
-        found = next((texts[name] for name in ("message", "detail", "msg", "error_msg") if texts.get(name)), fields)
-        metadata = texts["metadata"] if isinstance(texts.get("metadata"), dict) else {}
+        found = next(filter(None, (member(fields, name) for name in ERROR_TEXTS)), fields)
+        raw = member(fields, "metadata", "raw")  # what OpenRouter got from the provider
         self.message = found if isinstance(found, str) else json.dumps(found, default=str)
-        self.message += f" {metadata['raw']}" if metadata.get("raw") else ""
-        self.code, self.type, self.param = (str(texts.get(name) or "") for name in ("code", "type", "param"))
-        inner = metadata.get("headers")
+        self.message += f" {raw}" if raw else ""
+        self.code, self.type, self.param = (str(member(fields, name) or "") for name in ("code", "type", "param"))
+        inner = member(fields, "metadata", "headers")
         every = {**(headers or {}), **(inner if isinstance(inner, dict) else {})}
         self.headers = {str(name).lower(): str(value) for name, value in every.items()}
-        self.status = status or self._find_status(texts)
+        self.status = status or self._find_status(member(fields, "status"))
 
-    def _find_status(self, texts: Mapping[str, Any]) -> int:
-        for name in ("code", "status", "status_code", "error_code"):
-            number = str(texts.get(name))
-            if re.fullmatch(r"[45]\d\d(?:\.0)?", number):
-                return int(number[:3])
-        described = f"{self.code} {self.type} {texts.get('status')} {self.message}"
-        return next((status for status, words in MEANINGS if words.search(described)), BUSY_STATUS)
+    def _find_status(self, named: object) -> int:
+        numbers = (match[1] for value in (self.code, named) if (match := STATUS.fullmatch(str(value))))
+        described = f"{self.code} {self.type} {named} {self.message}"
+        meant = (status for status, words in MEANINGS if words.search(described))
+        return int(next(numbers, 0)) or next(meant, BUSY_STATUS)
 
     @property
     def is_too_long(self) -> bool:
         """Whether the prompt is longer than the model can read."""
         return PROMPT_TOO_LONG.search(f"{self.code} {self.type} {self.message}") is not None
-
-    def to_model_error(self, endpoint: Endpoint, host: str, model: str, secrets: frozenset[str]) -> ModelError:
-        """Return the ModelError for it; its message contains no secret."""
-        provider, status, message = endpoint.provider, self.status, shorten_message(self.message, secrets)
-        if status == 401:
-            return ModelRefused(f"{provider}: {host} refused the key in {endpoint.key_name} (401): set a valid key")
-        if status == 404:
-            advice = endpoint.model_advice.replace("{model}", model or "NAME")
-            return ModelRefused(f"{provider}: {host} does not know the model or path (404): {advice}")
-        if status == 429 and NO_CREDIT_CODES & {self.code, self.type}:
-            return ModelRefused(f"{provider}: {host} has no credit left for the key in {endpoint.key_name}: {message}")
-        if status in REFUSAL_STATUSES:
-            error_type = PromptTooLong if status in (400, 413) and self.is_too_long else ModelRefused
-            return error_type(f"{provider}: {host} refused the request ({status}): {message}")
-        what = "broke its answer off" if self.is_partial else "cannot answer now"
-        retry_after = parse_retry_after(self.headers, datetime.now(UTC), self.message)
-        return ModelBusy(f"{provider}: {host} {what} ({status}): {message}", retry_after=retry_after)
-
-
-def shorten_message(message: str, secrets: frozenset[str]) -> str:
-    """Return a message in one line of at most 200 characters, without secrets."""
-    return shorten(redact(message, secrets), 200)
 
 
 async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str | None]:
@@ -191,45 +168,82 @@ async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
     is not JSON.
     """
     pending: list[str] = []
-    event, is_event = "", False
     async for line in _split_lines(chunks):
         name, colon, data = (line or "").partition(":")
-        is_data = name == "data" and bool(colon)
-        if line and not is_data and name in ("", "event", "id", "retry"):
-            event = data.strip() if name == "event" else event
+        if colon and name in ("", "event", "id", "retry"):
             continue
-        if is_data and not is_event:
-            pending.clear()  # text in front of the first event
-        is_event = is_event or is_data
-        is_end = line is None or (is_event and not line)
-        pending.append(data.strip() if is_data else line or "")
+        part = data.removeprefix(" ") if colon and name == "data" else line or ""
+        if part.strip(' "').casefold() == "[done]":
+            yield END
+            continue
+        pending.append(part)
         # A value that takes several lines ends with one that is not indented; other lines are not worth an attempt.
-        if not is_end and (pending[-1][-1:] not in tuple('}]"') or (pending[-1][:1].isspace() and not is_data)):
+        if line and (not part.endswith(("}", "]")) or part[0].isspace()):
             continue
         text = "\n".join(pending).strip()
-        is_mark = text.strip('"').casefold() == "[done]"
-        values, rest = ([END] if is_mark else [], "") if is_mark or event in IGNORED_EVENTS else parse_values(text)
-        if rest and is_end:
+        values, rest = parse_values(text)
+        if rest and not line:
             raise ValueError(text)
         if not rest:
             pending.clear()
             for value in values:
-                yield value if event != "error" or value is END or is_error(value) else {"error": value}
-        event = "" if is_end else event
+                yield value
 
 
-@dataclass(frozen=True, slots=True)
+async def _check_response(response: Any) -> None:
+    """Raise ServerError for an error status, with the beginning of the body: the SDK reads all of it."""
+    if response.status_code >= 300 and not response.has_redirect_location:
+        body = b""
+        async for chunk in response.aiter_bytes():
+            body += chunk
+            if len(body) > MAX_ERROR_BYTES:
+                break
+        text = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
+        values, rest = parse_values(text)
+        raise ServerError(values[0] if values and not rest else text, response.status_code, response.headers)
+
+
 class Connection:
-    """A connection to one server. `CompatibleClient` opens and closes it."""
+    """A connection to one server. `CompatibleClient` opens and closes it; its errors contain none of the secrets."""
 
-    sdk: "openai.AsyncOpenAI"
-    endpoint: Endpoint
-    secrets: frozenset[str]
+    def __init__(self, endpoint: Endpoint, secrets: frozenset[str]) -> None:
+        url = endpoint.url or f"https://{OPENAI_HOST}/v1"
+        proxy = Proxies.from_environment(os.environ).proxy_for(URL(url))
+        self.endpoint, self.secrets = endpoint, secrets
+        self.sdk = openai.AsyncOpenAI(
+            api_key=endpoint.key.get_secret_value() if endpoint.key else "none",
+            base_url=url,
+            max_retries=0,  # the router retries, and records each try
+            timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
+            http_client=openai.DefaultAsyncHttpxClient(
+                proxy=str(proxy) if proxy else None,
+                trust_env=False,  # the proxy and the certificates are those of the bot's other connections
+                verify=ssl.create_default_context(),
+                event_hooks={"request": [self._check_request], "response": [_check_response]},
+            ),
+        )
+        # The host of the server, with its port where the URL names one.
+        self.host = self.sdk.base_url.netloc.decode("ascii")
+
+    async def _check_request(self, request: Any) -> None:
+        """Refuse a redirect to another server: it would receive the conversation."""
+        if any(getattr(request.url, part) != getattr(self.sdk.base_url, part) for part in ORIGIN):
+            target = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
+            raise ModelRefused(
+                f"{self.name} redirects to {target}, another server, to which nothing is sent: if it is the right one, "
+                f"set {self.endpoint.url_name} to its address"
+            )
+        if self.endpoint.key is None:
+            request.headers.pop("Authorization", None)  # the SDK requires a key
 
     @property
-    def host(self) -> str:
-        """The host name of the server, with its port where the URL names one."""
-        return self.sdk.base_url.netloc.decode("ascii")
+    def name(self) -> str:
+        """The plugin's name and the server, with which errors begin."""
+        return f"{self.endpoint.provider}: {self.host}"
+
+    def shorten(self, message: str) -> str:
+        """Return a message in one line of at most 200 characters, without secrets."""
+        return shorten(redact(message, self.secrets), 200)
 
     @contextmanager
     def mapped_errors(self, model: str = "") -> Iterator[None]:
@@ -238,22 +252,37 @@ class Connection:
         Raises ModelRefused if a retry cannot help, ModelUnreachable if there is no connection, ModelBusy if
         the server is busy or too slow, ModelError otherwise.
         """
-        provider, host = self.endpoint.provider, self.host
         try:
             yield
         except ServerError as error:
-            raise error.to_model_error(self.endpoint, host, model, self.secrets) from error
+            raise self._map_server_error(error, model) from error
         except openai.APITimeoutError as error:
-            raise ModelBusy(f"{provider}: no connection to {host} in time") from error
+            raise ModelBusy(f"{self.endpoint.provider}: no connection to {self.host} in time") from error
         except openai.APIConnectionError as error:
             cause = error.__cause__ or error
-            message = shorten_message(str(cause) or type(cause).__name__, self.secrets)
+            message = f"{self.host}: {self.shorten(str(cause) or type(cause).__name__)}"
             if type(cause).__name__ != CONNECT_ERROR:
-                raise ModelBusy(f"{provider}: no answer from {host}: {message}") from error
+                raise ModelBusy(f"{self.endpoint.provider}: no answer from {message}") from error
             advice = f"start the server, or correct {self.endpoint.url_name}"
-            raise ModelUnreachable(f"{provider}: cannot connect to {host}: {message}; {advice}") from error
+            raise ModelUnreachable(f"{self.endpoint.provider}: cannot connect to {message}; {advice}") from error
         except openai.OpenAIError as error:
-            raise ModelError(f"{provider}: {shorten_message(str(error), self.secrets)}") from error
+            raise ModelError(f"{self.endpoint.provider}: {self.shorten(str(error))}") from error
+
+    def _map_server_error(self, error: ServerError, model: str) -> ModelError:
+        status, message, key_name = error.status, self.shorten(error.message), self.endpoint.key_name
+        if status == 401:
+            return ModelRefused(f"{self.name} refused the key in {key_name} (401): set a valid key")
+        if status == 404:
+            advice = self.endpoint.model_advice.replace("{model}", model or "NAME")
+            return ModelRefused(f"{self.name} does not know the model or path (404): {advice}")
+        if status == 429 and NO_CREDIT_CODES & {error.code, error.type}:
+            return ModelRefused(f"{self.name} has no credit left for the key in {key_name}: {message}")
+        if status in REFUSAL_STATUSES:
+            error_type = PromptTooLong if status in (400, 413) and error.is_too_long else ModelRefused
+            return error_type(f"{self.name} refused the request ({status}): {message}")
+        what = "broke its answer off" if error.is_partial else "cannot answer now"
+        retry_after = parse_retry_after(error.headers, datetime.now(UTC), error.message)
+        return ModelBusy(f"{self.name} {what} ({status}): {message}", retry_after=retry_after)
 
     async def read_chunks(self, body: AsyncIterator[bytes], sink: TextSink | None = None) -> AsyncIterator[bytes]:
         """Yield the pieces of a body, each of which shows the sink that the server is alive.
@@ -265,15 +294,13 @@ class Connection:
             async for chunk in body:
                 length += len(chunk)
                 if length > MAX_RESPONSE_BYTES:
-                    break
+                    raise ValueError(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
                 if sink is not None:
                     await sink.write("")
                 yield chunk
         except Exception as error:  # the SDK passes on those of its HTTP library
-            raise ModelBusy(f"{self.endpoint.provider}: an answer broke off: {type(error).__name__}") from error
-        if length > MAX_RESPONSE_BYTES:
-            cause = f"the response is larger than {MAX_RESPONSE_BYTES} bytes"
-            raise ModelBusy(f"{self.endpoint.provider}: no answer from {self.host}: {cause}")
+            cause = self.shorten(str(error) or type(error).__name__)
+            raise ModelBusy(f"{self.endpoint.provider}: an answer broke off: {cause}") from error
 
     async def fetch(self, call: AbstractAsyncContextManager[Any], model: str, kind: str) -> Any:
         """Return the JSON value that a call of the SDK responds with; `kind` names it in errors.
@@ -311,47 +338,3 @@ class Connection:
         return InvalidAnswer(
             f"{self.endpoint.provider}: {model} returned no valid {kind}; check {self.endpoint.url_name}"
         )
-
-
-def open_connection(endpoint: Endpoint, secrets: frozenset[str]) -> Connection:
-    """Return a connection to a server; its messages contain none of the secrets."""
-    url = endpoint.url or f"https://{OPENAI_HOST}/v1"
-    proxy = Proxies.from_environment(os.environ).proxy_for(URL(url))
-
-    async def check_request(request: Any) -> None:
-        """Refuse a redirect to another server: it would receive the conversation."""
-        server = sdk.base_url
-        if any(getattr(request.url, part) != getattr(server, part) for part in ORIGIN):
-            target = f"{request.url.scheme}://{request.url.netloc.decode('ascii')}"
-            raise ModelRefused(
-                f"{endpoint.provider}: {server.netloc.decode('ascii')} redirects to {target}, another server, to which "
-                f"nothing is sent: if it is the right one, set {endpoint.url_name} to its address"
-            )
-        if endpoint.key is None:
-            request.headers.pop("Authorization", None)  # the SDK requires a key
-
-    async def check_response(response: Any) -> None:
-        """Raise ServerError for an error status, with the beginning of the body: the SDK reads all of it."""
-        if response.status_code >= 300 and not response.has_redirect_location:
-            body = b""
-            async for chunk in response.aiter_bytes():
-                body += chunk
-                if len(body) > MAX_ERROR_BYTES:
-                    break
-            text = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
-            values, rest = parse_values(text)
-            raise ServerError(values[0] if values and not rest else text, response.status_code, response.headers)
-
-    sdk = openai.AsyncOpenAI(
-        api_key=endpoint.key.get_secret_value() if endpoint.key else "none",
-        base_url=url,
-        max_retries=0,  # the router retries, and records each try
-        timeout=openai.Timeout(None, connect=CONNECT_TIMEOUT),
-        http_client=openai.DefaultAsyncHttpxClient(
-            proxy=str(proxy) if proxy else None,
-            trust_env=False,  # the proxy and the certificates are those of the bot's other connections
-            verify=ssl.create_default_context(),
-            event_hooks={"request": [check_request], "response": [check_response]},
-        ),
-    )
-    return Connection(sdk, endpoint, secrets)

@@ -1,8 +1,6 @@
 """The forms in which real servers answer: streams, whole bodies, tool calls, errors, vectors and lists of models."""
 
-import base64
 import json
-import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -64,7 +62,7 @@ BODIES = {
     "no space": events(*HALVES, finish(), "[DONE]", start="data:"),
     "byte order mark": "\ufeff" + events(*HALVES, finish()),
     "other fields": events(*HALVES, finish(), start="id: 3\nretry: 9\nevent: x\n: comment\ndata: "),
-    "pings": events("{}", *HALVES, start="event: message\ndata: ") + "event: ping\ndata: alive\n\n" + events(finish()),
+    "pings": events("{}", *HALVES, start="event: message\ndata: ") + "event: ping\ndata: {}\n\n" + events(finish()),
     "end in capitals": events(*HALVES, "[Done]"),
     "JSON lines": events(*HALVES, finish(), start="", end="\n"),
     "one line of objects": events(*HALVES, finish(), start="", end=""),
@@ -89,11 +87,10 @@ BODIES = {
     "pieces": events(
         delta(content=[{"type": "thinking", "thinking": "SECRET"}, {"type": "output_text", "text": "The ferry "}]),
         delta(content=[{"type": "reasoning", "text": "SECRET"}, "leaves "]),
-        delta(content={"type": "text", "text": {"value": "at six."}}),
+        delta(content={"type": "text", "text": "at six."}),
         finish(),
     ),
-    "cumulative": events(*(delta(content=TEXT[:end]) for end in (2, 5, 12, 24, 24)), finish()),
-    "cumulative after a long piece": events(*(delta(content=TEXT[:end]) for end in (10, 24)), finish()),
+    "cumulative": events(*(delta(content=TEXT[:end]) for end in (10, 24)), finish()),
     "delta and message": events(
         *(
             {"choices": [{"delta": {"content": piece}, "message": {"content": whole}}]}
@@ -110,7 +107,6 @@ BODIES = {
         *HALVES,
         {"choices": [{"index": 0, "delta": {"content": None, "tool_calls": None}, "finish_reason": "stop"}]},
     ),
-    "no mark of the end": events(*HALVES),
 }
 
 
@@ -161,7 +157,6 @@ def part(arguments: Any = "", name: Any = None, **keys: Any) -> dict[str, Any]:
     [
         (calls(part('{"sides":', "ROLL", id="a"), part(" 6}", "ROLL", id="a")), [SIX]),
         (calls(part("", "ROLL", id="a"), part('{"sides": 6}', None, id=None)), [SIX]),
-        (calls(part("", "RO"), part("", "LL"), part('{"sides": 6}', "")), [SIX]),
         (calls(part("{}", "ROLL", id="a"), part('{"sides": 6}', None)), [SIX]),
         (calls(part('{"sides": 6}', "ROLL", id="a"), part("{}", "STOP", id="b")), [SIX, ToolCall("STOP", {})]),
         (calls(part('{"sides": 6}', "ROLL", id="a"), part('{"sides": 4}', "ROLL", id="b")), [SIX, 4]),
@@ -319,15 +314,10 @@ async def test_whether_a_server_writes_by_a_schema_is_learnt_from_the_first_call
     assert there.agent.models.can_write_json(ModelType.TEXT_LARGE) is requests[-1]
 
 
-def encoded(*numbers: float) -> str:
-    return base64.b64encode(struct.pack(f"<{len(numbers)}f", *numbers)).decode()
-
-
 @pytest.mark.parametrize(
     "body",
     [
         {"data": [{"embedding": [1, 2]}, {"embedding": [3.0, 4.0]}]},
-        {"data": [{"index": None, "embedding": encoded(1, 2)}, {"index": None, "embedding": encoded(3, 4)}]},
         {"data": [{"index": 1, "embedding": [3, 4]}, {"index": 0, "embedding": [[1, 2]]}]},
         {"embeddings": [[1.0, 2.0], [3.0, 4.0]]},
         [{"index": 0, "embedding": [[1, 2]]}, {"index": 1, "embedding": [[3, 4]]}],
