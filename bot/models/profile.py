@@ -22,8 +22,8 @@ MAX_OUTPUT_SHARE = 4  # an answer has at least this part of a small context wind
 MARGIN_TOKENS = 64  # of a context window, for the template of the server
 BYTES_PER_TOKEN, MIN_BYTES_PER_TOKEN = 3.0, 1.0  # assumed before the first answer, and the smallest plausible
 MIN_COUNTED_TOKENS = 64  # in a shorter prompt, the server's own text is too large a part
-UNKNOWN_SPEED = 30.0  # bytes of a prompt a second, assumed of a server on this machine before its first answer
 SPEED_MARGIN = 2.0
+MAX_PATIENCE = 10  # times the deadline for a first piece, for a server on this machine
 MIN_THOUGHT_LENGTH = 32  # characters in front of an answer; headers are shorter
 WINDOW = re.compile(
     r"(?:context (?:length|size|window|limit)|n_ctx|num_ctx|max_model_len)\W{0,8}(?:\w+ ){0,4}?\W{0,4}(\d[\d,]{2,8})\b"
@@ -80,21 +80,29 @@ class ModelProfile:
     def first_seconds(self, prompt_bytes: int, minimum: float) -> float:
         """Return the seconds to wait for the first piece of an answer.
 
-        A server on this machine has no fewer than it needs to read the prompt.
+        A server on this machine has no fewer than it needs to read the prompt, as far as its speed is known.
         """
-        if not self.is_local:
+        if not self.is_local or self.prompt_speed is None:
             return minimum
-        return max(minimum, SPEED_MARGIN * prompt_bytes / (self.prompt_speed or UNKNOWN_SPEED * SPEED_MARGIN))
+        return min(max(minimum, SPEED_MARGIN * prompt_bytes / self.prompt_speed), MAX_PATIENCE * minimum)
 
     def learn(self, result: TextResult, call: ModelCall, timer: CallTimer) -> None:
         """Learn from an answer and its record."""
         if timer.first_piece_at is not None and call.prompt_bytes:
-            speed = call.prompt_bytes / max(timer.first_piece_at - timer.started_at, 1e-3)
-            self.prompt_speed = speed if self.prompt_speed is None else min(speed, 2 * self.prompt_speed)
+            self._learn_speed(call.prompt_bytes, timer.first_piece_at - timer.started_at)
         if not call.is_estimate and call.tokens_in >= MIN_COUNTED_TOKENS:
             self.bytes_per_token = max(MIN_BYTES_PER_TOKEN, call.prompt_bytes / call.tokens_in)
         if not self.thinks and (result.has_thoughts or _has_thoughts(result.text)):
             self.thinks = True
+
+    def learn_slowness(self, prompt_bytes: int, timer: CallTimer, seconds: float) -> None:
+        """Learn that no piece of an answer came in this time: the next call may take longer."""
+        if timer.first_piece_at is None and prompt_bytes:
+            self._learn_speed(prompt_bytes, seconds)
+
+    def _learn_speed(self, prompt_bytes: int, seconds: float) -> None:
+        speed = prompt_bytes / max(seconds, 1e-3)
+        self.prompt_speed = speed if self.prompt_speed is None else min(speed, 2 * self.prompt_speed)
 
     def learn_window(self, message: str) -> None:
         """Learn the context window from the error for a prompt that is too long, if it contains the number."""

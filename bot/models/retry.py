@@ -379,6 +379,10 @@ class HandlerClient:
         except PromptTooLong as error:
             profile.learn_window(str(error))
             raise
+        except ModelTooSlow:
+            if attempt.timer is not None:
+                profile.learn_slowness(count_prompt_bytes(request), attempt.timer, first_seconds)
+            raise
         if isinstance(result, TextResult) and attempt.call is not None and attempt.timer is not None:
             profile.learn(result, attempt.call, attempt.timer)
         return result

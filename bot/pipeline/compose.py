@@ -266,11 +266,10 @@ async def generate_text(
         try:
             return await models.text(built, kind)
         except PromptTooLong:
-            size = count_prompt_bytes(built)
-            learned = profile.max_prompt_bytes(built) if profile is not None else None
-            max_bytes = learned if learned is not None and learned < size else size // 2
             if not tries_left:
                 raise
+            learned = profile.max_prompt_bytes(built) if profile is not None else None
+            max_bytes = learned if learned != max_bytes else count_prompt_bytes(built) // 2
     raise AssertionError  # the last try returns or raises
 
 

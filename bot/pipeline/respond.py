@@ -77,7 +77,7 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
             draft = None if _is_empty(reply) else result
             continue
         tries += 1
-        problem = _find_problem(reply, composer.registry)
+        problem = "ends within a call" if result.has_cut_call else _find_problem(reply, composer.registry)
         if problem and tries < MAX_TRIES and not (draft is not None and _is_empty(reply)):
             turn.notes.append(f"the model's answer was requested once more: {problem}")
             draft = draft if _is_empty(reply) else result

@@ -9,21 +9,19 @@ from bot.models import openai_compatible as api
 from plugins.ollama.settings import OllamaSettings, without_default_tag
 
 MAX_DESCRIBED = 64  # models about which the server is asked in detail
-CONTEXT_LENGTH = ".context_length"  # after the name of the architecture
 
 
 def to_model_info(name: str, details: Any) -> ModelInfo:
     """Return what the server reports of a model; old versions report no capabilities."""
     details = details if isinstance(details, dict) else {}
-    abilities, info = details.get("capabilities"), details.get("model_info")
-    lengths = [value for key, value in info.items() if key.endswith(CONTEXT_LENGTH)] if isinstance(info, dict) else []
+    abilities = details.get("capabilities")
     has_abilities = isinstance(abilities, list)
     return ModelInfo(
         without_default_tag(name),
         can_call_tools="tools" in abilities if has_abilities else None,
         can_see="vision" in abilities if has_abilities else None,
         is_embedding="completion" not in abilities if has_abilities else "embed" in name.lower(),
-        context_length=next((length for length in lengths if isinstance(length, int) and length > 0), None),
+        context_length=api.ollama_window(details),
     )
 
 
@@ -54,6 +52,7 @@ class OllamaClient(api.CompatibleClient):
         if not isinstance(tags, dict) or "models" not in tags:
             raise ModelError(f"ollama: {connection.host} is not Ollama: check OLLAMA_API_ENDPOINT")
         names = [entry["id"] for entry in api.list_entries(tags)]
+        self.owners = dict.fromkeys(map(without_default_tag, names), api.OLLAMA_OWNER)
         described = await asyncio.gather(*(self._describe(connection, name) for name in names[:MAX_DESCRIBED]))
         return [*described, *(to_model_info(name, {}) for name in names[MAX_DESCRIBED:])]
 

@@ -146,12 +146,25 @@ def test_the_window_is_read_from_the_error_for_a_long_prompt(message: str, windo
 
 
 def test_a_server_on_this_machine_has_as_long_as_it_needs_to_read_the_prompt() -> None:
-    remote, local = ModelProfile("m"), ModelProfile("m", is_local=True)
+    remote, local = ModelProfile("m", prompt_speed=300.0), ModelProfile("m", is_local=True)
     assert remote.first_seconds(60_000, 120) == 120
-    assert local.first_seconds(60_000, 120) == 2_000  # at the speed assumed at first
+    assert local.first_seconds(60_000, 120) == 120  # its speed is unknown
     local.prompt_speed = 300.0
     assert local.first_seconds(60_000, 120) == 400
     assert local.first_seconds(600, 120) == 120
+    assert local.first_seconds(6_000_000, 120) == 1_200
+
+
+async def test_a_server_on_this_machine_that_was_too_slow_has_longer_the_next_time() -> None:
+    bench = RouterBench(CallTimeouts(first=0.01))
+    serve(bench, answer_never, ModelInfo("small", is_local=True))
+    causes = []
+    for _ in range(2):
+        with pytest.raises(ModelUnavailable) as caught:
+            await bench.router.text(REPLY)
+        causes.append(str(caught.value))
+
+    assert causes == ["server: no answer within 0.01 s", "server: no answer within 0.02 s"]
 
 
 async def test_a_call_that_is_too_slow_at_a_server_on_this_machine_is_not_repeated() -> None:

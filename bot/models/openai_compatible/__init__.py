@@ -5,8 +5,10 @@ A plugin subclasses `CompatibleClient` with its endpoints, and `make_handlers` r
 
 from bot.models.openai_compatible.client import CompatibleClient, complete, list_entries, make_handlers, read_usage
 from bot.models.openai_compatible.server import OPENAI_HOST, Connection, Endpoint
+from bot.models.openai_compatible.windows import OLLAMA_OWNER, ollama_window
 
 __all__ = [
+    "OLLAMA_OWNER",
     "OPENAI_HOST",
     "CompatibleClient",
     "Connection",
@@ -14,5 +16,6 @@ __all__ = [
     "complete",
     "list_entries",
     "make_handlers",
+    "ollama_window",
     "read_usage",
 ]

@@ -5,6 +5,7 @@ import base64
 import json
 import logging
 import re
+import struct
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +14,7 @@ from math import isfinite
 from typing import Any, ClassVar, Self
 
 from bot.agent import Agent
-from bot.errors import InvalidAnswer, ModelBusy, ModelError, ToolsRefused
+from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelUnreachable, ToolsRefused
 from bot.models.arguments import read_arguments
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
@@ -27,6 +28,7 @@ from bot.models.openai_compatible.server import (
     read_values,
     to_text,
 )
+from bot.models.openai_compatible.windows import OLLAMA_OWNER, find_window
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -53,6 +55,7 @@ REST_SECONDS = 2.0  # for what follows a finish reason or the end mark, such as 
 FILTERED = re.compile(r"filter|safety|refusal|recitation|prohibited|blocklist|spii|sensitive|guardrail", re.IGNORECASE)
 TRUNCATED = ("length", "max_tokens", "model_length")
 CONTENTS = ("content", "tool_calls", "function_call", "refusal")  # members of a message
+THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
 
 SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
@@ -72,6 +75,10 @@ NO_TOOLS = re.compile(
     r"|extra)\b.{0,40}\btools\b(?!\[|\.)|\btools\b.{0,5}(?:extra inputs|unknown|unexpected)",
     re.IGNORECASE,
 )
+NO_STREAM = re.compile(
+    r"\bstream(?:ing)?\b(?!_).{0,60}(?:\bnot?\b|n't|unsupported|verified|disabled)|\bnot\b.{0,30}\bstream(?:ing)?\b(?!_)",
+    re.IGNORECASE,
+)
 TOOLS = re.compile(r"\btools?\b|\bfunctions?\b|schema", re.IGNORECASE)
 SCHEMA = re.compile(r"json.?schema|json_object|structured.outputs?|response.?format|grammar", re.IGNORECASE)
 NO_SYSTEM_ROLE = re.compile(
@@ -84,6 +91,8 @@ NO_SYSTEM_ROLE = re.compile(
 END_TOKENS = ["<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|endoftext|>"]
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 MAX_DESCRIPTION_TOKENS = 1024  # if no setting of the plugin says otherwise
+LENGTH_ERROR = re.compile(r"max_(?:completion_|output_|new_)?tokens")
+MIN_LENGTH = 64  # tokens; a smaller number in an error is not the longest answer
 SYSTEM = "system"  # among the refused parameters: the role of a message
 
 
@@ -118,6 +127,10 @@ class CompatibleClient(Service):
         )
         # What a model, by host and name, has refused, ignored or not listed: parameters, and the role "system".
         self.refused_parameters: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        self.max_tokens: dict[tuple[str, str], int] = {}  # the longest answer that a model allows, where it has said so
+        self.owners: dict[str, str] = {}  # of the models that the server lists
+        self._windows: dict[str, int | None] = {}
+        self._is_unlisted = False
 
     async def __aenter__(self) -> Self:
         if self.lists_at_start:
@@ -149,6 +162,32 @@ class CompatibleClient(Service):
     async def text_model(self, size: str) -> str:
         """Return the model for texts of a size. Raises ModelError if it cannot be found out."""
         return self.known_model(size)
+
+    async def describe_model(self, size: str) -> ModelInfo:
+        """Return what is known of the model for texts of a size. Raises ModelError if it cannot be found out."""
+        name, connection = await self.text_model(size), self.connection()
+        if not connection.endpoint.is_local:
+            return self.listing.info(name)
+        listed = await self._list_local()
+        info = next((info for info in listed if info.name == name), listed[0] if len(listed) == 1 else ModelInfo(name))
+        owner, window = self.owners.get(info.name, ""), self._windows.get(name, info.context_length)
+        if name not in self._windows and (window is None or owner == OLLAMA_OWNER):
+            window, is_final = await find_window(connection, info.name, owner)
+            if is_final:
+                self._windows[name] = window
+        return replace(info, name=name, context_length=window, is_local=True)
+
+    async def _list_local(self) -> tuple[ModelInfo, ...]:
+        """Return the models of a server on this machine; none if it does not list them. It is asked once."""
+        if self._is_unlisted:
+            return ()
+        try:
+            return await self.listing.load()
+        except ModelUnreachable:
+            raise
+        except ModelError:
+            self._is_unlisted = True
+            return ()
 
     async def describe_image(self, request: ImageDescriptionRequest) -> TextResult:
         """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
@@ -183,6 +222,7 @@ class CompatibleClient(Service):
         if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
             raise connection.invalid("models", "list of models")
         entries = list_entries(body)
+        self.owners = {entry["id"]: to_text(entry.get("owned_by")) for entry in entries}
         for entry in entries:
             parameters = entry.get("supported_parameters")
             if isinstance(parameters, list) and "response_format" not in parameters:
@@ -202,7 +242,7 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     body: dict[str, Any] = {"model": model, "messages": messages}
     body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
     body[connection.endpoint.length_parameter] = request.max_tokens
-    body["stop"] = list(request.stop) or (END_TOKENS if connection.endpoint.is_loopback else None)
+    body["stop"] = list(request.stop) or (END_TOKENS if connection.endpoint.is_local else None)
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -226,13 +266,9 @@ async def send(
     """
     model = str(body["model"])
     note_call(model)
-    refused = client.refused_parameters[connection.host, model]
     create = connection.sdk.chat.completions.with_streaming_response.create
     while True:
-        sent = {name: value for name, value in body.items() if name not in refused}
-        if SYSTEM in refused and len(sent["messages"]) > 1:
-            system, user = sent["messages"]
-            sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
+        sent = _allowed(client, connection, body)
         with connection.mapped_errors(model):
             try:
                 # The SDK knows only OpenAI's parameters as arguments.
@@ -241,21 +277,49 @@ async def send(
             except ServerError as error:
                 if error.code in CONTENT_REFUSAL_CODES:
                     return TextResult(user_text("notices.no_answer"), model)
-                found, verb = _find_refused(error, sent), "refuses"
-                if not found and _speaks_of_tools(error, sent):
-                    cause = f"({error.status}): {connection.shorten(error.message)}"
-                    raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
-                if not found:
+                if not _learn(client, connection, sent, error):
                     raise
-            else:
-                if "response_format" not in sent or not _lacks_object(result):
-                    return result
-                found, verb = ["response_format"], "ignores"
-        refused.update(found)
-        names = ", ".join(found)
-        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, names)
-        if verb == "ignores":
-            return result
+                continue
+        if "response_format" in sent and _lacks_object(result):
+            _omit(client, connection, model, ["response_format"], "ignores")
+        return result
+
+
+def _allowed(client: CompatibleClient, connection: Connection, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a request without what the server has refused for its model."""
+    key, length = (connection.host, str(body["model"])), connection.endpoint.length_parameter
+    refused = client.refused_parameters[key]
+    sent = {name: value for name, value in body.items() if name not in refused}
+    if length in sent:
+        sent[length] = min(sent[length], client.max_tokens.get(key, sent[length]))
+    if SYSTEM in refused and len(sent["messages"]) > 1:
+        system, user = sent["messages"]
+        sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
+    return sent
+
+
+def _learn(client: CompatibleClient, connection: Connection, sent: Mapping[str, Any], error: ServerError) -> bool:
+    """Remember what an error refuses of a request, and return whether it may be accepted without that.
+
+    Raises ToolsRefused if it refuses the tools of the request.
+    """
+    model, length = str(sent["model"]), connection.endpoint.length_parameter
+    if (longest := _find_longest(error, sent, length)) is not None:
+        client.max_tokens[connection.host, model] = longest
+        return True
+    found = _find_refused(error, sent)
+    if found:
+        _omit(client, connection, model, found, "refuses")
+    elif _speaks_of_tools(error, sent):
+        cause = f"({error.status}): {connection.shorten(error.message)}"
+        raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
+    return bool(found)
+
+
+def _omit(client: CompatibleClient, connection: Connection, model: str, names: list[str], verb: str) -> None:
+    client.refused_parameters[connection.host, model].update(names)
+    listed = ", ".join(names)
+    logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, listed)
 
 
 def _lacks_object(result: TextResult) -> bool:
@@ -265,12 +329,23 @@ def _lacks_object(result: TextResult) -> bool:
     return not is_other and answer != user_text("notices.no_answer") and not decode_value(answer, answer.find("{"))
 
 
+def _find_longest(error: ServerError, body: Mapping[str, Any], name: str) -> int | None:
+    """Return the longest answer, in tokens, that an error about a longer one allows; None for any other error."""
+    is_of_length = error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
+    if name not in body or not is_of_length or not LENGTH_ERROR.search(f"{error.param} {error.message}"):
+        return None
+    numbers = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", error.message)]
+    return max((number for number in numbers if MIN_LENGTH <= number < body[name]), default=None)
+
+
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     """Return what the error refuses of a request: parameters, or the role "system"; empty for any other error."""
     if "tools" in body and NO_TOOLS.search(error.message):
         return ["tools"]
     if error.status not in PARAMETER_ERROR_STATUSES or error.is_too_long:
         return []
+    if "stream" in body and (error.param == "stream" or NO_STREAM.search(error.message)):
+        return ["stream", "stream_options"]
     optional = [name for name in OPTIONAL if name in body]
     if (parameter := error.param.partition(".")[0]) in optional:
         return [parameter]
@@ -340,6 +415,9 @@ def make_handlers(
             client = agent.services[client_type]
             return client.accepts(parameter, client.known_model(size))
 
+        async def describe_model(agent: Agent) -> ModelInfo:
+            return await agent.services[client_type].describe_model(size)
+
         async def write(agent: Agent, request: TextRequest) -> TextResult:
             client = agent.services[client_type]
             return await complete(client, await client.text_model(size), request)
@@ -350,6 +428,7 @@ def make_handlers(
             when=when,
             has_tools_now=partial(is_accepted, "tools"),
             can_write_json=partial(is_accepted, "response_format"),
+            describe_model=describe_model,
         )(write)
 
     @model(ModelType.TEXT_EMBEDDING, when=client_type.serves("EMBEDDING"))
@@ -396,7 +475,7 @@ def list_entries(value: object) -> list[dict[str, Any]]:
 def to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
     """Return what a server reports of a model: OpenRouter, vLLM or llama.cpp."""
     parameters, modalities = entry.get("supported_parameters"), member(entry, "architecture", "input_modalities")
-    lengths = (entry.get("context_length"), entry.get("max_model_len"), member(entry, "meta", "n_ctx_train"))
+    lengths = (entry.get("context_length"), entry.get("max_model_len"), member(entry, "meta", "n_ctx"))
     return ModelInfo(
         entry["id"],
         can_call_tools="tools" in parameters if isinstance(parameters, list) else None,
@@ -446,7 +525,7 @@ class AnswerReader:
         self._text, self._finish_reason = "", ""
         self._calls: list[_Call] = []
         self._usage: Usage | None = None
-        self._is_api = self._has_choice = self._is_finished = False
+        self._is_api = self._has_choice = self._is_finished = self._has_thoughts = False
 
     async def read(self, body: AsyncIterator[bytes]) -> TextResult:
         """Return the answer in the body of a response.
@@ -456,7 +535,9 @@ class AnswerReader:
         unreadable = ""
         try:
             async with asyncio.timeout(None) as rest:
-                async for value in read_values(self._connection.read_chunks(body, self._sink)):
+                async for value in read_values(self._connection.read_chunks(body)):
+                    if self._sink is not None:
+                        await self._sink.write("")  # the model is at work, also while it thinks or writes a call
                     await self._add(value)
                     if self._is_finished:
                         rest.reschedule(asyncio.get_running_loop().time() + REST_SECONDS)
@@ -485,6 +566,8 @@ class AnswerReader:
         if max(len(self._text), *(len(call.arguments) for call in self._calls), 0) > MAX_ANSWER_LENGTH:
             raise ModelError(f"{self._provider}: {self._model} wrote without an end")
         self._usage = read_usage(value.get("usage")) or self._usage
+        reasoning = to_count(member(value, "usage", "completion_tokens_details", "reasoning_tokens"))
+        self._has_thoughts = self._has_thoughts or bool(reasoning)
         note_call(self._model, self._usage)
 
     async def _add_choice(self, choice: dict[str, Any]) -> None:
@@ -499,8 +582,9 @@ class AnswerReader:
         parts: list[Any] = [delta, {"content": choice.get("text")}, None if self._text or self._calls else message]
         part: dict[str, Any] = next((part for part in parts if any(member(part, name) for name in CONTENTS)), {})
         self._has_choice = self._has_choice or bool(part or self._finish_reason or is_whole)
-        calls = part.get("tool_calls") or [part.get("function_call")]
-        for call in calls if isinstance(calls, list) else ():
+        self._has_thoughts = self._has_thoughts or any(member(delta or message, name) for name in THOUGHTS)
+        calls = part.get("tool_calls") or part.get("function_call")
+        for call in calls if isinstance(calls, list) else [calls]:
             self._add_call(call)
         await self._add_text(_content_text(part.get("content")) or to_text(part.get("refusal")))
 
@@ -542,15 +626,20 @@ class AnswerReader:
             if self._sink is not None:
                 await self._sink.restart()
             await self._add_text(user_text("notices.no_answer"))
+        is_truncated = self._finish_reason.casefold() in TRUNCATED
+        calls = () if is_filtered else tuple(self._list_calls(is_truncated=is_truncated))
         return TextResult(
             text=self._text,
             model=self._model,
             usage=self._usage,
-            is_truncated=self._finish_reason.casefold() in TRUNCATED,
-            tool_calls=() if is_filtered else tuple(self._list_calls()),
+            is_truncated=is_truncated,
+            tool_calls=calls,
+            has_cut_call=is_truncated and len(calls) < len(self._calls) and not is_filtered,
+            has_thoughts=self._has_thoughts,
         )
 
-    def _list_calls(self) -> Iterator[ToolCall]:
+    def _list_calls(self, *, is_truncated: bool) -> Iterator[ToolCall]:
+        """Yield the calls; of a truncated answer without those that cannot be read."""
         for call in self._calls:
             name = clean_name(call.name)
             if not name and self._text.strip():
@@ -559,7 +648,7 @@ class AnswerReader:
                 every = read_arguments(call.arguments) if name else []
             except ValueError:
                 every = []
-            if not every:
+            if not every and not is_truncated:
                 raise InvalidAnswer(f"{self._provider}: {self._model} returned a tool call that cannot be read")
             yield from (ToolCall(name, arguments) for arguments in every)
 
@@ -582,6 +671,11 @@ def read_vectors(body: object, count: int) -> list[list[float]]:
 def _read_vector(value: object) -> list[float]:
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]
+    if isinstance(value, str):
+        try:
+            value = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(value, validate=True))]
+        except struct.error:
+            raise ValueError("one is not a list of numbers") from None
     if not isinstance(value, list) or not all(type(number) in (int, float) for number in value):
         raise ValueError("one is not a list of numbers")
     vector = [float(number) for number in value]

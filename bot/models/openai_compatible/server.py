@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -19,7 +20,6 @@ from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, Model
 from bot.fetch.addresses import Proxies
 from bot.models.arguments import parse_values
 from bot.models.retry import parse_retry_after
-from bot.models.types import TextSink
 from bot.plugin_system.imports import LazyModule
 from bot.settings import Secret
 from bot.text import redact, shorten
@@ -30,6 +30,7 @@ else:
     openai = LazyModule("openai")  # which a bot without a plugin for its API does not need
 
 OPENAI_HOST = "api.openai.com"
+LOCAL_SUFFIXES = (".local", ".localhost", ".internal", ".lan", ".home.arpa")
 REFUSAL_STATUSES = (400, 401, 402, 403, 404, 405, 413, 415, 422)
 NO_CREDIT_CODES = frozenset({"insufficient_quota", "billing_hard_limit_reached", "billing_not_active"})
 CONTENT_REFUSAL_CODES = frozenset({"content_filter", "content_policy_violation", "moderation_blocked"})
@@ -78,9 +79,14 @@ class Endpoint:
         return self.url is not None or self.key is not None
 
     @property
-    def is_loopback(self) -> bool:
-        """Whether the server is on this machine."""
-        return self.url is not None and urlsplit(self.url).hostname in ("localhost", "127.0.0.1", "::1")
+    def is_local(self) -> bool:
+        """Whether the server is on this machine or in its network."""
+        host = (urlsplit(self.url).hostname or "") if self.url is not None else OPENAI_HOST
+        try:
+            address = ip_address(host)
+        except ValueError:
+            return "." not in host or host.endswith(LOCAL_SUFFIXES)  # such as "ollama" between containers
+        return address.is_private or address.is_loopback
 
     @property
     def is_openai(self) -> bool:
@@ -284,8 +290,8 @@ class Connection:
         retry_after = parse_retry_after(error.headers, datetime.now(UTC), error.message)
         return ModelBusy(f"{self.name} {what} ({status}): {message}", retry_after=retry_after)
 
-    async def read_chunks(self, body: AsyncIterator[bytes], sink: TextSink | None = None) -> AsyncIterator[bytes]:
-        """Yield the pieces of a body, each of which shows the sink that the server is alive.
+    async def read_chunks(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield the pieces of a body.
 
         Raises ModelBusy if the body breaks off or is larger than MAX_RESPONSE_BYTES.
         """
@@ -295,8 +301,6 @@ class Connection:
                 length += len(chunk)
                 if length > MAX_RESPONSE_BYTES:
                     raise ValueError(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
-                if sink is not None:
-                    await sink.write("")
                 yield chunk
         except Exception as error:  # the SDK passes on those of its HTTP library
             cause = self.shorten(str(error) or type(error).__name__)

@@ -111,7 +111,7 @@ async def test_the_log_lists_at_start_what_each_model_can_do(caplog: pytest.LogC
             pass
     [line] = [record.message for record in caplog.records if "models of" in record.message]
     assert line.partition(": models of ")[2].partition(": ")[2] == (
-        "gemma3:4b (pictures, 8,192 tokens), llama3.2 (tools, 131,072 tokens), "
+        "gemma3:4b (pictures, 4,096 tokens), llama3.2 (tools, 4,096 tokens), "
         "nomic-embed-text (embeddings, 2,048 tokens), old:1b"
     )
 

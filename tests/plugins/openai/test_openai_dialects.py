@@ -291,7 +291,11 @@ async def test_arguments_are_read_as_text_and_as_an_object(api: Loopback, call: 
     [("text", {"name": "ROLL", "arguments": '{"si'}), ("", {"arguments": "{}"}), ("", {"name": "", "arguments": "{}"})],
 )
 async def test_a_call_that_is_not_whole_is_never_handed_on(api: Loopback, text: str, function: dict[str, Any]) -> None:
-    api.answers = [Answer(completion(text, "length", tool_calls=[{"function": function}]))]
     async with open_stage(api.url) as stage:
+        api.answers = [Answer(completion(text, "tool_calls", tool_calls=[{"function": function}]))]
         with pytest.raises(ModelError, match="cannot be read"):
             await ask(stage, tools=(ROLL,))
+        api.answers = [Answer(completion(text, "length", tool_calls=[{"function": function}]))]
+        result = await ask(stage, tools=(ROLL,))
+
+    assert (result.tool_calls, result.has_cut_call) == ((), True)

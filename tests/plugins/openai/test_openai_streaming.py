@@ -230,9 +230,13 @@ async def test_a_call_with_half_its_arguments_is_never_handed_on(
     there: AgentHarness, api: Loopback, arguments: str
 ) -> None:
     call = {"index": 0, "id": "a", "function": {"name": "ROLL", "arguments": arguments}}
-    api.answers = [Answer(events=(delta(tool_calls=[call]), finish("length"), DONE))]
+    api.answers = [Answer(events=(delta(tool_calls=[call]), finish("tool_calls"), DONE))]
     with pytest.raises(ModelError, match="cannot be read"):
         await ask(there, Sink(), tools=(ROLL,))
+
+    api.answers = [Answer(events=(delta(tool_calls=[call]), finish("length"), DONE))]
+    result = await ask(there, Sink(), tools=(ROLL,))
+    assert (result.tool_calls, result.has_cut_call) == ((), True)
 
 
 async def test_a_call_that_cannot_be_read_is_asked_for_once_more(there: AgentHarness, api: Loopback) -> None:
