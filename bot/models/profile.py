@@ -23,7 +23,7 @@ MARGIN_TOKENS = 64  # of a context window, for the template of the server
 BYTES_PER_TOKEN, MIN_BYTES_PER_TOKEN = 3.0, 1.0  # assumed before the first answer, and the smallest plausible
 MIN_COUNTED_TOKENS = 64  # in a shorter prompt, the server's own text is too large a part
 SPEED_MARGIN = 2.0
-MAX_PATIENCE = 10  # times the deadline for a first piece, for a server on this machine
+MAX_EXTENSION = 10  # times the deadline for a first piece, for a server on this machine
 MIN_THOUGHT_LENGTH = 32  # characters in front of an answer; headers are shorter
 WINDOW = re.compile(
     r"(?:context (?:length|size|window|limit)|n_ctx|num_ctx|max_model_len)\W{0,8}(?:\w+ ){0,4}?\W{0,4}(\d[\d,]{2,8})\b"
@@ -84,7 +84,7 @@ class ModelProfile:
         """
         if not self.is_local or self.prompt_speed is None:
             return minimum
-        return min(max(minimum, SPEED_MARGIN * prompt_bytes / self.prompt_speed), MAX_PATIENCE * minimum)
+        return min(max(minimum, SPEED_MARGIN * prompt_bytes / self.prompt_speed), MAX_EXTENSION * minimum)
 
     def learn(self, result: TextResult, call: ModelCall, timer: CallTimer) -> None:
         """Learn from an answer and its record."""
