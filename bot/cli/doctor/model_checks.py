@@ -19,7 +19,7 @@ from bot.domain.environment import Role
 from bot.errors import ModelError, ModelRefused, SettingError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.models.listing import ModelListing
-from bot.models.types import Purpose, TextRequest
+from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import build_first_request
 from bot.pipeline.run_actions import list_usable_actions
@@ -33,7 +33,11 @@ if TYPE_CHECKING:
     from bot.runtime.agent_runtime import AgentRuntime
 
 SAMPLE_MESSAGE = "Hello!"
-TIMEOUT_SECONDS = 20.0
+TIMEOUT_SECONDS, LOCAL_TIMEOUT_SECONDS = 20.0, 300.0
+LOCAL_CHECK_TOKENS = 64
+FILLER = "This line only measures how fast the model reads.\n"
+MIN_WORDS = 3  # of which a speed is told
+SLOW_SECONDS = 20.0  # until the first word
 CHECK_REQUEST = TextRequest("Answer with one word: ready.", purpose=Purpose.CHECK, system="This is a check.")
 LARGE_PROMPT_BYTES = 16_384
 OUTSIDE_ADVICE = "check the network, OPENAI_BASE_URL and the provider's status page, then try again"
@@ -130,44 +134,87 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
     findings: list[Finding] = []
-    try:
-        async with asyncio.timeout(TIMEOUT_SECONDS), run_agent(config.dry_run_config) as agent_runtime:
-            advice = "correct it, or remove the plugin from the character's file"
-            for name, cause in agent_runtime.inactive.items():
-                message = f"{name} cannot be initialized: {cause}"
-                findings.append(Finding(FindingStatus.FAIL, "plugins", message, advice))
-            findings += _prompt_findings(await measure_prompt(agent_runtime))
-            findings += await ask_model(agent_runtime.agent, config.settings)
-    except TimeoutError:
-        findings.append(_timeout_finding())
+    async with run_agent(config.dry_run_config) as agent_runtime:
+        advice = "correct it, or remove the plugin from the character's file"
+        for name, cause in agent_runtime.inactive.items():
+            message = f"{name} cannot be initialized: {cause}"
+            findings.append(Finding(FindingStatus.FAIL, "plugins", message, advice))
+        size = await measure_prompt(agent_runtime)
+        findings += _prompt_findings(size)
+        findings += await ask_model(agent_runtime.agent, config.settings, size.total)
     return findings
 
 
-async def ask_model(agent: Agent, settings: Settings) -> list[Finding]:
-    """Make the model of a running agent write one word."""
+async def ask_model(agent: Agent, settings: Settings, prompt_bytes: int = 4_000) -> list[Finding]:
+    """Make the model of a running agent write one word.
+
+    A model on this machine reads as many bytes as the prompt of a reply has, so that its speed is known.
+    """
+    profile = await agent.models.profile(ModelType.TEXT_LARGE)
+    is_local = profile is not None and profile.is_local
+    seconds, request = TIMEOUT_SECONDS, CHECK_REQUEST
+    if is_local:
+        filler = FILLER * max(0, (prompt_bytes - len(CHECK_REQUEST.prompt)) // len(FILLER))
+        seconds = LOCAL_TIMEOUT_SECONDS
+        request = replace(CHECK_REQUEST, prompt=f"{filler}{CHECK_REQUEST.prompt}", max_tokens=LOCAL_CHECK_TOKENS)
+    speed = _SpeedSink()
     started = time.monotonic()
     try:
-        async with asyncio.timeout(TIMEOUT_SECONDS):
-            result = await agent.models.text(CHECK_REQUEST)
+        async with asyncio.timeout(seconds):
+            result = await agent.models.text(replace(request, sink=speed))
     except TimeoutError:
-        return [_timeout_finding()]
+        return [_timeout_finding(seconds)]
     except ModelRefused as error:
         return [Finding(FindingStatus.FAIL, "model", str(error), "correct the key or the model's name in .env")]
     except ModelError as error:
         return [Finding(FindingStatus.FAIL, "model", str(error), OUTSIDE_ADVICE, is_outside=True)]
-    seconds = time.monotonic() - started
+    ended = time.monotonic()
     listings = (getattr(service, "listing", None) for service in agent.services)
     texts = [listing.describe() for listing in listings if isinstance(listing, ModelListing)]
     findings = [Finding(FindingStatus.OK, "model", text) for text in texts if text]
     if result.model in bundled_names(PluginPurpose.FALLBACK_MODEL):
         message = f"{result.model}: built-in patterns, no language model"
         return [*findings, Finding(FindingStatus.WARN, "model", message, model_advice())]
-    message = f"{result.model} wrote {shorten(result.text, 40)!r} in {seconds * 1000:.0f} ms"
-    return [*findings, Finding(FindingStatus.OK, "model", message), *check_price(settings, result.model)]
+    message = f"{result.model} wrote {shorten(result.text, 40)!r} in {(ended - started) * 1000:.0f} ms"
+    findings.append(Finding(FindingStatus.OK, "model", message))
+    if is_local and speed.first_at is not None:
+        findings.append(_speed_finding(speed.first_at - started, speed.count_words(), ended - speed.first_at))
+    return [*findings, *check_price(settings, result.model)]
 
 
-def _timeout_finding() -> Finding:
-    message = f"no answer within {TIMEOUT_SECONDS:g} s"
+class _SpeedSink:
+    """Notes when the first piece of a text came."""
+
+    def __init__(self) -> None:
+        self.first_at: float | None = None
+        self._pieces: list[str] = []
+
+    async def write(self, text: str) -> None:
+        if self.first_at is None:
+            self.first_at = time.monotonic()
+        self._pieces.append(text)
+
+    async def restart(self) -> None:
+        self._pieces.clear()
+
+    def count_words(self) -> int:
+        """Return the number of words."""
+        return len("".join(self._pieces).split())
+
+
+def _speed_finding(first_seconds: float, words: int, seconds: float) -> Finding:
+    """Return how long a reply of this model takes: until its first word, and for each further one."""
+    message = f"on this machine: about {max(first_seconds, 0.1):.1f} s until the first word of a reply"
+    if words >= MIN_WORDS and seconds > 0:
+        message += f", then {words / seconds:.1f} words a second"
+    if first_seconds <= SLOW_SECONDS:
+        return Finding(FindingStatus.OK, "model", message)
+    advice = "a smaller model, a shorter character or fewer plugins make it faster"
+    return Finding(FindingStatus.WARN, "model", message, advice)
+
+
+def _timeout_finding(seconds: float) -> Finding:
+    message = f"no answer within {seconds:g} s"
     return Finding(FindingStatus.FAIL, "model", message, OUTSIDE_ADVICE, is_outside=True)
 
 
