@@ -23,7 +23,8 @@ BUNDLED: Final = (
     {"name": "openai", "purpose": "model", "settings": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL")},
     {"name": "google", "purpose": "model", "settings": ("GOOGLE_GENERATIVE_AI_API_KEY",), "alias": "google-genai"},
     {"name": "ollama", "purpose": "model", "settings": ("OLLAMA_API_ENDPOINT",)},
-    {"name": "offline", "purpose": "fallback model"},
+    {"name": "local", "purpose": "model", "settings": ("LOCAL_MODEL",), "is_on_this_computer": True},
+    {"name": "offline", "purpose": "fallback model", "is_on_this_computer": True},
 )
 # Where `bot init` looks for a model server on this machine, and which variables name it; the last row is any other.
 MODEL_SERVERS: Final = (

@@ -28,12 +28,16 @@ class PluginPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BundledPlugin:
-    """One row of the table; `settings` are the variables that enable the plugin, `alias` its name in elizaOS."""
+    """One row of the table; `settings` are the variables that enable the plugin, `alias` its name in elizaOS.
+
+    A model that `is_on_this_computer` sends nothing to a server.
+    """
 
     name: str
     purpose: PluginPurpose
     settings: tuple[str, ...] = ()
     alias: str = ""
+    is_on_this_computer: bool = False
 
     def is_enabled(self, settings: Settings) -> bool:
         """Return whether these settings enable the plugin, without importing it."""
@@ -70,8 +74,7 @@ def bundled_plugins() -> tuple[BundledPlugin, ...]:
     """Return the rows of the table in order."""
     rows = import_by_name(TABLE, PLUGINS_PACKAGE).BUNDLED
     return tuple(
-        BundledPlugin(row["name"], PluginPurpose(row["purpose"]), row.get("settings", ()), row.get("alias", ""))
-        for row in rows
+        BundledPlugin(**{**row, "purpose": PluginPurpose(row["purpose"])}) for row in rows
     )
 
 

@@ -203,6 +203,8 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
     body[connection.endpoint.length_parameter] = request.max_tokens
     body["stop"] = list(request.stop) or (END_TOKENS if connection.endpoint.is_loopback else None)
+    if connection.endpoint.is_loopback:
+        body["repeat_penalty"] = request.repetition_penalty  # its name in llama.cpp and LM Studio
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
