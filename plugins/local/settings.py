@@ -41,13 +41,13 @@ class LocalSettings(SettingsModel):
         description="How many texts are written at the same time. Each takes the memory of LOCAL_MODEL_CONTEXT tokens.",
     )
     local_model_threads: int | None = Field(
-        None, ge=1, le=512, description="How many threads compute; unset, as many as the computer has cores."
+        None, ge=1, le=512, description="How many threads compute; unset, one fewer than the computer has cores."
     )
     local_model_gpu_layers: int | None = Field(
         None, ge=0, description="How many layers a GPU computes; unset, as many as fit into its memory."
     )
     local_model_max_tokens: int = Field(
-        1024, ge=1, description="The longest text, in tokens, where nothing else says it."
+        512, ge=1, description="The longest text, in tokens, where nothing else says it."
     )
     local_model_idle_seconds: float = Field(
         900.0, ge=0, description="After so many seconds without a request a model is unloaded; 0 for never."

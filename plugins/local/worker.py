@@ -29,8 +29,7 @@ def start_server(values: dict[str, Any]) -> Any:
     parameters.ui = False
     parameters.cache_ram_mib = 0  # no copies of prompts beside the slots: the memory stays what the settings say
     parameters.sse_ping_interval = 10  # seconds; shows during a long prompt that the server is alive
-    if values["threads"] is not None:
-        parameters.cpuparams.n_threads = values["threads"]
+    parameters.cpuparams.n_threads = values["threads"]
     if values["gpu_layers"] is not None:
         parameters.n_gpu_layers = values["gpu_layers"]
     if values["is_embedding"]:
