@@ -48,8 +48,8 @@ MODEL_KEYS: Final = (
     {"title": "Google Gemini", "key": "GOOGLE_GENERATIVE_AI_API_KEY", "page": "https://aistudio.google.com/apikey"},
     {"title": "OpenRouter", "key": "OPENROUTER_API_KEY", "page": "https://openrouter.ai/settings/keys"},
 )
-# The plugin that runs a model file on this computer: its extra, the variable, the package that ships a tiny model (its name is
-# a value of the variable), and a page with model files.
+# The plugin that runs a model file on this computer: its extra, the variable, the package that ships a tiny model (its
+# name is a value of the variable), and a page with model files.
 MODEL_FILES: Final = {
     "extra": "local",
     "variable": "LOCAL_MODEL",

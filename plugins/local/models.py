@@ -30,8 +30,8 @@ class LocalModels(Service):
     async def __aenter__(self) -> Self:
         if self.settings.local_model == TINY_MODEL:
             logger.warning(
-                "local: %s is a tiny model: it shows that everything works, but understands little; docs/models.md says "
-                "how to choose a better one for LOCAL_MODEL",
+                "local: %s is a tiny model: it shows that everything works, but understands little; docs/models.md "
+                "says how to choose a better one for LOCAL_MODEL",
                 self.text.file.name,
             )
         return self

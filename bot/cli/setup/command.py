@@ -31,6 +31,7 @@ from bot.cli.setup.steps import (
     failures,
     find_platforms,
     is_accepted,
+    program,
     save,
     save_character,
     say,
@@ -105,9 +106,8 @@ def init(
     """
     tokens = {"DISCORD_API_TOKEN": discord_token, "TELEGRAM_BOT_TOKEN": telegram_token}
     values = {variable: token for variable, token in tokens.items() if token} | _parse_assignments(assignments or ())
-    answers = Answers(
-        name, character, card, model_url, model, model_key, local_model, _parse_ports(local_ports), values
-    )
+    ports = _parse_ports(local_ports)
+    answers = Answers(name, character, card, model_url, model, model_key, local_model, ports, values)
     if not yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("there is no terminal to ask questions in: use `bot init --yes` with options, see --help")
     try:
@@ -130,14 +130,14 @@ def _finish(*, asks: bool) -> int:
     code = run_doctor(None)
     if code == Exit.OK:
         say("")
-        say("Everything is set up. Start it with: bot run")
+        say(f"Everything is set up. Start it with: {program()} run")
         if asks and asks_to_start():
             from bot.cli.commands.run import run as run_bot
 
             return run_bot()
     else:
         say("")
-        say("Correct what failed above, or run `bot init` again; then: bot run")
+        say(f"Correct what failed above, or run `bot init` again; then: {program()} run")
     return code
 
 
@@ -202,8 +202,8 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
         if server_with_model is None:
             say("no model server was found on this machine: the built-in offline model answers")
             tiny_model = model_files().tiny_model
-            commands = [*map(str, missing_installations(tiny_model)), f"bot init --yes --local-model {tiny_model}"]
-            say(f"for a tiny language model on this computer: {' && '.join(commands)}")
+            steps = [*map(str, missing_installations(tiny_model)), f"{program()} init --yes --local-model {tiny_model}"]
+            say(f"for a tiny language model on this computer: {' && '.join(steps)}")
         else:
             values |= server_with_model.variables(answers.model or server_with_model.models[0])
     if not values:
