@@ -112,9 +112,9 @@ async def list_busy_slots(harness: AgentHarness) -> list[bool]:
 @needs_weights
 async def test_a_model_answers_and_counts_its_tokens() -> None:
     async with agent_with() as harness:
-        question = "What is the capital of France?"
-        result = await large(harness.agent, TextRequest(question, system="You answer.", max_tokens=40, temperature=0))
-        assert "Paris" in result.text
+        request = TextRequest("Write one sentence about the sea.", max_tokens=40, temperature=0)
+        result = await large(harness.agent, request)
+        assert "sea" in result.text
         assert result.model == "local/SmolLM2-135M-Instruct.Q4_1"
         assert result.usage is not None
         assert result.usage.tokens_in > 10
