@@ -62,5 +62,5 @@ TEXT_MODEL_ADVICE: Final = (
 )
 EMBEDDING_MODEL_ADVICE: Final = (
     "set OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a "
-    "server of your own"
+    "server of your own, or LOCAL_EMBEDDING_MODEL for a model file"
 )

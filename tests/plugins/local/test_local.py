@@ -8,12 +8,14 @@ import json
 import logging
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from bot import Settings
@@ -28,7 +30,7 @@ pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: `make test`
 
 from plugins.local import plugin
 from plugins.local.models import LocalModels, embed_texts, large
-from plugins.local.server import ModelProcess, default_threads
+from plugins.local.server import PROGRAM, ModelProcess, default_threads
 from plugins.local.settings import LocalSettings, find_model_file, find_tiny_model, missing_settings
 
 TINY = find_tiny_model()
@@ -249,6 +251,26 @@ async def test_signals_that_stop_the_bot_do_not_stop_a_model_before_it() -> None
         async with process.use() as loaded:
             assert await loaded.client.connection().fetch_url(f"{url}/slots", "slots")
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+@needs_weights
+async def test_a_worker_ends_with_the_bot_also_in_the_middle_of_a_text() -> None:
+    values = {"path": str(TINY), "name": "a", "key": "key", "context": 1024, "slots": 1, "threads": 1}
+    values |= {"gpu_layers": None, "is_embedding": False}
+    pipe = asyncio.subprocess.PIPE
+    async with asyncio.timeout(DEADLINE), aiohttp.ClientSession(headers={"Authorization": "Bearer key"}) as session:
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-P", str(PROGRAM), stdin=pipe, stdout=pipe)
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(f"{json.dumps(values)}\n".encode())
+        url = (await worker.stdout.readline()).decode().strip()
+        async with session.get(f"{url}/props", headers={"Authorization": "Bearer other"}) as response:
+            assert response.status == 401  # other users of the computer have no key
+        body = {"messages": [{"role": "user", "content": STORY.prompt}], "stream": True}
+        async with session.post(f"{url}/v1/chat/completions", json=body) as response:
+            assert await response.content.readline()
+            worker.stdin.close()  # as the system does when the bot is killed
+            assert await worker.wait() == 0
 
 
 @needs_weights
