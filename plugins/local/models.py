@@ -41,18 +41,13 @@ class LocalModels(Service):
         if self.embedding is not None:
             await self.embedding.close()
 
-    def context_window(self) -> int:
-        """Return the tokens of a prompt and its answer together: of the loaded model, before that of the settings."""
-        return self.text.context_window
-
-    async def describe(self) -> ModelInfo:
+    async def describe_model(self) -> ModelInfo:
         """Return what is known of the model that writes. Raises ModelRefused if it cannot be loaded."""
         async with self.text.use() as loaded:
-            return ModelInfo(model_name(self.text.file), context_length=loaded.context_window)
+            return ModelInfo(model_name(self.text.file), context_length=loaded.context_window, is_local=True)
 
     async def write(self, request: TextRequest) -> TextResult:
         """Return the text that the model writes. Raises ModelRefused if it cannot be loaded, and as `complete` does."""
-        request = replace(request, max_tokens=request.max_tokens or self.settings.local_model_max_tokens)
         async with self.text.use() as loaded:
             return await api.complete(loaded.client, model_name(self.text.file), request)
 
@@ -69,13 +64,17 @@ def _always(agent: Agent) -> bool:
     return True  # llama.cpp makes every model write by a schema
 
 
-@model(ModelType.TEXT_SMALL, can_call_tools=_offers_tools, can_write_json=_always)
+async def _describe_model(agent: Agent) -> ModelInfo:
+    return await agent.services[LocalModels].describe_model()
+
+
+@model(ModelType.TEXT_SMALL, can_call_tools=_offers_tools, can_write_json=_always, describe_model=_describe_model)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write a text."""
     return await agent.services[LocalModels].write(request)
 
 
-@model(ModelType.TEXT_LARGE, can_call_tools=_offers_tools, can_write_json=_always)
+@model(ModelType.TEXT_LARGE, can_call_tools=_offers_tools, can_write_json=_always, describe_model=_describe_model)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write a text."""
     return await agent.services[LocalModels].write(request)

@@ -45,9 +45,6 @@ class LocalSettings(SettingsModel):
     local_model_gpu_layers: int | None = Field(
         None, ge=0, description="How many layers a GPU computes; unset, as many as fit into its memory."
     )
-    local_model_max_tokens: int = Field(
-        512, ge=1, description="The longest text, in tokens, where nothing else says it."
-    )
     local_model_idle_seconds: float = Field(
         900.0, ge=0, description="After so many seconds without a request a model is unloaded; 0 for never."
     )

@@ -167,8 +167,7 @@ async def test_a_prompt_that_is_too_long_is_refused_as_such_and_the_window_is_kn
         with pytest.raises(PromptTooLong, match="exceeds the available context size"):
             await large(harness.agent, TextRequest("word " * 2000))
         service = harness.agent.services[LocalModels]
-        assert service.context_window() == 1024
-        assert (await service.describe()).context_length == 1024
+        assert (await service.describe_model()).context_length == 1024
 
 
 @needs_weights
