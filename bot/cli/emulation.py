@@ -18,7 +18,7 @@ from bot.concurrency.bounded import BoundedDict
 from bot.domain.events import MessageClosed, MessageReceived
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.inbound.emulated_platform import EmulatedOutcome, EmulatedPage, EmulatedPlatform
-from bot.plugin_system.bundled import PluginPurpose, bundled_names, store_settings
+from bot.plugin_system.bundled import bundled_plugins, store_settings
 from bot.plugin_system.loading import find_emulator
 from bot.receipts.headlines import describe_receipt
 from bot.settings import Layer, load_settings, secret_fields
@@ -52,7 +52,7 @@ class EmulatedRun:
         """Yield what to tell the operator: URLs, which data leaves the machine, where data is stored."""
         for name, url in self.urls.items():
             yield f"{name} is emulated: open {url} to talk"
-        local_models = bundled_names(PluginPurpose.FALLBACK_MODEL)
+        local_models = {plugin.name for plugin in bundled_plugins() if plugin.is_on_this_computer}
         models = sorted({name for config in configs for name in config.text_plugins}.difference(local_models))
         if models:
             yield f"nothing leaves this machine except model calls ({', '.join(models)})"

@@ -19,6 +19,7 @@ VENDOR_PREFIX = re.compile(r"^(openai|anthropic|google|mistralai|deepseek|x-ai)/
 DIMENSION_SUFFIX = re.compile(r"-\d+$")
 DATE_SUFFIX = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
 PER_CALL_SUFFIX = "/call"
+FREE_MODELS = "local/*=0"  # they run on this computer
 FORMAT_HELP = (
     "write it as name=in/out or name=in/cached/out, in dollars for a million tokens, "
     "as name=0.04/call for one call, or name=0"
@@ -89,7 +90,7 @@ def load_prices(overrides: Sequence[str] = ()) -> PriceList:
     by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
     by_name |= _build_call_prices(content["calls"])
     by_type = _build_call_prices(content["unknown_calls"])
-    return PriceList(tuple(map(parse_price, overrides)), by_name, content["as_of"], by_type)
+    return PriceList(tuple(map(parse_price, (*overrides, FREE_MODELS))), by_name, content["as_of"], by_type)
 
 
 @cache

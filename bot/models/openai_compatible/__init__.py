@@ -3,7 +3,14 @@
 A plugin subclasses `CompatibleClient` with its endpoints, and `make_handlers` returns its handlers.
 """
 
-from bot.models.openai_compatible.client import CompatibleClient, complete, list_entries, make_handlers, read_usage
+from bot.models.openai_compatible.client import (
+    CompatibleClient,
+    complete,
+    embed,
+    list_entries,
+    make_handlers,
+    read_usage,
+)
 from bot.models.openai_compatible.server import OPENAI_HOST, Connection, Endpoint
 from bot.models.openai_compatible.windows import OLLAMA_OWNER, ollama_window
 
@@ -14,6 +21,7 @@ __all__ = [
     "Connection",
     "Endpoint",
     "complete",
+    "embed",
     "list_entries",
     "make_handlers",
     "ollama_window",

@@ -242,7 +242,10 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     body: dict[str, Any] = {"model": model, "messages": messages}
     body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
     body[connection.endpoint.length_parameter] = request.max_tokens
-    body["stop"] = list(request.stop) or (END_TOKENS if connection.endpoint.is_local else None)
+    body["stop"] = list(request.stop) or None
+    if connection.endpoint.is_local:
+        body["stop"] = body["stop"] or END_TOKENS
+        body["repeat_penalty"] = request.repetition_penalty  # its name in llama.cpp and LM Studio
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}

@@ -1,0 +1,90 @@
+"""The service that owns the models, and their handlers."""
+
+import logging
+from dataclasses import replace
+from typing import Self
+
+from bot import Agent, Service, Settings, model
+from bot.models import EmbeddingRequest, EmbeddingResult, ModelInfo, ModelType, TextRequest, TextResult
+from bot.models import openai_compatible as api
+from bot.platform import TimeSource
+from plugins.local.server import ModelProcess, model_name
+from plugins.local.settings import TINY_MODEL, LocalSettings, find_model_file
+
+logger = logging.getLogger(__name__)
+
+
+class LocalModels(Service):
+    """The model that writes and the one that makes vectors, each in a process that is started when it is needed."""
+
+    def __init__(self, agent: Agent, time: TimeSource | None = None) -> None:
+        super().__init__(agent)
+        self.settings = agent.settings.load(LocalSettings)
+        file = find_model_file(self.settings.local_model, "LOCAL_MODEL")
+        self.text = ModelProcess(agent, self.settings, file, time=time)
+        self.embedding: ModelProcess | None = None
+        if self.settings.local_embedding_model:
+            file = find_model_file(self.settings.local_embedding_model, "LOCAL_EMBEDDING_MODEL")
+            self.embedding = ModelProcess(agent, self.settings, file, is_embedding=True, time=time)
+
+    async def __aenter__(self) -> Self:
+        if self.settings.local_model == TINY_MODEL:
+            logger.warning(
+                "local: %s is a tiny model: it shows that everything works, but understands little; docs/models.md "
+                "says how to choose a better one for LOCAL_MODEL",
+                self.text.file.name,
+            )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.text.close()
+        if self.embedding is not None:
+            await self.embedding.close()
+
+    async def describe_model(self) -> ModelInfo:
+        """Return what is known of the model that writes. Raises ModelRefused if it cannot be loaded."""
+        async with self.text.use() as loaded:
+            return ModelInfo(model_name(self.text.file), context_length=loaded.context_window, is_local=True)
+
+    async def write(self, request: TextRequest) -> TextResult:
+        """Return the text that the model writes. Raises ModelRefused if it cannot be loaded, and as `complete` does."""
+        async with self.text.use() as loaded:
+            return await api.complete(loaded.client, model_name(self.text.file), request)
+
+
+def _offers_tools(settings: Settings) -> bool:
+    return settings.load(LocalSettings).local_model_tools
+
+
+def _makes_vectors(settings: Settings) -> bool:
+    return settings.load(LocalSettings).local_embedding_model is not None
+
+
+def _always(agent: Agent) -> bool:
+    return True  # llama.cpp makes every model write by a schema
+
+
+async def _describe_model(agent: Agent) -> ModelInfo:
+    return await agent.services[LocalModels].describe_model()
+
+
+@model(ModelType.TEXT_SMALL, can_call_tools=_offers_tools, can_write_json=_always, describe_model=_describe_model)
+async def small(agent: Agent, request: TextRequest) -> TextResult:
+    """Write a text."""
+    return await agent.services[LocalModels].write(request)
+
+
+@model(ModelType.TEXT_LARGE, can_call_tools=_offers_tools, can_write_json=_always, describe_model=_describe_model)
+async def large(agent: Agent, request: TextRequest) -> TextResult:
+    """Write a text."""
+    return await agent.services[LocalModels].write(request)
+
+
+@model(ModelType.TEXT_EMBEDDING, when=_makes_vectors)
+async def embed_texts(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
+    """Return the vectors of texts."""
+    process = agent.services[LocalModels].embedding
+    assert process is not None  # the handler is registered only with it
+    async with process.use() as loaded:
+        texts = [await loaded.shorten(text) for text in request.texts]
+        return await api.embed(loaded.client, replace(request, texts=tuple(texts)))
