@@ -43,7 +43,7 @@ _SURROGATES = re.compile(f"[{_SURROGATE}]")
 _HIDDEN = re.compile(f"[{INVISIBLE}]")
 _BLANK = re.compile(rf"[\s{_CONTROL}{INVISIBLE}\u2800]*")
 _EXTENDS = re.compile(rf"[{INVISIBLE}\U0001f3fb-\U0001f3ff]")
-SENTENCE_END = re.compile(r"(?:[.!?…։؟।。！？][\"'”’»)\]*_~`]*+(?=\s|\Z)|[。！？]|\n)")
+SENTENCE_END = re.compile(r"(?:[.!?…։؟।。！？][\"'”’»)\]*_~`]*+(?=\s|\Z)|[。！？][」』）”’]*+|\n)")
 _SPECIAL_TOKEN = (  # Llama 2, Mistral, Gemma; all newer families, and DeepSeek's wide bar, open with `<|`
     r"<(?=/?s>|</?SYS>>|(?:start|end)_of_turn>)|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+)\])"
 )

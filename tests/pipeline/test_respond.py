@@ -13,6 +13,7 @@ from bot.pipeline.journal import cached_response
 from bot.pipeline.respond import render_open_messages, respond
 from bot.prompts.history import parse_history
 from bot.testing import AgentHarness, ScriptedModel, make_turn, model_answer, running_agent
+from bot.text import end_at_sentence
 from bot.turn import Turn
 
 
@@ -82,3 +83,32 @@ async def test_the_prompt_has_attachments_if_there_are_any(
     turn = make_turn(agent_harness.agent, Content(text="see this", attachments=(attachment,)))
     await ask(agent_harness, turn)
     assert ("document notes.txt: Buy milk" in agent_harness.model.requests[0].prompt) is shown
+
+
+async def test_a_reply_cut_in_its_prose_ends_at_its_last_sentence_and_offers_to_continue() -> None:
+    cut = TextResult("<response><actions>REPLY</actions><text>It rained. We stayed. Then the wi", is_truncated=True)
+    async with running_agent(model=ScriptedModel([cut, model_answer("Aye.")])) as stage:
+        await stage.send("tell me more")
+        await stage.send("thank you")
+        [room] = await stage.agent.store.worlds.rooms()
+        memories = await stage.agent.store.memories.recent(room.id, 10)
+
+    contents = [memory.content for memory in memories if memory.entity_id == stage.agent.id]
+    offered = {content.text: [choice.value for choice in content.choices] for content in contents}
+    assert offered == {"It rained. We stayed.": ["/ask continue"], "Aye.": []}
+    assert len(stage.model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("One. Two! Thr", "One. Two!"),
+        ("One.\nTw", "One."),
+        ("「はい。」そ", "「はい。」"),
+        ("no end in sight", "no end in sight…"),
+        ("A whole one.", "A whole one."),
+        ("Short. " + "word " * 100, "Short. " + ("word " * 100).strip() + "…"),
+    ],
+)
+def test_a_text_that_was_cut_ends_at_a_sentence_where_one_is_near(text: str, shown: str) -> None:
+    assert end_at_sentence(text, 200) == shown
