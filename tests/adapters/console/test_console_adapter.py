@@ -183,4 +183,3 @@ async def test_in_a_pipe_a_reply_is_written_at_once() -> None:
     async with run_console(model) as setup:
         await setup.console.send_message("a story")
         assert setup.output() == "Once upon a time.\n"
-        assert [request.sink for request in model.requests] == [None]
