@@ -69,12 +69,12 @@ class EchoModel:
 
     async def _stream_story(self, request: TextRequest) -> str:
         pieces = ["<response><actions>REPLY</actions><text>Once upon", " a time.</text></response>"]
-        if request.sink is not None:
-            await request.sink.write(pieces[0])
-            await self.released.wait()
-            if self.stops_writing:
-                return "<response><thought>no</thought><actions>IGNORE</actions></response>"
-            await request.sink.write(pieces[1])
+        assert request.sink is not None
+        await request.sink.write(pieces[0])
+        await self.released.wait()
+        if self.stops_writing:
+            return "<response><thought>no</thought><actions>IGNORE</actions></response>"
+        await request.sink.write(pieces[1])
         return "".join(pieces)
 
     @property

@@ -98,5 +98,6 @@ async def test_a_stream_sends_a_reply_in_pieces(web_server: Any) -> None:
 
 async def test_no_pieces_are_sent_if_streaming_is_disabled(open_server: Any) -> None:
     async with open_server(settings={"STREAMING": "false"}) as web_server:
+        web_server.script.released.set()
         found = await read_events(await open_stream(web_server, text="a story"))
         assert [kind for kind, _ in found if kind != "typing"] == ["reply", "outcome"]
