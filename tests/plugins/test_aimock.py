@@ -7,6 +7,7 @@ It is `@copilotkit/aimock` from npm. Where that is not installed these tests are
 import json
 import shutil
 import subprocess
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,7 +15,19 @@ import pytest
 from pydantic import BaseModel
 
 from bot import Outcome, Plugin
-from bot.models import ImageDescriptionRequest, ModelBusy, ModelRefused, ModelType, TextRequest, Tool, ToolCall, Usage
+from bot.models import (
+    ImageDescriptionRequest,
+    ImageRequest,
+    ModelBusy,
+    ModelRefused,
+    ModelType,
+    SpeechRequest,
+    TextRequest,
+    Tool,
+    ToolCall,
+    TranscriptionRequest,
+    Usage,
+)
 from bot.plugin_system.components import Model
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.anthropic import plugin as anthropic
@@ -29,6 +42,7 @@ READY = "listening on "
 GREETING = "Hello from the other side of the wire."
 ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
 PICTURE = b"\x89PNG\r\n\x1a\n"
+SPOKEN = b"OggS\0 voice"
 FIXTURES = [
     {"match": {"userMessage": "lighthouse-7"}, "response": {"content": model_answer("The lamp is lit.")}},
     {
@@ -49,6 +63,17 @@ FIXTURES = [
         "match": {"userMessage": "please open"},
         "response": {"error": {"message": "no such key", "type": "authentication_error"}, "status": 401},
     },
+    {
+        "match": {"userMessage": "please fail"},
+        "response": {"error": {"message": "out of order", "type": "server_error"}, "status": 500},
+    },
+    {"match": {"userMessage": "please break off"}, "response": {"content": GREETING}, "truncateAfterChunks": 3},
+    {"match": {"endpoint": "image"}, "response": {"image": {"b64Json": b64encode(PICTURE).decode()}}},
+    {
+        "match": {"endpoint": "speech"},
+        "response": {"audio": b64encode(SPOKEN).decode(), "contentType": "audio/ogg", "format": "opus"},
+    },
+    {"match": {"endpoint": "transcription"}, "response": {"transcription": {"text": "The sea is calm."}}},
     {"match": {"endpoint": "embedding"}, "response": {"embedding": [0.5, -0.5, 0.25]}},
 ]
 
@@ -95,6 +120,9 @@ async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[t
         "OPENAI_TOOLS": "true",
         "OPENAI_IMAGE_DESCRIPTION_MODEL": "gpt-4o-mini",
         "OPENAI_EMBEDDING_MODEL": "vectors",
+        "OPENAI_IMAGE_MODEL": "gpt-image-1",
+        "OPENAI_TTS_MODEL": "tts-1",
+        "OPENAI_TRANSCRIPTION_MODEL": "whisper-1",
         "ANTHROPIC_API_KEY": "sk-ant-a-key-of-the-tests",
         "ANTHROPIC_BASE_URL": peer,
     }
@@ -138,6 +166,22 @@ async def test_a_busy_server_may_be_asked_again(speaking: tuple[AgentHarness, Mo
         await large(stage.agent, TextRequest("please hurry"))
 
 
+@pytest.mark.failure("E-02")
+async def test_a_server_with_an_error_may_be_asked_again(speaking: tuple[AgentHarness, Model]) -> None:
+    stage, large = speaking
+    with pytest.raises(ModelBusy, match="out of order"):
+        await large(stage.agent, TextRequest("please fail"))
+
+
+@pytest.mark.failure("E-03")
+async def test_a_stream_that_is_cut_is_no_answer(speaking: tuple[AgentHarness, Model]) -> None:
+    stage, large = speaking
+    sink = Sink()
+    with pytest.raises(ModelBusy):
+        await large(stage.agent, TextRequest("please break off", sink=sink))
+    assert GREETING.startswith("".join(filter(None, sink.seen)))
+
+
 @pytest.mark.failure("E-06")
 async def test_a_key_that_is_refused_is_told_as_that(speaking: tuple[AgentHarness, Model]) -> None:
     stage, large = speaking
@@ -165,3 +209,22 @@ async def test_texts_become_vectors(speaking: tuple[AgentHarness, Model]) -> Non
     given = await stage.agent.models.embed(["the sea", "the sea again"])
     assert given.vectors == ((0.5, -0.5, 0.25),) * 2
     assert given.model == "vectors-3"
+
+
+async def test_a_picture_is_drawn(speaking: tuple[AgentHarness, Model]) -> None:
+    stage, _ = speaking
+    if stage.agent.models.has_handler_for(ModelType.IMAGE):
+        assert (await stage.agent.models.draw(ImageRequest("a lighthouse"))).data == PICTURE
+
+
+async def test_a_text_is_spoken(speaking: tuple[AgentHarness, Model]) -> None:
+    stage, _ = speaking
+    if stage.agent.models.has_handler_for(ModelType.TEXT_TO_SPEECH):
+        assert (await stage.agent.models.speak(SpeechRequest("The sea is calm."))).audio == SPOKEN
+
+
+async def test_a_recording_is_written_down(speaking: tuple[AgentHarness, Model]) -> None:
+    stage, _ = speaking
+    if stage.agent.models.has_handler_for(ModelType.TRANSCRIPTION):
+        heard = await stage.agent.models.transcribe(TranscriptionRequest(SPOKEN, "audio/ogg"))
+        assert heard.text == "The sea is calm."
