@@ -13,6 +13,8 @@ from plugins.local.settings import TINY_MODEL, LocalSettings, find_model_file
 
 logger = logging.getLogger(__name__)
 
+REPETITION_PENALTY = 1.1  # as Ollama's: without it, small models repeat a phrase up to the limit of the answer
+
 
 class LocalModels(Service):
     """The model that writes and the one that makes vectors, each in a process that is started when it is needed."""
@@ -48,6 +50,8 @@ class LocalModels(Service):
 
     async def write(self, request: TextRequest) -> TextResult:
         """Return the text that the model writes. Raises ModelRefused if it cannot be loaded, and as `complete` does."""
+        if request.repetition_penalty is None:
+            request = replace(request, repetition_penalty=REPETITION_PENALTY)
         async with self.text.use() as loaded:
             return await api.complete(loaded.client, model_name(self.text.file), request)
 
