@@ -44,6 +44,7 @@ from bot.user_texts import user_text
 WITHOUT_WORDS = re.compile(r"[\s.…·]+")
 NO_TEXT = re.compile(r"[*_(\[<]+\s*no (?:response|reply|answer|output|text)\b[^\w\n]{0,3}\s*[*_)\]>]+", re.IGNORECASE)
 MAX_TRIES = 2  # the request, and one for a repair
+WITHOUT_TEXT = ("has neither a text nor an action", "ends before its text begins")
 ANSWER_KEY = "answer"
 CHOOSE_OPTION = "CHOOSE_OPTION"
 EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functions
@@ -100,7 +101,7 @@ def _find_problem(reply: Reply, registry: Registry) -> str:
         return f"calls {names}, which is not one of the actions"
     if not _is_empty(reply):
         return "has no words" if reply.actions == (REPLY,) and WITHOUT_WORDS.fullmatch(reply.text) else ""
-    return "has neither a text nor an action" if reply.is_complete else "ends before its text begins"
+    return WITHOUT_TEXT[0 if reply.is_complete else 1]
 
 
 def _is_known(name: str, registry: Registry) -> bool:
@@ -168,7 +169,11 @@ def _build_request(
     values = {"openMessages": listed, "hasFunctions": bool(tools), "draftText": drafted}
     request = composer.build_request(turn, template, Purpose.REPLY, ModelType.TEXT_LARGE, **values)
     prompt = request.prompt
-    if problem:
+    if problem in WITHOUT_TEXT:  # a small model may be unable to write the form
+        name = turn.agent.character.name
+        prompt += f"\nYour last answer {problem}. Write only the words that {name} says next, as plain text.\n"
+        request = replace(request, schema=None)
+    elif problem:
         prompt += f"\nYour last answer {problem}. Answer again, in the form above and with nothing else.\n"
     return replace(request, prompt=prompt, tools=tools, sink=sink)
 
