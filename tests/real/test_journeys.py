@@ -59,6 +59,7 @@ def check_shown(messages: Sequence[ShownMessage]) -> None:
 
 @NO_WINDOW
 @pytest.mark.real
+@pytest.mark.timeout(3600)
 async def test_ten_messages_of_a_person_get_ten_answers(run_program: RunProgram, model: RealModel) -> None:
     async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
@@ -75,7 +76,7 @@ async def test_ten_messages_of_a_person_get_ten_answers(run_program: RunProgram,
 async def test_in_a_group_who_addresses_the_bot_is_answered_with_a_reply(
     run_program: RunProgram, model: RealModel
 ) -> None:
-    async with run_program(model) as harness:
+    async with run_program(model, STREAMING="false") as harness:
         people = harness.telegram.people
         kim, robin = people.add_user("Kim"), people.add_user("Robin")
         group = people.add_group("The group", kim, robin)
@@ -94,6 +95,7 @@ async def test_in_a_group_who_addresses_the_bot_is_answered_with_a_reply(
 
 @NO_WINDOW
 @pytest.mark.real
+@pytest.mark.timeout(3600)
 async def test_messages_longer_than_the_context_together_are_all_answered(
     run_program: RunProgram, model: RealModel
 ) -> None:
@@ -106,7 +108,8 @@ async def test_messages_longer_than_the_context_together_are_all_answered(
         check_answered(harness, await harness.stop(), 6)
 
 
-@pytest.mark.long
+@pytest.mark.real
+@pytest.mark.timeout(3600)
 async def test_a_message_longer_than_the_context_is_answered(run_program: RunProgram, model: RealModel) -> None:
     async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
@@ -120,6 +123,7 @@ async def test_a_message_longer_than_the_context_is_answered(run_program: RunPro
 
 
 @pytest.mark.real
+@pytest.mark.timeout(3600)
 async def test_two_rooms_are_answered_by_a_server_that_works_on_one_request_at_a_time(
     run_program: RunProgram, model: RealModel
 ) -> None:
