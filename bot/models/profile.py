@@ -22,6 +22,7 @@ MAX_OUTPUT_SHARE = 4  # an answer has at least this part of a small context wind
 MARGIN_TOKENS = 64  # of a context window, for the template of the server
 BYTES_PER_TOKEN, MIN_BYTES_PER_TOKEN = 3.0, 1.0  # assumed before the first answer, and the smallest plausible
 MIN_COUNTED_TOKENS = 64  # in a shorter prompt, the server's own text is too large a part
+TINY_PARAMETERS = 1_000_000_000
 SPEED_MARGIN = 2.0
 MAX_EXTENSION = 10  # times the deadline for a first piece, for a server on this machine
 MIN_THOUGHT_LENGTH = 32  # characters in front of an answer; headers are shorter
@@ -47,11 +48,18 @@ class ModelProfile:
     prompt_speed: float | None = None
     factor: int = 1
     thinks: bool = False
+    parameter_count: int | None = None
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether the model is too small to write an answer in a form."""
+        return self.parameter_count is not None and self.parameter_count < TINY_PARAMETERS
 
     def update(self, info: ModelInfo) -> None:
         """Take over what the server reports now."""
         self.name, self.is_local = info.name or self.name, info.is_local
         self.window = info.context_length or self.window
+        self.parameter_count = info.parameter_count
 
     def output_tokens(self, request: TextRequest) -> int:
         """Return the limit of the visible answer to a request, in tokens."""

@@ -126,6 +126,13 @@ class ModelRouter:
         candidates = self._candidates(kind)
         return await candidates[0].profile() if candidates else None
 
+    async def writes_plain_text(self, kind: ModelType) -> bool:
+        """Return whether answers are requested as plain text: the operator says so, or the model is too small."""
+        if self._answer_form is not AnswerFormSetting.AUTO:
+            return self._answer_form is AnswerFormSetting.TEXT
+        profile = await self.profile(kind)
+        return profile is not None and profile.is_tiny
+
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
         """Generate a text.
 

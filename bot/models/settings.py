@@ -30,6 +30,7 @@ class AnswerFormSetting(StrEnum):
     AUTO = "auto"
     TAGS = "tags"
     JSON = "json"
+    TEXT = "text"
 
 
 class ModelSettings(SettingsModel):
@@ -62,7 +63,8 @@ class ModelSettings(SettingsModel):
     model_answer_form: AnswerFormSetting = Field(
         AnswerFormSetting.AUTO,
         description="The form in which answers are requested: `json`, which some servers make a model write by a "
-        "schema, `tags`, which every model can write, or `auto`: JSON until the server has refused or ignored it.",
+        "schema, `tags`, which most models can write, `text`, without actions, for the smallest, or `auto`: JSON until "
+        "the server has refused or ignored it, and text for a model of less than a billion parameters.",
     )
     default_max_tokens: Tokens = Field(
         None,

@@ -148,6 +148,7 @@ class ModelInfo:
     is_embedding: bool = False
     context_length: int | None = None
     is_local: bool = False
+    parameter_count: int | None = None
 
     def __str__(self) -> str:
         abilities = {"tools": self.can_call_tools, "pictures": self.can_see, "embeddings": self.is_embedding}

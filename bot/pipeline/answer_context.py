@@ -17,6 +17,11 @@ def answer_context(turn: Turn, request: TextRequest) -> AnswerContext:
     return _build_context(turn, names, form)
 
 
+def plain_context(turn: Turn, names: set[str]) -> AnswerContext:
+    """Return the context of an answer that was requested as plain text, with the names in the conversation."""
+    return _build_context(turn, names, AnswerForm.TEXT)
+
+
 async def recall_context(turn: Turn) -> AnswerContext:
     """Return the context of an answer from the journal: the request was made by an earlier process."""
     store = turn.agent.store

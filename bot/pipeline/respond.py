@@ -21,6 +21,7 @@ from bot.outbound.draft import Draft
 from bot.pipeline.answer_context import answer_context, recall_context
 from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
+from bot.pipeline.plain_reply import build_plain_request, compose_plain
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS
 from bot.plugin_system.confirmation import CONFIRM, find_task_to_confirm, read_code
 from bot.plugin_system.registry import Registry, fold_name
@@ -63,6 +64,8 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         return _known_calls(build_reply(cached, await recall_context(turn)), composer.registry)
     if (count := len(turn.inputs)) > MAX_ANSWERED_INPUTS:
         turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
+    if await turn.agent.models.writes_plain_text(ModelType.TEXT_LARGE):
+        return await _respond_plainly(turn, composer)
     include = _select_providers(turn, composer)
     may_ask = True
     tries, problem = 0, ""
@@ -91,6 +94,24 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
             await save_response(turn, ANSWER_KEY, result)
             return reply
     raise NoAnswer(f"the model gave {MAX_TRIES} answers that cannot be used; the last one {problem}")
+
+
+async def _respond_plainly(turn: Turn, composer: Composer) -> Reply:
+    """Return the reply of a model that is too small for a form; raises NoAnswer after two answers without a text."""
+    await compose_plain(turn, composer)
+    for _ in range(MAX_TRIES):
+        crash_point("model.reply")
+        with stream_draft(turn, lambda: build_plain_request(turn, composer)[1]) as sink:
+            result = await generate_text(
+                turn, composer, lambda: replace(build_plain_request(turn, composer)[0], sink=sink), ModelType.TEXT_LARGE
+            )
+        crash_point("model.post")
+        reply = build_reply(result, build_plain_request(turn, composer)[1])
+        if not is_empty_reply(reply.text):
+            turn.commit()
+            await save_response(turn, ANSWER_KEY, result)
+            return replace(reply, actions=(REPLY,), calls=())
+    raise NoAnswer(f"the model gave {MAX_TRIES} answers without a text")
 
 
 def _find_problem(reply: Reply, registry: Registry) -> str:

@@ -46,7 +46,12 @@ class LocalModels(Service):
     async def describe_model(self) -> ModelInfo:
         """Return what is known of the model that writes. Raises ModelRefused if it cannot be loaded."""
         async with self.text.use() as loaded:
-            return ModelInfo(model_name(self.text.file), context_length=loaded.context_window, is_local=True)
+            return ModelInfo(
+                model_name(self.text.file),
+                context_length=loaded.context_window,
+                is_local=True,
+                parameter_count=loaded.parameter_count,
+            )
 
     async def write(self, request: TextRequest) -> TextResult:
         """Return the text that the model writes. Raises ModelRefused if it cannot be loaded, and as `complete` does."""

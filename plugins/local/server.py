@@ -64,6 +64,7 @@ class LoadedModel:
     client: ServerClient
     url: str
     context_window: int
+    parameter_count: int | None
 
     async def shorten(self, text: str) -> str:
         """Return the beginning of a text that the model can embed. Raises as `Connection.fetch` does."""
@@ -204,7 +205,8 @@ class ModelProcess:
         self.context_window = description["default_generation_settings"]["n_ctx"]
         seconds = self._time.monotonic() - started_at
         logger.info("loaded %s in %.1f s: %s tokens", self.file.name, seconds, f"{self.context_window:,}")
-        return LoadedModel(client, url, self.context_window)
+        [info] = await client.fetch_models()
+        return LoadedModel(client, url, self.context_window, info.parameter_count)
 
     async def _wait_until_idle(self) -> None:
         limit = self._settings.local_model_idle_seconds or inf

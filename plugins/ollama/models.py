@@ -14,7 +14,8 @@ MAX_DESCRIBED = 64  # models about which the server is asked in detail
 def to_model_info(name: str, details: Any) -> ModelInfo:
     """Return what the server reports of a model; old versions report no capabilities."""
     details = details if isinstance(details, dict) else {}
-    abilities = details.get("capabilities")
+    abilities, info = details.get("capabilities"), details.get("model_info")
+    count = info.get("general.parameter_count") if isinstance(info, dict) else None
     has_abilities = isinstance(abilities, list)
     return ModelInfo(
         without_default_tag(name),
@@ -22,6 +23,7 @@ def to_model_info(name: str, details: Any) -> ModelInfo:
         can_see="vision" in abilities if has_abilities else None,
         is_embedding="completion" not in abilities if has_abilities else "embed" in name.lower(),
         context_length=api.ollama_window(details),
+        parameter_count=count if type(count) is int else None,
     )
 
 

@@ -478,6 +478,7 @@ def list_entries(value: object) -> list[dict[str, Any]]:
 def to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
     """Return what a server reports of a model: OpenRouter, vLLM or llama.cpp."""
     parameters, modalities = entry.get("supported_parameters"), member(entry, "architecture", "input_modalities")
+    parameter_count = member(entry, "meta", "n_params")
     lengths = (entry.get("context_length"), entry.get("max_model_len"), member(entry, "meta", "n_ctx"))
     return ModelInfo(
         entry["id"],
@@ -485,6 +486,7 @@ def to_model_info(entry: Mapping[str, Any]) -> ModelInfo:
         can_see="image" in modalities if isinstance(modalities, list) else None,
         is_embedding="embed" in entry["id"].lower(),
         context_length=next(filter(None, map(to_count, lengths)), None),
+        parameter_count=parameter_count if type(parameter_count) is int else None,
     )
 
 

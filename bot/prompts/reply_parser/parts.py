@@ -132,6 +132,7 @@ class AnswerForm(StrEnum):
 
     TAGS = "tags"
     JSON = "json"
+    TEXT = "text"
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,7 +260,9 @@ def partial_reply_text(
     opened = open_answer(raw)
     if opened.is_cut or opened.is_unclosed or opened.calls:
         return ""
-    if opened.text.startswith("{"):
+    if context.form is AnswerForm.TEXT and not opened.text.startswith(("<", "{", "[")):
+        text = opened.text
+    elif opened.text.startswith("{"):
         text = _partial_json_text(opened.text, has_functions=has_functions)
     else:
         text = _partial_tagged_text(opened.text, has_functions=has_functions)

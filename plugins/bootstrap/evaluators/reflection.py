@@ -92,8 +92,10 @@ async def reflection(turn: Turn) -> None:
     """Ask the small model to read the room's new messages; store the facts and relationships it notes.
 
     Facts and the progress marker are stored in one transaction, so a repetition after a crash finds both or
-    neither. If the model fails, the next message tries again.
+    neither. If the model fails, the next message tries again. A model that writes plain text only is not asked.
     """
+    if await turn.agent.models.writes_plain_text(ModelType.TEXT_SMALL):
+        return
     reflections = turn.agent.services[Reflections]
     with reflections.running(turn.room.id) as is_first:
         reflection_input = await gather_input(turn)
