@@ -66,5 +66,5 @@ async def test_an_answer_in_tags_is_read_where_json_was_requested() -> None:
 
 
 def test_every_form_can_be_set() -> None:
-    assert set(AnswerFormSetting) == {"auto", "tags", "json"}
+    assert set(AnswerFormSetting) == {"auto", "tags", "json", "text"}
     assert request_json(DEFAULTS[MESSAGE_HANDLER]) is not None
