@@ -140,7 +140,7 @@ def _select_providers(turn: Turn, composer: Composer) -> list[str]:
     has_files = any(
         attachment.kind is not MediaKind.LINK
         for turn_input in turn.inputs
-        for attachment in turn_input.message.content.attachments
+        for attachment in turn_input.message.content.all_attachments
     )
     kinds = (*CONTEXT_KINDS, ProviderKind.ATTACHMENTS) if has_files else CONTEXT_KINDS
     return composer.registry.provider_names(*kinds)
