@@ -151,10 +151,12 @@ def _text_lines(message: discord.Message, embeds: Sequence[discord.Embed]) -> It
     yield message.clean_content
     for snapshot in message.message_snapshots:
         stickers = map(_sticker_text, snapshot.stickers)
-        forwarded = _join_lines([snapshot.content, *map(_embed_text, snapshot.embeds), *stickers])
+        texts = [snapshot.content, *_component_texts(snapshot.components)]
+        forwarded = _join_lines([*texts, *map(_embed_text, snapshot.embeds), *stickers])
         if not forwarded and not snapshot.attachments:
             forwarded = UNREADABLE
         yield "\n".join(f"> {line}" for line in f"[forwarded] {forwarded}".splitlines())  # quoted: written elsewhere
+    yield from _component_texts(message.components)
     yield from map(_embed_text, embeds)
     yield from map(_sticker_text, message.stickers)
     if message.activity is not None:
@@ -175,6 +177,15 @@ def build_quotation(message: discord.Message, mapper: EntityMapper) -> Quotation
         kind = referenced.type
         text = UNREADABLE if kind in USER_MESSAGE_TYPES else f"[{kind.name.replace('_', ' ')}]"
     return Quotation(text, author.display_name, mapper.entity_id(author.id), str(referenced.id), attachments)
+
+
+def _component_texts(components: Iterable[discord.Component]) -> Iterator[str]:
+    """Yield the texts of a message that a bot has laid out of components; they stand in the place of its text."""
+    for component in components:
+        if isinstance(component, discord.TextDisplay):
+            yield component.content
+        elif isinstance(component, discord.Container | discord.SectionComponent):
+            yield from _component_texts(component.children)
 
 
 def _sticker_text(sticker: discord.StickerItem) -> str:
