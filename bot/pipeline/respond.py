@@ -11,15 +11,13 @@ from dataclasses import replace
 from functools import partial
 
 from bot.concurrency.crash_points import crash_point
-from bot.domain.component_specs import ProviderKind
-from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
 from bot.outbound.content_filter import is_empty_reply
 from bot.outbound.draft import Draft
 from bot.pipeline.answer_context import answer_context, recall_context
-from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
+from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS
 from bot.plugin_system.confirmation import CONFIRM, find_task_to_confirm, read_code
@@ -63,7 +61,7 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         return _known_calls(build_reply(cached, await recall_context(turn)), composer.registry)
     if (count := len(turn.inputs)) > MAX_ANSWERED_INPUTS:
         turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
-    include = _select_providers(turn, composer)
+    include = composer.context_providers(turn)
     may_ask = True
     tries, problem = 0, ""
     draft: TextResult | None = None
@@ -136,19 +134,9 @@ async def confirm_by_code(turn: Turn) -> Reply | None:
     return build_reply(result, NO_CONTEXT)
 
 
-def _select_providers(turn: Turn, composer: Composer) -> list[str]:
-    has_files = any(
-        attachment.kind is not MediaKind.LINK
-        for turn_input in turn.inputs
-        for attachment in turn_input.message.content.all_attachments
-    )
-    kinds = (*CONTEXT_KINDS, ProviderKind.ATTACHMENTS) if has_files else CONTEXT_KINDS
-    return composer.registry.provider_names(*kinds)
-
-
 async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
     """Compose the state and return the first request for a reply."""
-    await composer.compose(turn, _select_providers(turn, composer))
+    await composer.compose(turn, composer.context_providers(turn))
     return _build_request(turn, composer)
 
 

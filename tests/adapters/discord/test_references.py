@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from adapters.discord.emulator.state import Json
-from bot import Agent, Content, Plugin, derived_id, model
+from bot import ActionResult, Agent, Content, Effect, Plugin, Turn, action, derived_id, model
 from bot.models import ImageDescriptionRequest, ModelType, Purpose, TextRequest, TextResult, TranscriptionRequest
 from bot.testing import AgentHarness, ScriptedModel, model_answer
 from tests.adapters.discord.server import EmulatedServer, receipts
@@ -71,6 +71,13 @@ REFERENCES: dict[str, tuple[Callable[[EmulatedServer], Json], str]] = {
     ),
     "file": (lambda server: {"files": (("notes.txt", NOTES, "text/plain"),)}, "The gate code is 4711."),
     "embed": (lambda server: {"embeds": [EMBED]}, r"> Kim: [embed] Tide table\n> Low water at six."),
+    "components": (
+        lambda server: {
+            "flags": 1 << 15,
+            "components": [{"type": 17, "components": [{"type": 10, "content": "Fog."}]}],
+        },
+        "> Kim: Fog.",
+    ),
     "sticker": (lambda server: {"sticker_items": [STICKER]}, "> Kim: [sticker: wave]"),
     "forwarded text": (
         lambda server: {"message_snapshots": [build_snapshot(content="Meet at dawn.")]},
@@ -167,7 +174,35 @@ async def test_a_private_message_without_text_is_answered(server: EmulatedServer
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
 
-# Documents of earlier messages
+# Documents
+
+
+@action("LOOK", "Look out of the window.", effect=Effect.PURE)
+async def look_out(turn: Turn) -> ActionResult:
+    """Return the weather."""
+    return ActionResult(text="fog")
+
+
+def build_caller() -> ScriptedModel:
+    """Return a model that calls LOOK once, in one answer or as a step, and tells its result."""
+    answers = {
+        Purpose.STEP: ["<response><action>LOOK</action><isFinish>true</isFinish></response>"],
+        Purpose.REPLY: [model_answer(actions=["LOOK"])],
+        Purpose.SUMMARY: ["<response><text>There is fog.</text></response>"],
+    }
+    return ScriptedModel(lambda request: answers[request.purpose].pop())
+
+
+@pytest.mark.parametrize("multi_step", ["false", "true"])
+async def test_each_prompt_of_an_answer_tells_what_the_files_of_its_message_hold(
+    server: EmulatedServer, multi_step: str
+) -> None:
+    scripted, settings = build_caller(), {"USE_MULTI_STEP": multi_step}
+    file = ("notes.txt", NOTES, "text/plain")
+    async with server.run_bot(scripted, Plugin("window", actions=[look_out]), settings=settings):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} look", files=(file,))
+        assert await server.emulator.recorder.wait_for_texts(1) == ["There is fog."]
+    assert ["4711" in request.prompt for request in scripted.requests] == [True, True]
 
 
 def answer_by_code(request: TextRequest) -> str:
