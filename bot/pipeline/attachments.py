@@ -10,6 +10,7 @@ from typing import Any
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, run_isolated
 from bot.domain.content import Attachment, Content, MediaKind
+from bot.domain.memory import Memory
 from bot.errors import BotError
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
@@ -25,8 +26,10 @@ SOUND_TYPES = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
 ERROR_PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
 MAX_IMAGE_BYTES = 10 * 2**20
 MAX_UNDECIDED_BYTES = 4 * 2**20  # of a recording that may not be for the agent: about ten minutes of a voice message
-MAX_SEARCHED_MESSAGES = 20  # for what was read before of the files that messages refer to
+MAX_SEARCHED_MESSAGES = 20  # for what was read before of the files that messages refer to, and for unread files
+MAX_REQUESTED_MESSAGES = 5
 MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_DOCUMENTS = 16, 4, 2
+Reader = Callable[[Attachment], Coroutine[Any, Any, Attachment]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +57,20 @@ async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
     read = partial(_read_attachment, turn, limits, known)
     async with asyncio.TaskGroup() as group:
         for turn_input in unread:
-            attachments = turn_input.message.content.all_attachments
-            group.create_task(_read_message_attachments(turn, turn_input, attachments, read))
+            group.create_task(_read_input(turn, turn_input, turn_input.message.content.all_attachments, read))
+
+
+async def read_recent_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
+    """Read the unread attachments of the room's last messages, of the newest five that have some.
+
+    Messages that were not for the agent are among them: their files are read only when a model asks for them.
+    """
+    messages = await turn.agent.store.memories.recent(turn.room.id, MAX_SEARCHED_MESSAGES)
+    unread = [message for message in messages if any(map(_needs_reading, message.content.all_attachments))]
+    read = partial(_read_attachment, turn, limits, {})
+    async with asyncio.TaskGroup() as group:
+        for message in unread[-MAX_REQUESTED_MESSAGES:]:
+            group.create_task(_read_message_attachments(turn, message, message.content.all_attachments, read))
 
 
 async def _find_known(turn: Turn, unread: Sequence[TurnInput]) -> dict[str, Attachment]:
@@ -85,7 +100,7 @@ async def transcribe_undecided(turn: Turn, limits: ConcurrencyLimits) -> bool:
         result = await _read_isolated(turn, attachment, limits, max_bytes=MAX_UNDECIDED_BYTES)
         return attachment if isinstance(result, Failure) else result
 
-    await _read_message_attachments(turn, turn_input, attachments, transcribe)
+    await _read_input(turn, turn_input, attachments, transcribe)
     return turn_input.message.content.attachments != attachments
 
 
@@ -97,21 +112,21 @@ def _needs_reading(attachment: Attachment) -> bool:
     return not (attachment.text or attachment.description or attachment.problem) and bool(attachment.url)
 
 
+async def _read_input(turn: Turn, turn_input: TurnInput, attachments: Sequence[Attachment], read: Reader) -> None:
+    turn_input.message = await _read_message_attachments(turn, turn_input.message, attachments, read)
+
+
 async def _read_message_attachments(
-    turn: Turn,
-    turn_input: TurnInput,
-    attachments: Sequence[Attachment],
-    read: Callable[[Attachment], Coroutine[Any, Any, Attachment]],
-) -> None:
+    turn: Turn, message: Memory, attachments: Sequence[Attachment], read: Reader
+) -> Memory:
     async with asyncio.TaskGroup() as group:
         tasks = {(item.id, item.url): group.create_task(read(item)) for item in attachments}
     results = {key: task.result() for key, task in tasks.items()}
     memories = turn.agent.store.memories
-    stored = (await memories.memories([turn_input.message.id])).get(turn_input.message.id)
+    stored = (await memories.memories([message.id])).get(message.id)
     if stored is not None:  # it, or what it quotes, may have been deleted or embedded in the meantime
         await memories.add([replace(stored, content=_with_attachments(stored.content, results))])
-    content = _with_attachments(turn_input.message.content, results)
-    turn_input.message = replace(turn_input.message, content=content)
+    return replace(message, content=_with_attachments(message.content, results))
 
 
 def _with_attachments(content: Content, read: Mapping[tuple[str, str], Attachment]) -> Content:

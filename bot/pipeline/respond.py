@@ -11,12 +11,14 @@ from dataclasses import replace
 from functools import partial
 
 from bot.concurrency.crash_points import crash_point
+from bot.domain.component_specs import ProviderKind
 from bot.domain.ids import short_id
 from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
 from bot.outbound.content_filter import is_empty_reply
 from bot.outbound.draft import Draft
 from bot.pipeline.answer_context import answer_context, recall_context
+from bot.pipeline.attachments import ConcurrencyLimits, read_recent_attachments
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS
@@ -49,10 +51,11 @@ EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functi
 MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 
 
-async def respond(turn: Turn, composer: Composer) -> Reply:
+async def respond(turn: Turn, composer: Composer, limits: ConcurrencyLimits | None = None) -> Reply:
     """Return the model's reply, from the journal if it is there, and commit the turn.
 
-    If the model requests providers, they are run and it is called once more. Text or actions that it wrote
+    If the model requests providers, they are run and it is called once more; for ATTACHMENTS the unread files of the
+    room's last messages are read first, within `limits`. Text or actions that it wrote
     already are its draft: it is shown them then, and they are the reply if no other comes. An answer that cannot be
     used is requested once more, with the reason; a text beside calls of unknown functions is sent then all the same.
     Raises NoAnswer if nothing can be used, ModelError if no model can be called.
@@ -73,6 +76,8 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         requested = composer.missing_providers(turn, reply.providers)
         if requested and may_ask:
             include, may_ask = [*include, *requested], False
+            if limits is not None and set(requested) & set(composer.registry.provider_names(ProviderKind.ATTACHMENTS)):
+                await read_recent_attachments(turn, limits)
             draft = None if _is_empty(reply) else result
             continue
         tries += 1

@@ -232,6 +232,18 @@ async def test_a_document_is_known_two_messages_later(server: EmulatedServer, pa
         assert (await recorder.wait_for_texts(3))[-1] == "It is 4711."
 
 
+async def test_a_file_that_was_not_for_the_agent_is_read_when_the_model_asks_for_it(server: EmulatedServer) -> None:
+    people, seen = server.emulator.people, list[str]()
+    files = (("notes.txt", NOTES, "text/plain"), ("a.png", PNG, "image/png"))
+    async with server.run_bot(ScriptedModel(answer_by_code), build_senses(seen)) as (stage, _):
+        await people.say(server.lobby, server.kim, "for tomorrow", files=files)
+        await receipts(stage)
+        assert seen == []
+        await people.say(server.lobby, server.robin, f"{server.call} what is the gate code?")
+        assert await server.emulator.recorder.wait_for_texts(1) == ["It is 4711."]
+    assert seen == ["image/png"]
+
+
 async def test_attachments_are_not_listed_where_no_recent_message_has_a_file(server: EmulatedServer) -> None:
     scripted = ScriptedModel(model_answer("Aye."))
     async with server.run_bot(scripted):
