@@ -185,6 +185,15 @@ def shorten(text: str, limit: int) -> str:
     return start.rstrip(" ,;:") + "…"
 
 
+def shorten_bytes(text: str, max_bytes: int) -> str:
+    """Return a text as one line of at most `max_bytes` bytes in UTF-8, cut between words; empty if none fits."""
+    line = " ".join(text.split())
+    if len(line.encode()) <= max_bytes:
+        return line
+    room = max_bytes - len("…".encode())
+    return shorten(line, len(line.encode()[: max(room, 0)].decode(errors="ignore")))
+
+
 def _replace_surrogates(text: str) -> str:
     if text.isascii() or not _SURROGATES.search(text):
         return text

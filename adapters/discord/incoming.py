@@ -1,6 +1,6 @@
 """Discord messages as InboundMessage: text, files, and the rules that forbid an answer. Pure functions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 
@@ -18,7 +18,7 @@ USER_MESSAGE_TYPES = (  # Discord itself announces joins and pins
     discord.MessageType.chat_input_command,
     discord.MessageType.context_menu_command,
 )
-MAX_QUOTE_LENGTH = 200
+UNREADABLE = "[a message that cannot be read]"
 
 
 def build_mention(message: discord.Message, mapper: EntityMapper) -> MentionContext:
@@ -113,38 +113,83 @@ def _reply_metadata(message: discord.Message) -> dict[str, str]:
 
 def text_of(message: discord.Message) -> str:
     """Return the text of a message with embeds, stickers and poll, one per line."""
-    return "\n".join(line for line in _text_lines(message) if line.strip())
+    return _join_lines(_text_lines(message, _own_embeds(message)))
 
 
 def attachments_of(message: discord.Message) -> tuple[Attachment, ...]:
-    """Return the files of a message and of those it forwards."""
-    files = [*message.attachments, *(file for snapshot in message.message_snapshots for file in snapshot.attachments)]
-    return tuple(_to_attachment(file) for file in files)
+    """Return the files of a message and of those it forwards, and the pictures of embeds."""
+    return tuple(_attachments(message, _own_embeds(message)))
 
 
-def _text_lines(message: discord.Message) -> Iterator[str]:
+def _own_embeds(message: discord.Message) -> Sequence[discord.Embed]:
+    """Return the embeds that the author wrote: those in a person's message are previews of links."""
+    return message.embeds if message.author.bot or message.webhook_id else ()
+
+
+def _attachments(message: discord.Message, embeds: Sequence[discord.Embed]) -> Iterator[Attachment]:
+    yield from map(_to_attachment, message.attachments)
+    yield from _embedded_pictures(message.id, embeds)
+    for snapshot in message.message_snapshots:
+        yield from map(_to_attachment, snapshot.attachments)
+        yield from _embedded_pictures(message.id, snapshot.embeds)
+
+
+def _embedded_pictures(message_id: int, embeds: Sequence[discord.Embed]) -> Iterator[Attachment]:
+    for embed in embeds:
+        is_picture = embed.type in ("image", "gifv")  # a linked one; the thumbnail of others is an ornament
+        picture = embed.image if embed.image.url or not is_picture else embed.thumbnail
+        url = picture.proxy_url or picture.url or ""
+        if url.startswith(("https://", "http://")):  # others name a file of the message
+            yield Attachment(f"{message_id}-{url}", MediaKind.IMAGE, url=url, title=shorten(embed.title or "", 100))
+
+
+def _join_lines(lines: Iterable[str]) -> str:
+    return "\n".join(line for line in lines if line.strip())
+
+
+def _text_lines(message: discord.Message, embeds: Sequence[discord.Embed]) -> Iterator[str]:
     yield message.clean_content
     for snapshot in message.message_snapshots:
-        forwarded = "\n".join([f"[forwarded] {snapshot.content}", *map(_embed_text, snapshot.embeds)])
-        yield "\n".join(f"> {line}" for line in forwarded.splitlines() if line.strip())  # quoted: written elsewhere
-    if message.author.bot or message.webhook_id:  # embeds in a person's message are previews of links
-        for embed in message.embeds:
-            yield _embed_text(embed)
-    for sticker in message.stickers:
-        yield f"[sticker: {sticker.name}]"
+        stickers = map(_sticker_text, snapshot.stickers)
+        texts = [snapshot.content, *_component_texts(snapshot.components)]
+        forwarded = _join_lines([*texts, *map(_embed_text, snapshot.embeds), *stickers])
+        if not forwarded and not snapshot.attachments:
+            forwarded = UNREADABLE
+        yield "\n".join(f"> {line}" for line in f"[forwarded] {forwarded}".splitlines())  # quoted: written elsewhere
+    yield from _component_texts(message.components)
+    yield from map(_embed_text, embeds)
+    yield from map(_sticker_text, message.stickers)
+    if message.activity is not None:
+        yield "[an invitation to a shared activity]"
     if message.poll is not None:
         answers = " / ".join(answer.text for answer in message.poll.answers)
         yield f"[poll] {message.poll.question}: {answers}"
 
 
 def build_quotation(message: discord.Message, mapper: EntityMapper) -> Quotation | None:
-    """Return the words of the message that is replied to; None where it has no text, or is gone."""
+    """Return text and files of the message that is replied to, with previews of its links; None where it is gone."""
     referenced = message.reference.resolved if message.reference is not None else None
-    if not isinstance(referenced, discord.Message) or not referenced.clean_content.strip():
+    if not isinstance(referenced, discord.Message):
         return None
-    author = referenced.author
-    text = shorten(referenced.clean_content, MAX_QUOTE_LENGTH)
-    return Quotation(text, author.display_name, mapper.entity_id(author.id), str(referenced.id))
+    author, attachments = referenced.author, tuple(_attachments(referenced, referenced.embeds))
+    text = _join_lines(_text_lines(referenced, referenced.embeds))
+    if not text and not attachments:
+        kind = referenced.type
+        text = UNREADABLE if kind in USER_MESSAGE_TYPES else f"[{kind.name.replace('_', ' ')}]"
+    return Quotation(text, author.display_name, mapper.entity_id(author.id), str(referenced.id), attachments)
+
+
+def _component_texts(components: Iterable[discord.Component]) -> Iterator[str]:
+    """Yield the texts of a message that a bot has laid out of components; they stand in the place of its text."""
+    for component in components:
+        if isinstance(component, discord.TextDisplay):
+            yield component.content
+        elif isinstance(component, discord.Container | discord.SectionComponent):
+            yield from _component_texts(component.children)
+
+
+def _sticker_text(sticker: discord.StickerItem) -> str:
+    return f"[sticker: {sticker.name}]"
 
 
 def _embed_text(embed: discord.Embed) -> str:

@@ -6,7 +6,18 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from telegram import CallbackQuery, Chat, Message, MessageReactionUpdated, ReactionType
+from telegram import (
+    CallbackQuery,
+    Chat,
+    ChecklistTask,
+    ExternalReplyInfo,
+    Message,
+    MessageReactionUpdated,
+    PaidMediaPhoto,
+    PaidMediaVideo,
+    PhotoSize,
+    ReactionType,
+)
 
 from adapters.telegram.entities import (
     PLATFORM,
@@ -20,19 +31,28 @@ from adapters.telegram.entities import (
     thread_id_of,
 )
 from adapters.telegram.mentions import (
+    UNKNOWN_USER,
     ParsedCommand,
     build_metadata,
-    build_quotation,
     chat_names,
     describe_origin,
     find_command,
     find_replied_author,
     is_mention,
     mentions_others,
+    original_author,
 )
 from adapters.telegram.validation import field_names
 from bot import Attachment, Content, MediaKind, Role
-from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, MentionContext, Reaction, RoomRules
+from bot.platform import (
+    ChoiceSelection,
+    CommandInvocation,
+    InboundMessage,
+    MentionContext,
+    Quotation,
+    Reaction,
+    RoomRules,
+)
 
 ALLOWED_CHATS_RULE = "TELEGRAM_ALLOWED_CHATS"
 REVISION_STEP = 1 << 20  # edits within one second differ by their update id
@@ -94,7 +114,9 @@ def parse_message(
         source=PLATFORM,
         url=message.link or "",
         attachments=attachments,
-        mention=_build_mention(message, context, location, is_service=not text and not attachments),
+        mention=_build_mention(
+            message, context, location, is_service=not (text or attachments or _is_of_new_kind(message))
+        ),
         quotation=build_quotation(message, identity),
     )
     return InboundMessage.build(
@@ -219,7 +241,41 @@ def text_of(message: Message) -> str:
     return "\n".join(f"> {line}" for line in attributed.splitlines() if line.strip())
 
 
-def _describe_content(message: Message) -> Iterator[str]:
+def build_quotation(message: Message, identity: BotIdentity) -> Quotation | None:
+    """Return text and files of the replied message: the conversation in the prompt may not reach back to it.
+
+    In privacy mode a message of another user was not even received. Of a message in another chat Telegram tells no
+    more than the files and the part that its reply quotes.
+    """
+    replied, external = message.reply_to_message, message.external_reply
+    excerpt = message.quote.text if message.quote is not None else ""
+    if replied is not None:
+        if replied.forum_topic_created is not None or replied.message_id == thread_id_of(message):  # it begins a topic
+            return None
+        author, _ = author_of(replied, identity)
+        attachments = tuple(attachments_of(replied, identity.account))
+        text = excerpt or text_of(replied) or ("" if attachments else f"[{content_kind_of(replied)}]")
+        return Quotation(text, author.name or UNKNOWN_USER, author.id, str(replied.message_id), attachments)
+    if external is not None:
+        user = getattr(external.origin, "sender_user", None)
+        return Quotation(
+            "\n".join(filter(None, [excerpt, " ".join(_describe_content(external))])) or "[a message in another chat]",
+            original_author(external.origin),
+            build_entity(user, identity).id if user is not None else None,
+            attachments=tuple(attachments_of(external, identity.account)),
+        )
+    if message.reply_to_story is not None:
+        chat = message.reply_to_story.chat
+        return Quotation("[story]", chat.effective_name or UNKNOWN_USER, build_chat_entity(chat).id)
+    return Quotation(excerpt, UNKNOWN_USER) if excerpt.strip() else None
+
+
+def _is_of_new_kind(message: Message) -> bool:
+    """Return whether a private message has content that the library does not know yet: such is not met by silence."""
+    return message.chat.type == Chat.PRIVATE and not ENVELOPE_FIELDS.issuperset(message.api_kwargs)
+
+
+def _describe_content(message: Message | ExternalReplyInfo) -> Iterator[str]:
     if message.sticker:
         yield f"[sticker {message.sticker.emoji or ''}]".replace(" ]", "]")
     if message.venue:
@@ -238,6 +294,26 @@ def _describe_content(message: Message) -> Iterator[str]:
         yield f"[game: {_neutralize(message.game.title)}]"
     if message.story:
         yield "[story]"
+    yield from _describe_offer(message)
+
+
+def _describe_offer(message: Message | ExternalReplyInfo) -> Iterator[str]:
+    """Describe what waits for a deed of its reader: tasks, a payment, a giveaway."""
+    if message.checklist:
+        tasks = (f"{_neutralize(task.text)}{' (done)' * _is_done(task)}" for task in message.checklist.tasks)
+        yield f"[checklist: {_neutralize(message.checklist.title)}: {'; '.join(tasks)}]"
+    if message.paid_media:
+        hidden = sum(not isinstance(media, PaidMediaPhoto | PaidMediaVideo) for media in message.paid_media.paid_media)
+        note = f", {hidden} of its files cannot be seen" if hidden else ""
+        yield f"[paid media for {message.paid_media.star_count} stars{note}]"
+    if message.invoice:
+        yield f"[invoice: {_neutralize(message.invoice.title)}]"
+    if message.giveaway or message.giveaway_winners:
+        yield "[giveaway]"
+
+
+def _is_done(task: ChecklistTask) -> bool:
+    return task.completion_date is not None
 
 
 def _neutralize(text: str) -> str:
@@ -245,11 +321,9 @@ def _neutralize(text: str) -> str:
     return " ".join(text.split()).replace("[", "(").replace("]", ")")
 
 
-def attachments_of(message: Message, account: str) -> Iterator[Attachment]:
+def attachments_of(message: Message | ExternalReplyInfo, account: str) -> Iterator[Attachment]:
     """Build an attachment for each file; its URL is meaningful to this adapter only and has no token."""
-    if message.photo:
-        largest = max(message.photo, key=lambda size: size.width * size.height)
-        yield _build_attachment(account, largest, MediaKind.IMAGE, "image/jpeg", "photo.jpg")
+    yield from _pictures_of(message, account)
     if message.animation:
         yield _build_attachment(account, message.animation, MediaKind.VIDEO, "video/mp4", "animation.mp4")
     elif message.document:
@@ -263,8 +337,26 @@ def attachments_of(message: Message, account: str) -> Iterator[Attachment]:
         yield _build_attachment(account, message.video, MediaKind.VIDEO, "video/mp4", "video.mp4")
     if message.video_note:
         yield _build_attachment(account, message.video_note, MediaKind.VIDEO, "video/mp4", "video note")
+
+
+def _pictures_of(message: Message | ExternalReplyInfo, account: str) -> Iterator[Attachment]:
+    """Build an attachment for each picture and sticker, and for the media that are to be paid for."""
+    if message.photo:
+        yield _build_photo(account, message.photo)
+    elif message.live_photo:
+        yield _build_attachment(account, message.live_photo, MediaKind.VIDEO, "video/mp4", "live photo")
     if message.sticker and not (message.sticker.is_animated or message.sticker.is_video):
         yield _build_attachment(account, message.sticker, MediaKind.IMAGE, "image/webp", "sticker.webp")
+    for media in message.paid_media.paid_media if message.paid_media else ():
+        if isinstance(media, PaidMediaPhoto) and media.photo:
+            yield _build_photo(account, media.photo)
+        elif isinstance(media, PaidMediaVideo):
+            yield _build_attachment(account, media.video, MediaKind.VIDEO, "video/mp4", "video.mp4")
+
+
+def _build_photo(account: str, sizes: Sequence[PhotoSize]) -> Attachment:
+    largest = max(sizes, key=lambda size: size.width * size.height)
+    return _build_attachment(account, largest, MediaKind.IMAGE, "image/jpeg", "photo.jpg")
 
 
 def _build_attachment(account: str, file: Any, kind: MediaKind, content_type: str, name: str) -> Attachment:

@@ -4,10 +4,9 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from telegram import Message, MessageEntity
+from telegram import Message, MessageEntity, MessageOrigin
 
 from adapters.telegram.entities import BotIdentity, ChatTarget, author_of, thread_id_of
-from bot.platform import Quotation
 
 COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
 UNKNOWN_USER = "an unknown user"
@@ -75,29 +74,10 @@ def build_metadata(message: Message) -> dict[str, object]:
     if (replied := message.reply_to_message) is not None:
         metadata["reply_to"] = str(replied.message_id)
     if message.forward_origin is not None:
-        metadata["forwarded_from"] = original_author(message)
+        metadata["forwarded_from"] = original_author(message.forward_origin)
     if message.via_bot is not None:
         metadata["via_bot"] = message.via_bot.username or str(message.via_bot.id)
     return metadata
-
-
-def build_quotation(message: Message, identity: BotIdentity) -> Quotation | None:
-    """Return the words of the replied message: the conversation in the prompt may not reach back to it.
-
-    In privacy mode a message of another user was not even received.
-    """
-    replied = message.reply_to_message
-    if replied is not None and replied.message_id == thread_id_of(message):  # it begins the topic
-        return None
-    text = message.quote.text if message.quote is not None else ""
-    if replied is not None:
-        text = text or replied.text or replied.caption or ""
-    if not text.strip():
-        return None
-    if replied is None:  # it is in another chat
-        return Quotation(text, UNKNOWN_USER)
-    author, _ = author_of(replied, identity)
-    return Quotation(text, author.name or UNKNOWN_USER, author.id, str(replied.message_id))
 
 
 def chat_names(target: ChatTarget, username: str | None) -> tuple[str, ...]:
@@ -120,15 +100,14 @@ def _names_bot(entity: MessageEntity, text: str, identity: BotIdentity) -> bool:
 def describe_origin(message: Message) -> str:
     """Return how the text of another author came into a message; empty if the sender wrote it."""
     if message.forward_origin is not None:
-        return f"forwarded from {original_author(message)}"
+        return f"forwarded from {original_author(message.forward_origin)}"
     if message.via_bot is not None:  # the sender of an inline result sees little more than its title
         return f"written by the bot @{message.via_bot.username or message.via_bot.id}"
     return ""
 
 
-def original_author(message: Message) -> str:
-    """Return the name of the original author of a forwarded message."""
-    origin = message.forward_origin
+def original_author(origin: MessageOrigin) -> str:
+    """Return the name of the original author of a message that was forwarded, or is in another chat."""
     user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
     chat = chat or getattr(origin, "chat", None)
     if user is not None:

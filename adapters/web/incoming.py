@@ -195,13 +195,14 @@ def _build_attachments(requests: Iterable[AttachmentRequest], grant: Grant) -> t
     """Return the attachments; what is known of uploaded files is filled in when they are attached."""
     return tuple(
         Attachment(
-            id=str(number),
+            id=request.file
+            or str(derived_id("attachment", request.url or "")),  # what was read of it is found by its id
             kind=_media_kind(request),
             url=request.url or build_upload_url(uploader_of(grant), request.file or ""),
             content_type=request.content_type or "",
             title=request.title,
         )
-        for number, request in enumerate(requests)
+        for request in requests
     )
 
 

@@ -31,7 +31,11 @@ FIELDS: dict[str, Any] = {
 }
 MEDIA_FIELDS = ["alt_text", "preview_image_url", "type", "url"]
 AUTHOR_AND_MEDIA = ["author_id", "attachments.media_keys"]
-REFERENCED_POSTS = ["referenced_tweets.id", "referenced_tweets.id.author_id"]
+REFERENCED_POSTS = [
+    "referenced_tweets.id",
+    "referenced_tweets.id.author_id",
+    "referenced_tweets.id.attachments.media_keys",
+]
 PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
 MAX_PICTURE_BYTES, MAX_ALT_LENGTH = 5 * 1024 * 1024, 1000
 MAX_QUERY_LENGTH = 500  # X takes 512, including what is added

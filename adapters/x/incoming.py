@@ -9,7 +9,7 @@ from uuid import UUID
 
 from adapters.x.payloads import Page, Post, User
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id
-from bot.platform import InboundMessage, MentionContext
+from bot.platform import InboundMessage, MentionContext, Quotation
 
 PLATFORM = "x"
 THREAD_CONTEXT = "thread context"
@@ -81,6 +81,7 @@ def to_inbound_message(
         source=PLATFORM,
         url=f"https://x.com/{user.username or 'i'}/status/{post.id}",
         mention=_build_mention(post, page, identity, denied_by),
+        quotation=None if denied_by == THREAD_CONTEXT else _build_quotation(post, page, identity),
     )
     return InboundMessage.build(
         build_world(identity), room, author, content, created_at=post.created_at or received_at, message_id=post.id
@@ -109,6 +110,20 @@ def _build_mention(post: Post, page: Page, identity: BotIdentity, denied_by: str
         denied_by=denied_by,
         replies_to=_entity_id(replied_id, identity) if replied_id is not None else None,
     )
+
+
+def _build_quotation(post: Post, page: Page, identity: BotIdentity) -> Quotation | None:
+    """Return text and media of the post that a mention quotes, or else of one with media to which it replies.
+
+    The text of a post to which it replies is a message of the conversation.
+    """
+    quoted = page.referenced.get(post.reference_id("quoted"))
+    referenced = quoted or page.referenced.get(post.reference_id("replied_to"))
+    if referenced is None or not (quoted or referenced.attachments.media_keys):
+        return None
+    author = _to_entity(page.users.get(referenced.author_id) or User(id=referenced.author_id), identity)
+    attachments = tuple(_attachments_of(referenced, page))
+    return Quotation(text_of(referenced), author.name, author.id, referenced.id, attachments)
 
 
 def _mentions_after_handles(post: Post, account: str) -> bool:

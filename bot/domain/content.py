@@ -12,6 +12,7 @@ from bot.text import shorten
 MAX_LABEL_LENGTH = 80
 MAX_VALUE_LENGTH = 64
 MAX_CHOICES = 25
+MAX_DESCRIPTION_LENGTH = 300  # of a picture, in the line of its message
 SPEECH_ID = "speech"
 
 
@@ -57,6 +58,15 @@ class Attachment:
         """Whether it is the spoken form of the agent's own text."""
         return self.id == SPEECH_ID and self.data is not None
 
+    def summarize(self) -> str:
+        """Return in brackets what is said in a recording, what a picture shows, or else the title of a file."""
+        summary = self.title or self.name or "untitled"
+        if self.kind is MediaKind.AUDIO and self.text.strip():
+            summary = self.text.strip()
+        elif self.kind is MediaKind.IMAGE and self.description:
+            summary = shorten(self.description, MAX_DESCRIPTION_LENGTH)
+        return f"[{self.kind.lower()}: {summary}]"
+
 
 @dataclass(frozen=True, slots=True)
 class MentionContext:
@@ -78,19 +88,21 @@ class MentionContext:
 
 @dataclass(frozen=True, slots=True)
 class Quotation:
-    """The words of another message that a message replies to; the author of the reply did not write them.
+    """Text and attachments of another message that a message replies to or quotes, not of the reply's author.
 
-    `author_id` wrote them, and `message_id` is the platform's id of their message; None and blank if unknown.
+    `author_id` sent them, and `message_id` is the platform's id of their message; None and blank if unknown.
     """
 
     text: str
     author_name: str = ""
     author_id: UUID | None = None
     message_id: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
     def render(self, max_length: int | None = None) -> str:
-        """Return its author and words as quoted lines, shortened to one line where they are longer."""
-        text = self.text if max_length is None or len(self.text) <= max_length else shorten(self.text, max_length)
+        """Return its author, text and attachments as quoted lines, shortened to one line where they are longer."""
+        text = " ".join(filter(None, [self.text, *(item.summarize() for item in self.attachments)]))
+        text = text if max_length is None or len(text) <= max_length else shorten(text, max_length)
         lines = f"{self.author_name or 'unknown'}: {text}".splitlines()
         return "\n".join(f"> {line}" for line in lines if line.strip())
 
@@ -140,7 +152,7 @@ class PostOperation:
 class Content(RenamedMembers):
     """The content of a message on any platform; of its choices the first 25 are offered.
 
-    `text` is the author's own; the words to which they reply are the `quotation`.
+    `text` and `attachments` are the author's own; those of the message to which they reply are in the `quotation`.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {"is_spoken": "is_voice"}
@@ -164,6 +176,11 @@ class Content(RenamedMembers):
         """Whether the message consists of recordings only."""
         kinds = {attachment.kind for attachment in self.attachments}
         return not self.text.strip() and kinds == {MediaKind.AUDIO}
+
+    @property
+    def all_attachments(self) -> tuple[Attachment, ...]:
+        """The attachments of the message, and behind them those of the message to which it replies."""
+        return self.attachments if self.quotation is None else (*self.attachments, *self.quotation.attachments)
 
     def render_text(self, max_quotation_length: int | None = None) -> str:
         """Return the text below the quoted lines to which it replies."""

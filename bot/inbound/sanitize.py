@@ -134,6 +134,7 @@ def _build_notes(original: Memory, sanitized: Memory) -> Iterator[str]:
 
 def _sanitize_content(content: Content) -> Content:
     attachments = content.attachments[:MAX_ATTACHMENTS]
+    quotation = content.quotation
     return _replace_changed(
         content,
         text=sanitize_text(content.text, MAX_TEXT_LENGTH),
@@ -141,16 +142,17 @@ def _sanitize_content(content: Content) -> Content:
         source=sanitize_text(content.source, MAX_NAME_LENGTH),
         attachments=tuple(_sanitize_attachment(attachment) for attachment in attachments),
         metadata=_sanitize_metadata(content.metadata),
-        quotation=None if content.quotation is None else _sanitize_quotation(content.quotation),
+        quotation=None if quotation is None else _sanitize_quotation(quotation, MAX_ATTACHMENTS - len(attachments)),
     )
 
 
-def _sanitize_quotation(quotation: Quotation) -> Quotation:
+def _sanitize_quotation(quotation: Quotation, max_attachments: int) -> Quotation:
     return replace(
         quotation,
         text=sanitize_text(quotation.text, MAX_TEXT_LENGTH),
         author_name=sanitize_text(quotation.author_name, MAX_NAME_LENGTH),
         message_id=sanitize_id(quotation.message_id),
+        attachments=tuple(map(_sanitize_attachment, quotation.attachments[:max_attachments])),
     )
 
 

@@ -2,14 +2,15 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, run_isolated
-from bot.domain.content import Attachment, MediaKind
+from bot.domain.content import Attachment, Content, MediaKind
+from bot.domain.memory import Memory
 from bot.errors import BotError
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
@@ -25,7 +26,10 @@ SOUND_TYPES = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
 ERROR_PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
 MAX_IMAGE_BYTES = 10 * 2**20
 MAX_UNDECIDED_BYTES = 4 * 2**20  # of a recording that may not be for the agent: about ten minutes of a voice message
+MAX_SEARCHED_MESSAGES = 20  # for what was read before of the files that messages refer to, and for unread files
+MAX_REQUESTED_MESSAGES = 5
 MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_DOCUMENTS = 16, 4, 2
+Reader = Callable[[Attachment], Coroutine[Any, Any, Attachment]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +46,41 @@ class ConcurrencyLimits:
 
 
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
-    """Read the attachments of every message the turn answers, and store what they contain."""
+    """Read the attachments of every message the turn answers, and of the messages to which those reply.
+
+    Store what they contain. What was read of a file when it was sent is not read again.
+    """
     unread = [
-        turn_input for turn_input in turn.inputs if any(map(_needs_reading, turn_input.message.content.attachments))
+        turn_input for turn_input in turn.inputs if any(map(_needs_reading, turn_input.message.content.all_attachments))
     ]
-    read = partial(_read_attachment, turn, limits)
+    known = await _find_known(turn, unread)
+    read = partial(_read_attachment, turn, limits, known)
     async with asyncio.TaskGroup() as group:
         for turn_input in unread:
-            group.create_task(_read_message_attachments(turn, turn_input, read))
+            group.create_task(_read_input(turn, turn_input, turn_input.message.content.all_attachments, read))
+
+
+async def read_recent_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
+    """Read the unread attachments of the room's last messages, of the newest five that have some.
+
+    Messages that were not for the agent are among them: their files are read only when a model asks for them.
+    """
+    messages = await turn.agent.store.memories.recent(turn.room.id, MAX_SEARCHED_MESSAGES)
+    unread = [message for message in messages if any(map(_needs_reading, message.content.all_attachments))]
+    read = partial(_read_attachment, turn, limits, {})
+    async with asyncio.TaskGroup() as group:
+        for message in unread[-MAX_REQUESTED_MESSAGES:]:
+            group.create_task(_read_message_attachments(turn, message, message.content.all_attachments, read))
+
+
+async def _find_known(turn: Turn, unread: Sequence[TurnInput]) -> dict[str, Attachment]:
+    """Return by id the attachments of the room's last messages that have been read, if a message replies to one."""
+    quotations = (turn_input.message.content.quotation for turn_input in unread)
+    if not any(quotation.attachments for quotation in quotations if quotation is not None):
+        return {}
+    messages = await turn.agent.store.memories.recent(turn.room.id, MAX_SEARCHED_MESSAGES)
+    attachments = (attachment for message in messages for attachment in message.content.all_attachments)
+    return {item.id: item for item in attachments if item.text or item.description}
 
 
 async def transcribe_undecided(turn: Turn, limits: ConcurrencyLimits) -> bool:
@@ -69,7 +100,7 @@ async def transcribe_undecided(turn: Turn, limits: ConcurrencyLimits) -> bool:
         result = await _read_isolated(turn, attachment, limits, max_bytes=MAX_UNDECIDED_BYTES)
         return attachment if isinstance(result, Failure) else result
 
-    await _read_message_attachments(turn, turn_input, transcribe)
+    await _read_input(turn, turn_input, attachments, transcribe)
     return turn_input.message.content.attachments != attachments
 
 
@@ -81,23 +112,44 @@ def _needs_reading(attachment: Attachment) -> bool:
     return not (attachment.text or attachment.description or attachment.problem) and bool(attachment.url)
 
 
+async def _read_input(turn: Turn, turn_input: TurnInput, attachments: Sequence[Attachment], read: Reader) -> None:
+    turn_input.message = await _read_message_attachments(turn, turn_input.message, attachments, read)
+
+
 async def _read_message_attachments(
-    turn: Turn, turn_input: TurnInput, read: Callable[[Attachment], Coroutine[Any, Any, Attachment]]
-) -> None:
-    content = turn_input.message.content
+    turn: Turn, message: Memory, attachments: Sequence[Attachment], read: Reader
+) -> Memory:
     async with asyncio.TaskGroup() as group:
-        tasks = [group.create_task(read(attachment)) for attachment in content.attachments]
-    attachments = tuple(task.result() for task in tasks)
+        tasks = {(item.id, item.url): group.create_task(read(item)) for item in attachments}
+    results = {key: task.result() for key, task in tasks.items()}
     memories = turn.agent.store.memories
-    stored = (await memories.memories([turn_input.message.id])).get(turn_input.message.id)
-    if stored is not None:  # it may have been deleted or embedded in the meantime
-        await memories.add([replace(stored, content=replace(stored.content, attachments=attachments))])
-    turn_input.message = replace(turn_input.message, content=replace(content, attachments=attachments))
+    stored = (await memories.memories([message.id])).get(message.id)
+    if stored is not None:  # it, or what it quotes, may have been deleted or embedded in the meantime
+        await memories.add([replace(stored, content=_with_attachments(stored.content, results))])
+    return replace(message, content=_with_attachments(message.content, results))
 
 
-async def _read_attachment(turn: Turn, limits: ConcurrencyLimits, attachment: Attachment) -> Attachment:
+def _with_attachments(content: Content, read: Mapping[tuple[str, str], Attachment]) -> Content:
+    """Return a content with the attachments that were read, by id and URL, in the place of the unread ones."""
+    quotation = content.quotation
+    if quotation is not None and quotation.attachments:
+        quotation = replace(quotation, attachments=_replace_read(quotation.attachments, read))
+    return replace(content, attachments=_replace_read(content.attachments, read), quotation=quotation)
+
+
+def _replace_read(
+    attachments: Iterable[Attachment], read: Mapping[tuple[str, str], Attachment]
+) -> tuple[Attachment, ...]:
+    return tuple(read.get((item.id, item.url), item) for item in attachments)
+
+
+async def _read_attachment(
+    turn: Turn, limits: ConcurrencyLimits, known: Mapping[str, Attachment], attachment: Attachment
+) -> Attachment:
     if not _needs_reading(attachment):
         return attachment
+    if attachment.id in known:
+        return replace(known[attachment.id], url=attachment.url)
     max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else None
     result = await _read_isolated(turn, attachment, limits, max_bytes=max_bytes)
     if isinstance(result, Failure):
@@ -136,21 +188,46 @@ async def _read_with_limit(
 async def _read_by_kind(
     turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, max_bytes: int | None
 ) -> Attachment:
-    models = turn.agent.models
-    if attachment.kind is MediaKind.IMAGE and not models.has_handler_for(ModelType.IMAGE_DESCRIPTION):
-        return replace(attachment, problem="no model here can look at pictures")
-    if attachment.kind is MediaKind.AUDIO and not models.has_handler_for(ModelType.TRANSCRIPTION):
-        return replace(attachment, problem="no model here can listen to recordings")
-    if attachment.kind not in (MediaKind.IMAGE, MediaKind.AUDIO, MediaKind.DOCUMENT):
-        return replace(attachment, problem="this kind of attachment is not read")
+    if problem := _find_problem(turn, attachment.kind):
+        return replace(attachment, problem=problem)
     file = await _fetch_file(turn, attachment, max_bytes)
     crash_point("attach.mid")
-    attachment = replace(attachment, content_type=file.content_type)
-    if attachment.kind is MediaKind.IMAGE:
-        return await _describe_image(turn, attachment, file)
-    if attachment.kind is MediaKind.AUDIO:
+    kind, declared_kind = _kind_of(file, attachment.kind), attachment.kind
+    attachment = replace(attachment, kind=kind, content_type=file.content_type)
+    if kind is not declared_kind and (problem := _find_problem(turn, kind)):
+        return replace(attachment, problem=problem)
+    if kind is MediaKind.AUDIO:
         return await _transcribe(turn, attachment, file)
-    return replace(attachment, text=sanitize_text(await _extract_text(file, attachment.name, limits), MAX_TEXT_LENGTH))
+    if kind is MediaKind.DOCUMENT:
+        text = await _extract_text(file, attachment.name, limits)
+        return replace(attachment, text=sanitize_text(text, MAX_TEXT_LENGTH))
+    if declared_kind is MediaKind.IMAGE:
+        return await _describe_image(turn, attachment, file)
+    if len(file.body) > MAX_IMAGE_BYTES:
+        raise BotError(f"it is larger than {MAX_IMAGE_BYTES} bytes")
+    async with limits.images:
+        return await _describe_image(turn, attachment, file)
+
+
+def _find_problem(turn: Turn, kind: MediaKind) -> str:
+    """Return why no attachment of a kind can be read here; blank if it can."""
+    models = turn.agent.models
+    if kind is MediaKind.IMAGE and not models.has_handler_for(ModelType.IMAGE_DESCRIPTION):
+        return "no model here can look at pictures"
+    if kind is MediaKind.AUDIO and not models.has_handler_for(ModelType.TRANSCRIPTION):
+        return "no model here can listen to recordings"
+    is_read = kind in (MediaKind.IMAGE, MediaKind.AUDIO, MediaKind.DOCUMENT)
+    return "" if is_read else "this kind of attachment is not read"
+
+
+def _kind_of(file: FetchedBody, declared: MediaKind) -> MediaKind:
+    """Return the kind of a file, by its bytes where it was declared only as some document.
+
+    Senders declare no type, or `application/octet-stream`, for files of every kind.
+    """
+    kind = MediaKind.of_content_type(file.content_type)
+    is_media = kind in (MediaKind.IMAGE, MediaKind.AUDIO) and not file.is_text
+    return kind if declared is MediaKind.DOCUMENT and is_media else declared
 
 
 async def _describe_image(turn: Turn, attachment: Attachment, file: FetchedBody) -> Attachment:

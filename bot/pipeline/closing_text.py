@@ -5,7 +5,7 @@ from bot.domain.results import ActionResult
 from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.answer_context import answer_context, recall_context
-from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
+from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.respond import build_reply
 from bot.prompts.reply_parser.reader import NO_CONTEXT
@@ -41,7 +41,7 @@ async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_ST
         return build_reply(cached, await recall_context(turn)).text
     if turn.replies:
         turn.state.invalidate(*composer.registry.provider_names(ProviderKind.HISTORY))  # shows what was said since
-    await composer.compose(turn, composer.registry.provider_names(*CONTEXT_KINDS))
+    await composer.compose(turn, composer.context_providers(turn))
 
     context = NO_CONTEXT
 

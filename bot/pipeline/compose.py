@@ -10,7 +10,7 @@ from typing import Any
 
 from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_isolated
 from bot.domain.component_specs import ProviderKind, ProviderSpec, Shortening
-from bot.domain.content import Content
+from bot.domain.content import Content, MediaKind
 from bot.domain.results import ProviderFailure, ProviderResult, State
 from bot.errors import PromptTooLong, TemplateError
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
@@ -73,6 +73,13 @@ class Composer:
         state.composed_providers = tuple(provider.spec.name for provider in selected)
         self.compose_text(turn)
         return state
+
+    def context_providers(self, turn: Turn) -> list[str]:
+        """Return the providers of every answer beside the default ones: people, place, and files of its messages."""
+        contents = (turn_input.message.content for turn_input in turn.inputs)
+        files = (item for content in contents for item in content.all_attachments if item.kind is not MediaKind.LINK)
+        kinds = (*CONTEXT_KINDS, ProviderKind.ATTACHMENTS) if any(files) else CONTEXT_KINDS
+        return self.registry.provider_names(*kinds)
 
     def compose_text(self, turn: Turn) -> None:
         """Build text and values of the state from the providers composed last."""

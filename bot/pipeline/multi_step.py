@@ -7,7 +7,7 @@ from bot.domain.results import ActionPlan
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.closing_text import format_results, write_closing_text, write_summary
-from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
+from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS, ActionCall
 from bot.pipeline.respond import build_step, build_tools
@@ -56,7 +56,7 @@ class MultiStep:
         Raises ModelError or NoAnswer if no action has run and no model answers.
         """
         turn.commit()
-        loop = StepLoop(include=self._registry.provider_names(*CONTEXT_KINDS))
+        loop = StepLoop(include=self._composer.context_providers(turn))
         turn.state.data["actionPlan"] = loop.plan
         for number in range(self.max_steps):
             try:

@@ -229,7 +229,7 @@ class MessagePipeline:
                         text = await self._multi_step.run(turn)
                         result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
                     else:
-                        reply = confirmation or await respond(turn, self._composer)
+                        reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
                         result = await run_actions(turn, reply, decision, self._registry, self._action_runner)
                 else:
                     turn_input.is_evaluated |= decision.is_rate_limited

@@ -12,14 +12,14 @@ from functools import partial
 
 from bot.concurrency.crash_points import crash_point
 from bot.domain.component_specs import ProviderKind
-from bot.domain.content import MediaKind
 from bot.domain.ids import short_id
 from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
 from bot.outbound.content_filter import is_empty_reply
 from bot.outbound.draft import Draft
 from bot.pipeline.answer_context import answer_context, recall_context
-from bot.pipeline.compose import CONTEXT_KINDS, Composer, generate_text
+from bot.pipeline.attachments import ConcurrencyLimits, read_recent_attachments
+from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.plain_reply import build_plain_request, compose_plain
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS
@@ -52,10 +52,11 @@ EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functi
 MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 
 
-async def respond(turn: Turn, composer: Composer) -> Reply:
+async def respond(turn: Turn, composer: Composer, limits: ConcurrencyLimits | None = None) -> Reply:
     """Return the model's reply, from the journal if it is there, and commit the turn.
 
-    If the model requests providers, they are run and it is called once more. Text or actions that it wrote
+    If the model requests providers, they are run and it is called once more; for ATTACHMENTS the unread files of the
+    room's last messages are read first, within `limits`. Text or actions that it wrote
     already are its draft: it is shown them then, and they are the reply if no other comes. An answer that cannot be
     used is requested once more, with the reason; a text beside calls of unknown functions is sent then all the same.
     Raises NoAnswer if nothing can be used, ModelError if no model can be called.
@@ -66,7 +67,7 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
     if await turn.agent.models.writes_plain_text(ModelType.TEXT_LARGE):
         return await _respond_plainly(turn, composer)
-    include = _select_providers(turn, composer)
+    include = composer.context_providers(turn)
     may_ask = True
     tries, problem = 0, ""
     draft: TextResult | None = None
@@ -78,6 +79,8 @@ async def respond(turn: Turn, composer: Composer) -> Reply:
         requested = composer.missing_providers(turn, reply.providers)
         if requested and may_ask:
             include, may_ask = [*include, *requested], False
+            if limits is not None and set(requested) & set(composer.registry.provider_names(ProviderKind.ATTACHMENTS)):
+                await read_recent_attachments(turn, limits)
             draft = None if _is_empty(reply) else result
             continue
         tries += 1
@@ -157,19 +160,9 @@ async def confirm_by_code(turn: Turn) -> Reply | None:
     return build_reply(result, NO_CONTEXT)
 
 
-def _select_providers(turn: Turn, composer: Composer) -> list[str]:
-    has_files = any(
-        attachment.kind is not MediaKind.LINK
-        for turn_input in turn.inputs
-        for attachment in turn_input.message.content.attachments
-    )
-    kinds = (*CONTEXT_KINDS, ProviderKind.ATTACHMENTS) if has_files else CONTEXT_KINDS
-    return composer.registry.provider_names(*kinds)
-
-
 async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
     """Compose the state and return the first request for a reply."""
-    await composer.compose(turn, _select_providers(turn, composer))
+    await composer.compose(turn, composer.context_providers(turn))
     return _build_request(turn, composer)
 
 

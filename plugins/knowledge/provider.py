@@ -83,12 +83,14 @@ async def remember_document(turn: Turn) -> ActionResult:
 
 
 def _attached_documents(turn: Turn) -> list[tuple[UUID, Attachment]]:
-    return [
-        (item.author.id, attachment)
-        for item in turn.recent_inputs
-        for attachment in item.message.content.attachments
-        if attachment.kind is MediaKind.DOCUMENT and attachment.text.strip()
-    ]
+    """Return the documents of the messages to answer, and of those to which they reply, with who sent each."""
+    sent: list[tuple[UUID, Attachment]] = []
+    for item in turn.recent_inputs:
+        content, quotation = item.message.content, item.message.content.quotation
+        sent += [(item.author.id, attachment) for attachment in content.attachments]
+        if quotation is not None:
+            sent += [(quotation.author_id or item.author.id, attachment) for attachment in quotation.attachments]
+    return [(author, item) for author, item in sent if item.kind is MediaKind.DOCUMENT and item.text.strip()]
 
 
 @on(EntityErased)

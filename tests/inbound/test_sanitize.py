@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.domain.content import Attachment, Content, MediaKind
+from bot.domain.content import Attachment, Content, MediaKind, Quotation
 from bot.inbound.sanitize import MAX_ATTACHMENTS, MAX_CLOCK_SKEW, ORIGINAL_TIME_KEY, sanitize_message
 from bot.store.inmemory import InMemoryStore
 from bot.testing import make_message
@@ -119,3 +119,10 @@ async def test_a_sanitized_message_can_be_stored() -> None:
     receipt = (await InMemoryStore().ledger.receive([arrival], NOW))[0].receipt
 
     assert receipt.key == arrival.key
+
+
+def test_the_files_of_the_replied_message_count_among_the_first_attachments() -> None:
+    own, quoted = (tuple(Attachment(f"{name}{n}", MediaKind.IMAGE) for n in range(7)) for name in ("own", "quoted"))
+    content = Content(text="look", attachments=own, quotation=Quotation("see", attachments=quoted))
+    found = sanitize_message(make_message(content, sent_at=NOW), NOW)
+    assert found.message.content.all_attachments == (*own, *quoted)[:MAX_ATTACHMENTS]

@@ -250,7 +250,8 @@ async def test_a_hostile_pdf_yields_its_text_or_a_problem(begin, shelf: Shelf, p
         (MediaKind.IMAGE, "image/gif", b"GIF89a\xff\xff\xff\xff", "it is 65535 by 65535 pixels large"),
         (MediaKind.AUDIO, "text/html", b"<html>", "it is text/html, and no recording"),
         (MediaKind.AUDIO, "application/pdf", b"%PDF-1.7", "it is application/pdf, and no recording"),
-        (MediaKind.DOCUMENT, "image/png", PNG, "it is image/png, and only text, PDF and DOCX are read"),
+        (MediaKind.DOCUMENT, "image/gif", b"GIF89a\xff\xff\xff\xff", "it is 65535 by 65535 pixels large"),
+        (MediaKind.DOCUMENT, "video/mp4", b"....ftyp", "it is video/mp4, and only text, PDF and DOCX are read"),
     ],
 )
 async def test_a_file_whose_type_was_misdeclared_is_shown_to_no_model(

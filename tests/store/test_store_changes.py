@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.content import Content, Quotation
+from bot.domain.content import Attachment, Content, MediaKind, Quotation
 from bot.domain.edits import MAX_REVISIONS, Reaction
 from bot.domain.environment import ChannelType, Component, ParticipantState, Role, World
 from bot.domain.ids import delivery_id, derived_id, new_id
@@ -265,7 +265,8 @@ async def test_a_message_of_the_agent_is_deleted_by_its_platform_id(store: Store
 
 @pytest.mark.parametrize("deleted", [("1",), ("1", "2", "3")])
 async def test_a_deleted_message_is_no_longer_quoted_in_its_room(store: Store, deleted: tuple[str, ...]) -> None:
-    quoted, other = Quotation("low tide", "Bob", None, "1"), Quotation("low tide", "Bob", None, "11")
+    file = Attachment("1", MediaKind.IMAGE, "https://example.org/1", "image/png", description="the tide is low")
+    quoted, other = (Quotation("low tide", "Bob", None, number, (file,)) for number in ("1", "11"))
     reply = build_reply(quoted, "5")
     others = (
         build_reply(other, "6"),

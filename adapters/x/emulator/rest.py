@@ -185,8 +185,10 @@ class RestServer:
             includes["users"] = [self._user_payload(item) for item in sorted(user_ids)]
         if referenced:
             includes["tweets"] = [self._state.to_payload(item) for item in referenced.values() if not item.is_deleted]
-        media_keys = [key for item in (*posts, *referenced.values()) for key in item.pictures]
-        if "attachments.media_keys" in expansions and media_keys:
+        with_media = posts if "attachments.media_keys" in expansions else []
+        if "referenced_tweets.id.attachments.media_keys" in expansions:
+            with_media = [*with_media, *referenced.values()]
+        if media_keys := dict.fromkeys(key for item in with_media for key in item.pictures):
             includes["media"] = [self._media_payload(key) for key in media_keys]
         return {**payload, "includes": includes} if includes else payload
 

@@ -22,9 +22,10 @@ from bot import (
 from bot.models import ModelType
 from bot.text import escape_line, shorten
 from plugins.bootstrap.actions.choices import remember_shown_choices, shown_choices
+from plugins.bootstrap.providers.conversation import conversation_length, files_of
 
 Schema = Mapping[str, Any]
-ALWAYS_LISTED = ("ENTITIES", "WORLD", "ATTACHMENTS", "ACTION_STATE")
+NOT_LISTED = ("ENTITIES", "WORLD", "ACTION_STATE")
 MAX_RESULT_LENGTH = 1_000
 MAX_EXAMPLES_SIZE, MAX_FUNCTION_EXAMPLES_SIZE = 400, 110  # bytes; functions describe themselves at length
 MAX_EXAMPLE_TEXT_LENGTH = 80
@@ -150,17 +151,23 @@ def _result_lines(results: list[ActionResult]) -> Iterator[str]:
 
 
 @provider("PROVIDERS", "What can be looked up on demand.", position=-80)
-def providers(turn: Turn) -> ProviderResult:
-    """List the providers that the model may request."""
+async def providers(turn: Turn) -> ProviderResult:
+    """List the providers that the model may request; ATTACHMENTS while one of the last messages has a file."""
+    unlisted = NOT_LISTED if await _has_recent_file(turn) else (*NOT_LISTED, "ATTACHMENTS")
     specs = [
         spec
         for spec in turn.agent.catalog.providers
-        if spec.is_dynamic and not spec.is_hidden and spec.name not in ALWAYS_LISTED
+        if spec.is_dynamic and not spec.is_hidden and spec.name not in unlisted
     ]
     if not specs:
         return ProviderResult()
     lines = [f"- {spec.name}: {spec.description}" for spec in specs]
     return ProviderResult(text="\n".join(["# Providers, available on demand", *lines]), authors=())
+
+
+async def _has_recent_file(turn: Turn) -> bool:
+    messages = await turn.agent.store.memories.recent(turn.room.id, conversation_length(turn))
+    return any(files_of(message.content) for message in messages)
 
 
 @provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, hidden=True)

@@ -161,16 +161,23 @@ def quotation_mark(*, author_id: UUID | None = None, message_id: str = "") -> st
     return f'"message_id":{dumps(message_id)}' if message_id else f'"{QUOTATION_KEY}":'
 
 
-def _quotation_data(quotation: Quotation) -> dict[str, str]:
+def _quotation_data(quotation: Quotation) -> dict[str, Any]:
     author_id = str(quotation.author_id) if quotation.author_id is not None else ""
     data = {"author_id": author_id, "author_name": quotation.author_name, "message_id": quotation.message_id}
-    return {"text": quotation.text} | {name: value for name, value in data.items() if value}
+    stored: dict[str, Any] = {"text": quotation.text} | {name: value for name, value in data.items() if value}
+    if quotation.attachments:
+        stored["attachments"] = [_attachment_data(attachment) for attachment in quotation.attachments]
+    return stored
 
 
-def _quotation_of(data: Mapping[str, str]) -> Quotation:
+def _quotation_of(data: Mapping[str, Any]) -> Quotation:
     author_id = data.get("author_id")
     return Quotation(
-        data["text"], data.get("author_name", ""), UUID(author_id) if author_id else None, data.get("message_id", "")
+        text=data["text"],
+        author_name=data.get("author_name", ""),
+        author_id=UUID(author_id) if author_id else None,
+        message_id=data.get("message_id", ""),
+        attachments=tuple(_attachment_of(item) for item in data.get("attachments", ())),
     )
 
 

@@ -177,7 +177,7 @@ def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -
 def as_stored(row: Row, memory: Memory) -> Memory:
     """Return a memory as it would be read from its row; nearly always the memory itself."""
     content = memory.content
-    is_odd = memory.metadata or content.metadata or content.attachments or content.choices
+    is_odd = memory.metadata or content.metadata or content.all_attachments or content.choices
     is_same = memory.embedding is None and not memory.embedding_model and row[EXTERNAL_ID] == memory.external_id
     return memory if is_same and not is_odd and memory.created_at.tzinfo is UTC else MEMORY.read(row)
 

@@ -43,6 +43,7 @@ class EchoModel:
     def __init__(self) -> None:
         self.requested = asyncio.Semaphore(0)
         self.released = asyncio.Event()
+        self.prompts: list[str] = []
         self.refusal = "the provider refuses"
         self.reply = "You said: {}"
         self.action = "REPLY"
@@ -51,6 +52,7 @@ class EchoModel:
         self.retry_after = 0
 
     async def answer(self, request: TextRequest) -> TextResult:
+        self.prompts.append(request.prompt)
         said = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
         self.requested.release()
         if "story" in said:

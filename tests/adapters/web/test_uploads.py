@@ -15,11 +15,12 @@ from adapters.web.errors import HttpProblem
 from adapters.web.files import Upload, UploadStore
 from adapters.web.files.uploads import CLAIM_LIFETIME, FOLDER, UNATTACHED_LIFETIME, clean_file_name, format_size
 from bot import Agent, Plugin, model, system_clock
-from bot.models import ModelType, TextResult, TranscriptionRequest
+from bot.models import ImageDescriptionRequest, ModelType, TextResult, TranscriptionRequest
 from bot.platform import AccessTokens, TokenScope
 from tests.adapters.web.conftest import RunningServer, SocketClient, run_server
 
 PNG = b"\x89PNG\r\n\x1a\nnot much of a picture"
+JPEG = b"\xff\xd8\xff\xc0\x00\x11\x08\x00\x40\x00\x40"
 RECORDING = b"\x1aE\xdf\xa3 a recording"
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 SMALL = Limits(max_file_bytes=1024, max_stored_bytes=16 * 1024)
@@ -30,7 +31,13 @@ async def listen(agent: Agent, request: TranscriptionRequest) -> TextResult:
     return TextResult("where are the parcels", "ear")
 
 
-EAR = Plugin("ear", models=[listen])
+@model(ModelType.IMAGE_DESCRIPTION)
+async def look(agent: Agent, request: ImageDescriptionRequest) -> TextResult:
+    text = "A fox sleeps." if request.content_type == "image/jpeg" else ""
+    return TextResult(f"<response><description>{text}</description></response>")
+
+
+SENSES = Plugin("senses", models=[listen, look])
 
 
 def build_form(*files: tuple[str, str, bytes]) -> FormData:
@@ -54,7 +61,7 @@ async def upload(
 async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
     tokens = AccessTokens(tmp_path)
     settings = {"BOT_DATA_DIR": str(tmp_path)}
-    async with run_server(EAR, settings=settings, limits=SMALL, access_tokens=tokens) as running:
+    async with run_server(SENSES, settings=settings, limits=SMALL, access_tokens=tokens) as running:
         yield running
 
 
@@ -98,6 +105,29 @@ async def test_a_recording_is_sent_over_the_websocket_and_its_transcript_comes_w
     assert (await client.wait_for("ack"))["message_id"] == ack["message_id"]
     await client.send(**{**frame, "client_id": "two"})
     assert (await client.wait_for("error"))["code"] == "file_in_use"
+
+
+@pytest.mark.parametrize("content_type", ["image/jpg", "image/jpeg", "application/octet-stream"])
+async def test_an_uploaded_picture_is_looked_at_whatever_its_declared_type(
+    server: RunningServer, content_type: str
+) -> None:
+    [file] = await upload(server, ("fox", content_type, JPEG))
+    await server.send("", room="den", attachments=[{"file": file["id"]}])
+    [room] = (await server.get("/api/rooms"))["rooms"]
+    [message] = (await server.get(f"/api/rooms/{room['id']}/messages"))["messages"][:1]
+    [picture] = message["attachments"]
+    assert picture["kind"] == "IMAGE"
+    assert "[image: A fox sleeps.]" in server.script.prompts[-1]
+
+
+async def test_files_of_several_messages_are_all_told(server: RunningServer) -> None:
+    for number in range(2):
+        [file] = await upload(server, (f"{number}.txt", "text/plain", f"Bring {number} loaves.".encode()))
+        await server.send("see", room="den", attachments=[{"file": file["id"]}])
+    assert "- document 0.txt: Bring 0 loaves.\n- document 1.txt: Bring 1 loaves." in server.script.prompts[-1]
+    await server.send("how many?", room="den")
+    assert "[0.txt begins: Bring 0 loaves.]" in server.script.prompts[-1]
+    assert "[1.txt begins: Bring 1 loaves.]" in server.script.prompts[-1]
 
 
 async def test_nobody_else_on_the_machine_can_read_uploaded_files(server: RunningServer, tmp_path: Path) -> None:

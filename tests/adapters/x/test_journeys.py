@@ -234,3 +234,23 @@ async def test_memory_follows_corrections_and_keeps_people_and_threads_apart(run
             await harness.poll()
 
         await check_memory(model, say, lambda number, text: say(number, text, threads[1]))
+
+
+@pytest.mark.parametrize("kind", ["quote", "reply"])
+async def test_the_post_that_a_mention_quotes_or_replies_to_is_read_with_its_pictures(
+    run_x: RunX, emulator: Emulator, kind: str
+) -> None:
+    prompts: list[str] = []
+
+    def answer(request: TextRequest) -> str:
+        prompts.append(request.prompt)
+        return model_answer("A heron.")
+
+    state = emulator.state
+    state.pictures["77"] = {"data": b"", "type": "image/png", "alt": "A heron in the reeds"}
+    shown = state.create_post(state.user_id_of("mo"), "Seen today", pictures=("77",))
+    async with run_x(answer) as harness:
+        references = {"quoted_id": shown.id} if kind == "quote" else {"reply_to_id": shown.id}
+        emulator.say("kim", "@greenroom_bot what animal is this?", **references)
+        await harness.poll()
+    assert r"> Mo: Seen today [image: A heron in the reeds]\n" in prompts[-1]

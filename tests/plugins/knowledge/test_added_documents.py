@@ -13,7 +13,7 @@ from aiohttp import FormData
 
 from bot import Attachment, ChannelType, Content, MediaKind, MemoryKind, RecallScope, Role, RouteRequest, derived_id
 from bot.fetch.response import FetchedBody
-from bot.platform import FetchError
+from bot.platform import FetchError, Quotation
 from bot.prompts import ANYBODY
 from bot.store import InMemoryStore
 from bot.testing import AgentHarness, make_turn, running_agent
@@ -175,6 +175,15 @@ async def test_a_document_of_a_chat_keeps_its_author_and_its_world() -> None:
         assert await index.search("water", EVERYWHERE) == []
         assert await index.list_added(derived_id("another world")) == []
         assert (await knowledge(turn)).authors == {turn.author.id, ANYBODY}
+
+
+async def test_a_document_of_the_replied_message_is_remembered_as_that_of_its_sender() -> None:
+    sender = derived_id("its sender")
+    async with running_agent(plugin) as harness:
+        content = Content("Ada, remember this", quotation=Quotation("", "Mo", sender, "1", attached().attachments))
+        turn = make_turn(harness.agent, content, role=Role.ADMIN)
+        await remember_document(turn)
+        assert (await knowledge(turn)).authors == {sender, ANYBODY}
 
 
 @pytest.mark.failure("B-14")
