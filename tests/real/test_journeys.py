@@ -28,11 +28,6 @@ QUESTIONS = (
     "What did I ask you first?",
     "Good night!",
 )
-NO_WINDOW = pytest.mark.xfail(
-    strict=True,
-    reason="NoAnswer: an answer that ends before its text begins is not used; and the context window that llama.cpp "
-    "lists as meta.n_ctx is unknown until the server refuses a prompt",
-)
 LONG_LINE = "The keeper of the lighthouse went up the stairs, lit the lamp, wrote the weather down and waited. "
 PARAGRAPH = LONG_LINE * 12  # about 300 tokens
 
@@ -57,7 +52,6 @@ def check_shown(messages: Sequence[ShownMessage]) -> None:
         assert not MARKUP.search(text), text
 
 
-@NO_WINDOW
 @pytest.mark.real
 @pytest.mark.timeout(3600)
 async def test_ten_messages_of_a_person_get_ten_answers(run_program: RunProgram, model: RealModel) -> None:
@@ -93,7 +87,6 @@ async def test_in_a_group_who_addresses_the_bot_is_answered_with_a_reply(
         assert first["reply_parameters"]["message_id"] == asked["message_id"]
 
 
-@NO_WINDOW
 @pytest.mark.real
 @pytest.mark.timeout(3600)
 async def test_messages_longer_than_the_context_together_are_all_answered(
@@ -140,7 +133,6 @@ async def test_two_rooms_are_answered_by_a_server_that_works_on_one_request_at_a
         assert [len(harness.telegram.recorder.texts(chat["id"])) for chat in chats] == [3, 3]
 
 
-@NO_WINDOW
 @pytest.mark.real
 @pytest.mark.timeout(3600)
 async def test_a_conversation_of_a_hundred_messages_has_no_error(run_program: RunProgram, model: RealModel) -> None:
