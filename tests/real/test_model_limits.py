@@ -9,7 +9,6 @@ from pydantic import BaseModel
 from bot import Outcome
 from bot.models import TextRequest, Tool
 from bot.testing import ScriptedModel, running_agent
-from plugins.openai import plugin as openai
 from tests.chaos.database import BotDatabase
 from tests.real.conftest import RealModel, RunProgram
 from tests.real.llama_server import CANCELLED, LAUNCHED, RELEASED, LlamaServer
@@ -30,15 +29,15 @@ class Weather(BaseModel):
 
 
 async def test_an_object_fits_its_schema_at_the_first_request(model: RealModel) -> None:
-    async with running_agent(openai, model=ScriptedModel("unasked"), settings=model.settings) as stage:
+    async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=model.settings) as stage:
         for question in ("What is the weather at sea?", "Invent the weather of tomorrow."):
             result = await stage.agent.models.object(Weather, TextRequest(question, max_tokens=100))
             assert isinstance(result, Weather)
 
 
 async def test_a_text_with_tools_offered_is_a_text_or_a_call_that_fits_the_schema(model: RealModel) -> None:
-    settings = {**model.settings, "OPENAI_TOOLS": "true"}
-    async with running_agent(openai, model=ScriptedModel("unasked"), settings=settings) as stage:
+    settings = {**model.settings, "LOCAL_MODEL_TOOLS": "true", "OPENAI_TOOLS": "true"}
+    async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=settings) as stage:
         request = TextRequest("Roll a die with six sides.", tools=(ROLL,), max_tokens=100)
         result = await stage.agent.models.text(request)
         assert result.text or result.tool_calls
