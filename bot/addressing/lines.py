@@ -53,7 +53,8 @@ class TalkLine:
     `opens_unknown` it is for a person who is not known here: it opens with a name or mentions another. With
     `is_by_bot` its author is another bot. `position` counts the lines as they were heard; `order` is the line's place
     among those of the room on its platform, the same for all who read there; infinite for one that is being sent.
-    `replied_order` is that of the line to which it replies, infinite if that is not known.
+    `replied_order` is that of the line to which it replies, infinite if that is not known. It `is_uninvited` if that
+    line was neither a question nor for its author.
     """
 
     author: str
@@ -64,6 +65,7 @@ class TalkLine:
     position: int = 0
     order: float = 0
     replied_order: float = inf
+    is_uninvited: bool = False
     names: dict[str, int] = field(default_factory=dict)
     opening: str = ""
     opening_kind: int = NOT_NAMED

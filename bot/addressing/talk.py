@@ -67,8 +67,7 @@ FEATURES = (
 class Speaker:
     """What is remembered of one author: the last lines, whom they named and answered, and who answered them.
 
-    `answer_minutes` is the time that the author's slowest answers take; it fades with every quicker one. One that
-    `answers_anything` has replied to a line for another, and to none for itself since.
+    `answer_minutes` is the time that the author's slowest answers take; it fades with every quicker one.
     """
 
     lines: deque[TalkLine] = field(default_factory=lambda: deque(maxlen=RECENT_LINES))
@@ -77,12 +76,17 @@ class Speaker:
     received: dict[str, tuple[TalkLine, float]] = field(default_factory=dict)
     partners: dict[str, tuple[float, int]] = field(default_factory=dict)
     answer_minutes: float = 0.0
-    answers_anything: bool = False
 
     @property
     def answered_at(self) -> float:
         """The order of the last line that answered another; -1 without any."""
         return max((line.order for line in self.lines if line.answers), default=-1)
+
+    @property
+    def answers_anything(self) -> bool:
+        """Whether half of the last answers or more were uninvited, as those of a bot that translates everything."""
+        answers = [line.is_uninvited for line in self.lines if line.answers]
+        return any(answers) and 2 * sum(answers) >= len(answers)
 
     def has_called(self, author: str) -> bool:
         """Return whether this speaker has lately named the author or replied to a line of the author."""
@@ -153,25 +157,30 @@ class RoomTalk:
         if line.certainty >= CONTAINS_NAME:
             return line.certainty > CONTAINS_NAME or not self.continues_talk(line, MAX_BOT_LINES)
         author = self._speakers[line.author]
-        return not line.is_question and author.has_called(line.answers) and self._is_near(line, line.answers)
+        said = [spoken.position for spoken in author.lines if spoken.answers == line.answers]
+        answer, _ = author.received.get(line.answers, _NO_ANSWER)
+        is_near = line.position - max([answer.position, *said]) <= MAX_BOT_LINES
+        return is_near and not line.is_question and author.has_called(line.answers)
 
     def bots_before_agent(self, line: TalkLine) -> tuple[str, ...]:
         """Return the bots that may answer a question without a name before the agent, in their order.
 
-        The first is the one that spoke to its author last, if that is a few lines ago at most; then come those that
-        have answered a person in the room since the agent has, the last of them first. Every bot in the room finds
-        the same order. Bots that answer anything, as translators do, are left out. None for other lines.
+        The first is the one that answered its author last; then come those that have answered a person in the room
+        since the agent has, the last of them first. Every bot in the room finds the same order, since it depends on
+        nothing that only the agent knows. Bots that answer anything, as translators do, are left out. None for other
+        lines.
         """
         if not line.is_question or line.certainty >= CONTAINS_NAME:
             return ()
-        partner = line.answers if self._is_near(line, line.answers) else ""
+        bots = {bot for bot in self._bots - {line.author} if not self._speakers[bot].answers_anything}
+        answers = [answer for answer, _ in self._speakers[line.author].received.values()]
+        to_author = {answer.author: answer.order for answer in answers if answer.author in bots | {self.agent}}
+        partner = max(to_author, key=lambda bot: to_author[bot], default="")
         if partner == self.agent:
             return ()
         own_at = self._speakers.get(self.agent, _NO_SPEAKER).answered_at
-        speakers = {bot: self._speakers[bot] for bot in self._bots - {line.author}}
-        answered_at = {bot: speaker.answered_at for bot, speaker in speakers.items() if not speaker.answers_anything}
-        before = [bot for bot, at in answered_at.items() if at > own_at or bot == partner]
-        return tuple(sorted(before, key=lambda bot: (bot == partner, answered_at[bot]), reverse=True))
+        before = [bot for bot in bots if self._speakers[bot].answered_at > own_at or bot == partner]
+        return tuple(sorted(before, key=lambda bot: (bot == partner, self._speakers[bot].answered_at), reverse=True))
 
     def answer_minutes(self, author: str) -> float:
         """Return how long an author lately took to answer."""
@@ -215,14 +224,15 @@ class RoomTalk:
             self._note_answer(line, author, answered)
 
     def _note_answer(self, line: TalkLine, author: Speaker, answered: Speaker) -> None:
-        """Note how long an answer took, and whether it replies to a line for another."""
+        """Note how long an answer took, and whether it is uninvited."""
         if answered.lines:
             minutes = max(line.minute - answered.lines[-1].minute, 0.0)
             author.answer_minutes = max(minutes, author.answer_minutes * ANSWER_TIME_DECAY)
         replied = next((spoken for spoken in answered.lines if spoken.order == line.replied_order), None)
-        called = replied.opening or (replied.answers if replied.certainty == CERTAIN else "") if replied else ""
-        if called:
-            author.answers_anything = called != line.author
+        if replied is not None:
+            called = replied.opening or (replied.answers if replied.certainty == CERTAIN else "")
+            is_invited = called == line.author if called else replied.is_question or replied.answers == line.author
+            line.is_uninvited = not is_invited
 
     def note_decision(self, line: TalkLine, is_addressed: bool) -> None:
         """Note what a model has decided about a line that was added: whether it is addressed to the agent."""
@@ -279,13 +289,6 @@ class RoomTalk:
         ]
         last = max(recent, key=lambda answer: answer.order, default=None)
         return (last.author, ANSWERS_LAST) if last is not None else ("", 0.0)
-
-    def _is_near(self, line: TalkLine, bot: str) -> bool:
-        """Return whether the author of a line and a bot have spoken to each other a few lines ago at most."""
-        author = self._speakers[line.author]
-        said = [spoken for spoken in author.lines if spoken.answers == bot]
-        answer, _ = author.received.get(bot, _NO_ANSWER)
-        return any(line.position - near.position <= MAX_BOT_LINES for near in (*said, answer))
 
     def _naming(self, line: TalkLine) -> tuple[float, ...]:
         opens_with_agent = line.opening == self.agent

@@ -236,8 +236,8 @@ async def test_a_question_to_all_is_left_to_the_bot_that_answered_last(agent_har
     await say(agent_harness, ("Cy", "Ada, can you help?"), *TALK, QUESTION)
     await bot_answers(agent_harness, "Bo")
     before = asked(agent_harness)
-    receipt = await agent_harness.submit(QUESTION[1], author="Cy", kind=GROUP)
-    await bot_answers(agent_harness, "Cy")
+    receipt = await agent_harness.submit(QUESTION[1], author="Bo", kind=GROUP)
+    await bot_answers(agent_harness, "Bo")
     closed = await agent_harness.agent_runtime.inbox.wait_outcome(receipt.id)
     assert (closed.rule, closed.reason) == ("not addressed", "another bot here has answered it")
     assert asked(agent_harness) == before

@@ -196,6 +196,29 @@ async def test_a_bot_that_replies_to_everything_answers_no_question(server: Emul
         assert [cast.closed[name][said].outcome for name in cast.stages].count(Outcome.ANSWERED) == 1
 
 
+async def test_characters_that_answered_lines_for_another_soon_leave_questions_to_one(server: EmulatedServer) -> None:
+    async with cast_of(server, NAMES[:3]) as cast:
+        for number in range(4):
+            await cast.ask(f"Zoe, look at parcel {number}.")
+        answers = [await cast.ask(f"who knows where parcel {number} is?") for number in range(10)]
+    assert min(map(len, answers)) >= 1
+    assert max(map(len, answers[5:])) == 1
+
+
+async def test_where_the_first_character_is_gone_the_next_answers(
+    server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.addressing.attention.MIN_BOT_SECONDS", 0.01)
+    stores: dict[str, Store] = {name: InMemoryStore() for name in NAMES[:2]}
+    async with cast_of(server, NAMES[:2], stores=stores) as cast:
+        await cast.ask("who knows where the parcel is?")
+        [first] = await cast.ask("who knows when it arrives?")
+    [left] = stores.keys() - {first}
+    async with cast_of(server, [left], stores=stores) as cast:
+        for number in range(3):
+            assert await cast.ask(f"who knows what parcel {number} weighs?") == [left]
+
+
 async def test_after_a_restart_all_know_the_same_order(server: EmulatedServer) -> None:
     stores: dict[str, Store] = {name: InMemoryStore() for name in NAMES[:2]}
     async with cast_of(server, NAMES[:2], stores=stores) as cast:
