@@ -1,15 +1,17 @@
 """Made-up rooms with two bots and people: who answers lines that are for one of them, for a person, or for all."""
 
+import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from benchmarks.figures import Row
 from benchmarks.seeded_rooms import ANSWERS, CALLS, FOLLOW_UPS, OPENINGS, PEOPLE, SUBJECTS, TruthfulModel
-from bot import ChannelType, Character, Outcome
+from bot import ChannelType, Character, Content, Outcome
 from bot.models import Purpose
+from bot.platform import MentionContext
 from bot.testing import AgentHarness, running_agent
 
 BOTS, ALL = ("Ada", "Bruno"), "all"
@@ -61,33 +63,30 @@ async def play_two_bots(rooms: int = ROOMS) -> Counter[str]:
         }
         for number in range(rooms):
             for line in generate_lines(random.Random(SEED + number)):
-                answering = []
-                for name, stage in stages.items():
-                    models[name].is_addressed = line.meant in (name, ALL)
-                    if await _is_answered(stage, line, f"room {number}", counts):
-                        answering.append(name)
-                _count(counts, line, answering)
-                for name in answering:
-                    await _tell_others(stages, name, f"room {number}")
+                for name, model in models.items():
+                    model.is_addressed = line.meant in (name, ALL)
+                hearings = [_hear(stages, name, line, f"room {number}", counts) for name in stages]
+                answers = await asyncio.gather(*hearings)
+                _count(counts, line, [name for name, is_answered in zip(stages, answers, strict=True) if is_answered])
     counts["decisions"] = sum(model.decisions for model in models.values())
     return counts
 
 
-async def _is_answered(stage: AgentHarness, line: Said, room: str, counts: Counter[str]) -> bool:
+async def _hear(stages: Mapping[str, AgentHarness], name: str, line: Said, room: str, counts: Counter[str]) -> bool:
+    """Let a bot hear a line, and the other one its answer; return whether there was one."""
+    stage = stages[name]
     stage.model.requests.clear()
     receipt = await stage.send(line.text, author=line.author, room=room, kind=ChannelType.GROUP)
     is_asked = any(request.purpose is Purpose.SHOULD_RESPOND for request in stage.model.requests)
     is_meant = line.meant in (stage.agent.name, ALL)
     counts["asked though another bot was meant"] += is_asked and line.meant in BOTS and not is_meant
-    return receipt.outcome is Outcome.ANSWERED
-
-
-async def _tell_others(stages: dict[str, AgentHarness], name: str, room: str) -> None:
-    """Let the other bot hear what one has said."""
-    text = stages[name].texts[-1]
-    for other, stage in stages.items():
-        if other != name:
-            await stage.send(text, author=name, room=room, kind=ChannelType.GROUP, is_bot=True)
+    if receipt.outcome is not Outcome.ANSWERED:
+        return False
+    mention = MentionContext(replies_to=receipt.author_id)
+    answer = Content(text=stage.texts[-1], source="test", mention=mention)
+    for other in stages.keys() - {name}:
+        await stages[other].send(answer, author=name, room=room, kind=ChannelType.GROUP, is_bot=True)
+    return True
 
 
 def _count(counts: Counter[str], line: Said, answering: list[str]) -> None:

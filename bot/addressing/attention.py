@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from math import exp, log
+from math import exp, inf, log
 from types import MappingProxyType
 from uuid import UUID
 
@@ -31,6 +31,9 @@ CONTINUED_PROBABILITY = 0.3
 REPLY_TO_OTHER_PROBABILITY = 0.02  # at most, of a line that replies to another person and does not name the agent
 REPLY_TO_OTHER_REASONS = ("reply to other",)
 OTHER_BOT_REASONS = ("other bot",)  # as improbable as a reply to another person
+MIN_BOT_SECONDS, MAX_BOT_SECONDS = 2.0, 30.0  # that another bot has for an answer: twice its time of late
+MAX_BOTS_SECONDS = 60.0  # that all of them have
+MAX_NUMBER_LENGTH = 20  # of a message's id
 EXCESS_DECAY = 0.98  # a line
 MIN_EXCESS, EXCESS_WEIGHT, MAX_EXCESS_CORRECTION = 0.6, 2.5, 3.0
 NAMED_CORRECTION = 0.5  # a shift from here on is named among the reasons
@@ -95,7 +98,10 @@ class Judgement:
 
 @dataclass(slots=True, eq=False)
 class HeardLine:
-    """One message as its room's talk had it: what the classifier is given, and whether it is an open question."""
+    """One message as its room's talk had it: what the classifier is given, and whether it is an open question.
+
+    `bots_before` may answer it before the agent; `answered_by_bot` is set when one of them has.
+    """
 
     line: TalkLine
     features: tuple[float, ...]
@@ -104,7 +110,15 @@ class HeardLine:
     is_continued: bool = False
     is_reply_to_other: bool = False
     is_for_other_bot: bool = False
+    bots_before: tuple[str, ...] = ()
+    answered_by_bot: asyncio.Event = field(default_factory=asyncio.Event)
     probability: float = 0.0  # as the classifier estimated it
+
+    def note_answer(self, line: TalkLine) -> None:
+        """Note whether a later line answers this one, by a bot that may do so before the agent."""
+        is_answer = line.answers == self.line.author and line.replied_order >= self.line.order
+        if is_answer and line.author in self.bots_before:
+            self.answered_by_bot.set()
 
 
 @dataclass(slots=True, eq=False)
@@ -112,7 +126,8 @@ class RoomAttention:
     """The talk of one room. `pending` are messages that came while it was read from the store.
 
     `excess` is how many more lines the classifier would have expected to be addressed, of those about which a model
-    has decided lately. With `has_others`, a model has found that a line was not for the agent.
+    has decided lately. With `has_others`, a model has found that a line was not for the agent. `own` are lines of
+    the agent, `sent_unheard` the platform's ids of its messages that are not in the talk yet.
     """
 
     talk: RoomTalk
@@ -124,32 +139,41 @@ class RoomAttention:
     authors: BoundedDict[UUID, str] = field(default_factory=lambda: BoundedDict(WINDOW))
     heard: BoundedDict[UUID, HeardLine] = field(default_factory=lambda: BoundedDict(WINDOW))
     silenced: BoundedDict[str, int] = field(default_factory=lambda: BoundedDict(8))
-    sent_unheard: set[UUID] = field(default_factory=set)
+    own: BoundedDict[UUID, TalkLine] = field(default_factory=lambda: BoundedDict(WINDOW))
+    sent_unheard: dict[UUID, str] = field(default_factory=dict)
     pending: deque[tuple[Memory, TalkLine, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def hear(self, memory: Memory, line: TalkLine, names: Sequence[str]) -> None:
         """Add a message to the talk, unless it is in it."""
-        self.sent_unheard.discard(memory.id)
+        external_id = self.sent_unheard.pop(memory.id, None)
         if memory.id in self.authors:
             return
         talk = self.talk
         is_own = line.author == talk.agent
+        if is_own:
+            self.own[memory.id] = line
+            if external_id is not None:
+                line.order = find_order(external_id, line.minute)
         answered = memory.content.in_reply_to
         if is_own and answered is not None and answered in self.authors and not line.answers:
             line.answers, line.certainty = self.authors[answered], OPENS_WITH_NAME
         talk.read(line, names)
         if not is_own:
             self._learn(line)
+            bots_before = talk.bots_before_agent(line)
             self.heard[memory.id] = HeardLine(
                 line,
                 talk.features(line),
                 talk.line_count,
-                self._is_open_question(line),
+                self._is_open_question(line, bots_before),
                 not line.names and not line.opens_unknown and talk.continues_talk(line, MAX_CONTINUED_LINES),
                 talk.replies_to_other(line) and talk.agent not in line.names,
                 talk.is_for_other_bot(line),
+                bots_before,
             )
+            for heard in self.heard.values() if line.is_by_bot else ():
+                heard.note_answer(line)
         talk.add(line)
         self.authors[memory.id] = line.author
         self.heard_at = memory.created_at
@@ -171,12 +195,18 @@ class RoomAttention:
             return 0.0
         return -min(MAX_EXCESS_CORRECTION, EXCESS_WEIGHT * max(0.0, self.excess - MIN_EXCESS))
 
-    def _is_open_question(self, line: TalkLine) -> bool:
-        """Return whether a line asks everybody in a talk in which the agent takes part, or that has just begun."""
-        takes_part = self.talk.lines_since_agent(line) <= WINDOW or self.talk.line_count < NEW_ROOM_LINES
-        is_new_question = (
-            takes_part and line.is_question and not line.continues() and not self.talk.was_other_bot_last()
-        )
+    def seconds_of_bots(self, heard: HeardLine) -> float:
+        """Return how long the bots before the agent have for an answer to a line."""
+        times = (120 * self.talk.answer_minutes(bot) for bot in heard.bots_before)  # twice the time of late
+        return min(sum(max(MIN_BOT_SECONDS, min(MAX_BOT_SECONDS, time)) for time in times), MAX_BOTS_SECONDS)
+
+    def _is_open_question(self, line: TalkLine, bots_before: tuple[str, ...]) -> bool:
+        """Return whether a line asks everybody in a talk in which the agent or another bot takes part.
+
+        So does a question in a talk that has just begun.
+        """
+        is_near = self.talk.lines_since_agent(line) <= WINDOW or self.talk.line_count < NEW_ROOM_LINES
+        is_new_question = (is_near or bool(bots_before)) and line.is_question and not line.continues()
         return is_new_question and not line.opening and not line.opens_unknown and line.certainty <= CONTAINS_NAME
 
     def _learn(self, line: TalkLine) -> None:
@@ -221,14 +251,18 @@ class Attention:
         if room is None or room.heard_at is None:
             return
         for reply in turn.replies:
-            line = replace(_to_line(turn, reply), answers=str(turn.author.id), certainty=OPENS_WITH_NAME)
+            line = replace(_to_line(turn, reply), answers=str(turn.author.id), certainty=OPENS_WITH_NAME, order=inf)
             room.hear(reply, line, ())
 
     def note_sent(self, event: MessageSent) -> None:
-        """Note that the agent said something; what no turn tells of is read from the store."""
+        """Note when the agent said something; what no turn tells of is read from the store."""
         room = self._rooms.get(event.room_id)
-        if room is not None and event.message_id not in room.authors:
-            room.sent_unheard.add(event.message_id)
+        if room is None:
+            return
+        if (line := room.own.get(event.message_id)) is not None:
+            line.order = find_order(event.external_id, line.minute)
+        else:
+            room.sent_unheard[event.message_id] = event.external_id
 
     def note_reaction(self, event: ReactionReceived) -> None:
         """Learn from a reaction to a message of the agent."""
@@ -266,6 +300,19 @@ class Attention:
             room.silenced[str(turn.author.id)] = room.talk.line_count - 1
         return Judgement(choice, estimate.probability, _describe(estimate, choice, turn.agent.character.name))
 
+    async def is_left_to_other_bot(self, turn: Turn) -> bool:
+        """Wait while bots that come before the agent may answer the newest message; return whether one has answered."""
+        room = self._rooms.get(turn.room.id)
+        heard = room.heard.get(turn.message.id) if room is not None else None
+        if room is None or heard is None or not heard.bots_before:
+            return False
+        try:
+            async with asyncio.timeout(room.seconds_of_bots(heard)):
+                await heard.answered_by_bot.wait()
+        except TimeoutError:
+            return False
+        return True
+
     async def _find_room(self, turn: Turn) -> RoomAttention:
         """Return the talk of the turn's room with the newest message in it; it is read from the store if need be."""
         room = self._rooms.get(turn.room.id)
@@ -293,6 +340,8 @@ class Attention:
         entities = await store.entities.entities(people) if people else {}
         entities[turn.author.id] = turn.author
         waiting, room.pending = room.pending, deque(maxlen=WINDOW)
+        if any(entity.is_bot for entity in entities.values()):
+            room.sent_unheard |= await _find_sent(turn, memories)
         for memory in memories:
             author = entities.get(memory.entity_id)
             room.hear(memory, _to_line(turn, memory, author), author.names if author else ())
@@ -300,6 +349,19 @@ class Attention:
         for memory, line, names in waiting:
             room.hear(memory, line, names)
         room.hear(turn.message, _to_line(turn, turn.message, turn.author), turn.author.names)
+
+
+def find_order(external_id: str, default: float) -> float:
+    """Return the place of a message among those of its room, as platforms number them; else the default."""
+    is_number = external_id.isascii() and external_id.isdecimal() and len(external_id) <= MAX_NUMBER_LENGTH
+    return int(external_id) if is_number else default
+
+
+async def _find_sent(turn: Turn, memories: Sequence[Memory]) -> dict[UUID, str]:
+    """Return the platform's ids of the agent's messages that were sent."""
+    turn_ids = {memory.turn_id for memory in memories if memory.entity_id == turn.agent.id and memory.turn_id}
+    deliveries = [item for turn_id in turn_ids for item in await turn.agent.store.ledger.deliveries(turn_id=turn_id)]
+    return {delivery.memory_id: delivery.external_id for delivery in deliveries if delivery.external_id}
 
 
 def _to_line(turn: Turn, memory: Memory, author: Entity | None = None) -> TalkLine:
@@ -315,6 +377,8 @@ def _to_line(turn: Turn, memory: Memory, author: Entity | None = None) -> TalkLi
         line.answers, line.certainty = str(mention.replies_to), CERTAIN
     line.opens_unknown = mention.mentions_others and not mention.is_mention
     line.is_by_bot = author is not None and author.is_bot
+    line.order = find_order(memory.external_id, line.minute)
+    line.replied_order = find_order(content.metadata.get("replies_to", ""), inf)
     return line
 
 

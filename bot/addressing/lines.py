@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 MAX_WORDS = 60  # a longer line is read up to here
 MIN_NAME_LENGTH, MAX_NAME_LENGTH = 2, 64
@@ -50,7 +51,10 @@ class TalkLine:
 
     `certainty` is how sure that is, 0 to 1. `names` maps the authors whom the text names to how exactly. With
     `opens_unknown` it is for a person who is not known here: it opens with a name or mentions another. With
-    `is_by_bot` its author is another bot.
+    `is_by_bot` its author is another bot. `position` counts the lines as they were heard; `order` is the line's place
+    among those of the room on its platform, the same for all who read there; infinite for one that is being sent.
+    `replied_order` is that of the line to which it replies, infinite if that is not known. It `is_uninvited` if that
+    line was neither a question nor for its author.
     """
 
     author: str
@@ -59,6 +63,9 @@ class TalkLine:
     answers: str = ""
     certainty: float = 0.0
     position: int = 0
+    order: float = 0
+    replied_order: float = inf
+    is_uninvited: bool = False
     names: dict[str, int] = field(default_factory=dict)
     opening: str = ""
     opening_kind: int = NOT_NAMED

@@ -20,6 +20,7 @@ NEVER = 200  # lines since something that has not happened
 MAX_MINUTES = 600
 MAX_OPEN_LINES = 5
 MAX_BOT_LINES = 5  # since an author and another bot spoke to each other: a line without a name is still for that bot
+ANSWER_TIME_DECAY = 0.8  # per answer
 PAIR_DECAY = 0.8  # per line of the speaker
 DAY_MINUTES = 1440
 CERTAIN, OPENS_WITH_NAME, CONTAINS_NAME, CONTINUES, ANSWERS_LAST = 1.0, 0.9, 0.6, 0.3, 0.5
@@ -64,13 +65,32 @@ FEATURES = (
 
 @dataclass(slots=True)
 class Speaker:
-    """What is remembered of one author: the last lines, whom they named and answered, and who answered them."""
+    """What is remembered of one author: the last lines, whom they named and answered, and who answered them.
+
+    `answer_minutes` is the time that the author's slowest answers take; it fades with every quicker one.
+    """
 
     lines: deque[TalkLine] = field(default_factory=lambda: deque(maxlen=RECENT_LINES))
     count: int = 0
     named_at: dict[str, int] = field(default_factory=dict)
-    received: dict[str, tuple[int, float]] = field(default_factory=dict)
+    received: dict[str, tuple[TalkLine, float]] = field(default_factory=dict)
     partners: dict[str, tuple[float, int]] = field(default_factory=dict)
+    answer_minutes: float = 0.0
+
+    @property
+    def answered_at(self) -> float:
+        """The order of the last line that answered another; -1 without any."""
+        return max((line.order for line in self.lines if line.answers), default=-1)
+
+    @property
+    def answers_anything(self) -> bool:
+        """Whether half of the last answers or more were uninvited, as those of a bot that translates everything."""
+        answers = [line.is_uninvited for line in self.lines if line.answers]
+        return any(answers) and 2 * sum(answers) >= len(answers)
+
+    def has_called(self, author: str) -> bool:
+        """Return whether this speaker has lately named the author or replied to a line of the author."""
+        return any(line.answers == author and line.certainty >= CONTAINS_NAME for line in self.lines)
 
     def pair_weight(self, author: str) -> float:
         """Return how much of what this speaker said lately was said to the author."""
@@ -88,6 +108,7 @@ class Speaker:
 
 
 _NO_SPEAKER = Speaker()
+_NO_ANSWER = TalkLine("", "", 0.0, position=-NEVER), 0.0
 
 
 def _put(entries: dict[str, V], key: str, value: V) -> None:
@@ -129,22 +150,41 @@ class RoomTalk:
     def is_for_other_bot(self, line: TalkLine) -> bool:
         """Return whether a line that does not name the agent names another bot, or goes on with what it last said.
 
-        Of several bots, that is the one which spoke to the author last.
+        Of several bots, that is the one which spoke to the author last, if the author has called it.
         """
         if line.answers not in self._bots or self.agent in line.names:
             return False
         if line.certainty >= CONTAINS_NAME:
             return line.certainty > CONTAINS_NAME or not self.continues_talk(line, MAX_BOT_LINES)
-        author = self._speakers.get(line.author, _NO_SPEAKER)
+        author = self._speakers[line.author]
         said = [spoken.position for spoken in author.lines if spoken.answers == line.answers]
-        heard_at, _ = author.received.get(line.answers, (-NEVER, 0.0))
-        return line.position - max([heard_at, *said]) <= MAX_BOT_LINES
+        answer, _ = author.received.get(line.answers, _NO_ANSWER)
+        is_near = line.position - max([answer.position, *said]) <= MAX_BOT_LINES
+        return is_near and not line.is_question and author.has_called(line.answers)
 
-    def was_other_bot_last(self) -> bool:
-        """Return whether another bot has spoken since the agent did: questions to all are for the last of them."""
-        own = self._speakers.get(self.agent, _NO_SPEAKER)
-        own_at = own.lines[-1].position if own.lines else -NEVER
-        return any(self._speakers[bot].lines[-1].position > own_at for bot in self._bots if self._speakers[bot].lines)
+    def bots_before_agent(self, line: TalkLine) -> tuple[str, ...]:
+        """Return the bots that may answer a question without a name before the agent, in their order.
+
+        The first is the one that answered its author last; then come those that have answered a person in the room
+        since the agent has, the last of them first. Every bot in the room finds the same order, since it depends on
+        nothing that only the agent knows. Bots that answer anything, as translators do, are left out. None for other
+        lines.
+        """
+        if not line.is_question or line.certainty >= CONTAINS_NAME:
+            return ()
+        bots = {bot for bot in self._bots - {line.author} if not self._speakers[bot].answers_anything}
+        answers = [answer for answer, _ in self._speakers[line.author].received.values()]
+        to_author = {answer.author: answer.order for answer in answers if answer.author in bots | {self.agent}}
+        partner = max(to_author, key=lambda bot: to_author[bot], default="")
+        if partner == self.agent:
+            return ()
+        own_at = self._speakers.get(self.agent, _NO_SPEAKER).answered_at
+        before = [bot for bot in bots if self._speakers[bot].answered_at > own_at or bot == partner]
+        return tuple(sorted(before, key=lambda bot: (bot == partner, self._speakers[bot].answered_at), reverse=True))
+
+    def answer_minutes(self, author: str) -> float:
+        """Return how long an author lately took to answer."""
+        return self._speakers.get(author, _NO_SPEAKER).answer_minutes
 
     def continues_talk(self, line: TalkLine, max_lines: int) -> bool:
         """Whether a line stands close behind one that its author addressed to the agent, and replies to no other."""
@@ -167,6 +207,8 @@ class RoomTalk:
             line.answers, line.certainty = "", 0.0  # a reply to another person that calls the agent
         if not line.answers:
             line.answers, line.certainty = self._find_answered(line)
+            if line.is_by_bot and not self._speakers.get(line.answers, _NO_SPEAKER).has_called(line.author):
+                line.answers, line.certainty = "", 0.0  # an announcement, also one that names a person
 
     def add(self, line: TalkLine) -> None:
         """Remember a line that was read."""
@@ -175,9 +217,22 @@ class RoomTalk:
         line.text, line.words = "", ()  # what is remembered is whom it named and answered
         self._authors.append(line.author)
         self._position += 1
-        self._speakers[line.author].note(line)
+        author = self._speakers[line.author]
+        author.note(line)
         if line.answers and (answered := self._speakers.get(line.answers)):
-            _put(answered.received, line.author, (line.position, line.certainty))
+            _put(answered.received, line.author, (line, line.certainty))
+            self._note_answer(line, author, answered)
+
+    def _note_answer(self, line: TalkLine, author: Speaker, answered: Speaker) -> None:
+        """Note how long an answer took, and whether it is uninvited."""
+        if answered.lines:
+            minutes = max(line.minute - answered.lines[-1].minute, 0.0)
+            author.answer_minutes = max(minutes, author.answer_minutes * ANSWER_TIME_DECAY)
+        replied = next((spoken for spoken in answered.lines if spoken.order == line.replied_order), None)
+        if replied is not None:
+            called = replied.opening or (replied.answers if replied.certainty == CERTAIN else "")
+            is_invited = called == line.author if called else replied.is_question or replied.answers == line.author
+            line.is_uninvited = not is_invited
 
     def note_decision(self, line: TalkLine, is_addressed: bool) -> None:
         """Note what a model has decided about a line that was added: whether it is addressed to the agent."""
@@ -228,11 +283,12 @@ class RoomTalk:
             before = author.lines[-1]
             return before.answers, before.certainty * CONTINUES
         recent = [
-            (position, speaker)
-            for speaker, (position, certainty) in author.received.items()
-            if certainty >= ANSWERS_LAST and line.position - position <= WINDOW
+            answer
+            for answer, certainty in author.received.values()
+            if certainty >= ANSWERS_LAST and line.position - answer.position <= WINDOW
         ]
-        return (max(recent)[1], ANSWERS_LAST) if recent else ("", 0.0)
+        last = max(recent, key=lambda answer: answer.order, default=None)
+        return (last.author, ANSWERS_LAST) if last is not None else ("", 0.0)
 
     def _naming(self, line: TalkLine) -> tuple[float, ...]:
         opens_with_agent = line.opening == self.agent
@@ -250,11 +306,11 @@ class RoomTalk:
         author_at = author.lines[-1].position if author.lines else -NEVER
         since_agent = position - agent_at
         speakers = set(islice(reversed(self._authors), since_agent - 1)) - {line.author} if agent.lines else ()
-        agent_answer = author.received.get(self.agent, (-NEVER, 0.0))
+        agent_answer, agent_certainty = author.received.get(self.agent, _NO_ANSWER)
         others = [answer for speaker, answer in author.received.items() if speaker != self.agent]
         before = author.lines[-1] if author.lines else None
-        to_author = agent_answer[1] if position - agent_answer[0] <= WINDOW else 0.0
-        others_to_author = max((sure for at, sure in others if position - at <= WINDOW), default=0.0)
+        to_author = agent_certainty if position - agent_answer.position <= WINDOW else 0.0
+        others_to_author = max((sure for answer, sure in others if position - answer.position <= WINDOW), default=0.0)
         return (
             min(since_agent, NEVER),
             _minutes(line, agent.lines[-1] if agent.lines else None),
@@ -262,9 +318,9 @@ class RoomTalk:
             sum(spoken.position > author_at for spoken in agent.lines),
             min(position - agent.named_at.get(line.author, -NEVER), NEVER),
             to_author,
-            to_author if agent_answer[0] > author_at else 0.0,
+            to_author if agent_answer.position > author_at else 0.0,
             others_to_author,
-            max((sure for at, sure in others if at > author_at), default=0.0),
+            max((sure for answer, sure in others if answer.position > author_at), default=0.0),
             before.certainty if before and before.answers == self.agent else 0.0,
             min(position - author.named_at.get(self.agent, -NEVER), NEVER),
             sum(spoken.position > agent_at for spoken in author.lines),

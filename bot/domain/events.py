@@ -109,11 +109,12 @@ class VoiceMessageReceived(MessageReceived):
 
 @dataclass(frozen=True, slots=True)
 class MessageSent(Event):
-    """Every part of a message of the agent reached its platform."""
+    """Every part of a message of the agent reached its platform, which calls the last one `external_id`."""
 
     message_id: UUID
     room_id: UUID
     turn_id: UUID
+    external_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

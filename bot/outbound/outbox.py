@@ -346,4 +346,7 @@ class Outbox:
     def _on_sent(self, delivery: Delivery) -> None:
         has_recording = any(attachment.kind is MediaKind.AUDIO for attachment in delivery.content.attachments)
         kind = VoiceMessageSent if has_recording else MessageSent
-        self._events.emit(kind(self._agent_id, delivery.memory_id, delivery.room_id, delivery.turn_id))
+        event = kind(
+            self._agent_id, delivery.memory_id, delivery.room_id, delivery.turn_id, external_id=delivery.external_id
+        )
+        self._events.emit(event)

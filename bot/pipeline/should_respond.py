@@ -26,6 +26,7 @@ from bot.settings import CoreSettings
 from bot.store.work_sharing import WorkSharing
 from bot.text import is_blank
 from bot.turn import Turn
+from bot.user_texts import user_text
 
 BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
 RESPOND_ACTIONS = frozenset({"RESPOND", "REPLY"})
@@ -315,6 +316,9 @@ async def decide(
     if await transcribe_undecided(turn, attachment_limits) and (decision := _check_addressed(context)) is not None:
         return decision
     judgement = await counters.attention.judge(turn, Responsiveness(settings.responsiveness))
+    if judgement.choice is not Choice.SILENCE and await counters.attention.is_left_to_other_bot(turn):
+        reason = user_text("addressing.answered_by_other_bot")
+        return ResponseDecision(False, reason, Rule.NOT_ADDRESSED)
     if judgement.choice is not Choice.ASK:
         should_answer = judgement.choice is Choice.ANSWER
         return ResponseDecision(should_answer, judgement.text, Rule.ADDRESSED if should_answer else Rule.NOT_ADDRESSED)

@@ -10,6 +10,7 @@ from bot.addressing.attention import MAX_CORRECTION, MAX_EXCESS_CORRECTION, Atte
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import ChannelType, ParticipantState
 from bot.domain.events import ReactionReceived
+from bot.domain.ids import derived_id
 from bot.models.types import Purpose, TextRequest
 from bot.store import InMemoryStore
 from bot.testing import AgentHarness, ScriptedModel, make_turn, model_answer, running_agent
@@ -221,16 +222,47 @@ async def test_what_names_nobody_is_for_the_bot_that_spoke_to_its_author_last(ag
     assert await say(agent_harness, ("Cy", "the red one")) != ["not addressed"]
 
 
-async def test_a_question_to_all_is_for_the_bot_that_spoke_last(agent_harness: AgentHarness) -> None:
-    question = ("Bo", "does anyone know where the parcel is?")
-    await say(agent_harness, ("Cy", "Ada, can you help?"), *TALK)
-    assert await say(agent_harness, question) != ["not addressed"]
-    await bot_says(agent_harness, *BRUNO)
+QUESTION = ("Bo", "does anyone know where the parcel is?")
+
+
+async def bot_answers(stage: AgentHarness, person: str, text: str = "In Graz.") -> None:
+    """Send a line with which another bot replies to a person of the group."""
+    mention = MentionContext(replies_to=derived_id("test", "entity", person))
+    answer = Content(text=text, source="test", mention=mention)
+    await stage.send(answer, author="Bruno", kind=GROUP, is_bot=True)
+
+
+async def test_a_question_to_all_is_left_to_the_bot_that_answered_last(agent_harness: AgentHarness) -> None:
+    await say(agent_harness, ("Cy", "Ada, can you help?"), *TALK, QUESTION)
+    await bot_answers(agent_harness, "Bo")
+    before = asked(agent_harness)
+    receipt = await agent_harness.submit(QUESTION[1], author="Bo", kind=GROUP)
+    await bot_answers(agent_harness, "Bo")
+    closed = await agent_harness.agent_runtime.inbox.wait_outcome(receipt.id)
+    assert (closed.rule, closed.reason) == ("not addressed", "another bot here has answered it")
+    assert asked(agent_harness) == before
+
+
+async def test_a_question_to_all_is_considered_when_the_other_bot_had_its_time(
+    agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bot.addressing.attention.MIN_BOT_SECONDS", 0.0)
+    await say(agent_harness, ("Cy", "Ada, can you help?"), *TALK, QUESTION)
+    await bot_answers(agent_harness, "Bo")
+    assert await say(agent_harness, QUESTION) == ["shouldRespond: IGNORE"]
+
+
+async def test_what_a_bot_announces_leaves_questions_to_all_as_they_were(agent_harness: AgentHarness) -> None:
     await say(agent_harness, *TALK)
-    assert await say(agent_harness, question) == ["not addressed"]
+    for text in ("Bo, you have reached level 5!", "Now playing: The Tide", *[BRUNO[1]] * 3):
+        await bot_says(agent_harness, "Bruno", text)
+        assert await say(agent_harness, QUESTION) == ["shouldRespond: IGNORE"]
 
 
-async def test_of_two_bots_in_a_room_each_line_is_answered_by_the_one_it_is_for() -> None:
+async def test_of_two_bots_in_a_room_each_line_is_answered_by_the_one_it_is_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bot.addressing.attention.MIN_BOT_SECONDS", 0.1)
     counts = await play_two_bots(rooms=4)
     assert counts["lines"] > 100
     assert counts["answered by that bot"] == counts["for a bot"]
