@@ -61,7 +61,9 @@ LITERAL = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 URL_END = re.compile(rf"{URL}(?<![*_~|.,;:!?)'])")
-BARE_URL = re.compile(r"(?<![\w@./-])(?:[a-z\d-]{1,63}\.)+[a-z]{2,24}(?::\d{1,5})?[/?\#]\S*\Z", re.IGNORECASE)  # x.org/?a=
+BARE_URL = re.compile(
+    r"(?<![\w@./-])(?:[a-z\d-]{1,63}\.)+[a-z]{2,24}(?::\d{1,5})?[/?\#]\S*\Z", re.IGNORECASE
+)  # x.org/?a=
 MAX_URL_LENGTH = 300
 PRODUCT = re.compile(r"[)\]]\*\*?\d|[%€£°²³]\*\*?\w")  # (a)**2, 10%*x
 WORD_PART = re.compile(r"(?<=[^\W\d_]{2})\*\*([^\W\d_]+)\*\*")  # Hyper**T**ext

@@ -171,6 +171,12 @@ UNCHANGED = [
     "_____ and __ and ___ and *** x",
 ]
 FORMATTED = [
+    (
+        "Boats:\n\n| Boat | Length | Owner |\n|---|---|---|\n| **Ada** | 12 m | [Kim](https://x.org/k) of the northern quay |\n"
+        "| Bo | | Robin |\n\nDone.",
+        'Boats:\n\n<b>Ada</b>\nLength: 12 m\nOwner: <a href="https://x.org/k">Kim</a> of the northern quay\n\n'
+        "<b>Bo</b>\nOwner: Robin\n\nDone.",
+    ),
     ("**x.org/a_b** and *x.org/?a=b*, _x.org/c_", "<b>x.org/a_b</b> and <i>x.org/?a=b</i>, <i>x.org/c</i>"),
     ("1)**First** and Node.js/**React**", "1)<b>First</b> and Node.js/<b>React</b>"),
     ("C:\\Users\\kim\\new \\* literal", "C:\\Users\\kim\\new * literal"),
