@@ -172,8 +172,8 @@ UNCHANGED = [
 ]
 FORMATTED = [
     (
-        "Boats:\n\n| Boat | Length | Owner |\n|---|---|---|\n| **Ada** | 12 m | [Kim](https://x.org/k) of the northern quay |\n"
-        "| Bo | | Robin |\n\nDone.",
+        "Boats:\n\n| Boat | Length | Owner |\n|---|---|---|\n"
+        "| **Ada** | 12 m | [Kim](https://x.org/k) of the northern quay |\n| Bo | | Robin |\n\nDone.",
         'Boats:\n\n<b>Ada</b>\nLength: 12 m\nOwner: <a href="https://x.org/k">Kim</a> of the northern quay\n\n'
         "<b>Bo</b>\nOwner: Robin\n\nDone.",
     ),
