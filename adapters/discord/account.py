@@ -129,7 +129,9 @@ class DiscordAccount:
         except REQUEST_ERRORS as error:
             raise to_delivery_error(error) from error
         channel_id = int(channel["id"])
-        room = replace(self._mapper.to_room(discord.Object(channel_id)), type=ChannelType.DM)
+        names = (user.get("global_name") or user.get("username") for user in channel.get("recipients") or ())
+        room = self._mapper.to_room(discord.Object(channel_id))
+        room = replace(room, type=ChannelType.DM, name=str(next(names, "")))
         return self._mapper.world_of(None, None, channel_id), room
 
     async def typing(self, channel_id: str, active: bool) -> None:

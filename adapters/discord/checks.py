@@ -23,7 +23,6 @@ REQUIRED_PERMISSIONS = Permissions(
     read_message_history=True,
     embed_links=True,
     attach_files=True,
-    add_reactions=True,
 )
 MAX_GUILDS = 20
 VisibleGuild = tuple[str, set[str]]  # name; ids of the guild, its channels and its threads

@@ -149,9 +149,8 @@ class CommandHandler:
             return CommandResponse(FAILURE_TEXT)
 
     def _world_and_room(self, interaction: discord.Interaction[Any]) -> tuple[World, Room]:
-        room = self._mapper.to_room(
-            interaction.channel or discord.Object(interaction.channel_id or 0), interaction.guild_id
-        )
+        channel = interaction.channel or discord.Object(interaction.channel_id or 0)
+        room = self._mapper.to_room(channel, interaction.guild_id, self._mapper.to_entity(interaction.user))
         world = self._mapper.world_of(interaction.guild_id, interaction.guild, interaction.channel_id or 0)
         if not interaction.guild_id:
             return world, room

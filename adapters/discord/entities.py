@@ -61,8 +61,8 @@ class EntityMapper:
             return World(self.world_id(guild_id), PLATFORM, str(guild_id))
         return self.to_world(guild, members)
 
-    def to_room(self, channel: object, guild_id: int | None = None) -> Room:
-        """Return the room of a channel, thread, forum or direct channel."""
+    def to_room(self, channel: object, guild_id: int | None = None, person: Entity | None = None) -> Room:
+        """Return the room of a channel, thread, forum or direct channel, which has the name of the person there."""
         channel_id = getattr(channel, "id", 0)
         guild = getattr(channel, "guild", None)
         guild_id = guild.id if guild is not None else guild_id
@@ -74,7 +74,7 @@ class EntityMapper:
             platform=PLATFORM,
             external_id=str(channel_id),
             account=self.account,
-            name=str(getattr(channel, "name", None) or ""),
+            name=str(getattr(channel, "name", None) or ("" if guild_id or person is None else person.name)),
             parent_id=self.room_id(parent_id) if parent_id else None,
         )
 

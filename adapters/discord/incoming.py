@@ -81,8 +81,8 @@ def to_inbound_message(
     The time of an edit is its revision.
     """
     revision = int(edited_at.timestamp() * 1000) if edited_at else 0
-    room = mapper.to_room(message.channel, guild_id_of(message))
     author = mapper.to_entity(message.author, is_webhook=message.webhook_id is not None)
+    room = mapper.to_room(message.channel, guild_id_of(message), author)
     content = Content(
         text=text_of(message),
         attachments=attachments_of(message),

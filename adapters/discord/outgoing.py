@@ -1,7 +1,7 @@
 """Replies as message parts and request bodies. Pure functions."""
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,9 +21,12 @@ NO_MENTIONS: dict[str, Any] = {"parse": [], "users": [], "roles": [], "replied_u
 FENCE = "```"
 FENCE_END = f"\n{FENCE}"
 MAX_FENCE_LANGUAGE = 24  # language of a fence; anything longer is text
+SPOILER = "||"
 _FENCE = re.compile(rf"{FENCE}([\w+#.-]{{0,{MAX_FENCE_LANGUAGE}}}(?=\n))?")
-_UNBREAKABLE = re.compile(  # must not be split: fences, masked links, URLs, mentions, emoji
-    rf"{FENCE}(?:[\w+#.-]*\n)?|\[[^\]\n]*\]\([^)\s]*\)|<?https?://[^\s>]+>?"
+_FENCE_LINE = re.compile(r"([ \t]*)(`{3,}|~{3,})([^`\n]*)")
+_CODE_OR_SPOILER = re.compile(rf"{FENCE}.*?(?:{FENCE}|\Z)|`[^`\n]+`|(\|\|.+?\|\|)", re.DOTALL)
+_UNBREAKABLE = re.compile(  # must not be split: spoiler marks, fences, masked links, URLs, mentions, emoji
+    rf"\|\||{FENCE}(?:[\w+#.-]*\n)?|\[[^\]\n]*\]\([^)\s]*\)|<?https?://[^\s>]+>?"
     r"|<(?:@[!&]?|#|a?:\w+:|t:|id:|/[^:>\n]+:)[\w:-]*>"
 )
 
@@ -54,7 +57,7 @@ def split_reply(content: Content) -> list[Content]:
     """Split a reply into parts of at most 2,000 characters and ten files; files and choices go with the last parts."""
     files = content.attachments
     links = [file.url for file in files if file.data is None and file.kind is not MediaKind.IMAGE and file.url]
-    pieces = split_text("\n".join([content.text, *links]), MAX_TEXT_LENGTH)
+    pieces = split_text(with_discord_fences("\n".join([content.text, *links])), MAX_TEXT_LENGTH)
     sendable = tuple(file for file in files if file.data is not None or (file.kind is MediaKind.IMAGE and file.url))
     contents = [Content(text=piece) for piece in pieces]
     if not contents or (sendable and len(contents[-1].text) > MAX_TEXT_LENGTH_WITH_FILES):
@@ -139,21 +142,69 @@ def file_name_of(attachment: Attachment) -> str:
     return (attachment.name or attachment.title or attachment.id or "file")[:200].replace("/", "_")
 
 
+def with_discord_fences(text: str) -> str:
+    """Return the text with fences of three backticks, the only ones that Discord knows.
+
+    A block between tildes or more backticks may contain such fences: their backticks are separated by an invisible
+    space. Tildes that nothing closes are text.
+    """
+    lines = text.split("\n")
+    fences = [_FENCE_LINE.fullmatch(line) for line in lines]
+    last_tildes = max(
+        (i for i, match in enumerate(fences) if match and match[2][0] == "~" and not match[3].strip()), default=-1
+    )
+    opening, fence = -1, ""
+    for index, (line, match) in enumerate(zip(lines, fences, strict=True)):
+        if not fence:
+            if match and (match[2][0] == "`" or index < last_tildes):
+                opening, fence = index, match[2]
+        elif fence == FENCE:
+            fence = "" if line.rstrip().endswith(FENCE) else fence  # models close fences at ends of lines
+        elif match and match[2].startswith(fence) and not match[3].strip():
+            _rewrite_fences(lines, fences, opening, index + 1)
+            lines[index], fence = f"{match[1]}{FENCE}", ""
+    if fence and fence != FENCE:
+        _rewrite_fences(lines, fences, opening, len(lines))
+    return "\n".join(lines)
+
+
+def _rewrite_fences(lines: list[str], fences: Sequence[re.Match[str] | None], opening: int, end: int) -> None:
+    """Write the first line of a code block with the fence of Discord, and the other lines without it."""
+    match = fences[opening]
+    assert match is not None, "a block begins with a fence"
+    lines[opening] = f"{match[1]}{FENCE}{''.join(match[3].split()[:1])}"
+    for index in range(opening + 1, end):
+        lines[index] = re.sub("`(?=``)", "`\u200b", lines[index])
+
+
 def split_text(text: str, limit: int) -> list[str]:
-    """Split a text into pieces of at most `limit` characters; code blocks continue in the next piece."""
+    """Split a text into pieces of at most `limit` characters; code blocks and spoilers continue in the next piece."""
     return [piece for piece in _split_pieces(text, limit) if not is_blank(piece)]
 
 
 def _split_pieces(text: str, limit: int) -> Iterator[str]:
-    reopened, remaining = "", text
-    while len(reopened) + len(remaining) > limit:
-        available = limit - len(reopened) - len(FENCE_END)
-        end, gap_length = _find_cut(remaining, available)
-        piece = reopened + remaining[:end]
-        remaining = remaining[end + gap_length :]
-        reopened = _open_fence(piece)
-        yield piece + FENCE_END if reopened else piece
-    yield reopened + remaining
+    spoilers = _find_spoilers(text)
+    start, reopened = 0, ""
+    while len(reopened) + len(text) - start > limit:
+        available = limit - len(reopened) - len(FENCE_END) - (len(SPOILER) if spoilers else 0)
+        length, gap_length = _find_cut(text[start:], available)
+        end, resumed_at = start + length, start + length + gap_length
+        first, last = next((span for span in spoilers if span[0] < end < span[1]), (0, 0))
+        if last and text[first:end].strip() == SPOILER and first > start:  # nothing of it would be in this piece
+            end = resumed_at = first
+        elif last and text[resumed_at:last].strip() == SPOILER:  # nor in the next
+            end = resumed_at = last
+        spoiler = SPOILER if first < end < last else ""
+        piece = reopened + text[start:end]
+        fence = _open_fence(piece)
+        yield piece + (FENCE_END if fence else "") + spoiler
+        start, reopened = resumed_at, spoiler + fence
+    yield reopened + text[start:]
+
+
+def _find_spoilers(text: str) -> list[tuple[int, int]]:
+    """Return where spoilers begin and end, with their marks; in code there are none."""
+    return [match.span() for match in _CODE_OR_SPOILER.finditer(text) if match[1]]
 
 
 def _find_cut(text: str, available: int) -> tuple[int, int]:

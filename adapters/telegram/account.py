@@ -40,7 +40,7 @@ class TelegramAccount:
         rate_limiter = RateLimiter(time_source.monotonic)
         self.send_methods = SendMethods(self.client, self._on_chat_migrated)
         self.message_sender = MessageSender(
-            self.send_methods, rate_limiter, limits, time_source, settings.telegram_unclear
+            self.send_methods, rate_limiter, limits, time_source, settings.telegram_unclear, settings.telegram_quote
         )
         self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)

@@ -39,10 +39,20 @@ class UnclearPolicy(StrEnum):
     HOLD = "hold"
 
 
+class QuotePolicy(StrEnum):
+    """Where an answer is a reply to the message that it answers."""
+
+    GROUPS = "groups"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
 class TelegramSettings(SettingsModel):
     """Variables of the adapter: token, server, allowed chats, webhook."""
 
-    CHARACTER_SETTINGS = frozenset(["TELEGRAM_BOT_TOKEN", "TELEGRAM_ALLOWED_CHATS", "TELEGRAM_UNCLEAR"])
+    CHARACTER_SETTINGS = frozenset(
+        ["TELEGRAM_BOT_TOKEN", "TELEGRAM_ALLOWED_CHATS", "TELEGRAM_UNCLEAR", "TELEGRAM_QUOTE"]
+    )
 
     telegram_bot_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
         None, description="The bot's token from BotFather; each character needs its own."
@@ -59,6 +69,11 @@ class TelegramSettings(SettingsModel):
         UnclearPolicy.RESEND_MARKED,
         description="What happens to a message of which it is unknown whether it arrived: `resend_marked` "
         "(it is sent again with a notice) or `hold` (`bot outbox` lists it).",
+    )
+    telegram_quote: QuotePolicy = Field(
+        QuotePolicy.GROUPS,
+        description="Where an answer quotes the message that it answers, as a reply to it: `groups` (not in private "
+        "chats), `always` or `never`.",
     )
     telegram_webhook_url: BaseUrl | None = Field(
         None,

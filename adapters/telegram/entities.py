@@ -69,7 +69,7 @@ def build_location(
     """Build the world of a chat and the room of the chat or of one of its topics."""
     target = ChatTarget(chat.id, thread_id)
     world_roles = {derive_user_id(user_number): role for user_number, role in (roles or {}).items()}
-    name = chat.title or chat.full_name or chat.username or ""
+    name = chat.title or name_of(chat) or chat.username or ""
     world = World(
         derived_id(PLATFORM, identity.account, "world", str(chat.id)),
         PLATFORM,
@@ -101,9 +101,14 @@ def derive_user_id(user_number: int) -> UUID:
     return derived_id(PLATFORM, "user", str(user_number))
 
 
+def name_of(person: User | Chat) -> str:
+    """Return the name of a user or of a private chat; blank without one, as that of a deleted account."""
+    return " ".join(filter(None, (person.first_name, person.last_name))).strip()
+
+
 def build_entity(user: User, identity: BotIdentity) -> Entity:
     """Build the entity of a user; for the bot itself, with the agent's id."""
-    names = tuple(filter(None, (user.full_name.strip(), user.username)))
+    names = tuple(filter(None, (name_of(user), user.username)))
     metadata = {"username": user.username or "", "language": user.language_code or ""}
     entity_id = identity.agent_id if user.id == identity.id else derive_user_id(user.id)
     return Entity(entity_id, PLATFORM, str(user.id), names, bool(user.is_bot), metadata)

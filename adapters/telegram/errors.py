@@ -90,6 +90,12 @@ def is_too_long(error: BadRequest) -> bool:
     return "too long" in text or "too_long" in text
 
 
+def is_topic_unavailable(error: BadRequest) -> bool:
+    """Return whether the topic was deleted or is closed."""
+    text = error.message.lower()
+    return "thread not found" in text or "topic_closed" in text or "topic_deleted" in text or "topic closed" in text
+
+
 def is_already_done(error: BadRequest) -> bool:
     """Return whether the edit or deletion had already been made."""
     text = error.message.lower()

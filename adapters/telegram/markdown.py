@@ -60,6 +60,12 @@ LITERAL = re.compile(
     """,
     re.VERBOSE | re.DOTALL,
 )
+URL_END = re.compile(rf"{URL}(?<![*_~|.,;:!?)'])")
+BARE_URL = re.compile(
+    r"(?<![\w@./-])(?:[a-z\d-]{1,63}\.)+[a-z]{2,24}(?::\d{1,5})?[/?\#]\S*\Z", re.IGNORECASE
+)  # x.org/?a=
+MAX_URL_LENGTH = 300
+PRODUCT = re.compile(r"[)\]]\*\*?\d|[%€£°²³]\*\*?\w")  # (a)**2, 10%*x
 WORD_PART = re.compile(r"(?<=[^\W\d_]{2})\*\*([^\W\d_]+)\*\*")  # Hyper**T**ext
 SPOILER = re.compile(r"(?<![A-Za-z0-9_|])\|\|(?=[^\s|])(.{1,2000}?)(?<=[^\s|])\|\|(?![A-Za-z0-9_|])", re.DOTALL)
 MATH_BLOCK = re.compile(
@@ -103,9 +109,13 @@ def _text(state: StateInline, silent: bool) -> bool:
     match = LITERAL.match(state.src, state.pos, state.posMax)
     if match is None:
         return False
+    end = match.end()
+    if BARE_URL.search(state.src[max(state.pos, end - MAX_URL_LENGTH) : end]):
+        rest = URL_END.match(state.src, end, state.posMax)
+        end = rest.end() if rest is not None else end
     if not silent:
-        state.pending += match[0]
-    state.pos = match.end()
+        state.pending += state.src[state.pos : end]
+    state.pos = end
     return True
 
 
@@ -141,8 +151,10 @@ def _limit_delimiters(rule: InlineRule) -> InlineRule:
             return False
         before = state.src[start - 1] if start else " "
         after = state.src[state.pos] if state.pos < state.posMax else " "
+        is_product = PRODUCT.match(state.src, max(start - 1, 0)) is not None
         for item in state.delimiters[known:]:
             item.open, item.close = _sides(state.src[start : state.pos], before, after, item.open, item.close)
+            item.open = item.open and not is_product
         return True
 
     return limited

@@ -17,6 +17,7 @@ CODE, PRE, LINK, BOLD, QUOTE, SPOILER = "code", "pre", "text_link", "bold", "blo
 STRONGER_THAN_CODE = frozenset({LINK, SPOILER, "strikethrough"})  # Telegram shows no code within them
 FENCE_LANGUAGE = re.compile(r"([\w.+#/-]+)(?:\s*\{.*\}|(?:\s+\w+=(?:\S+|\".*\"))*)\s*")
 LINKABLE_SCHEMES = frozenset({"http", "https"})  # Telegram drops `mailto`; `tg` could notify users outside the chat
+MAX_TABLE_WIDTH = 40  # columns of code: more are wrapped on most telephones, and the table falls apart
 MAX_MARKDOWN_LENGTH = 40_000
 # Paragraphs whose lines begin with a letter, and which have no character that CommonMark gives a meaning.
 PLAIN_LINE = r"[^\W\d_](?: ?[^\\`*_\[\]<>~|&\s\0])*"
@@ -147,7 +148,10 @@ class _TextWriter:
         self._add_code(text.removesuffix("\n"), token, language[1] if language else "")
 
     def _write_table(self, opening: Token, tokens: Iterator[Token]) -> None:
-        """Write a table as aligned code; as lines if its cells have links, struck text or spoilers."""
+        """Write a table as aligned code; as lines if its cells have links, struck text or spoilers.
+
+        A table that is wider than a telephone is written row by row, each cell with its heading.
+        """
         rows: list[list[FormattedText]] = []
         for token in tokens:
             if token.type == "tr_open":
@@ -156,14 +160,17 @@ class _TextWriter:
                 cell = _TextWriter()
                 cell.write_inline(token.children or ())
                 rows[-1].append(cell.build())
-        source = self._source(opening)
+        source, aligned = self._source(opening), _align([[cell.text for cell in row] for row in rows])
         if any(len(escapedSplit(line.strip(" \t>|"))) > len(rows[0]) for line in source.split("\n")):
             self._add_code(source, opening)  # the parser drops cells that have no heading
+        elif len(rows) > 1 and _display_width(aligned.split("\n")[0]) > MAX_TABLE_WIDTH:
+            self._start_block(opening)
+            self._write_records(rows)
         elif any(span.kind in STRONGER_THAN_CODE for row in rows for cell in row for span in cell.spans):
             self._start_block(opening)
             self._write_rows(rows)
         else:
-            self._add_code(_align([[cell.text for cell in row] for row in rows]), opening)
+            self._add_code(aligned, opening)
 
     def _write_rows(self, rows: Iterable[Sequence[FormattedText]]) -> None:
         for number, row in enumerate(rows):
@@ -171,11 +178,27 @@ class _TextWriter:
             self._open_span("" if number else BOLD)
             for position, cell in enumerate(row):
                 self._add(" | " if position else "")
-                start = self._length
-                self._add(cell.text)
-                shifted = (replace(item, start=item.start + start, end=item.end + start) for item in cell.spans)
-                self._spans += [item for item in shifted if number or item.kind != BOLD]
+                self._add_cell(cell, is_bold=not number)
             self._close_span()
+
+    def _write_records(self, rows: Sequence[Sequence[FormattedText]]) -> None:
+        """Write each row as its first cell, in bold, and a line for each other cell that is not blank."""
+        headings, *records = rows
+        for number, (first, *others) in enumerate(records):
+            self._add("\n\n" if number else "")
+            self._open_span(BOLD)
+            self._add_cell(first, is_bold=True)
+            self._close_span()
+            for heading, cell in zip(headings[1:], others, strict=True):
+                if cell.text:
+                    self._add(f"\n{heading.text}: " if heading.text else "\n")
+                    self._add_cell(cell)
+
+    def _add_cell(self, cell: FormattedText, *, is_bold: bool = False) -> None:
+        start = self._length
+        self._add(cell.text)
+        shifted = (replace(item, start=item.start + start, end=item.end + start) for item in cell.spans)
+        self._spans += [item for item in shifted if not is_bold or item.kind != BOLD]
 
     def _write_inline(self, token: Token) -> None:
         match token.type:

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from telegram import Message, MessageEntity, MessageOrigin
 
-from adapters.telegram.entities import BotIdentity, ChatTarget, author_of, thread_id_of
+from adapters.telegram.entities import BotIdentity, ChatTarget, author_of, name_of, thread_id_of
 
 COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
 UNKNOWN_USER = "an unknown user"
@@ -111,7 +111,7 @@ def original_author(origin: MessageOrigin) -> str:
     user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
     chat = chat or getattr(origin, "chat", None)
     if user is not None:
-        return str(user.full_name)
+        return name_of(user) or UNKNOWN_USER
     if chat is not None:
         return str(chat.title or chat.username or chat.id)
     return str(getattr(origin, "sender_user_name", "") or UNKNOWN_USER)

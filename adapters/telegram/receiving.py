@@ -31,7 +31,7 @@ from adapters.telegram.membership import (
     parse_own_membership,
     parse_service_message,
 )
-from adapters.telegram.validation import check_update
+from adapters.telegram.validation import check_update, read_partly
 from bot import BotError, TemporaryError
 from bot.platform import (
     AgentHandle,
@@ -208,7 +208,7 @@ class UpdateReceiver:
         self._tasks = TaskSet("a command or a button on Telegram")
 
     async def parse(self, batch: Iterable[RawUpdate], *, may_be_old: bool) -> list[ParsedUpdate]:
-        """Parse updates; one that cannot be read is recorded and costs no other.
+        """Parse updates; one that cannot be read is recorded and costs no other, nor does an odd field cost its update.
 
         With `may_be_old`, old messages are stored and not answered.
         """
@@ -217,7 +217,10 @@ class UpdateReceiver:
             try:
                 updates.append((raw, *self._parse_raw(raw)))
             except Exception as error:  # the library does not check types, so it may raise anything
-                await self._record_unreadable(raw, error)
+                if (partial_update := self._read_partly(raw)) is not None:
+                    updates.append((raw, *self._parse_raw(partial_update)))
+                else:
+                    await self._record_unreadable(raw, error)
         await self._administrators.refresh({chat_id for *_, chat_id in updates if chat_id is not None})
         parsed = []
         for raw, update, chat_id in updates:
@@ -225,7 +228,10 @@ class UpdateReceiver:
             try:
                 items = self._parse_items(update, chat_id, may_be_old)
             except Exception as error:  # as above
-                await self._record_unreadable(raw, error)
+                if (partial_update := self._read_partly(raw)) is not None:
+                    items = self._parse_items(*self._parse_raw(partial_update), may_be_old)
+                else:
+                    await self._record_unreadable(raw, error)
             parsed.append(ParsedUpdate(update.update_id, chat_id, items, raw))
         return parsed
 
@@ -310,6 +316,24 @@ class UpdateReceiver:
         finally:
             executed.set()
         return None
+
+    def _read_partly(self, raw: RawUpdate) -> RawUpdate | None:
+        """Return an update without the fields that cannot be read; None if too little of it would be left."""
+        update_id = update_id_of(raw)
+        partial_update = read_partly(raw, self._is_readable) if update_id is not None else None
+        if partial_update is None:
+            return None
+        if partial_update[1]:
+            names = ", ".join(partial_update[1])
+            logger.warning("update %s is read without fields that cannot be read: %s", update_id, names)
+        return partial_update[0]
+
+    def _is_readable(self, raw: RawUpdate) -> bool:
+        try:
+            self._parse_items(*self._parse_raw(raw), may_be_old=False)
+        except Exception:  # as in `parse`
+            return False
+        return True
 
     def _parse_raw(self, raw: RawUpdate) -> tuple[Update, int | None]:
         check_update(raw)

@@ -1,7 +1,9 @@
 """API calls that send or edit texts and files for one bot."""
 
+import logging
 import re
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from adapters.telegram.errors import (
     is_already_done,
     is_message_gone,
     is_too_long,
+    is_topic_unavailable,
     translate_errors,
 )
 from adapters.telegram.markup import FormattedText
@@ -41,6 +44,7 @@ from adapters.telegram.outgoing import (
 from bot import Attachment, Content
 from bot.platform import DeliveryError, DeliveryUnknown, MessageGone, NotSent, Undeliverable
 
+logger = logging.getLogger(__name__)
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # a preview would open the link
 UPLOAD_TIMEOUT = 50.0
 MEDIA_TYPES = {
@@ -74,13 +78,13 @@ class SendMethods:
         """Send one part, with a notice if it may be a duplicate. Raises as `Adapter.deliver`."""
 
         async def send_part(resolved: ChatTarget) -> str:
-            # message ids differ in the supergroup
-            answered_id = reply_to if resolved.chat_id == target.chat_id else ""
+            # message ids differ in the supergroup, and a reply stands in the topic of the message that it replies to
+            answered_id = reply_to if resolved == target else ""
             if content.attachments:
                 return await self._send_file(resolved, content, answered_id, is_repeat=is_repeat)
             return await self._send_text(resolved, content, answered_id, is_repeat=is_repeat)
 
-        return await self._send_after_migration(target, send_part)
+        return await self._send_after_migration(target, partial(self._send_in_topic, send_part))
 
     async def edit(self, target: ChatTarget, message_id: int, content: Content) -> str:
         """Edit a message, or delete it if the content is empty; idempotent.
@@ -118,6 +122,19 @@ class SendMethods:
                 self.note_migration(target.chat_id, new_chat_id)
                 self._on_migrated(target.chat_id, new_chat_id)
                 return await send(ChatTarget(new_chat_id))
+
+    async def _send_in_topic(self, send: SendCall, target: ChatTarget) -> str:
+        """Send to a topic; if it was deleted or is closed, to the chat, which a forum shows as the topic General."""
+        try:
+            return await send(target)
+        except BadRequest as error:
+            if not is_topic_unavailable(error):
+                raise
+            if target.thread_id is None:
+                logger.warning("chat %s: the topic General is closed: open it, or let the bot manage topics", target)
+                raise
+            logger.warning("chat %s: %s: a message for this topic is sent to General", target, error_text(error))
+        return await self._send_in_topic(send, ChatTarget(target.chat_id))
 
     async def _send_text(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool) -> str:
         try:
@@ -161,6 +178,8 @@ class SendMethods:
             except Undeliverable:
                 break
             except BadRequest as error:
+                if is_topic_unavailable(error):
+                    raise
                 if not is_about_markup(error):
                     break
         notice = f"({display_name_of(content.attachments[0])} could not be sent.)"

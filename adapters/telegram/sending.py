@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from telegram.error import TelegramError
 
 from adapters.telegram.client import BotClient, label_crash_points
-from adapters.telegram.config import Limits, UnclearPolicy
+from adapters.telegram.config import Limits, QuotePolicy, UnclearPolicy
 from adapters.telegram.entities import ChatTarget
 from adapters.telegram.errors import ChatUnavailable, TokenRefused
 from adapters.telegram.outgoing import is_part, limit_mentions, split_reply
@@ -43,9 +43,11 @@ class MessageSender:
         limits: Limits,
         time_source: TimeSource,
         unclear_policy: UnclearPolicy,
+        quote_policy: QuotePolicy = QuotePolicy.ALWAYS,
     ) -> None:
         self._send_methods, self._rate_limiter = send_methods, rate_limiter
-        self._limits, self._time, self._unclear_policy = limits, time_source, unclear_policy
+        self._limits, self._time = limits, time_source
+        self._unclear_policy, self._quote_policy = unclear_policy, quote_policy
         self.known_people = KnownPeople[int]()
         self._unavailable_chats: set[int] = set()  # chats that blocked or removed the bot
         self._is_refused = False
@@ -105,6 +107,7 @@ class MessageSender:
     async def _send(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool = False) -> str:
         """Send a part, split first if it was not, and return the id of its first message."""
         message_ids: list[str] = []
+        reply_to = reply_to if self._should_quote(target) else ""
         for part in [content] if is_part(content) else split_reply(content):
             try:
                 await self._acquire_slot(target, self._limits.max_queue_seconds)
@@ -119,6 +122,11 @@ class MessageSender:
                 raise
             message_ids.append(message_id)
         return message_ids[0]
+
+    def _should_quote(self, target: ChatTarget) -> bool:
+        if self._quote_policy is QuotePolicy.GROUPS:
+            return self._send_methods.resolve(target).is_group
+        return self._quote_policy is QuotePolicy.ALWAYS
 
     def _limit_mentions(self, target: ChatTarget, content: Content) -> Content:
         """Limit mentions in groups to users who have written there."""

@@ -1,8 +1,9 @@
-"""Checks of the types and the depth of raw updates; pure."""
+"""Checks of the types and the depth of raw updates, and what is left out to read one; pure."""
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 MAX_INTEGER = 1 << 53  # Telegram guarantees 52 significant bits
@@ -37,12 +38,27 @@ OBJECT_FIELDS = field_names(
 FIELDS_WITH_ID = field_names(
     "chat from user sender_chat actor_chat via_bot sender_user left_chat_member new_chat_members"
 )
+# Only their names are read; fields in them are named like others and have other types.
+UNREAD_FIELDS = field_names("rich_message passport_data chat_background_set")
+# Without these the library reads no message, button, reaction or change of a member.
+REQUIRED_FIELDS = field_names(
+    "message_id date chat from text caption id chat_instance old_reaction new_reaction old_chat_member new_chat_member"
+)
+WORDS = field_names("text caption")  # what a person said is never left out
+# Whose words they are is never left out either: these stand for an author who cannot be read.
+UNKNOWN_AUTHORS: Mapping[str, Any] = {
+    "forward_origin": {"type": "hidden_user", "date": 0, "sender_user_name": ""},
+    "via_bot": {"id": 0, "is_bot": True, "first_name": ""},
+}
+MAX_VERSIONS = 50  # of one field, in which another part of it is left out
 
 
 def check_update(value: Any, name: str = "", depth: int = 0) -> None:
     """Raise ValueError, which names the field, for a value of the wrong type or too deep nesting."""
     if depth > MAX_UPDATE_DEPTH:
         raise ValueError(f"{name} is too deep")
+    if name in UNREAD_FIELDS:
+        return
     if isinstance(value, Mapping):
         if name in FIELDS_WITH_ID and not _is_integer(value.get("id")):
             raise ValueError(f"{name} has no number")
@@ -55,6 +71,55 @@ def check_update(value: Any, name: str = "", depth: int = 0) -> None:
             if name in LIST_FIELDS and not isinstance(item, Mapping | list):
                 raise ValueError(f"{name} holds {type(item).__name__}")
             check_update(item, name, depth + 1)
+
+
+def read_partly(update: Any, is_readable: Callable[[Any], bool]) -> tuple[Any, list[str]] | None:
+    """Return an update without what makes it unreadable, and the names of what was left out; None if words would be.
+
+    Of a user without `first_name` nothing is left out: deleted accounts have a blank one.
+    """
+    update = _with_first_names(update)
+    if is_readable(update):
+        return update, []
+    kind = next((name for name, value in update.items() if isinstance(value, Mapping)), "")
+    content, kept, left_out = update.get(kind, {}), dict[str, Any](), list[str]()
+    required = {name: value for name, value in content.items() if name in REQUIRED_FIELDS}
+    for part in (required, *({name: value} for name, value in content.items() if name not in REQUIRED_FIELDS)):
+        name = "" if part is required else next(iter(part))
+        versions = [("", part)]
+        if name in UNKNOWN_AUTHORS:
+            versions.append((name, {name: UNKNOWN_AUTHORS[name]}))
+        else:
+            versions += [*islice(_versions_without_part(part), MAX_VERSIONS), *([(name, {})] if name else [])]
+        for missing, version in versions:
+            if missing not in WORDS and is_readable({**update, kind: {**kept, **version}}):
+                kept |= version
+                left_out += [missing] if missing else []
+                break
+        else:
+            return None
+    return {**update, kind: kept}, left_out
+
+
+def _with_first_names(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        names = {"first_name": ""} if "is_bot" in value else {}
+        return {**names, **{name: _with_first_names(item) for name, item in value.items()}}
+    return [_with_first_names(item) for item in value] if isinstance(value, list) else value
+
+
+def _versions_without_part(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the name of each part of a value and the value without it, parts of a part first."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            for inner, version in _versions_without_part(item, f"{path}{name}."):
+                yield inner, {**value, name: version}
+            yield f"{path}{name}", {other: value[other] for other in value if other != name}
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            for inner, version in _versions_without_part(item, f"{path}{index}."):
+                yield inner, [*value[:index], version, *value[index + 1 :]]
+            yield f"{path}{index}", [*value[:index], *value[index + 1 :]]
 
 
 def _has_right_type(name: str, value: Any) -> bool:

@@ -55,6 +55,14 @@ class People:
         self._state.deliver_message("message", self._state.store_message(message))
         return message_id
 
+    def close_topic(self, chat: Chat, topic: int | None) -> None:
+        """Close a topic, or General without one: only administrators who manage topics can write there."""
+        self._state.closed_topics.add((chat["id"], topic))
+
+    def delete_topic(self, chat: Chat, topic: int) -> None:
+        """Delete a topic, of which bots receive no update."""
+        self._state.deleted_topics.add((chat["id"], topic))
+
     def say(
         self,
         chat: Chat,

@@ -259,8 +259,9 @@ class BotApi:
             "date": self._state.unix_time(),
             "chat": chat,
         }
-        if thread := parameters.get("message_thread_id"):
-            message |= {"message_thread_id": int(thread), "is_topic_message": True}
+        thread = self._find_topic(bot, chat["id"], parameters)
+        if thread is not None:
+            message |= {"message_thread_id": thread, "is_topic_message": True}
         if reply := parameters.get("reply_parameters"):
             replied = self._state.messages.get((chat["id"], int(reply["message_id"])))
             if replied is None and not reply.get("allow_sending_without_reply"):
@@ -270,6 +271,20 @@ class BotApi:
         if parameters.get("reply_markup"):
             message["reply_markup"] = parameters["reply_markup"]
         return message
+
+    def _find_topic(self, bot: BotRecord, chat_id: int, parameters: Parameters) -> int | None:
+        """Return the topic of a message: the one that is named, or that of the message that it replies to."""
+        thread = parameters.get("message_thread_id")
+        replied = self._state.messages.get((chat_id, parameters.get("reply_parameters", {}).get("message_id", 0)), {})
+        if not thread and replied.get("is_topic_message"):
+            thread = replied["message_thread_id"]
+        topic = int(thread) if thread else None
+        if topic is not None and (chat_id, topic) in self._state.deleted_topics:
+            raise ApiError(400, "Bad Request: message thread not found")
+        is_administrator = self._state.members[chat_id].get(bot.id) == "administrator"
+        if (chat_id, topic) in self._state.closed_topics and not is_administrator:
+            raise ApiError(400, "Bad Request: TOPIC_CLOSED")
+        return topic
 
     def _publish(self, message: dict[str, Any], text: str, files: dict[str, bytes]) -> Any:
         self._state.store_message(message)

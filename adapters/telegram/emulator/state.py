@@ -59,6 +59,8 @@ class PlatformState:
         self.messages: dict[tuple[int, int], Message] = {}
         self.newest: dict[str, int] = {}  # id of the newest message by chat or topic
         self.migrated_chats: dict[int, int] = {}
+        self.deleted_topics: set[tuple[int, int]] = set()  # by chat and topic
+        self.closed_topics: set[tuple[int, int | None]] = set()  # None is the topic General
         self.files: dict[str, tuple[str, bytes]] = {}
         self._next_id = 100
         self._last_message: dict[int, int] = {}

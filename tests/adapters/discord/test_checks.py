@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +35,11 @@ async def test_a_valid_token_is_reported_with_invitation_and_servers(server: Emu
     assert found.facts["permissions"] == REQUIRED_PERMISSIONS.value
     assert "Harbour" in str(found.facts["servers"])
     assert TOKEN not in repr(found)
+
+
+def test_the_invitation_asks_for_no_permission_to_react_as_the_bot_never_reacts() -> None:
+    assert not REQUIRED_PERMISSIONS.add_reactions
+    assert str(REQUIRED_PERMISSIONS.value) in Path("docs/discord.md").read_text(encoding="utf-8")
 
 
 async def test_an_invalid_token_is_reported_with_where_to_get_one(server: EmulatedServer) -> None:

@@ -1,6 +1,7 @@
 """From a Discord event to the reply, with the real library and the emulator."""
 
 import asyncio
+import re
 from functools import partial
 from itertools import product
 
@@ -66,6 +67,29 @@ async def test_a_direct_message_is_answered_whatever_it_says(server: EmulatedSer
         room = await stage.agent.store.worlds.room(receipt.room_id)
     assert room is not None
     assert room.type is ChannelType.DM
+
+
+async def test_a_direct_room_has_the_name_of_the_person(server: EmulatedServer) -> None:
+    people, desk = server.emulator.people, server.emulator.interactions
+    rooms = {server.kim: server.direct(server.kim), server.robin: server.direct(server.robin)}
+    async with server.run_bot() as (stage, _):
+        said = await people.say(rooms[server.kim], server.kim, "psst")
+        await server.emulator.recorder.wait_for_texts(1, rooms[server.kim])
+        await people.react(rooms[server.kim], said, server.kim, "👍")
+        await desk.run_command(server.bot, server.robin, rooms[server.robin], "ask", question="Ahoy?")
+        await server.emulator.recorder.wait_for_texts(1, rooms[server.robin])
+        stored = await stage.agent.store.worlds.rooms()
+    names = {room.external_id: room.name for room in stored}
+    assert [names[rooms[user]] for user in (server.kim, server.robin)] == ["Kim", "Rob"]
+
+
+async def test_a_spoiler_longer_than_a_message_stays_hidden(server: EmulatedServer) -> None:
+    secret = "The gardener did it. " * 150
+    async with server.run_bot(talkative(f"Who was it? ||{secret.strip()}|| Poor gardener.")):
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} who?")
+        texts = await server.emulator.recorder.wait_for_texts(2, server.lobby)
+    shown = [re.sub(r"\|\|.+?\|\|", "", text, flags=re.DOTALL) for text in texts]
+    assert "".join(shown).split() == ["Who", "was", "it?", "Poor", "gardener."]
 
 
 async def test_a_thread_and_a_forum_post_are_rooms_with_a_parent(server: EmulatedServer) -> None:

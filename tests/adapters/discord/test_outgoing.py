@@ -101,6 +101,51 @@ def test_a_code_block_continues_in_the_next_piece_in_the_same_language() -> None
     assert all(piece.startswith("```py\n") and piece.endswith("\n```") for piece in pieces)
 
 
+SPOILERS = re.compile(r"\|\|(.+?)\|\|", re.DOTALL)
+
+
+@pytest.mark.failure("D-16")
+@pytest.mark.parametrize("inner", ["the gardener did it ", "word", "line\n", "```py\nprint(1)\n```\n"])
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 400), st.integers(1, 300))
+def test_a_long_spoiler_is_hidden_in_every_piece(inner: str, before: int, times: int) -> None:
+    pieces = split_text("w" * before + f" ||{inner * times}|| seen", 200)
+    assert all(len(piece) <= 200 for piece in pieces)
+    assert not any("||||" in piece for piece in pieces)
+    shown = "".join(SPOILERS.sub("", piece) for piece in pieces)
+    assert re.sub(r"\s", "", shown) == "w" * before + "seen"
+
+
+def test_marks_in_code_hide_nothing() -> None:
+    code = "```sh\n" + "make || exit\n" * 20 + "```"
+    assert all(piece.startswith("```sh\n") and piece.endswith("\n```") for piece in split_text(code, 100))
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("~~~py\nprint(1)\n~~~\nDone.", "```py\nprint(1)\n```\nDone."),
+        ("````md\n```py\nx\n```\n````", "```md\n`\u200b``py\nx\n`\u200b``\n```"),
+        ("~~~~\n~~~\n~~~~", "```\n~~~\n```"),
+        ("````\ncut off", "```\ncut off"),
+        ("~~~ so tired", "~~~ so tired"),
+        ("```\n~~~\n```\n~~~", "```\n~~~\n```\n~~~"),
+        ("```py\nx = 1```\n~~~\ny\n~~~", "```py\nx = 1```\n```\ny\n```"),
+        ("  ~~~ python title=a\n  x\n  ~~~", "  ```python\n  x\n  ```"),
+    ],
+)
+def test_fences_are_written_as_discord_shows_them(written: str, shown: str) -> None:
+    [part] = split_reply(Content(text=written))
+    assert part.text == shown
+
+
+def test_a_long_block_between_tildes_is_code_in_every_part() -> None:
+    code = "~~~py\n" + "\n".join(f"line_{number}()" for number in range(500)) + "\n~~~"
+    parts = split_reply(Content(text=code))
+    assert len(parts) > 1
+    assert all(part.text.startswith("```py\n") and part.text.endswith("\n```") for part in parts)
+
+
 @pytest.mark.failure("F-17")
 @settings(max_examples=60, deadline=None)
 @given(st.text(min_size=1, max_size=6000))

@@ -1,6 +1,7 @@
 """Check of calls and results against the published description of the Bot API."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -12,6 +13,8 @@ PRIMITIVE_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "True": bool,
     "Float": (int, float),
 }
+SAMPLES: Mapping[str, Any] = {"Integer": 7, "String": "x", "Boolean": True, "True": True, "Float": 1.5}
+CONSTANT_PATTERN = re.compile(r"[Aa]lways [“\"](\w+)")
 
 
 class ApiSchema:
@@ -79,3 +82,29 @@ class ApiSchema:
                 yield from self._check_value(f"{path}.{name}", value[name], field["types"])
             elif field["required"]:
                 yield f"{path}: {name} is missing in {type_name}"
+
+    def fields_of(self, type_name: str) -> Mapping[str, Any]:
+        """Return the fields of a type by name."""
+        return {field["name"]: field for field in self._types[type_name].get("fields", ())}
+
+    def build_samples(self, type_name: str, depth: int) -> Iterator[Any]:
+        """Yield a valid value of a type, or one of each of its subtypes; optional fields are set down to `depth`."""
+        if type_name.startswith("Array of "):
+            yield [next(self.build_samples(type_name.removeprefix("Array of "), depth))]
+        elif type_name in SAMPLES:
+            yield SAMPLES[type_name]
+        elif subtypes := self._types[type_name].get("subtypes"):
+            for subtype in subtypes:
+                yield from self.build_samples(subtype, depth)
+        else:
+            yield {
+                name: _constant_of(field) or next(self.build_samples(field["types"][0], depth - 1))
+                for name, field in self.fields_of(type_name).items()
+                if field["required"] or depth > 0
+            }
+
+
+def _constant_of(field: Mapping[str, Any]) -> str:
+    """Return the only value that a field has according to its description; blank without one."""
+    match = CONSTANT_PATTERN.search(field["description"])
+    return match[1] if match is not None and field["types"] == ["String"] else ""

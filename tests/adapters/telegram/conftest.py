@@ -114,9 +114,15 @@ class TelegramHarness:
 OpenHarness = Callable[..., AbstractAsyncContextManager[TelegramHarness]]
 
 
-def description() -> CallCheck | None:
+def load_schema() -> ApiSchema | None:
+    """Return the published description of the Bot API; None where it is not available."""
     path = Path(os.environ.get(DESCRIPTION, DEFAULT_DESCRIPTION_PATH))
-    return ApiSchema.load(path).find_problems if path.is_file() else None
+    return ApiSchema.load(path) if path.is_file() else None
+
+
+def description() -> CallCheck | None:
+    schema = load_schema()
+    return schema.find_problems if schema is not None else None
 
 
 @asynccontextmanager

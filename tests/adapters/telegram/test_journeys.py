@@ -49,6 +49,23 @@ async def test_in_a_group_a_mention_is_answered_with_a_reply_and_names_its_rule(
     assert call["reply_parameters"]["message_id"] == message["message_id"]
 
 
+@pytest.mark.parametrize(
+    ("quote", "in_group", "in_private"),
+    [("", True, False), ("groups", True, False), ("always", True, True), ("never", False, False)],
+)
+async def test_an_answer_quotes_the_message_where_the_setting_says_so(
+    open_harness: OpenHarness, quote: str, in_group: bool, in_private: bool
+) -> None:
+    async with open_harness(settings={"TELEGRAM_QUOTE": quote} if quote else {}) as harness:
+        alice = harness.people.add_user("Alice")
+        group, private = harness.people.add_group("The group", alice), harness.people.open_private_chat(alice)
+        for chat in (group, private):
+            harness.people.say(chat, alice, "@ada_bot ahoy")
+            await harness.wait_texts(1, chat)
+    quoted = ["reply_to_message" in shown.message for shown in harness.telegram.recorder.messages]
+    assert quoted == [in_group, in_private]
+
+
 async def test_the_model_knows_the_greeting_that_start_sent(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)

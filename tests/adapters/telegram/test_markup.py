@@ -17,6 +17,9 @@ from bot.testing import model_answer
 from tests.adapters.telegram.conftest import OpenHarness
 
 UNCHANGED = [
+    "x.org/?a=_b_&c=*d* and (www.example.org/#_a_) and en.wikipedia.org/a%20#*y*.~*y",
+    "(2+x)**96 = z**(1+z) and [1]**2 = y**[3]",
+    "10%*x + 5°*y*2 and 3€*2*x",
     "Lines:\n– one\n– two",
     "mail_me_now@example.org or __dunder__@x.org",
     "Use <b>bold</b> and <br> please.",
@@ -168,6 +171,14 @@ UNCHANGED = [
     "_____ and __ and ___ and *** x",
 ]
 FORMATTED = [
+    (
+        "Boats:\n\n| Boat | Length | Owner |\n|---|---|---|\n"
+        "| **Ada** | 12 m | [Kim](https://x.org/k) of the northern quay |\n| Bo | | Robin |\n\nDone.",
+        'Boats:\n\n<b>Ada</b>\nLength: 12 m\nOwner: <a href="https://x.org/k">Kim</a> of the northern quay\n\n'
+        "<b>Bo</b>\nOwner: Robin\n\nDone.",
+    ),
+    ("**x.org/a_b** and *x.org/?a=b*, _x.org/c_", "<b>x.org/a_b</b> and <i>x.org/?a=b</i>, <i>x.org/c</i>"),
+    ("1)**First** and Node.js/**React**", "1)<b>First</b> and Node.js/<b>React</b>"),
     ("C:\\Users\\kim\\new \\* literal", "C:\\Users\\kim\\new * literal"),
     ("* one\n* two **bold**\n* three", "• one\n• two <b>bold</b>\n• three"),
     (

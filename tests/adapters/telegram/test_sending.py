@@ -103,6 +103,21 @@ async def sender(open_sender: OpenSender) -> SenderHarness:
     return await open_sender()
 
 
+@pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "closed"])
+async def test_a_file_for_a_topic_that_cannot_be_written_to_is_sent_whole_to_general(
+    sender: SenderHarness, is_deleted: bool
+) -> None:
+    forum = sender.telegram.people.add_group("Forum", sender.alice, is_forum=True)
+    topic = sender.telegram.people.add_topic(forum, sender.alice, "Boats")
+    asked = sender.telegram.people.say(forum, sender.alice, "Notes?", thread=topic)
+    (sender.telegram.people.delete_topic if is_deleted else sender.telegram.people.close_topic)(forum, topic)
+    notes = Content(text="Here.", attachments=(Attachment("1", MediaKind.DOCUMENT, name="notes.txt", data=b"tide"),))
+    part = sender.part(notes, chat=forum, reply_to=str(asked["message_id"]))
+    await sender.message_sender.deliver(replace(part, target=f"{forum['id']}/{topic}"))
+    [shown] = sender.telegram.recorder.messages
+    assert (shown.thread_id, shown.text, shown.files) == (None, "Here.", {"notes.txt": b"tide"})
+
+
 @pytest.mark.failure("D-01")
 @pytest.mark.parametrize("seconds", [0.5, 64.57, 3600])
 async def test_a_rate_limited_part_waits_for_retry_after(sender: SenderHarness, seconds: float) -> None:

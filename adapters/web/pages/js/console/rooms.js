@@ -33,8 +33,10 @@ function RoomList({ list, query, roomId }) {
   const groups = useMemo(() => {
     const found = new Map();
     for (const room of list.rows ?? []) {
-      const key = `${room.platform} ${room.world_id}`;
-      if (!found.has(key)) found.set(key, { key, platform: room.platform, world: room.world, rooms: [] });
+      const isDirect = room.type === "DM" && room.platform !== "web"; // each is a world of its own
+      const key = `${room.platform} ${isDirect ? "direct" : room.world_id}`;
+      const world = isDirect ? "Direct messages" : room.world;
+      if (!found.has(key)) found.set(key, { key, platform: room.platform, world, rooms: [] });
       found.get(key).rooms.push(room);
     }
     return [...found.values()];
