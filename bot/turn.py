@@ -27,6 +27,7 @@ from bot.receipts.trace import TurnTrace
 from bot.text import find_closest
 
 REPLIES_PER_STEP = 1_000
+MAX_CHECKED_REPLIES = 20
 MAX_ANSWERED_INPUTS = 20
 
 
@@ -66,7 +67,8 @@ class Turn(RenamedMembers):
     shown of its reply at most, because a person stopped it. The first reply of one that `replaces` something is
     sent as an edit of it; `obsolete_replies` are further replies of the earlier answer, which it removes.
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
-    have begun and not ended.
+    have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
+    next turn begin before this one has ended.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {
@@ -100,6 +102,8 @@ class Turn(RenamedMembers):
     obsolete_replies: tuple[UUID, ...] = ()
     result_authors: set[UUID] = field(default_factory=set)
     running_actions: list[str] = field(default_factory=list)
+    on_progress: Callable[[str], None] | None = None
+    release_room: Callable[[], None] = lambda: None
     trace: TurnTrace = field(default_factory=TurnTrace)
 
     @classmethod
@@ -210,6 +214,15 @@ class Turn(RenamedMembers):
         self.replies += stored
         return stored[0] if stored else None
 
+    def report_progress(self, text: str) -> None:
+        """Show how far the running action is, in the message that says that it is under way.
+
+        That is posted once the action has taken five seconds, and edited every three seconds at most, where the
+        platform has edits. Anywhere else than in a running action this does nothing.
+        """
+        if self.on_progress is not None:
+            self.on_progress(text)
+
     @property
     def is_spoken(self) -> bool:
         """Whether replies of the turn are spoken: they are not shown while they are written then."""
@@ -230,6 +243,16 @@ class Turn(RenamedMembers):
         A replay that skips a step, or runs one again, so uses the same id for each reply.
         """
         self.next_reply_index = number * REPLIES_PER_STEP
+
+    def has_replied_in(self, number: int) -> bool:
+        """Return whether a reply of this step was stored, by this attempt at the turn or an earlier one.
+
+        To be asked while the step is the last one that was begun. Of an earlier attempt the first replies count.
+        """
+        reply_ids = {memory.id for memory in self.replies}
+        first_index = number * REPLIES_PER_STEP
+        end = max(self.next_reply_index, first_index + MAX_CHECKED_REPLIES) if reply_ids else first_index
+        return any(derived_id(self.id, "reply", str(index)) in reply_ids for index in range(first_index, end))
 
     def peek_reply(self) -> OutgoingReply:
         """Return the turn's next reply, still empty, without counting it."""

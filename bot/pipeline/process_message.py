@@ -6,6 +6,7 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from uuid import UUID
 
 from bot.agent import Agent
@@ -21,7 +22,6 @@ from bot.domain.events import MessageReceived, MessageSent, ReactionReceived, Vo
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import ModelCall, Outcome, Rule
-from bot.domain.memory import MemoryKind
 from bot.errors import StoreUnavailable
 from bot.inbound.processing import OnOutcome
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
@@ -42,7 +42,7 @@ from bot.pipeline.evaluate import Evaluation, has_evaluation_work
 from bot.pipeline.journal import claim, release, release_claim, resume_journal
 from bot.pipeline.multi_step import MultiStep
 from bot.pipeline.rate_limits import EditPacer
-from bot.pipeline.respond import confirm_by_code, respond
+from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, list_usable_actions, run_actions
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
 from bot.pipeline.turn_order import (
@@ -224,13 +224,16 @@ class MessagePipeline:
                     await read_attachments(turn, self._attachment_limits)
                     spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
                     turn.actions = await list_usable_actions(turn, self._registry)
-                    confirmation = await confirm_by_code(turn)
+                    confirmation = await answer_confirmation(turn)
                     if confirmation is None and self._settings.use_multi_step:
                         text = await self._multi_step.run(turn)
                         result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
                     else:
                         reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
-                        result = await run_actions(turn, reply, decision, self._registry, self._action_runner)
+                        is_confirmed = confirmation is not None
+                        result = await run_actions(
+                            turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
+                        )
                 else:
                     turn_input.is_evaluated |= decision.is_rate_limited
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
@@ -254,6 +257,7 @@ class MessagePipeline:
     async def _acquire_turn(self, turn: Turn, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack) -> None:
         """Wait until the turn may answer in its room; `room_turn` gives the room free again."""
         await room_turn.enter_async_context(self.turn_queue.acquire(turn, answered_ids))
+        turn.release_room = partial(self.turn_queue.release, turn)
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))
         for name in self._registry.provider_names(ProviderKind.HISTORY):
             turn.state.invalidate(name)  # others may have written while the turn waited
@@ -266,7 +270,7 @@ class MessagePipeline:
         if receipt.is_evaluated:
             return
         memories = await turn.agent.store.memories.by_turn(turn.id)
-        turn.replies = [memory for memory in memories if memory.kind is MemoryKind.MESSAGE]
+        turn.replies = [memory for memory in memories if memory.is_reply]
         was_ignored = receipt.outcome is Outcome.IGNORED and receipt.rule != Rule.CHOSE_SILENCE
         await self._evaluation.evaluate_again(turn, turn_input, should_reply=not was_ignored)
 

@@ -1,5 +1,6 @@
 """The run_actions stage: runs the actions of a reply in order, journalled; each sees earlier results."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -24,10 +25,11 @@ from bot.domain.results import ActionPlan, ActionPreview, ActionResult, PlanStep
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.authority import describe_call, is_named, reason_to_confirm
-from bot.pipeline.closing_text import OUTCOME_UNKNOWN, format_result, write_closing_text
+from bot.pipeline.closing_text import OUTCOME_UNKNOWN, find_unreported, format_result, write_closing_text
 from bot.pipeline.commit import TurnResult
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import load_steps, result_from_step, result_to_journal
+from bot.pipeline.progress import ActionProgress
 from bot.pipeline.reply_plan import ActionCall, ReplyPlan, call_key, plan_reply
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.action import Action
@@ -37,7 +39,7 @@ from bot.prompts.reply_parser.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.store.protocols import LogKind
 from bot.text import escape_line
-from bot.turn import Turn
+from bot.turn import REPLIES_PER_STEP, Turn
 from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
@@ -89,14 +91,21 @@ async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpe
 
 
 async def run_actions(
-    turn: Turn, reply: Reply, decision: ResponseDecision, registry: Registry, runner: "ActionRunner"
+    turn: Turn,
+    reply: Reply,
+    decision: ResponseDecision,
+    registry: Registry,
+    runner: "ActionRunner",
+    *,
+    is_confirmed: bool = False,
 ) -> TurnResult:
     """Run the actions of a reply in order; return the answer with the content that remains to be sent.
 
+    Where `is_confirmed`, the author's message asks for exactly these actions, and none is confirmed once more.
+
     A reply that asks for neither text nor action is silence. Text that comes with effects may promise them:
-    it is sent after the actions, and only if all succeeded and none of them replied. Where an action failed,
-    nothing was said, or the text could not know what an action without effect has found, a closing text tells the
-    results.
+    it is sent after the actions, and only if all succeeded, none of them replied, and it tells all that they
+    returned. Else one closing text tells all results, unless the actions have told each of theirs.
     """
     plan = plan_reply(reply, registry)
     if not reply.is_complete:
@@ -111,31 +120,29 @@ async def run_actions(
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions, choices=choices)
     if plan.is_simple:
         return TurnResult.answered(decision, content)
-    return TurnResult.answered(decision, await _run_plan(turn, plan, content, runner))
+    content_left = await _run_plan(turn, plan, content, runner, is_confirmed=is_confirmed)
+    return TurnResult.answered(decision, content_left)
 
 
-async def _run_plan(turn: Turn, plan: ReplyPlan, content: Content, runner: "ActionRunner") -> Content | None:
+async def _run_plan(
+    turn: Turn, plan: ReplyPlan, content: Content, runner: "ActionRunner", *, is_confirmed: bool
+) -> Content | None:
     """Run the actions of a plan; return what remains to be sent, None if nothing does."""
-    own_ids = {turn.peek_reply().memory.id}
+    is_text_waiting = plan.has_effects and bool(content.text)
     if plan.has_effects:
         await _withdraw_draft(turn)
-    elif plan.has_text:
+    elif content.text:
         await turn.reply(content)
-    await runner.run_plan(turn, plan.calls, content.thought)
-    own_ids.add(turn.peek_reply().memory.id)  # stored already where the turn is resumed
+    await runner.run_plan(turn, plan.calls, content.thought, is_confirmed=is_confirmed)
     results: list[ActionResult] = turn.state.data["actionResults"]  # one action may have several
-    if not all(result.success for result in results):
-        return replace(content, text=await write_closing_text(turn, runner.composer))
-    if any(memory.id not in own_ids for memory in turn.replies):
-        if plan.has_text and plan.has_effects:
-            turn.notes.append("the text of the answer was not sent, because the actions replied")
-        return None
-    is_text_waiting = bool(content.text) and (plan.has_effects or not plan.has_text)
-    if content.text and not plan.has_found(results):
-        return content if is_text_waiting else None
-    if is_text_waiting:
-        await turn.reply(content)
-    return replace(content, text=await write_closing_text(turn, runner.composer))
+    has_replied = any(result.is_reported for result in results)
+    is_text_due = is_text_waiting and not has_replied
+    if find_unreported(turn, results, content.text if is_text_due else "") or not (content.text or has_replied):
+        draft = content.text if is_text_waiting else ""
+        return replace(content, text=await write_closing_text(turn, runner.composer, draft))
+    if is_text_waiting and has_replied:
+        turn.notes.append("the text of the answer was not sent, because the actions replied")
+    return content if is_text_due else None
 
 
 async def _withdraw_draft(turn: Turn) -> None:
@@ -154,13 +161,15 @@ class ActionRunner:
     def __init__(self, composer: Composer) -> None:
         self.composer = composer
 
-    async def run_plan(self, turn: Turn, calls: Sequence[ActionCall], thought: str) -> None:
+    async def run_plan(
+        self, turn: Turn, calls: Sequence[ActionCall], thought: str, *, is_confirmed: bool = False
+    ) -> None:
         """Run actions in order; a failure ends the chain only if the action is critical."""
         plan = ActionPlan(thought, [PlanStep(call.action.spec.name) for call in calls])
         turn.state.data["actionPlan"] = plan
         for number, call in enumerate(calls):
             plan.current_step = number
-            result = await self.run(turn, call, number)
+            result = await self.run(turn, call, number, is_confirmed=is_confirmed)
             crash_point(f"chain.{number + 1}")
             plan.finish_step(result)
             if call.action.spec.is_critical and not result.success:
@@ -201,6 +210,7 @@ class ActionRunner:
             turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
         else:
             result = await self._execute(turn, call, key, call_keys, is_confirmed=is_confirmed)
+        result = replace(result, is_reported=result.success and turn.has_replied_in(number + 1))
         _store_result(turn, result)
         turn.begin_step(number + 2)
         return result
@@ -244,9 +254,18 @@ class ActionRunner:
         turn.state.data["actionParams"], started = arguments, monotonic()
         crash_point("action.pre")
         turn.running_actions.append(spec.name)
-        returned = await run_isolated(
-            action.run(turn, arguments), label=f"action {spec.name}", timeout=ACTION_TIMEOUT, trusted=trusted
-        )
+        progress = ActionProgress(turn, turn.next_reply_index // REPLIES_PER_STEP)
+        turn.on_progress = progress.report
+        async with asyncio.TaskGroup() as group:
+            message = group.create_task(progress.show(), name=f"progress of action {spec.name}")
+            returned = await run_isolated(
+                action.run(turn, arguments),
+                label=f"action {spec.name}",
+                timeout=spec.deadline or ACTION_TIMEOUT,
+                trusted=trusted,
+            )
+            message.cancel()
+        turn.on_progress = None
         turn.running_actions.remove(spec.name)
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)
@@ -295,7 +314,9 @@ class ActionRunner:
         turn.notes.append(f"{name} waits for confirmation: {cause}")
         await _log_denial(turn, action.spec, f"it waits for confirmation: {cause}")
         operation = confirmed_operation(turn, name, {**arguments, **(preview.arguments if preview else {})})
-        return replace(await ask_to_confirm(turn, CONFIRMED_WORKER, operation, summary), action=name)
+        needs_code = action.spec.confirm == "code"
+        asked = await ask_to_confirm(turn, CONFIRMED_WORKER, operation, summary, needs_code=needs_code)
+        return replace(asked, action=name)
 
     async def _validate_parameters(self, turn: Turn, call: ActionCall) -> tuple[Mapping[str, Any], str]:
         """Return valid parameters and an empty string, or the problem; the model may repair them once."""
