@@ -61,10 +61,11 @@ class Turn(RenamedMembers):
     `inputs` are in their room's order and never empty; `results` holds what actions returned, by name;
     `actions` are those that the author may use; `superseded_by` is the newer turn that answers these
     messages; `next_reply_index` numbers the replies; a turn that `is_fresh` has no journal of an earlier
-    attempt. After the commit point it `is_committed`, and `is_closing` once its outcome is being stored. One that
-    `is_cancelled` sends no more, because its messages were edited or deleted; one that `is_stopped` sends what is
-    shown of its reply at most, because a person stopped it. The first reply of one that `replaces` something is
-    sent as an edit of it; `obsolete_replies` are further replies of the earlier answer, which it removes.
+    attempt; one that `is_waiting` waits for more messages, and no model was asked for its reply. After the commit
+    point it `is_committed`, and `is_closing` once its outcome is being stored. One that `is_cancelled` sends no
+    more, because its messages were edited or deleted; one that `is_stopped` sends what is shown of its reply at
+    most, because a person stopped it. The first reply of one that `replaces` something is sent as an edit of it;
+    `obsolete_replies` are further replies of the earlier answer, which it removes.
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended.
     """
@@ -92,6 +93,7 @@ class Turn(RenamedMembers):
     superseded_by: "Turn | None" = None
     next_reply_index: int = 0
     is_fresh: bool = False
+    is_waiting: bool = False
     is_committed: bool = False
     is_cancelled: bool = False
     is_stopped: bool = False

@@ -76,12 +76,13 @@ class CoreSettings(SettingsModel):
         description="What a newer message does to an answer that is not out yet: `room` (the newer one takes "
         "it over), `author` (only if the same person wrote it), `queue` (nothing; they follow one another).",
     )
-    burst_pause: int = Field(
-        0,
+    burst_pause: int | None = Field(
+        None,
         ge=0,
         le=10_000,
         description="How long to wait after a message whether more of it comes, in milliseconds; what comes "
-        "by then is answered together.",
+        "by then is answered together. Unset, it depends on how the person writes: nothing after single messages, at "
+        "most 1500 after each of several in a row.",
     )
     streaming: bool = Field(
         True,
