@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
@@ -181,6 +182,11 @@ class Turn(RenamedMembers):
     def find_setting(self, name: str) -> str | None:
         """Return a setting: the world's own choice, else the agent's."""
         return self.world.settings.get(name) or self.agent.settings.get(name)
+
+    @property
+    def time_zone(self) -> tzinfo:
+        """The time zone of this world, in which prompts tell times."""
+        return self.agent.find_time_zone(self.world)
 
     def find_template(self, name: str) -> str:
         """Return a prompt template: the world's own, else the agent's; raises TemplateError where there is none."""

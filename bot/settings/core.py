@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from bot.settings.model import CommaList, HostList, SettingsModel
+from bot.settings.time_zones import TimeZoneName
 
 
 def room_setting(name: str, room_id: UUID) -> str:
@@ -34,11 +35,19 @@ class CoreSettings(SettingsModel):
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",
             "VOICE_REPLIES",
+            "TIMEZONE",
         ]
     )
     # What a world may choose for itself: no secret, and nothing that concerns another world.
     WORLD_SETTINGS: ClassVar[frozenset[str]] = frozenset(
-        {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "RESPONSIVENESS", "SHOULD_RESPOND_BYPASS_TYPES"}
+        {
+            "CONVERSATION_LENGTH",
+            "ON_EDIT",
+            "RESPOND_TO_BOTS",
+            "RESPONSIVENESS",
+            "SHOULD_RESPOND_BYPASS_TYPES",
+            "TIMEZONE",
+        }
     )
     ROOM_SETTINGS: ClassVar[frozenset[str]] = frozenset({"RESPONSIVENESS"})  # what a room may choose, too
 
@@ -61,6 +70,11 @@ class CoreSettings(SettingsModel):
     )
     log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
+    timezone: TimeZoneName = Field(
+        "UTC",
+        description="The time zone of dates and times in prompts, of scheduled tasks and of quiet hours, such as "
+        "Europe/Berlin. A character and a world may have another.",
+    )
     conversation_length: int = Field(
         20, ge=1, le=500, description="How many of the last messages of a room the model is shown."
     )

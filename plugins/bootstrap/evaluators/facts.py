@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
 
@@ -304,11 +304,11 @@ def _is_same_fact(known: Memory, fact: Memory) -> bool:
     return (known.entity_id, known.room_id, distinguishing_words(known.content.text)) == key
 
 
-def quote_fact(fact: Memory, people: Mapping[UUID, Entity]) -> str:
-    """Return a fact as a quote with its author, others whose words it may repeat, and the day."""
+def quote_fact(fact: Memory, people: Mapping[UUID, Entity], zone: tzinfo = UTC) -> str:
+    """Return a fact as a quote with its author, others whose words it may repeat, and the day in a time zone."""
     names = ", with ".join(_describe_teller(teller, people) for teller in fact_tellers(fact))
     quote = escape_line(fact.content.text.replace('"', "'"))
-    return f'{names}, {fact.created_at:%Y-%m-%d}: "{quote}"'
+    return f'{names}, {fact.created_at.astimezone(zone):%Y-%m-%d}: "{quote}"'
 
 
 def _describe_teller(teller: UUID, people: Mapping[UUID, Entity]) -> str:

@@ -154,9 +154,9 @@ async def _ask_model(
 ) -> str:
     values = {
         "agentName": turn.agent.name,
-        "conversation": reflection_input.to_text(entities, turn.agent.name),
+        "conversation": reflection_input.to_text(entities, turn.agent.name, turn.time_zone),
         "knownFacts": "\n".join(
-            f"{number}. {quote_fact(fact, entities)}" for number, fact in by_number(known_facts).items()
+            f"{number}. {quote_fact(fact, entities, turn.time_zone)}" for number, fact in by_number(known_facts).items()
         ),
         "seen": reflection_input.evaluated,
     }

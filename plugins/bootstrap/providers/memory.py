@@ -56,7 +56,7 @@ async def memory(turn: Turn) -> ProviderResult:
     remaining = limit - len(HEADING.encode())
     for fact in best:
         marks = f"{ELSEWHERE * (fact.room_id != turn.room.id)}{IN_DOUBT * (fact.entity_id in changing)}"
-        line = f"- {quote_fact(fact, people)}{marks}"
+        line = f"- {quote_fact(fact, people, turn.time_zone)}{marks}"
         remaining -= len(line.encode()) + 1
         if remaining < 0:
             break
@@ -125,5 +125,6 @@ async def _quote_messages(turn: Turn, messages: Sequence[Memory]) -> list[str]:
         quote = escape_line(shorten(message.content.text, MAX_QUOTE_LENGTH).replace('"', "'"))
         source = message.content.url or (f"message {message.external_id}" if message.external_id else "")
         place = f" ({escape_line(source)})" if source else ""
-        lines.append(f'- {who}, {message.created_at:%Y-%m-%d %H:%M}: "{quote}"{place}')
+        sent_at = message.created_at.astimezone(turn.time_zone)
+        lines.append(f'- {who}, {sent_at:%Y-%m-%d %H:%M}: "{quote}"{place}')
     return lines
