@@ -81,6 +81,12 @@ class CoreSettings(SettingsModel):
     memory_bytes: int = Field(
         600, ge=0, le=20_000, description="How many bytes of each prompt tell what people told before; 0 for none."
     )
+    private_facts: str = Field(
+        "person",
+        pattern="^(person|room)$",
+        description="Where facts are used that a person told alone with the bot: `person` (wherever they talk with it "
+        "alone by the same account of a platform, or on the web with the same token and `user`), `room` (only there).",
+    )
     response_timeout: int = Field(
         3_600_000, ge=1000, description="How long one message may take in all, in milliseconds."
     )

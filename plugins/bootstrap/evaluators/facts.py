@@ -8,6 +8,7 @@ from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
 from bot.models import ModelError, ModelType
+from bot.platform import ACCESS_TOKEN_KEY
 from bot.prompts import ANYBODY, AUTHORS_KEY, own_words
 from bot.store import index_words
 from bot.text import escape_line, sanitize_name, shorten
@@ -166,6 +167,7 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory, authors: Sequence[
     `authors` are all whom the model has read: the words of each may be in the fact.
     """
     text = shorten(claim.text, MAX_FACT_LENGTH)
+    token = {name: value for name, value in source.metadata.items() if name == ACCESS_TOKEN_KEY}
     return Memory(
         id=derived_id("fact", source.id, fold_text(text)),
         kind=MemoryKind.FACT,
@@ -176,7 +178,7 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory, authors: Sequence[
         created_at=source.created_at,
         scope=MemoryScope.ROOM,
         source_id=source.id,
-        metadata={AUTHORS_KEY: [str(author) for author in authors]},
+        metadata={AUTHORS_KEY: [str(author) for author in authors], **token},
     )
 
 

@@ -20,6 +20,7 @@ from plugins.bootstrap.evaluators.facts import (
     within_daily_limit,
 )
 from plugins.bootstrap.evaluators.model_output import parse_output
+from plugins.bootstrap.evaluators.private_facts import find_private_facts
 from plugins.bootstrap.evaluators.progress import (
     MessageCounter,
     ReflectionInput,
@@ -105,7 +106,9 @@ async def reflection(turn: Turn) -> None:
             reflections.message_counter.count(turn.room.id, reflection_input.user_messages)
             return
         entities = await _find_entities(turn, reflection_input)
-        known_facts = await find_known_facts(turn)
+        # What was told in other talks with the same person alone may be corrected here.
+        private = await find_private_facts(turn)
+        known_facts = [*private, *await find_known_facts(turn)]
         try:
             answer, reflection_input = await _read_output(turn, reflection_input, entities, known_facts)
         except ModelError as error:
