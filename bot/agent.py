@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
@@ -30,11 +30,12 @@ from bot.outbound.outbox import Outbox
 from bot.outbound.speech import Speech
 from bot.prompts.template_parser import render_template
 from bot.prompts.templates import find_problems, find_template
-from bot.settings import Settings
+from bot.settings import Settings, find_time_zone
 from bot.store.protocols import RecallScope, Store
 from bot.text import find_closest
 
 T = TypeVar("T")
+TIMEZONE = "TIMEZONE"
 
 
 class Services:
@@ -273,6 +274,11 @@ class Agent:
         """The settings of worlds that the plugins declare."""
         return self.components.world_settings
 
+    def find_time_zone(self, world: World | None = None) -> tzinfo:
+        """Return the time zone of a world (`TIMEZONE`), by default the agent's."""
+        names = (world.settings.get(TIMEZONE) if world is not None else None, self.settings.get(TIMEZONE))
+        return next((zone for name in names if name and (zone := find_time_zone(name))), UTC)
+
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """Render one of the agent's templates with values, such as those of a state that was composed.
 
@@ -345,8 +351,13 @@ class Agent:
         A repeating task first runs one interval after its `next_run`, or at the next time of its cron
         expression; at `next_run` itself if it is `immediate`. It may be scheduled again at every start: a
         stored task with its id keeps its next run, failures and metadata, unless its times have changed or it
-        was parked. Raises ValueError for invalid times.
+        was parked. A cron expression without a time zone counts in that of the task's world. Raises ValueError for
+        invalid times.
         """
+        if task.is_repeating and "cron" in task.metadata and "timezone" not in task.metadata:
+            world = None if task.world_id is None else await self.store.worlds.world(task.world_id)
+            if (zone := self.find_time_zone(world)) is not UTC:
+                task = replace(task, metadata={**task.metadata, "timezone": str(zone)})
         existing = await self.store.tasks.task(task.id)
         merged = merge_schedule(task, existing)
         if merged != existing:

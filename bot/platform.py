@@ -19,6 +19,7 @@ from bot.domain.content import MentionContext, PostOperation, PostOperationKind,
 from bot.domain.edits import MessageVersion, Reaction, is_complete, list_versions
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
+from bot.domain.memory import ACCESS_TOKEN_KEY
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -96,6 +97,7 @@ from bot.outbound.message_parts import OutgoingReply
 from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 
 __all__ = [
+    "ACCESS_TOKEN_KEY",
     "DROPPED_CAUSE",
     "WILDCARD_HOSTS",
     "AccessTokens",

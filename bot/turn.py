@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from typing import Any, ClassVar, Self
 from uuid import UUID
 
@@ -62,10 +63,11 @@ class Turn(RenamedMembers):
     `inputs` are in their room's order and never empty; `results` holds what actions returned, by name;
     `actions` are those that the author may use; `superseded_by` is the newer turn that answers these
     messages; `next_reply_index` numbers the replies; a turn that `is_fresh` has no journal of an earlier
-    attempt. After the commit point it `is_committed`, and `is_closing` once its outcome is being stored. One that
-    `is_cancelled` sends no more, because its messages were edited or deleted; one that `is_stopped` sends what is
-    shown of its reply at most, because a person stopped it. The first reply of one that `replaces` something is
-    sent as an edit of it; `obsolete_replies` are further replies of the earlier answer, which it removes.
+    attempt; one that `is_waiting` waits for more messages, and no model was asked for its reply. After the commit
+    point it `is_committed`, and `is_closing` once its outcome is being stored. One that `is_cancelled` sends no
+    more, because its messages were edited or deleted; one that `is_stopped` sends what is shown of its reply at
+    most, because a person stopped it. The first reply of one that `replaces` something is sent as an edit of it;
+    `obsolete_replies` are further replies of the earlier answer, which it removes.
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
     next turn begin before this one has ended.
@@ -94,6 +96,7 @@ class Turn(RenamedMembers):
     superseded_by: "Turn | None" = None
     next_reply_index: int = 0
     is_fresh: bool = False
+    is_waiting: bool = False
     is_committed: bool = False
     is_cancelled: bool = False
     is_stopped: bool = False
@@ -183,6 +186,11 @@ class Turn(RenamedMembers):
     def find_setting(self, name: str) -> str | None:
         """Return a setting: the world's own choice, else the agent's."""
         return self.world.settings.get(name) or self.agent.settings.get(name)
+
+    @property
+    def time_zone(self) -> tzinfo:
+        """The time zone of this world, in which prompts tell times."""
+        return self.agent.find_time_zone(self.world)
 
     def find_template(self, name: str) -> str:
         """Return a prompt template: the world's own, else the agent's; raises TemplateError where there is none."""

@@ -1,6 +1,8 @@
 """Settings: where each value comes from, and what it must be."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from pydantic import Field, SecretStr
@@ -395,3 +397,26 @@ def test_layers_above_the_file_keep_what_it_may_not_set() -> None:
 def test_an_unknown_choice_is_refused_with_those_that_exist() -> None:
     with pytest.raises(SettingError, match=r"BOT_ROLE \(in the test\): must be one of all, gateway, worker, sender$"):
         settings(BOT_ROLE="banana").load(CoreSettings)
+
+
+class FallbackSettings(SettingsModel):
+    """A variable of the operator and one of the character, each with the same fallback."""
+
+    CHARACTER_SETTINGS = frozenset({"CHARACTER_ZONE"})
+    FALLBACKS: ClassVar[Mapping[str, str]] = {"OPERATOR_ZONE": "TIMEZONE", "CHARACTER_ZONE": "TIMEZONE"}
+
+    operator_zone: str = "UTC"
+    character_zone: str = "UTC"
+
+
+def test_a_variable_without_a_value_has_that_of_its_fallback() -> None:
+    settings = load_settings({}, environment={"TIMEZONE": "Asia/Tokyo"}).load(FallbackSettings)
+    assert (settings.operator_zone, settings.character_zone) == ("Asia/Tokyo", "Asia/Tokyo")
+    settings = load_settings({}, environment={"TIMEZONE": "Asia/Tokyo", "OPERATOR_ZONE": "UTC"}).load(FallbackSettings)
+    assert (settings.operator_zone, settings.character_zone) == ("UTC", "Asia/Tokyo")
+
+
+def test_a_file_sets_no_variable_of_the_operator_by_a_fallback() -> None:
+    character = {"TIMEZONE": "Europe/Berlin"}
+    settings = load_settings(character, environment={"TIMEZONE": "Asia/Tokyo"}).load(FallbackSettings)
+    assert (settings.operator_zone, settings.character_zone) == ("Asia/Tokyo", "Europe/Berlin")

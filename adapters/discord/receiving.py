@@ -89,6 +89,7 @@ class EventReceiver:
             "raw_reaction_remove": self._on_reaction_removed,
             "raw_reaction_clear": self._on_reaction_removed,
             "raw_reaction_clear_emoji": self._on_reaction_removed,
+            "raw_typing": self._on_typing,
         }
 
     def enqueue(self, event: GatewayEvent) -> None:
@@ -292,6 +293,11 @@ class EventReceiver:
             author_id=self._mapper.entity_id(user_id) if user_id else None,
             emoji=str(emoji or ""),
         )
+
+    async def _on_typing(self, payload: discord.RawTypingEvent) -> None:
+        if payload.user_id != self._mapper.bot_id:
+            room_id = self._mapper.room_id(payload.channel_id)
+            self._handle.note_typing(room_id, self._mapper.entity_id(payload.user_id))
 
 
 def _is_after(session: GatewaySession | None, previous: GatewaySession | None) -> bool:

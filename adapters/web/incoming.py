@@ -18,7 +18,7 @@ from adapters.web.files import build_upload_url
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id
-from bot.platform import ChoiceSelection, CommandInvocation, InboundMessage, TokenScope
+from bot.platform import ACCESS_TOKEN_KEY, ChoiceSelection, CommandInvocation, InboundMessage, TokenScope
 from bot.text import sanitize_name, shorten
 
 API_SOURCE, PAGE_SOURCE = "api", "client_chat"
@@ -31,21 +31,25 @@ COMMAND = re.compile(r"/[a-z][\w-]*(\s|$)", re.IGNORECASE)  # as the page recogn
 
 @dataclass(frozen=True, slots=True)
 class Participant:
-    """Who writes, and in which room; `owner` separates what belongs to a chat token, blank without one."""
+    """Who writes, and in which room; `owner` separates what belongs to a chat token, blank without one.
+
+    `token_id` is that of the token, blank for the server's own.
+    """
 
     room: str
     user: str
     name: str
     owner: str = ""
+    token_id: str = ""
 
     @classmethod
     def build(cls, room: str, user: str, grant: Grant) -> Self:
         """Return the participant that a client names; a chat token has its own user and rooms."""
         if grant.scope is not TokenScope.CHAT:
-            return cls(room, user, user)
+            return cls(room, user, user, token_id=grant.token_id)
         owner = grant.owner
         own_room = room if room.startswith(f"{owner}:") else f"{owner}:{room}"
-        return cls(own_room, owner, grant.name, owner)
+        return cls(own_room, owner, grant.name, owner, grant.token_id)
 
     def own_key(self, key: str) -> str:
         """Return an idempotency key that no other token shares."""
@@ -138,7 +142,7 @@ def build_inbound_message(
         created_at=sent_at,
         message_id=f"{submitted.source}:{submitted.key or message_id}",
         memory_id=message_id,
-        metadata={FINGERPRINT_KEY: submitted.fingerprint},
+        metadata={FINGERPRINT_KEY: submitted.fingerprint, ACCESS_TOKEN_KEY: participant.token_id},
     )
 
 

@@ -1,8 +1,9 @@
 """Settings of X, and the monthly limits of its plans."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
@@ -66,6 +67,7 @@ class XSettings(SettingsModel):
             "X_TIME_ZONE",
         ]
     )
+    FALLBACKS: ClassVar[Mapping[str, str]] = {"X_TIME_ZONE": "TIMEZONE"}
 
     x_api_key: Secret | None = Field(None, description="The app's API key (consumer key).")
     x_api_secret: Secret | None = Field(None, description="The app's API key secret.")
@@ -122,7 +124,8 @@ class XSettings(SettingsModel):
         "", description="When it publishes no scheduled post, as in 22:30-07:00; empty for never."
     )
     x_time_zone: TimeZoneName = Field(
-        "UTC", description="The time zone of X_QUIET_HOURS and of the day, as in Europe/Berlin."
+        "UTC",
+        description="The time zone of X_QUIET_HOURS and of the day, as in Europe/Berlin; unset, that of TIMEZONE.",
     )
 
     @model_validator(mode="after")

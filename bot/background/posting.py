@@ -232,7 +232,7 @@ def _build_template_values(agent: Agent, recent: Sequence[Memory], rejected: Seq
         "maxLength": MAX_POST_LENGTH,
         "topic": topics[count % len(topics)] if topics else "",
         "adjective": character.adjectives[count % len(character.adjectives)] if character.adjectives else "",
-        "recentPosts": render_history(lines),
+        "recentPosts": render_history(lines, agent.find_time_zone()),
         "refusedPosts": "\n".join(f"- {escape_line(item)}" for item in rejected),
     }
 

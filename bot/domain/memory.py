@@ -10,6 +10,7 @@ from uuid import UUID
 
 from bot.domain.content import Content
 
+ACCESS_TOKEN_KEY = "access_token_id"  # in the metadata of a message, and of a fact from it: with which it was sent
 AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words it may repeat
 PROGRESS_KEY = "progress"  # in the metadata of a message that only says that an action is under way: its versions
 MAX_KIND_LENGTH = 64

@@ -54,14 +54,15 @@ class MissedRunPolicy(StrEnum):
 class TaskSchedule:
     """When a repeating task runs: at an interval, or by a cron expression in a time zone.
 
-    In a task's metadata it has the keys `updateInterval` (in milliseconds), `cron`, `timezone` and `missed`.
+    In a task's metadata it has the keys `updateInterval` (in milliseconds), `cron`, `timezone` and `missed`. Without
+    a time zone, `Agent.schedule` sets that of the task's world.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("cron", "timezone", "updateInterval", "missed")
 
     interval: timedelta = timedelta(0)
     cron: str = ""
-    timezone: str = "UTC"
+    timezone: str | None = None
     missed: MissedRunPolicy = MissedRunPolicy.RUN_ONCE
 
     @classmethod
@@ -70,16 +71,18 @@ class TaskSchedule:
         missed = MissedRunPolicy.from_metadata(metadata)
         if "cron" not in metadata:
             return cls(_parse_interval(metadata.get("updateInterval", 0)), missed=missed)
-        cron, timezone = metadata["cron"], metadata.get("timezone", "UTC")
+        cron, timezone = metadata["cron"], metadata.get("timezone")
         if not isinstance(cron, str) or not cron.strip():
             raise ValueError(f"its cron is no cron expression: {_quote(cron)}")
-        _find_zone(timezone)
+        if timezone is not None:
+            _find_zone(timezone)
         return cls(cron=cron, timezone=timezone, missed=missed)
 
     def to_metadata(self) -> dict[str, Any]:
         """Return the metadata that describes this schedule."""
         if self.cron:
-            times: dict[str, Any] = {"cron": self.cron, "timezone": self.timezone}
+            times: dict[str, Any] = {"cron": self.cron}
+            times |= {} if self.timezone is None else {"timezone": self.timezone}
         else:
             times = {"updateInterval": round(self.interval / MILLISECOND)}
         return times if self.missed is MissedRunPolicy.RUN_ONCE else {**times, "missed": self.missed.value}
@@ -115,7 +118,7 @@ class TaskSchedule:
         change, one that occurs twice in autumn runs once. With `*` in minute or hour, elapsed time counts.
         """
         try:
-            runs = CronSim(self.cron, timestamp.astimezone(_find_zone(self.timezone)))
+            runs = CronSim(self.cron, timestamp.astimezone(_find_zone(self.timezone or "UTC")))
         except (CronSimError, ValueError) as error:
             raise ValueError(f"its cron is no cron expression ({error}): {_quote(self.cron)}") from None
         for run in runs:

@@ -1,5 +1,6 @@
 """`AgentHandle`: all that an adapter may call; `ConversationReader`; `AdapterSpec`."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -222,6 +223,7 @@ class AgentHandle:
         routes: tuple[BoundRoute, ...] = (),
         connections: Callable[[], Sequence[ConnectionStatus]] = tuple,
         read_picture: ReadPicture,
+        note_typing: Callable[[UUID, UUID], None],
     ) -> None:
         self.agent_id, self._read_definition = agent_id, read_definition
         self.edits = edits
@@ -241,6 +243,7 @@ class AgentHandle:
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
         self._events = events
+        self._note_typing = note_typing
         self.read_picture = read_picture
         self.operator_tools: OperatorTools | None = None  # set by the program that runs the agent, if it has any
         self.process_monitor: ProcessMonitor | None = None  # set by the runtime
@@ -289,6 +292,11 @@ class AgentHandle:
     async def submit_tolerant(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
         """Store a batch and the read position; a message that the store refuses is recorded as unreadable."""
         await self._inbox.submit_tolerant(messages, cursor)
+
+    def note_typing(self, room_id: UUID, entity_id: UUID) -> None:
+        """Report that a person is typing: an answer that has not been begun waits a moment for their message."""
+        # The work on a message that was submitted just before begins first.
+        asyncio.get_running_loop().call_soon(self._note_typing, room_id, entity_id)
 
     async def record_unreadable(self, platform: str, account: str, event_id: str, raw: object, error: object) -> None:
         """Record an event that cannot be read; then the read position may move past it.

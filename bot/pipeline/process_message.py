@@ -38,6 +38,7 @@ from bot.pipeline.commit import (
     record_cancelled_calls,
 )
 from bot.pipeline.compose import Composer
+from bot.pipeline.debounce import Debounce
 from bot.pipeline.evaluate import Evaluation, has_evaluation_work
 from bot.pipeline.journal import claim, release, release_claim, resume_journal
 from bot.pipeline.multi_step import MultiStep
@@ -45,15 +46,7 @@ from bot.pipeline.rate_limits import EditPacer
 from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, list_usable_actions, run_actions
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
-from bot.pipeline.turn_order import (
-    ActiveTurns,
-    LatestResponse,
-    Superseded,
-    TurnCancelled,
-    TurnQueue,
-    TurnStopped,
-    debounce,
-)
+from bot.pipeline.turn_order import ActiveTurns, LatestResponse, Superseded, TurnCancelled, TurnQueue, TurnStopped
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
@@ -67,7 +60,8 @@ EDIT_INTERVAL_SECONDS = 5.0
 class MessagePipeline:
     """Processes the messages of one agent; built and owned by its `AgentRuntime`.
 
-    `active_turns` are the turns in progress, `turn_queue` has their order in each room. `evaluated` collects the
+    `active_turns` are the turns in progress, `turn_queue` has their order in each room, and `debounce`
+    how the people there write. `evaluated` collects the
     receipts whose evaluators have run; its owner enters it before the first message and leaves it after the last. So
     it does with `traces`, which collects what turns have noted.
     """
@@ -78,6 +72,7 @@ class MessagePipeline:
         self._registry = registry
         self._settings = settings
         self.turn_queue = TurnQueue(LatestResponse(settings.latest_response))
+        self.debounce = Debounce()
         self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS)
         self._counters = MessageCounters(settings, agent.store.sharing)
         self._attachment_limits = ConcurrencyLimits()
@@ -220,7 +215,7 @@ class MessagePipeline:
                 spans.append(("gate", "Gate", begun, decided, ""))
                 if decision.should_answer:
                     await self._acquire_turn(turn, answered_ids, room_turn)
-                    await debounce(turn, self._settings.burst_pause / 1000)
+                    await self._wait_for_burst(turn)
                     await read_attachments(turn, self._attachment_limits)
                     spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
                     turn.actions = await list_usable_actions(turn, self._registry)
@@ -242,6 +237,8 @@ class MessagePipeline:
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
                 self._counters.attention.hear_replies(turn)
+                if decision.should_answer:
+                    self.debounce.learn(turn)
                 spans.append(("commit", "Commit", answered, time.monotonic(), ""))
             except (StoreUnavailable, Superseded):
                 raise
@@ -261,6 +258,10 @@ class MessagePipeline:
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))
         for name in self._registry.provider_names(ProviderKind.HISTORY):
             turn.state.invalidate(name)  # others may have written while the turn waited
+
+    async def _wait_for_burst(self, turn: Turn) -> None:
+        pause = self._settings.burst_pause
+        await self.debounce.wait(turn, self.turn_queue.mode, None if pause is None else pause / 1000)
 
     async def _finish_closed(self, turn: Turn, turn_input: TurnInput) -> None:
         """Send and evaluate what an earlier process committed but did not finish."""

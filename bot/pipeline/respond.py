@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import UTC, tzinfo
 from functools import partial
 
 from bot.concurrency.crash_points import crash_point
@@ -179,7 +180,7 @@ def _build_request(
         drafted = truncate_line(build_reply(draft, NO_CONTEXT).text, MAX_OPEN_MESSAGE_LENGTH)
     tools = build_tools(turn, EXCLUDED_TOOLS)
     min_count = 1 if turn.state.is_shortened else 2
-    listed = render_open_messages(turn.recent_inputs, min_count, turn.state.max_message_length)
+    listed = render_open_messages(turn.recent_inputs, min_count, turn.state.max_message_length, turn.time_zone)
     values = {"openMessages": listed, "hasFunctions": bool(tools), "draftText": drafted}
     request = composer.build_request(turn, template, Purpose.REPLY, ModelType.TEXT_LARGE, **values)
     prompt = request.prompt
@@ -218,7 +219,7 @@ async def _generate_reply(
 
 
 def render_open_messages(
-    inputs: Sequence[TurnInput], min_count: int = 2, max_length: int = MAX_OPEN_MESSAGE_LENGTH
+    inputs: Sequence[TurnInput], min_count: int = 2, max_length: int = MAX_OPEN_MESSAGE_LENGTH, zone: tzinfo = UTC
 ) -> str:
     """Render the messages that one reply must answer, each with at most `max_length` characters.
 
@@ -226,7 +227,7 @@ def render_open_messages(
     """
     if len(inputs) < min_count:
         return ""
-    return render_history([_to_history_line(item, max_length, is_newest=item is inputs[-1]) for item in inputs])
+    return render_history([_to_history_line(item, max_length, is_newest=item is inputs[-1]) for item in inputs], zone)
 
 
 def _to_history_line(turn_input: TurnInput, max_length: int, *, is_newest: bool) -> HistoryLine:

@@ -1,8 +1,8 @@
 """Which turn may answer in a room: wait, supersede, cancel.
 
 A newer turn supersedes an older one that is not committed and takes its messages: one reply answers them
-all. Within BURST_SECONDS there is no limit; later a message is superseded at most MAX_CARRIED times, then
-its turn runs to its end and newer ones wait.
+all. Within BURST_SECONDS, and while the older one waits for the rest of a burst, there is no limit; later a message
+is superseded at most MAX_CARRIED times, then its turn runs to its end and newer ones wait.
 """
 
 import asyncio
@@ -201,7 +201,7 @@ class TurnQueue:
         if self.mode is LatestResponse.AUTHOR and older.turn.author.id != newer.turn.author.id:
             return False
         burst_start = self._clock() - BURST_SECONDS
-        return all(
+        return older.turn.is_waiting or all(
             turn_input.received_monotonic >= burst_start or turn_input.receipt.supersede_count < MAX_CARRIED
             for turn_input in older.turn.inputs
         )
@@ -209,18 +209,11 @@ class TurnQueue:
     def _supersede(self, older: _Claim, newer: _Claim) -> None:
         burst_start = self._clock() - BURST_SECONDS
         for turn_input in older.turn.inputs:
-            if turn_input.received_monotonic < burst_start:
+            if turn_input.received_monotonic < burst_start and not older.turn.is_waiting:
                 turn_input.receipt = replace(turn_input.receipt, supersede_count=turn_input.receipt.supersede_count + 1)
         newer.turn.inputs = sort_inputs([*older.turn.inputs, *newer.turn.inputs])
         older.turn.superseded_by = newer.turn
         older.task.cancel()
-
-
-async def debounce(turn: Turn, window: float) -> None:
-    """Wait until `window` seconds after the newest message, so that a newer one can supersede the turn."""
-    remaining = turn.inputs[-1].received_monotonic + window - time.monotonic()
-    if remaining > 0 and turn.is_fresh:
-        await asyncio.sleep(remaining)
 
 
 def sort_inputs(inputs: Sequence[TurnInput]) -> list[TurnInput]:

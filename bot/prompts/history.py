@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 
 from bot.text import sanitize_name, truncate_line, unescape_line
 
@@ -39,7 +39,7 @@ class HistoryLine:
     is_agent: bool = False
     is_open: bool = False
     reactions: tuple["ReactionCount", ...] = ()
-    _rendered: str = field(default="", init=False, repr=False, compare=False)
+    _rendered: tuple[tzinfo, str] | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.sent_at.tzinfo is None:
@@ -69,16 +69,16 @@ class ParsedLine:
     is_agent: bool = False
 
 
-def render_line(line: HistoryLine) -> str:
+def render_line(line: HistoryLine, zone: tzinfo = UTC) -> str:
     """Return a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
-    if line._rendered:  # callers keep lines: most were in the previous prompt too
-        return line._rendered
+    if line._rendered is not None and line._rendered[0] is zone:
+        return line._rendered[1]  # callers keep lines: most were in the previous prompt too
     mark = "you" if line.is_agent else f"id {line.id}"
     text = truncate_line(line.text, MAX_OPEN_MESSAGE_LENGTH if line.is_open else MAX_MESSAGE_LENGTH)
-    rendered = f"[{line.sent_at.astimezone(UTC):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"
+    rendered = f"[{line.sent_at.astimezone(zone):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"
     if line.reactions:
         rendered += f"\n{_format_reactions(line.reactions)}"
-    object.__setattr__(line, "_rendered", rendered)
+    object.__setattr__(line, "_rendered", (zone, rendered))
     return rendered
 
 
@@ -91,25 +91,25 @@ def _format_reactions(reactions: Sequence[ReactionCount]) -> str:
     return f"    reactions to it: {'; '.join(parts)}"
 
 
-def render_result(line: ResultLine) -> str:
+def render_result(line: ResultLine, zone: tzinfo = UTC) -> str:
     """Return the result of an action as `[12:04] (your action BOOK returned, shown only to you): table 4`."""
     verb = "returned" if line.is_success else "failed"
     text = truncate_line(line.text, MAX_MESSAGE_LENGTH) or "done"
-    return f"[{line.sent_at.astimezone(UTC):%H:%M}] (your action {line.action} {verb}, shown only to you): {text}"
+    return f"[{line.sent_at.astimezone(zone):%H:%M}] (your action {line.action} {verb}, shown only to you): {text}"
 
 
-def render_history(lines: Sequence[HistoryLine | ResultLine]) -> str:
-    """Return messages and results one a line, with a line `--- 2026-11-21 ---` wherever the day (UTC) changes.
+def render_history(lines: Sequence[HistoryLine | ResultLine], zone: tzinfo = UTC) -> str:
+    """Return messages and results one a line, with a line `--- 2026-11-21 ---` wherever the day changes.
 
-    The reactions to a message are a line behind it.
+    Times and days are those of the time zone. The reactions to a message are a line behind it.
     """
     rendered = []
     day = None
     for line in lines:
-        if (today := line.sent_at.astimezone(UTC).date()) != day:
+        if (today := line.sent_at.astimezone(zone).date()) != day:
             rendered.append(f"--- {today.isoformat()} ---")
             day = today
-        rendered.append(render_line(line) if isinstance(line, HistoryLine) else render_result(line))
+        rendered.append(render_line(line, zone) if isinstance(line, HistoryLine) else render_result(line, zone))
     return "\n".join(rendered)
 
 

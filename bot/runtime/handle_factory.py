@@ -81,6 +81,7 @@ def build_handle(
         routes=bind_routes(agent, config.plugins),
         read_picture=CharacterPicture(agent).read,
         connections=connections,
+        note_typing=pipeline.debounce.note_typing,
     )
 
 

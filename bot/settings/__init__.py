@@ -23,7 +23,7 @@ from bot.settings.model import (
     is_secret_name,
     secret_fields,
 )
-from bot.settings.quiet_hours import QuietHours, TimeZoneName, is_quiet
+from bot.settings.time_zones import QuietHours, TimeZoneName, find_time_zone, is_quiet
 
 __all__ = [
     "CHARACTER_FILE",
@@ -43,6 +43,7 @@ __all__ = [
     "TimeZoneName",
     "address_variables",
     "character_settings",
+    "find_time_zone",
     "find_unreadable_lines",
     "is_quiet",
     "is_secret_name",

@@ -8,6 +8,7 @@ from uuid import UUID
 from pydantic import Field
 
 from bot.settings.model import CommaList, HostList, SettingsModel
+from bot.settings.time_zones import TimeZoneName
 
 
 def room_setting(name: str, room_id: UUID) -> str:
@@ -34,11 +35,19 @@ class CoreSettings(SettingsModel):
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",
             "VOICE_REPLIES",
+            "TIMEZONE",
         ]
     )
     # What a world may choose for itself: no secret, and nothing that concerns another world.
     WORLD_SETTINGS: ClassVar[frozenset[str]] = frozenset(
-        {"CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "RESPONSIVENESS", "SHOULD_RESPOND_BYPASS_TYPES"}
+        {
+            "CONVERSATION_LENGTH",
+            "ON_EDIT",
+            "RESPOND_TO_BOTS",
+            "RESPONSIVENESS",
+            "SHOULD_RESPOND_BYPASS_TYPES",
+            "TIMEZONE",
+        }
     )
     ROOM_SETTINGS: ClassVar[frozenset[str]] = frozenset({"RESPONSIVENESS"})  # what a room may choose, too
 
@@ -61,11 +70,22 @@ class CoreSettings(SettingsModel):
     )
     log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
+    timezone: TimeZoneName = Field(
+        "UTC",
+        description="The time zone of dates and times in prompts, of scheduled tasks and of quiet hours, such as "
+        "Europe/Berlin. A character and a world may have another.",
+    )
     conversation_length: int = Field(
         20, ge=1, le=500, description="How many of the last messages of a room the model is shown."
     )
     memory_bytes: int = Field(
         600, ge=0, le=20_000, description="How many bytes of each prompt tell what people told before; 0 for none."
+    )
+    private_facts: str = Field(
+        "person",
+        pattern="^(person|room)$",
+        description="Where facts are used that a person told alone with the bot: `person` (wherever they talk with it "
+        "alone by the same account of a platform, or on the web with the same token and `user`), `room` (only there).",
     )
     response_timeout: int = Field(
         3_600_000, ge=1000, description="How long one message may take in all, in milliseconds."
@@ -76,12 +96,13 @@ class CoreSettings(SettingsModel):
         description="What a newer message does to an answer that is not out yet: `room` (the newer one takes "
         "it over), `author` (only if the same person wrote it), `queue` (nothing; they follow one another).",
     )
-    burst_pause: int = Field(
-        0,
+    burst_pause: int | None = Field(
+        None,
         ge=0,
         le=10_000,
         description="How long to wait after a message whether more of it comes, in milliseconds; what comes "
-        "by then is answered together.",
+        "by then is answered together. Unset, it depends on how the person writes: nothing after single messages, at "
+        "most 1500 after each of several in a row.",
     )
     streaming: bool = Field(
         True,

@@ -140,6 +140,10 @@ class Settings:
             return self.with_models(model).load(model)
         aliases = [field.alias or name for name, field in model.model_fields.items()]
         values = {alias: value for alias in aliases if (value := self.get(alias)) is not None}
+        for alias, other in model.FALLBACKS.items():
+            allowed = self if self._is_character_name(alias) else self.operator_only()
+            if alias not in values and (value := allowed.get(other)) is not None:
+                values[alias] = value
         try:
             return model.model_validate(values)
         except ValidationError as error:

@@ -91,10 +91,12 @@ class SettingsModel(BaseModel):
 
     A character's file, which a stranger may have written, sets only the variables in `CHARACTER_SETTINGS`;
     all others belong to the operator. For a model without that declaration (of a plugin, written before it
-    existed) `is_operator_name` decides.
+    existed) `is_operator_name` decides. A variable in `FALLBACKS` that is not set has the value of the variable named
+    there.
     """
 
     CHARACTER_SETTINGS: ClassVar[frozenset[str] | None] = None
+    FALLBACKS: ClassVar[Mapping[str, str]] = {}
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=str.upper, hide_input_in_errors=True)
 

@@ -1,8 +1,9 @@
 """`OwnerSettings`: how the owner of the bot is told what needs attention, and when not."""
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
@@ -27,6 +28,7 @@ class OwnerSettings(SettingsModel):
     """
 
     CHARACTER_SETTINGS = frozenset()
+    FALLBACKS: ClassVar[Mapping[str, str]] = {"OWNER_TIME_ZONE": "TIMEZONE"}
 
     owner_accounts: Annotated[CommaList, AfterValidator(_check_accounts)] = Field(
         (),
@@ -53,7 +55,9 @@ class OwnerSettings(SettingsModel):
     owner_quiet_hours: QuietHours = Field(
         "", description="When nothing is sent, such as 22:30-07:00; what still lasts then is sent at the end."
     )
-    owner_time_zone: TimeZoneName = Field("UTC", description="The time zone of these hours, such as Europe/Berlin.")
+    owner_time_zone: TimeZoneName = Field(
+        "UTC", description="The time zone of these hours, such as Europe/Berlin; unset, that of TIMEZONE."
+    )
     watch_certificates: CommaList = Field(
         (),
         description="Hosts (with :port, if it is not 443) whose certificates are watched, such as that of your "

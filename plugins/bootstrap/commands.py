@@ -1,6 +1,7 @@
 """/what-do-you-know-about-me: the facts that the bot has of the person who asks."""
 
 from collections.abc import Iterable
+from datetime import tzinfo
 
 from bot import CommandContext, Memory, MemoryKind, command
 from bot.text import escape_line, user_text
@@ -33,7 +34,8 @@ async def list_known_facts(context: CommandContext) -> str:
     tellers = {fact.entity_id for fact in newest_first} - {person_id}
     people = await context.agent.store.entities.entities(tellers) if tellers else {}
     names = {entity.id: entity.name for entity in people.values()}
-    lines = [_line(fact, names.get(fact.entity_id, "")) for fact in newest_first]
+    zone = context.agent.find_time_zone(context.invocation.world)
+    lines = [_line(fact, names.get(fact.entity_id, ""), zone) for fact in newest_first]
     return "\n".join(
         [user_text("commands.known_of_me.heading"), *_within_limit(lines), user_text("commands.known_of_me.how")]
     )
@@ -46,9 +48,9 @@ async def _facts_here(context: CommandContext) -> list[Memory]:
     return [fact for fact in stored if person_id in (fact.entity_id, *fact_subjects(fact))]
 
 
-def _line(fact: Memory, teller: str) -> str:
+def _line(fact: Memory, teller: str, zone: tzinfo) -> str:
     text = escape_line(fact.content.text)
-    day = f"{fact.created_at:%Y-%m-%d}"
+    day = f"{fact.created_at.astimezone(zone):%Y-%m-%d}"
     if not teller:
         return f"- {text} ({day})"
     return f"- {text} ({user_text('commands.known_of_me.told_by', name=escape_line(teller))}, {day})"

@@ -179,8 +179,16 @@ def test_a_wrong_setting_says_how_it_must_look(values: dict[str, str], text: str
         load(**values)
 
 
-def test_quiet_hours_go_by_the_owners_time_zone() -> None:
-    settings = load(OWNER_QUIET_HOURS="22:30-7:00", OWNER_TIME_ZONE="Europe/Berlin")
+@pytest.mark.parametrize(
+    "zones",
+    [
+        {"OWNER_TIME_ZONE": "Europe/Berlin"},
+        {"TIMEZONE": "Europe/Berlin"},
+        {"OWNER_TIME_ZONE": "Europe/Berlin", "TIMEZONE": "Asia/Tokyo"},
+    ],
+)
+def test_quiet_hours_go_by_the_owners_time_zone_else_by_the_operators(zones: dict[str, str]) -> None:
+    settings = load(OWNER_QUIET_HOURS="22:30-7:00", **zones)
     noon = datetime(2026, 1, 4, 12, tzinfo=UTC)
     assert not settings.is_quiet(noon)
     assert settings.is_quiet(noon + timedelta(hours=9, minutes=30))

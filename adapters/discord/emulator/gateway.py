@@ -16,6 +16,7 @@ from adapters.discord.sharding import WHOLE_ACCOUNT, ShardId
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
 MESSAGE_CONTENT, GUILD_MEMBERS = 1 << 15, 1 << 1
+GUILD_TYPING, DIRECT_TYPING = 1 << 11, 1 << 14
 RESUMABLE_CLOSE = 4000
 CLOSED_ERRORS = (ConnectionError, RuntimeError)
 
@@ -98,7 +99,12 @@ class GatewayServer:
         match data:
             case {"channel_id": str(channel)} if channel in self._state.direct_bots:
                 bots = {self._state.direct_bots[channel]}
+        intent = 0
+        if event == "TYPING_START":
+            intent = GUILD_TYPING if "guild_id" in data else DIRECT_TYPING
         for session in list(self.sessions.values()):
+            if intent & ~session.intents:
+                continue
             if (bots is None or session.bot in bots) and session.shard.has_guild(guild_of(event, data)):
                 await self._send_event(session, event, data)
 

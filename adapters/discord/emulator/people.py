@@ -34,6 +34,11 @@ class People:
             await self._gateway.dispatch_event("MESSAGE_CREATE", message)
         return str(message["id"])
 
+    async def type(self, channel: str, user: str) -> None:
+        """Begin to type in a channel."""
+        payload = {**self._location(channel), "user_id": user, "timestamp": int(self._state.clock().timestamp())}
+        await self._gateway.dispatch_event("TYPING_START", payload)
+
     async def edit(self, channel: str, message_id: str, text: str) -> None:
         """Edit a message."""
         message = self._state.messages[channel][message_id]

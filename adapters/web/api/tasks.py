@@ -174,7 +174,7 @@ def _build_body(handle: AgentHandle, task: Task, room_names: dict[UUID, str], na
         except ValueError as error:
             problem = str(error)
         else:
-            cron, timezone = schedule.cron, schedule.timezone if schedule.cron else ""
+            cron, timezone = schedule.cron, (schedule.timezone or "UTC") if schedule.cron else ""
             every = None if cron else schedule.interval.total_seconds()
     return TaskBody(
         id=task.id,

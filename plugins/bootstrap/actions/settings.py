@@ -14,7 +14,9 @@ from plugins.bootstrap.actions.permissions import (
     request_example,
 )
 
-ChangeableSetting = Literal["CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES"]
+ChangeableSetting = Literal[
+    "CONVERSATION_LENGTH", "ON_EDIT", "RESPOND_TO_BOTS", "SHOULD_RESPOND_BYPASS_TYPES", "TIMEZONE"
+]
 MAX_VALUE_LENGTH = 100
 DEFAULT_VALUE = "default"
 SIMILES = ("UPDATE_SETTING", "SAVE_SETTING", "SET_CONFIGURATION", "CONFIGURE")
@@ -44,7 +46,7 @@ async def preview_setting_change(turn: Turn, name: str, value: str) -> ActionPre
 async def update_settings(
     turn: Turn,
     name: Annotated[ChangeableSetting, "Which setting"],
-    value: Annotated[str, "Its new value, as the person wrote it; default to reset it"],
+    value: Annotated[str, "Its new value, as they wrote it; default to reset it"],
 ) -> ActionResult:
     """Store a valid value of a setting."""
     return await run_setting_change(turn, name, value)

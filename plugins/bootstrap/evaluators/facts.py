@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
 from bot.models import ModelError, ModelType
+from bot.platform import ACCESS_TOKEN_KEY
 from bot.prompts import ANYBODY, AUTHORS_KEY, own_words
 from bot.store import index_words
 from bot.text import escape_line, sanitize_name, shorten
@@ -166,6 +167,7 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory, authors: Sequence[
     `authors` are all whom the model has read: the words of each may be in the fact.
     """
     text = shorten(claim.text, MAX_FACT_LENGTH)
+    token = {name: value for name, value in source.metadata.items() if name == ACCESS_TOKEN_KEY}
     return Memory(
         id=derived_id("fact", source.id, fold_text(text)),
         kind=MemoryKind.FACT,
@@ -176,7 +178,7 @@ def _build_fact(turn: Turn, claim: FactClaim, source: Memory, authors: Sequence[
         created_at=source.created_at,
         scope=MemoryScope.ROOM,
         source_id=source.id,
-        metadata={AUTHORS_KEY: [str(author) for author in authors]},
+        metadata={AUTHORS_KEY: [str(author) for author in authors], **token},
     )
 
 
@@ -304,11 +306,11 @@ def _is_same_fact(known: Memory, fact: Memory) -> bool:
     return (known.entity_id, known.room_id, distinguishing_words(known.content.text)) == key
 
 
-def quote_fact(fact: Memory, people: Mapping[UUID, Entity]) -> str:
-    """Return a fact as a quote with its author, others whose words it may repeat, and the day."""
+def quote_fact(fact: Memory, people: Mapping[UUID, Entity], zone: tzinfo = UTC) -> str:
+    """Return a fact as a quote with its author, others whose words it may repeat, and the day in a time zone."""
     names = ", with ".join(_describe_teller(teller, people) for teller in fact_tellers(fact))
     quote = escape_line(fact.content.text.replace('"', "'"))
-    return f'{names}, {fact.created_at:%Y-%m-%d}: "{quote}"'
+    return f'{names}, {fact.created_at.astimezone(zone):%Y-%m-%d}: "{quote}"'
 
 
 def _describe_teller(teller: UUID, people: Mapping[UUID, Entity]) -> str:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from math import ceil
 from typing import Any, Self
 from uuid import UUID
@@ -149,17 +149,17 @@ class ReflectionInput:
             return True
         return len(messages) > 1 and messages[-1].created_at - messages[-2].created_at >= CONVERSATION_PAUSE
 
-    def to_text(self, people: Mapping[UUID, Entity], agent_name: str) -> str:
+    def to_text(self, people: Mapping[UUID, Entity], agent_name: str, zone: tzinfo) -> str:
         """Return the numbered messages for a prompt, escaped so that no message can imitate a line."""
-        lines = (self._line(message, people, agent_name) for message in self.messages)
+        lines = (self._line(message, people, agent_name, zone) for message in self.messages)
         return "\n".join(f"{number}. {line}" for number, line in enumerate(lines, 1))
 
-    def _line(self, message: Memory, people: Mapping[UUID, Entity], agent_name: str) -> str:
+    def _line(self, message: Memory, people: Mapping[UUID, Entity], agent_name: str, zone: tzinfo) -> str:
         is_agent = message.entity_id == self.agent_id
         author = people.get(message.entity_id)
         name = agent_name if is_agent else author.name if author is not None else ""
         line = HistoryLine(message.created_at, name, short_id(message.entity_id), message.content.text, is_agent)
-        return render_history([line]).splitlines()[-1]
+        return render_history([line], zone).splitlines()[-1]
 
 
 def _has_unknown_author(message: Memory, agent_id: UUID) -> bool:

@@ -20,6 +20,7 @@ from plugins.bootstrap.evaluators.facts import (
     within_daily_limit,
 )
 from plugins.bootstrap.evaluators.model_output import parse_output
+from plugins.bootstrap.evaluators.private_facts import find_private_facts
 from plugins.bootstrap.evaluators.progress import (
     MessageCounter,
     ReflectionInput,
@@ -105,7 +106,9 @@ async def reflection(turn: Turn) -> None:
             reflections.message_counter.count(turn.room.id, reflection_input.user_messages)
             return
         entities = await _find_entities(turn, reflection_input)
-        known_facts = await find_known_facts(turn)
+        # What was told in other talks with the same person alone may be corrected here.
+        private = await find_private_facts(turn)
+        known_facts = [*private, *await find_known_facts(turn)]
         try:
             answer, reflection_input = await _read_output(turn, reflection_input, entities, known_facts)
         except ModelError as error:
@@ -154,9 +157,9 @@ async def _ask_model(
 ) -> str:
     values = {
         "agentName": turn.agent.name,
-        "conversation": reflection_input.to_text(entities, turn.agent.name),
+        "conversation": reflection_input.to_text(entities, turn.agent.name, turn.time_zone),
         "knownFacts": "\n".join(
-            f"{number}. {quote_fact(fact, entities)}" for number, fact in by_number(known_facts).items()
+            f"{number}. {quote_fact(fact, entities, turn.time_zone)}" for number, fact in by_number(known_facts).items()
         ),
         "seen": reflection_input.evaluated,
     }

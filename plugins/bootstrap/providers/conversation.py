@@ -1,6 +1,7 @@
 """The providers RECENT_MESSAGES, ATTACHMENTS and TIME."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, tzinfo
 from functools import lru_cache
 from uuid import UUID
 
@@ -109,7 +110,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
             lines += results.get(message.id, ())
     is_superseded = bool(messages) and open_id != messages[-1].id
     answered_line = _message_line(turn.message, speakers, agent_id, open_id, excerpts) if is_superseded else None
-    history = _truncate_history(lines, answered_line)
+    history = _truncate_history(lines, answered_line, turn.time_zone)
     return ProviderResult(
         text=f"# Conversation\n{history}" if history else "",
         values={"recentMessages": history},
@@ -220,12 +221,14 @@ def _count_reactions(reactions: Iterable[Memory], names: Mapping[UUID, str]) -> 
     )
 
 
-def _truncate_history(lines: Sequence[HistoryLine | ResultLine], answered_line: HistoryLine | None) -> str:
+def _truncate_history(
+    lines: Sequence[HistoryLine | ResultLine], answered_line: HistoryLine | None, zone: tzinfo
+) -> str:
     """Return the last lines within the length limit, preceded by the answered line if it was cut off."""
-    history = truncate_history(render_history(lines), MAX_HISTORY_BYTES)
+    history = truncate_history(render_history(lines, zone), MAX_HISTORY_BYTES)
     if (
         answered_line is None
-        or (answered_part := render_history([answered_line])).splitlines()[-1] in history.splitlines()
+        or (answered_part := render_history([answered_line], zone)).splitlines()[-1] in history.splitlines()
     ):
         return history
     return f"{answered_part}\n{history}"
@@ -299,7 +302,8 @@ def _attachment_line(attachment: Attachment) -> str:
 
 @provider("TIME", "The present date and time.", position=110, kind=ProviderKind.TIME)
 def time(turn: Turn) -> ProviderResult:
-    """Return the time in UTC, to the minute."""
-    now = turn.agent.clock()
-    formatted = f"{now:%A, %Y-%m-%d %H:%M} UTC"
+    """Return the time in the time zone of the world, to the minute."""
+    zone = turn.time_zone
+    now = turn.agent.clock().astimezone(zone)
+    formatted = f"{now:%A, %Y-%m-%d %H:%M} {'UTC' if zone is UTC else f'{zone} (UTC{now.isoformat()[-6:]})'}"
     return ProviderResult(text=f"It is {formatted}.", values={"time": formatted}, authors=())

@@ -10,6 +10,7 @@ from bot.prompts import ANYBODY
 from bot.store import index_words
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.facts import fact_authors, fact_subjects, fact_tellers, is_outdated, quote_fact
+from plugins.bootstrap.evaluators.private_facts import find_private_facts
 from plugins.bootstrap.evaluators.progress import count_until, get_conversation_length, seen_until
 from plugins.bootstrap.recall.changes import tells_change
 from plugins.bootstrap.recall.rooms import RoomRecall
@@ -32,7 +33,8 @@ _words_of = lru_cache(maxsize=4096)(index_words)  # the same facts are compared 
 async def memory(turn: Turn) -> ProviderResult:
     """Quote facts of this room about the authors, the people they name and the topic; at most MEMORY_BYTES.
 
-    With an author's consent, also what they told of themselves in other rooms. No model is asked. The facts of a room
+    In a talk with one person alone, also what they told in others; with an author's consent, also what they told of
+    themselves in groups. No model is asked. The facts of a room
     are read together, and the store keeps them at hand. A fact is marked if its author has told of a change that
     reflection has not read yet: it may be the one that was corrected.
     """
@@ -44,7 +46,8 @@ async def memory(turn: Turn) -> ProviderResult:
     scope = RecallScope(turn.room.id, turn.world.id)
     of_room = await turn.agent.store.memories.recent(turn.room.id, MAX_CONSIDERED, kind=MemoryKind.FACT)
     known = [fact for fact in of_room if scope.covers(fact)]
-    known += await turn.agent.services[SharedFacts].find(people, turn.room.id)
+    shared = await turn.agent.services[SharedFacts].find(people, turn.room.id)
+    known = [*await find_private_facts(turn), *known, *shared]
     if not known:
         return ProviderResult(authors=())
     best = _most_relevant(turn, known)
@@ -56,7 +59,7 @@ async def memory(turn: Turn) -> ProviderResult:
     remaining = limit - len(HEADING.encode())
     for fact in best:
         marks = f"{ELSEWHERE * (fact.room_id != turn.room.id)}{IN_DOUBT * (fact.entity_id in changing)}"
-        line = f"- {quote_fact(fact, people)}{marks}"
+        line = f"- {quote_fact(fact, people, turn.time_zone)}{marks}"
         remaining -= len(line.encode()) + 1
         if remaining < 0:
             break
@@ -125,5 +128,6 @@ async def _quote_messages(turn: Turn, messages: Sequence[Memory]) -> list[str]:
         quote = escape_line(shorten(message.content.text, MAX_QUOTE_LENGTH).replace('"', "'"))
         source = message.content.url or (f"message {message.external_id}" if message.external_id else "")
         place = f" ({escape_line(source)})" if source else ""
-        lines.append(f'- {who}, {message.created_at:%Y-%m-%d %H:%M}: "{quote}"{place}')
+        sent_at = message.created_at.astimezone(turn.time_zone)
+        lines.append(f'- {who}, {sent_at:%Y-%m-%d %H:%M}: "{quote}"{place}')
     return lines

@@ -143,6 +143,16 @@ async def test_quiet_hours_use_the_configured_time_zone(
         await harness.adapter.deliver(part_of(harness))  # whoever asks for it has it posted all the same
 
 
+@pytest.mark.parametrize(("own", "is_quiet"), [("", True), ("UTC", False)])
+async def test_quiet_hours_without_a_time_zone_of_their_own_use_that_of_the_character(
+    own: str, is_quiet: bool, run_x: RunX, emulator: Emulator
+) -> None:
+    hours = {"X_QUIET_HOURS": "10:00-11:00", "X_TIME_ZONE": own, "TIMEZONE": "Europe/Berlin"}
+    async with run_x(**hours, X_POST_ENABLE="true", **QUIET) as harness:
+        [feed] = harness.agent.outbox.feeds()  # it is nine in Greenwich
+        assert bool(feed.pause_reason) is is_quiet
+
+
 async def test_the_start_reads_nothing_beyond_the_quota(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(X_MONTHLY_READS="10"):
         assert emulator.calls == []  # one is kept in reserve, and the smallest page may cost ten

@@ -66,6 +66,7 @@ async def test_what_was_changed_from_what_to_what_is_written_down() -> None:
         ("ON_EDIT", "explode"),
         ("RESPOND_TO_BOTS", "perhaps"),
         ("SHOULD_RESPOND_BYPASS_TYPES", "GROUP,NONSENSE"),
+        ("TIMEZONE", "Atlantis"),
         ("SHOULD_RESPOND_BYPASS_TYPES", "GROUP," * 50),
         ("OPENAI_API_KEY", "sk-1234567890"),
         ("openai_api_key", "sk-1234567890"),

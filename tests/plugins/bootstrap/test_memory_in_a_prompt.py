@@ -162,6 +162,17 @@ async def test_what_was_said_is_recalled_with_who_when_and_where(agent_harness: 
     assert line.endswith('"I relocated to Graz last month" (message m1)')
 
 
+async def test_the_day_and_the_time_of_what_was_told_are_those_of_the_time_zone() -> None:
+    async with running_agent(settings={"TIMEZONE": "Pacific/Auckland"}, clock=lambda: NOW) as stage:
+        await stage.send("The boat is in Hull")
+        turn = make_turn(stage.agent, "Where is the boat?")
+        await learn(turn, "The boat is in Hull.")
+        [line, *_] = await recalled(stage, "Where is the boat?")
+        assert ", 2026-11-22 01:03: " in line
+        assert ", 2026-11-22: " in await shown(turn)
+        assert "(2026-11-22)" in await known_of(stage)
+
+
 async def test_a_question_is_no_answer_to_itself_nor_to_the_lines_before_it() -> None:
     asking = RememberingModel()
     async with running_agent(model=ScriptedModel(asking)) as agent_harness:

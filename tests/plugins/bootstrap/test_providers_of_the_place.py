@@ -82,6 +82,7 @@ async def test_settings_are_told_to_those_who_look_after_the_place_and_hold_no_s
         "- RESPOND_TO_BOTS: False",
         "- RESPONSIVENESS: balanced",
         "- SHOULD_RESPOND_BYPASS_TYPES: not set",
+        "- TIMEZONE: UTC",
     ]
 
 

@@ -1,7 +1,8 @@
-"""Settings about hours of the day in which nothing is sent, and their time zone."""
+"""Settings about time zones, and about hours of the day in which nothing is sent."""
 
 import re
-from datetime import datetime, time
+from datetime import UTC, datetime, time, tzinfo
+from functools import lru_cache
 from typing import Annotated
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -39,11 +40,20 @@ def _check_hours(hours: str) -> str:
 
 
 def _check_zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError("it is no time zone: it must look like Europe/Berlin") from None
+    if find_time_zone(name) is None:
+        raise ValueError("it is no time zone: it must look like Europe/Berlin")
     return name
+
+
+@lru_cache(maxsize=256)
+def find_time_zone(name: str) -> tzinfo | None:
+    """Return the time zone of a name such as Europe/Berlin; None where there is none."""
+    if name == "UTC":
+        return UTC
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 QuietHours = Annotated[str, AfterValidator(_check_hours)]
