@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -127,7 +127,7 @@ class RoomAttention:
 
     `excess` is how many more lines the classifier would have expected to be addressed, of those about which a model
     has decided lately. With `has_others`, a model has found that a line was not for the agent. `own` are lines of
-    the agent, `sent_unheard` the platform's ids of its messages that are not in the talk yet.
+    the agent with their turns, `sent_unheard` the platform's ids of its messages that are not in the talk yet.
     """
 
     talk: RoomTalk
@@ -139,7 +139,7 @@ class RoomAttention:
     authors: BoundedDict[UUID, str] = field(default_factory=lambda: BoundedDict(WINDOW))
     heard: BoundedDict[UUID, HeardLine] = field(default_factory=lambda: BoundedDict(WINDOW))
     silenced: BoundedDict[str, int] = field(default_factory=lambda: BoundedDict(8))
-    own: BoundedDict[UUID, TalkLine] = field(default_factory=lambda: BoundedDict(WINDOW))
+    own: BoundedDict[UUID, tuple[TalkLine, UUID | None]] = field(default_factory=lambda: BoundedDict(WINDOW))
     sent_unheard: dict[UUID, str] = field(default_factory=dict)
     pending: deque[tuple[Memory, TalkLine, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=WINDOW))
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -152,7 +152,7 @@ class RoomAttention:
         talk = self.talk
         is_own = line.author == talk.agent
         if is_own:
-            self.own[memory.id] = line
+            self.own[memory.id] = line, memory.turn_id
             if external_id is not None:
                 line.order = find_order(external_id, line.minute)
         answered = memory.content.in_reply_to
@@ -177,6 +177,13 @@ class RoomAttention:
         talk.add(line)
         self.authors[memory.id] = line.author
         self.heard_at = memory.created_at
+
+    def place_own(self, memory_id: UUID, external_id: str) -> bool:
+        """Note what the platform calls a line of the agent; return whether it is in the talk."""
+        line, _ = self.own.get(memory_id, (None, None))
+        if line is not None:
+            line.order = find_order(external_id, line.minute)
+        return line is not None
 
     def correct(self, amount: float) -> None:
         """Shift all estimates of this room by log odds, within the limit."""
@@ -259,9 +266,7 @@ class Attention:
         room = self._rooms.get(event.room_id)
         if room is None:
             return
-        if (line := room.own.get(event.message_id)) is not None:
-            line.order = find_order(event.external_id, line.minute)
-        else:
+        if not room.place_own(event.message_id, event.external_id):
             room.sent_unheard[event.message_id] = event.external_id
 
     def note_reaction(self, event: ReactionReceived) -> None:
@@ -286,6 +291,7 @@ class Attention:
         heard = room.heard.get(turn.message.id)
         if heard is None:  # an old message that was edited
             return Judgement(Choice.ASK)
+        await _place_own_lines(turn, room, heard)
         estimate = load_classifier().estimate(heard.features)
         heard.probability = estimate.probability
         if estimate.probability < THRESHOLDS[responsiveness].answer or room.correction < 0:
@@ -341,7 +347,8 @@ class Attention:
         entities[turn.author.id] = turn.author
         waiting, room.pending = room.pending, deque(maxlen=WINDOW)
         if any(entity.is_bot for entity in entities.values()):
-            room.sent_unheard |= await _find_sent(turn, memories)
+            turn_ids = {memory.turn_id for memory in memories if memory.entity_id == turn.agent.id}
+            room.sent_unheard |= await _find_sent(turn, turn_ids)
         for memory in memories:
             author = entities.get(memory.entity_id)
             room.hear(memory, _to_line(turn, memory, author), author.names if author else ())
@@ -357,10 +364,20 @@ def find_order(external_id: str, default: float) -> float:
     return int(external_id) if is_number else default
 
 
-async def _find_sent(turn: Turn, memories: Sequence[Memory]) -> dict[UUID, str]:
-    """Return the platform's ids of the agent's messages that were sent."""
-    turn_ids = {memory.turn_id for memory in memories if memory.entity_id == turn.agent.id and memory.turn_id}
-    deliveries = [item for turn_id in turn_ids for item in await turn.agent.store.ledger.deliveries(turn_id=turn_id)]
+async def _place_own_lines(turn: Turn, room: RoomAttention, heard: HeardLine) -> None:
+    """Find the order of the agent's lines that another process has sent, before other bots are waited for."""
+    unplaced = {turn_id for line, turn_id in room.own.values() if line.order == inf}
+    if not unplaced or not heard.line.is_question or not room.talk.has_bots:
+        return
+    for memory_id, external_id in (await _find_sent(turn, unplaced)).items():
+        room.place_own(memory_id, external_id)
+    heard.bots_before = room.talk.bots_before_agent(heard.line)
+
+
+async def _find_sent(turn: Turn, turn_ids: Iterable[UUID | None]) -> dict[UUID, str]:
+    """Return the platform's ids of the messages of these turns that were sent, by memory."""
+    found = [await turn.agent.store.ledger.deliveries(turn_id=turn_id) for turn_id in turn_ids if turn_id]
+    deliveries = [delivery for deliveries in found for delivery in deliveries]
     return {delivery.memory_id: delivery.external_id for delivery in deliveries if delivery.external_id}
 
 

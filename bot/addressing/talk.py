@@ -138,6 +138,11 @@ class RoomTalk:
         """How many lines have been added."""
         return self._position
 
+    @property
+    def has_bots(self) -> bool:
+        """Whether other bots are among the speakers."""
+        return bool(self._bots)
+
     def lines_since_agent(self, line: TalkLine) -> int:
         """Return how many lines after the agent's last line a line stands; NEVER if the agent has not spoken."""
         agent = self._speakers.get(self.agent)

@@ -252,6 +252,26 @@ async def test_a_question_to_all_is_considered_when_the_other_bot_had_its_time(
     assert await say(agent_harness, QUESTION) == ["shouldRespond: IGNORE"]
 
 
+async def test_when_another_process_has_sent_the_agents_line_is_read_from_the_store(
+    agent_harness: AgentHarness,
+) -> None:
+    attention, agent = Attention(), agent_harness.agent  # which is told of nothing that is sent
+    await attention.judge(make_turn(agent, "hello", author="Bo", kind=GROUP), Responsiveness.BALANCED)
+    turn = make_turn(agent, "Ada, where is the parcel?", author="Bo", kind=GROUP)
+    attention.hear(turn, ParticipantState.DEFAULT)
+    await agent_harness.send("Ada, where is the parcel?", author="Bo", kind=GROUP)
+    turn.replies = [item for item in await agent.store.memories.recent(turn.room.id) if item.entity_id == agent.id]
+    attention.hear_replies(turn)
+    mention = MentionContext(replies_to=derived_id("test", "entity", "Bo"))
+    answer = Content(text="In Graz.", source="test", mention=mention)
+    attention.hear(make_turn(agent, answer, author="Bruno", kind=GROUP, is_bot=True), ParticipantState.DEFAULT)
+    question = make_turn(agent, QUESTION[1], author="Bo", kind=GROUP)
+    attention.hear(question, ParticipantState.DEFAULT)
+    await attention.judge(question, Responsiveness.BALANCED)
+    [bot] = attention._rooms[turn.room.id].heard[question.message.id].bots_before
+    assert bot == str(derived_id("test", "entity", "Bruno"))
+
+
 async def test_what_a_bot_announces_leaves_questions_to_all_as_they_were(agent_harness: AgentHarness) -> None:
     await say(agent_harness, *TALK)
     for text in ("Bo, you have reached level 5!", "Now playing: The Tide", *[BRUNO[1]] * 3):
