@@ -13,8 +13,8 @@ SETTING, EACH_ROOM = "PRIVATE_FACTS", "room"
 async def find_private_facts(turn: Turn) -> list[Memory]:
     """Return what the author of a turn told in other talks with the agent alone, oldest first.
 
-    It is empty unless they are alone here too. The talks have the same account of the platform, and on the web the
-    facts were told with the same token. With `PRIVATE_FACTS=room` there are none.
+    It is empty unless they are alone here too. The talks are in the same world, by the same account of the platform,
+    and on the web the facts were told with the same token. With `PRIVATE_FACTS=room` there are none.
     """
     agent, room, person_id = turn.agent, turn.room, turn.author.id
     if not room.type.is_direct or agent.settings.get(SETTING) == EACH_ROOM:
@@ -25,6 +25,7 @@ async def find_private_facts(turn: Turn) -> list[Memory]:
         fact
         for fact in page.memories
         if fact.room_id != room.id
+        and fact.world_id == turn.world.id
         and token_ids == {fact.metadata.get(ACCESS_TOKEN_KEY)}
         and fact_tellers(fact) == [person_id]
     ]

@@ -3,45 +3,29 @@
 import asyncio
 
 from bot import Outcome
-from bot.models import Purpose, TextRequest
+from bot.events import MessageReceived
 from bot.pipeline.debounce import MAX_PAUSE_SECONDS
-from bot.testing import ScriptedModel, model_answer
+from bot.testing import AgentHarness
 from tests.adapters.discord.server import EmulatedServer, outcomes, receipts
+from tests.bursts import LINES, SlowModel
 
-LINES = ("hey", "so", "tomorrow", "the boat", "do we sail?")
 
-
-class SlowModel:
-    """A model that answers when `released`; `calls` has the prompts of all replies that were begun."""
-
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.released = asyncio.Event()
-        self._begun = asyncio.Condition()
-        self.model = ScriptedModel(self._write)
-
-    async def _write(self, request: TextRequest) -> str:
-        if request.purpose is not Purpose.REPLY:
-            return ""
-        async with self._begun:
-            self.calls.append(request.prompt)
-            self._begun.notify_all()
-        await self.released.wait()
-        return model_answer("We do.")
-
-    async def wait_until_asked(self, text: str) -> None:
-        async with self._begun:
-            await self._begun.wait_for(lambda: any(text in call for call in self.calls))
+async def say_each_alone(stage: AgentHarness, server: EmulatedServer, channel: str, *lines: str) -> None:
+    """Say lines one after another, each when the work on the one before has begun."""
+    begun = asyncio.Semaphore(0)
+    unsubscribe = stage.agent.events.subscribe(MessageReceived, lambda event: begun.release(), at_once=True)
+    for line in lines:
+        await server.emulator.people.say(channel, server.robin, line)
+        await begun.acquire()
+    unsubscribe()
 
 
 async def test_five_messages_in_a_row_begin_two_model_calls_and_get_one_reply(server: EmulatedServer) -> None:
     slow, direct = SlowModel(), server.direct(server.robin)
     async with server.run_bot(slow.model) as (stage, _):
-        first, *rest = LINES
-        await server.emulator.people.say(direct, server.robin, first)
-        await slow.wait_until_asked(first)
-        for line in rest:
-            await server.emulator.people.say(direct, server.robin, line)
+        await say_each_alone(stage, server, direct, LINES[0])
+        await slow.wait_until_asked(LINES[0])
+        await say_each_alone(stage, server, direct, *LINES[1:])
         await slow.wait_until_asked(LINES[-1])
         slow.released.set()
         ended = await outcomes(stage)
@@ -55,8 +39,7 @@ async def test_the_second_burst_of_a_person_begins_one_model_call(server: Emulat
     slow, direct = SlowModel(), server.direct(server.robin)
     async with server.run_bot(slow.model) as (stage, _):
         for count in (1, 2):
-            for line in LINES:
-                await server.emulator.people.say(direct, server.robin, f"{line} {count}")
+            await say_each_alone(stage, server, direct, *(f"{line} {count}" for line in LINES))
             await slow.wait_until_asked(f"{LINES[-1]} {count}")
             slow.released.set()
             await server.emulator.recorder.wait_for_texts(count, direct)
@@ -69,12 +52,11 @@ async def test_the_second_burst_of_a_person_begins_one_model_call(server: Emulat
 
 async def test_a_person_who_types_on_is_waited_for_longer_than_by_their_rhythm(server: EmulatedServer) -> None:
     slow, direct = SlowModel(), server.direct(server.robin)
-    slow.released.set()
     now = asyncio.get_running_loop().time
     async with server.run_bot(slow.model) as (stage, _):
-        for line in LINES:
-            await server.emulator.people.say(direct, server.robin, line)
+        await say_each_alone(stage, server, direct, *LINES)
         await slow.wait_until_asked(LINES[-1])
+        slow.released.set()
         await server.emulator.recorder.wait_for_texts(1, direct)
         await receipts(stage)
         said_at = now()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bot import ChannelType, Turn
+from bot import ChannelType, Turn, derived_id
 from bot.models import Purpose, TextRequest
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from plugins.bootstrap.evaluators.private_facts import find_private_facts
@@ -78,7 +78,7 @@ async def test_another_person_is_told_nothing_of_it() -> None:
         assert FACT not in await prompts(stage, author="Bob")
 
 
-async def test_another_platform_is_told_nothing_of_it() -> None:
+async def test_another_platform_or_account_is_told_nothing_of_it() -> None:
     async with running_agent(model=noting()) as stage:
         await tell(stage)
         turn = about(stage.agent, make_message(QUESTION, sent_at=stage.agent.clock(), room="second"))
@@ -86,6 +86,14 @@ async def test_another_platform_is_told_nothing_of_it() -> None:
         for elsewhere in (replace(turn.room, account="another account"), replace(turn.room, platform="another")):
             turn.room = elsewhere
             assert await shared(stage, turn) == []
+
+
+async def test_another_world_is_told_nothing_of_it() -> None:
+    async with running_agent(model=noting()) as stage:
+        await tell(stage)
+        turn = about(stage.agent, make_message(QUESTION, sent_at=stage.agent.clock(), room="second"))
+        turn.world = replace(turn.world, id=derived_id("another world"))
+        assert await shared(stage, turn) == []
 
 
 @pytest.mark.parametrize("shared_room", ["first", "second"])
