@@ -90,6 +90,8 @@ class TelegramAdapter(Adapter):
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the seconds between two edits of a draft; a group allows 20 messages and edits a minute."""
+        if ChatTarget.parse(room.external_id).guest_query_id:  # a guest can answer once
+            return None
         return GROUP_DRAFT_INTERVAL if ChatTarget.parse(room.external_id).is_group else PRIVATE_DRAFT_INTERVAL
 
     async def deliver(self, delivery: Delivery) -> str:
@@ -123,6 +125,8 @@ class TelegramAdapter(Adapter):
         if account is None:
             return
         target = account.send_methods.resolve(ChatTarget.parse(room.external_id))
+        if target.guest_query_id:
+            return
         if active:
             account.typing_indicator.show(target)
         else:

@@ -48,6 +48,7 @@ UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that are requested
     "edited_message": Message,
     "channel_post": Message,
     "edited_channel_post": Message,
+    "guest_message": Message,
     "callback_query": CallbackQuery,
     "message_reaction": MessageReactionUpdated,
     "my_chat_member": ChatMemberUpdated,

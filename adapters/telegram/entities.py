@@ -29,24 +29,27 @@ class BotIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ChatTarget:
-    """The destination of a message: a chat and, in a forum, a topic."""
+    """The destination of a message: a chat and, in a forum, a topic; or the only answer to a question as a guest."""
 
     chat_id: int
     thread_id: int | None = None
+    guest_query_id: str = ""
 
     @classmethod
     def parse(cls, text: str) -> "ChatTarget":
         """Parse the output of `str`. Raises ValueError for any other text."""
-        chat_id, _, thread_id = text.partition("/")
-        return cls(int(chat_id), int(thread_id) if thread_id else None)
+        chat, _, guest_query_id = text.partition("?")
+        chat_id, _, thread_id = chat.partition("/")
+        return cls(int(chat_id), int(thread_id) if thread_id else None, guest_query_id)
 
     def __str__(self) -> str:
-        return f"{self.chat_id}/{self.thread_id}" if self.thread_id is not None else str(self.chat_id)
+        chat = f"{self.chat_id}/{self.thread_id}" if self.thread_id is not None else str(self.chat_id)
+        return f"{chat}?{self.guest_query_id}" if self.guest_query_id else chat
 
     @property
     def is_group(self) -> bool:
-        """Whether it is a group, a supergroup or a channel, whose ids are negative."""
-        return self.chat_id < 0
+        """Whether it is a group, a supergroup or a channel, whose ids are negative, or any chat as a guest."""
+        return self.chat_id < 0 or bool(self.guest_query_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +67,26 @@ def thread_id_of(message: Message) -> int | None:
 
 
 def build_location(
-    identity: BotIdentity, chat: Chat, thread_id: int | None = None, roles: Roles | None = None
+    identity: BotIdentity,
+    chat: Chat,
+    thread_id: int | None = None,
+    roles: Roles | None = None,
+    *,
+    guest_query_id: str = "",
 ) -> ChatLocation:
-    """Build the world of a chat and the room of the chat or of one of its topics."""
-    target = ChatTarget(chat.id, thread_id)
+    """Build the world of a chat and the room of the chat or of one of its topics.
+
+    A question as a guest is a room of its own, in another world: its chat may have the id of a chat of the bot.
+    """
+    target = ChatTarget(chat.id, None if guest_query_id else thread_id, guest_query_id)
+    thread_id = target.thread_id
+    world_name = f"{chat.id}?guest" if guest_query_id else str(chat.id)
     world_roles = {derive_user_id(user_number): role for user_number, role in (roles or {}).items()}
     name = chat.title or name_of(chat) or chat.username or ""
     world = World(
-        derived_id(PLATFORM, identity.account, "world", str(chat.id)),
+        derived_id(PLATFORM, identity.account, "world", world_name),
         PLATFORM,
-        str(chat.id),
+        world_name,
         name,
         world_roles,
         {"type": chat.type, "username": chat.username or ""},
@@ -81,7 +94,7 @@ def build_location(
     room = Room(
         id=derive_room_id(identity.account, target),
         world_id=world.id,
-        type=ChannelType.THREAD if thread_id is not None else CHANNEL_TYPES.get(chat.type, ChannelType.GROUP),
+        type=_channel_type_of(target, chat),
         platform=PLATFORM,
         external_id=str(target),
         account=identity.account,
@@ -89,6 +102,12 @@ def build_location(
         parent_id=None if thread_id is None else derive_room_id(identity.account, ChatTarget(chat.id)),
     )
     return ChatLocation(world, room, target)
+
+
+def _channel_type_of(target: ChatTarget, chat: Chat) -> ChannelType:
+    if target.guest_query_id:
+        return ChannelType.GROUP
+    return ChannelType.THREAD if target.thread_id is not None else CHANNEL_TYPES.get(chat.type, ChannelType.GROUP)
 
 
 def derive_room_id(account: str, target: ChatTarget) -> UUID:

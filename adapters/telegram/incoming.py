@@ -94,7 +94,13 @@ class IncomingContext:
 def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
     """Return the location of a message with known roles, always including that of its author."""
     author, role = author_of(message, context.identity)
-    location = build_location(context.identity, message.chat, thread_id_of(message), context.roles)
+    location = build_location(
+        context.identity,
+        message.chat,
+        thread_id_of(message),
+        context.roles,
+        guest_query_id=message.guest_query_id or "",
+    )
     if role is None and context.roles is None:
         return location
     roles = dict(location.world.roles)
@@ -200,7 +206,7 @@ def _build_mention(
     command = find_command(message)
     replied_author = find_replied_author(message, context.identity)
     mention = MentionContext(
-        is_mention=is_mention(message, context.identity),
+        is_mention=bool(message.guest_query_id) or is_mention(message, context.identity),
         is_reply=replied_author == context.identity.agent_id,
         is_thread=location.target.thread_id is not None,
         replies_to=replied_author,

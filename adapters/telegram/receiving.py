@@ -99,7 +99,7 @@ class UpdateContext:
 def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
     """Return the items of an update; none for a kind that was not requested."""
     update_id, incoming = update.update_id, context.incoming
-    message = update.message or update.channel_post
+    message = update.message or update.channel_post or update.guest_message
     edited = update.edited_message or update.edited_channel_post
     if message is not None:
         return _parse_message(message, update_id, context)
@@ -341,7 +341,7 @@ class UpdateReceiver:
             name: kind.de_json(raw[name], self._bot) for name, kind in UPDATE_KINDS.items() if raw.get(name) is not None
         }
         update = Update(raw["update_id"], **parts)
-        chat = update.effective_chat
+        chat = update.effective_chat if update.guest_message is None else None  # of a guest's chat nothing can be asked
         return update, None if chat is None else int(chat.id)
 
     def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> tuple[UpdateItem, ...]:

@@ -3,16 +3,20 @@
 import logging
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from telegram import (
+    InlineKeyboardMarkup,
+    InlineQueryResultArticle,
     InputFile,
     InputMediaAudio,
     InputMediaDocument,
     InputMediaPhoto,
     InputMediaVideo,
+    InputTextMessageContent,
     LinkPreviewOptions,
     ReplyParameters,
 )
@@ -43,6 +47,7 @@ from adapters.telegram.outgoing import (
 )
 from bot import Attachment, Content
 from bot.platform import DeliveryError, DeliveryUnknown, MessageGone, NotSent, Undeliverable
+from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # a preview would open the link
@@ -68,7 +73,7 @@ class SendMethods:
 
     def resolve(self, target: ChatTarget) -> ChatTarget:
         """Return the target with the current id of its chat."""
-        return ChatTarget(self._migrated_chats.get(target.chat_id, target.chat_id), target.thread_id)
+        return replace(target, chat_id=self._migrated_chats.get(target.chat_id, target.chat_id))
 
     def note_migration(self, old_chat_id: int, new_chat_id: int) -> None:
         """Redirect messages for a chat to its new id."""
@@ -160,15 +165,24 @@ class SendMethods:
     async def _send_message(
         self, target: ChatTarget, text: OutgoingText, reply_to: str, content: Content | None = None
     ) -> str:
+        keyboard = build_keyboard(content.choices) if content is not None else None
+        if target.guest_query_id:
+            return await self._answer_as_guest(target.guest_query_id, text, keyboard)
         message_id = await self._client.send_text(
             target.chat_id,
             text.text,
             entities=text.entities,
             message_thread_id=target.thread_id,
             reply_to=int(reply_to) if reply_to.isdecimal() else None,
-            reply_markup=build_keyboard(content.choices) if content is not None else None,
+            reply_markup=keyboard,
         )
         return _check_message_id(message_id)
+
+    async def _answer_as_guest(self, query_id: str, text: OutgoingText, keyboard: InlineKeyboardMarkup | None) -> str:
+        """Answer a question in a chat without the bot, which is possible once; return the id of the inline message."""
+        message = InputTextMessageContent(text.text, entities=text.entities or None, link_preview_options=NO_PREVIEW)
+        result = InlineQueryResultArticle("answer", shorten(text.text, 64), message, reply_markup=keyboard)
+        return (await self._client.answer_guest_query(query_id, result)).inline_message_id
 
     async def _send_file(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool) -> str:
         """Send a file with its caption; if Telegram rejects the file, the caption and a notice."""
@@ -188,6 +202,8 @@ class SendMethods:
 
     async def _upload(self, target: ChatTarget, text: OutgoingText, reply_to: str, content: Content) -> str:
         [file] = content.attachments
+        if target.guest_query_id:
+            raise Undeliverable("as a guest the bot can send no file")
         send = getattr(self._client, f"send_{upload_method_of(file)}")
         message = await send(
             target.chat_id,

@@ -64,8 +64,11 @@ class MessageSender:
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part as soon as the rate limits allow, and return its message id."""
+        target = ChatTarget.parse(delivery.target)
+        if target.guest_query_id and delivery.part:
+            raise Undeliverable("as a guest the bot can answer with one message only")
         with label_crash_points("send"):
-            return await self._send(ChatTarget.parse(delivery.target), delivery.content, delivery.reply_to)
+            return await self._send(target, delivery.content, delivery.reply_to)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit a sent message, or delete it."""

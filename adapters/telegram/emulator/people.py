@@ -89,6 +89,16 @@ class People:
         self._state.deliver_message(kind, self._state.store_message(message))
         return message
 
+    def ask_guest(self, chat: Chat, user: User, text: str) -> Message:
+        """Ask a bot by its @name in a chat of which it is no member."""
+        message = self._build_message(chat, user, self._state.new_message_id(chat["id"]))
+        message |= {"text": text, "entities": find_entities(text), "guest_query_id": str(self._state.new_number())}
+        self._state.guest_queries[message["guest_query_id"]] = self._state.store_message(message)
+        for bot in self._state.bots.values():
+            if f"@{bot.user['username']}".lower() in text.lower():
+                self._state.notify(bot, "guest_message", message)
+        return message
+
     def edit(self, message: Message, text: str) -> Message:
         """Edit a message, or the caption of a file."""
         names = ("text", "entities") if "text" in message else ("caption", "caption_entities")

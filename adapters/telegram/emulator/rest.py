@@ -52,6 +52,7 @@ class BotApi:
             "editMessageMedia": self._edit_message,
             "deleteMessage": self._delete_message,
             "answerCallbackQuery": self._answer_callback_query,
+            "answerGuestQuery": self._answer_guest_query,
             "setMyCommands": self._set_commands,
             "getMyCommands": self._get_commands,
             "getChatAdministrators": self._get_administrators,
@@ -198,6 +199,20 @@ class BotApi:
     async def _answer_callback_query(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         self._recorder.alerts[str(parameters["callback_query_id"])] = str(parameters.get("text", ""))
         return True
+
+    async def _answer_guest_query(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        asked = self._state.guest_queries.pop(str(parameters["guest_query_id"]), None)
+        if asked is None:
+            raise ApiError(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
+        result, chat = parameters["result"], asked["chat"]
+        content = result["input_message_content"]
+        text = str(content["message_text"])
+        self._check_text(text, content.get("entities", ()), MAX_TEXT_LENGTH, "message")
+        message_id = self._state.new_message_id(chat["id"])
+        message = {"message_id": message_id, "from": bot.user, "date": self._state.unix_time(), "chat": chat}
+        message |= {"text": text, "guest_bot_caller_user": asked["from"]}
+        self._publish(message, text, {})
+        return {"inline_message_id": f"inline-{chat['id']}-{message_id}"}
 
     async def _set_commands(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         bot.commands[parameters.get("scope", {}).get("type", "default")] = list(parameters["commands"])

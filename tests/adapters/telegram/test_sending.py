@@ -351,6 +351,16 @@ async def test_a_reply_to_a_deleted_message_is_sent(sender: SenderHarness) -> No
     assert sender.said == ["Hello"]
 
 
+async def test_a_guest_names_the_file_that_it_cannot_send(sender: SenderHarness) -> None:
+    asked = sender.telegram.people.ask_guest(sender.chat, sender.alice, "@ada_bot the notes, please")
+    notes = Content(text="Here.", attachments=(Attachment("1", MediaKind.DOCUMENT, name="notes.txt", data=b"tide"),))
+    target = f"{sender.chat['id']}?{asked['guest_query_id']}"
+    await sender.message_sender.deliver(replace(sender.part(notes), target=target))
+    assert sender.said == ["Here.\n\n(notes.txt could not be sent.)"]
+    with pytest.raises(Undeliverable, match="Query is too old"):
+        await sender.message_sender.deliver(replace(sender.part("And more."), target=target))
+
+
 async def test_link_previews_are_disabled(sender: SenderHarness) -> None:
     await sender.message_sender.deliver(sender.part("https://example.com/?secret=x"))
     [call] = sender.telegram.recorder.calls_of("sendMessage")
