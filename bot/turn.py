@@ -27,6 +27,7 @@ from bot.receipts.trace import TurnTrace
 from bot.text import find_closest
 
 REPLIES_PER_STEP = 1_000
+MAX_CHECKED_REPLIES = 20
 MAX_ANSWERED_INPUTS = 20
 
 
@@ -230,6 +231,16 @@ class Turn(RenamedMembers):
         A replay that skips a step, or runs one again, so uses the same id for each reply.
         """
         self.next_reply_index = number * REPLIES_PER_STEP
+
+    def has_replied_in(self, number: int) -> bool:
+        """Return whether a reply of this step was stored, by this attempt at the turn or an earlier one.
+
+        To be asked while the step is the last one that was begun. Of an earlier attempt the first replies count.
+        """
+        reply_ids = {memory.id for memory in self.replies}
+        first_index = number * REPLIES_PER_STEP
+        end = max(self.next_reply_index, first_index + MAX_CHECKED_REPLIES) if reply_ids else first_index
+        return any(derived_id(self.id, "reply", str(index)) in reply_ids for index in range(first_index, end))
 
     def peek_reply(self) -> OutgoingReply:
         """Return the turn's next reply, still empty, without counting it."""

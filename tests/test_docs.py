@@ -63,7 +63,7 @@ async def _check_roll(stage: AgentHarness) -> None:
 async def _check_lend(stage: AgentHarness) -> None:
     receipt = await stage.send("May I borrow Emma?", author="Alice")
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Emma, stamped for Alice."]
+    assert stage.texts == ["Emma is lent to Alice for 14 days, and stamped."]
     assert "- Emma: here" in stage.model.requests_for(Purpose.REPLY)[0].prompt
 
 

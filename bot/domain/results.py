@@ -40,7 +40,8 @@ class ActionResult:
     """What an action returns: `text` for the model, `values` for templates, `data` for later actions.
 
     `authors` are the ids of the people who wrote what is in it; None means unknown, but for bundled plugins.
-    An `error` that begins with OUTCOME_UNKNOWN means that the action may have been carried out.
+    An `error` that begins with OUTCOME_UNKNOWN means that the action may have been carried out. `is_reported` is set
+    by the pipeline for a successful action that replied: people have read what became of it.
     """
 
     success: bool = True
@@ -50,6 +51,7 @@ class ActionResult:
     error: str = ""
     action: str = ""
     authors: Collection[UUID] | None = field(default=None, compare=False)
+    is_reported: bool = field(default=False, compare=False)
 
     @property
     def is_outcome_unknown(self) -> bool:

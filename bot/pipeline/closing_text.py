@@ -1,5 +1,8 @@
 """The closing text of a turn with actions: a summary by the model, else a fixed text."""
 
+import re
+from collections.abc import Iterable, Sequence
+
 from bot.domain.component_specs import ProviderKind
 from bot.domain.results import ActionResult
 from bot.errors import ModelError, NoAnswer
@@ -8,31 +11,36 @@ from bot.pipeline.answer_context import answer_context, recall_context
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.respond import build_reply
+from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH
 from bot.prompts.reply_parser.reader import NO_CONTEXT
 from bot.prompts.templates import MULTI_STEP_SUMMARY, REPLY
-from bot.text import escape_line, shorten
+from bot.text import escape_line, shorten, truncate_line
 from bot.turn import Turn
 from bot.user_texts import user_text
 
 MAX_TRIES = 2
 SUMMARY_KEY = "summary"
 MAX_RESULT_LINE_LENGTH = 4_000
+WORD = re.compile(r"\w+")
 OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
 
 
-async def write_closing_text(turn: Turn, composer: Composer) -> str:
+async def write_closing_text(turn: Turn, composer: Composer, draft: str = "") -> str:
     """Return what became of the turn's actions, in the character's words.
 
-    Where no model can say it, or the budget is spent, a fixed text says whether the actions succeeded.
+    `draft` was written before the actions ran, and was not sent: what holds of it is said too. Where no model can
+    say it, or the budget is spent, the draft is all that is said; if an action failed, a fixed text instead.
     """
     try:
-        return await write_summary(turn, composer, REPLY)
+        return await write_summary(turn, composer, REPLY, draft)
     except (ModelError, NoAnswer) as error:
         turn.notes.append(f"no model could tell what became of the actions: {error}")
-        return user_text(_find_fixed_text(turn.state.data["actionResults"]))
+        results = _list_results(turn)
+        has_failed = not all(result.success for result in results)
+        return user_text(_find_fixed_text(results)) if has_failed or not draft else draft
 
 
-async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_STEP_SUMMARY) -> str:
+async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_STEP_SUMMARY, draft: str = "") -> str:
     """Return the results of the turn's actions in the character's words, which this template asks for.
 
     Raises NoAnswer after two empty answers, ModelError if no model can be asked.
@@ -47,8 +55,9 @@ async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_ST
 
     def build_request() -> TextRequest:
         nonlocal context
-        results = format_results(turn)
-        request = composer.build_request(turn, template, Purpose.SUMMARY, ModelType.TEXT_LARGE, actionResults=results)
+        results = "\n".join(format_result(result, marks_reported=True) for result in _list_results(turn))
+        values = {"actionResults": results, "draftText": truncate_line(draft, MAX_OPEN_MESSAGE_LENGTH)}
+        request = composer.build_request(turn, template, Purpose.SUMMARY, ModelType.TEXT_LARGE, **values)
         context = answer_context(turn, request)
         return request
 
@@ -65,13 +74,41 @@ def format_results(turn: Turn) -> str:
     return str(turn.state.data.get("actionResultsText", ""))
 
 
-def format_result(result: ActionResult) -> str:
+def _list_results(turn: Turn) -> Sequence[ActionResult]:
+    results: list[ActionResult] = turn.state.data.get("actionResults", [])
+    return results
+
+
+def format_result(result: ActionResult, *, marks_reported: bool = False) -> str:
     """Return the result of an action as one line of a prompt."""
     text = escape_line(shorten(result.text or result.error or "done", MAX_RESULT_LINE_LENGTH))
-    return f"- {result.action}: {'ok' if result.success else 'failed'}: {text}"
+    state = "ok, told already" if marks_reported and result.is_reported else "ok" if result.success else "failed"
+    return f"- {result.action}: {state}: {text}"
 
 
-def _find_fixed_text(results: list[ActionResult]) -> str:
+def find_unreported(turn: Turn, results: Iterable[ActionResult], text: str) -> list[ActionResult]:
+    """Return the results that people do not know once they have read `text` and the replies of the turn.
+
+    These are failures, and texts that are in none of those, of actions that did not reply.
+    """
+    said_texts = [text, *(reply.content.text for reply in turn.replies)]
+    said = [_fold(said_text) for said_text in said_texts if said_text]
+    return [
+        result
+        for result in results
+        if not result.success or (result.text and not result.is_reported and not _is_in(_fold(result.text), said))
+    ]
+
+
+def _fold(text: str) -> str:
+    return f" {' '.join(WORD.findall(text.casefold()))} "
+
+
+def _is_in(words: str, texts: Iterable[str]) -> bool:
+    return any(words in text for text in texts)
+
+
+def _find_fixed_text(results: Sequence[ActionResult]) -> str:
     """Return the key of the text that fits these results."""
     if any(result.is_outcome_unknown for result in results):
         return "actions.unknown"

@@ -3,14 +3,13 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ValidationError
 
 from bot.domain.component_specs import Effect
-from bot.domain.results import ActionResult
 from bot.plugin_system.action import Action
 from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.reply_parser.reader import MAX_ACTIONS, Reply
@@ -47,11 +46,6 @@ class ReplyPlan:
     def has_effects(self) -> bool:
         """Whether the text may promise something that an action has yet to do, or that none will do."""
         return bool(self.unknown) or any(call.action.spec.effect is not Effect.PURE for call in self.calls)
-
-    def has_found(self, results: Sequence[ActionResult]) -> bool:
-        """Return whether an action without effect returned a text: all that it does is to find that out."""
-        pure = {call.action.spec.name for call in self.calls if call.action.spec.effect is Effect.PURE}
-        return any(result.text and result.action in pure for result in results)
 
     @property
     def is_silent(self) -> bool:

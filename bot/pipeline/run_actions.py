@@ -24,7 +24,7 @@ from bot.domain.results import ActionPlan, ActionPreview, ActionResult, PlanStep
 from bot.errors import ModelError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.authority import describe_call, is_named, reason_to_confirm
-from bot.pipeline.closing_text import OUTCOME_UNKNOWN, format_result, write_closing_text
+from bot.pipeline.closing_text import OUTCOME_UNKNOWN, find_unreported, format_result, write_closing_text
 from bot.pipeline.commit import TurnResult
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import load_steps, result_from_step, result_to_journal
@@ -94,9 +94,8 @@ async def run_actions(
     """Run the actions of a reply in order; return the answer with the content that remains to be sent.
 
     A reply that asks for neither text nor action is silence. Text that comes with effects may promise them:
-    it is sent after the actions, and only if all succeeded and none of them replied. Where an action failed,
-    nothing was said, or the text could not know what an action without effect has found, a closing text tells the
-    results.
+    it is sent after the actions, and only if all succeeded, none of them replied, and it tells all that they
+    returned. Else one closing text tells all results, unless the actions have told each of theirs.
     """
     plan = plan_reply(reply, registry)
     if not reply.is_complete:
@@ -116,26 +115,21 @@ async def run_actions(
 
 async def _run_plan(turn: Turn, plan: ReplyPlan, content: Content, runner: "ActionRunner") -> Content | None:
     """Run the actions of a plan; return what remains to be sent, None if nothing does."""
-    own_ids = {turn.peek_reply().memory.id}
+    is_text_waiting = plan.has_effects and bool(content.text)
     if plan.has_effects:
         await _withdraw_draft(turn)
-    elif plan.has_text:
+    elif content.text:
         await turn.reply(content)
     await runner.run_plan(turn, plan.calls, content.thought)
-    own_ids.add(turn.peek_reply().memory.id)  # stored already where the turn is resumed
     results: list[ActionResult] = turn.state.data["actionResults"]  # one action may have several
-    if not all(result.success for result in results):
-        return replace(content, text=await write_closing_text(turn, runner.composer))
-    if any(memory.id not in own_ids for memory in turn.replies):
-        if plan.has_text and plan.has_effects:
-            turn.notes.append("the text of the answer was not sent, because the actions replied")
-        return None
-    is_text_waiting = bool(content.text) and (plan.has_effects or not plan.has_text)
-    if content.text and not plan.has_found(results):
-        return content if is_text_waiting else None
-    if is_text_waiting:
-        await turn.reply(content)
-    return replace(content, text=await write_closing_text(turn, runner.composer))
+    has_replied = any(result.is_reported for result in results)
+    is_text_due = is_text_waiting and not has_replied
+    if find_unreported(turn, results, content.text if is_text_due else "") or not (content.text or has_replied):
+        draft = content.text if is_text_waiting else ""
+        return replace(content, text=await write_closing_text(turn, runner.composer, draft))
+    if is_text_waiting and has_replied:
+        turn.notes.append("the text of the answer was not sent, because the actions replied")
+    return content if is_text_due else None
 
 
 async def _withdraw_draft(turn: Turn) -> None:
@@ -201,6 +195,7 @@ class ActionRunner:
             turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
         else:
             result = await self._execute(turn, call, key, call_keys, is_confirmed=is_confirmed)
+        result = replace(result, is_reported=result.success and turn.has_replied_in(number + 1))
         _store_result(turn, result)
         turn.begin_step(number + 2)
         return result

@@ -161,7 +161,8 @@ The request is {{userName}}'s: {{messageText}}
 """,
     MULTI_STEP_SUMMARY: """\
 {{agentName}} has worked on a request and now tells {{userName}} how it went, in their own voice: what was \
-found or done, and what could not be. Nothing that the results below do not say.
+found or done, and what could not be. Nothing that the results below do not say. What is marked "told already" \
+{{userName}} has read in the conversation: it is not said again.
 
 Write only this:
 <response>
@@ -178,6 +179,11 @@ What was done:
 nothing
 {{/if}}
 
+{{#if draftText}}
+You drafted this before it was done; nobody has seen it. Keep what still holds and is not told already:
+{{draftText}}
+
+{{/if}}
 The request was: {{messageText}}
 """,
     POST_CREATION: """\

@@ -77,7 +77,7 @@ async def test_the_next_prompt_holds_the_result_between_the_messages(staged: OnS
     asked, result, answered, now = [line.partition("] ")[2] for line in lines]
     assert asked.endswith("Order it; do ORDER")
     assert result == f"{LINE}order number is 88123"
-    assert answered == "Ada (you): Done."
+    assert answered == "Ada (you): Very well."
     assert now.endswith("What was the number? do not")
 
 
@@ -151,5 +151,5 @@ async def test_results_are_stored_with_the_turn_and_are_no_speech(staged: OnStag
         assert kinds == [MemoryKind.ACTION_RESULT, MemoryKind.MESSAGE]
         assert [memory.content.text for memory in await stage.agent.store.memories.recent(receipt.room_id)] == [
             "do ORDER",
-            "Done.",
+            "Very well.",
         ]

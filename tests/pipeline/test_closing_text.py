@@ -62,7 +62,19 @@ async def open_menu(turn: Turn) -> None:
     pass
 
 
-ACTIONS = [book, book_well, confirm, broken, look, menu, show_menu, open_menu]
+@action("PAY", "Pay.")
+async def pay(turn: Turn) -> None:
+    pass
+
+
+@action("REPORT", "Tell how each step went.", effect=Effect.PURE)
+async def report(turn: Turn) -> ActionResult:
+    steps = ", ".join(f"✓ {result.text}" for result in turn.results.values())
+    await turn.reply(f"All steps: {steps}.")
+    return ActionResult(text="told how it went")
+
+
+ACTIONS = [book, book_well, confirm, broken, look, menu, show_menu, open_menu, pay, report]
 RESTAURANT = Plugin("restaurant", "Tables.", actions=ACTIONS)
 
 
@@ -104,9 +116,66 @@ async def test_a_promise_is_replaced_by_a_closing_text_when_an_action_fails(writ
 
 
 @WAYS
-async def test_a_promise_is_sent_once_after_its_actions_without_another_model_call(write: Any) -> None:
-    texts, purposes, _ = await answer(write, "BOOK_WELL", "BOOK_WELL")
-    assert (texts, purposes) == ([PROMISE], [Purpose.REPLY])
+@pytest.mark.parametrize(
+    ("name", "text"), [("PAY", PROMISE), ("BOOK_WELL", "Done: you have table 4, at *eight*, by the window.")]
+)
+async def test_a_text_that_tells_all_results_is_sent_once_without_another_model_call(
+    write: Any, name: str, text: str
+) -> None:
+    texts, purposes, _ = await answer(write, name, name, text=text)
+    assert (texts, purposes) == ([text], [Purpose.REPLY])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "names",
+    [("BOOK_WELL",), ("PAY", "BOOK_WELL"), ("BOOK_WELL", "MENU"), ("MENU", "BOOK_WELL"), ("BOOK_WELL", "OPEN_MENU")],
+)
+async def test_one_closing_text_tells_what_a_text_before_the_actions_could_not_know(
+    write: Any, names: tuple[str, ...]
+) -> None:
+    texts, purposes, _ = await answer(write, *names)
+    assert texts == [CLOSING]
+    assert purposes == [Purpose.REPLY, Purpose.SUMMARY]
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "names", [("CONFIRM", "BOOK_WELL"), ("CONFIRM", "MENU"), ("MENU", "CONFIRM"), ("SHOW_MENU", "BOOK_WELL")]
+)
+async def test_a_result_beside_an_action_that_replied_is_told_in_a_closing_text(
+    write: Any, names: tuple[str, ...]
+) -> None:
+    texts, purposes, _ = await answer(write, *names)
+    assert texts == ["Soup and bread." if "SHOW_MENU" in names else "Table 4 is yours.", CLOSING]
+    assert purposes == [Purpose.REPLY, Purpose.SUMMARY]
+
+
+@WAYS
+async def test_what_a_later_action_has_said_of_an_earlier_one_is_not_told_again(write: Any) -> None:
+    texts, purposes, _ = await answer(write, "BOOK_WELL", "REPORT")
+    assert texts == ["All steps: ✓ table 4 at eight."]
+    assert purposes == [Purpose.REPLY]
+
+
+async def test_the_request_for_a_closing_text_shows_the_text_before_it_and_marks_what_is_told() -> None:
+    def script(request: TextRequest) -> str:
+        names = ["REPLY", "CONFIRM", "MENU"]
+        return SUMMARY if request.purpose is Purpose.SUMMARY else model_answer(PROMISE, actions=names)
+
+    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as stage:
+        await stage.send("A table and the menu, please")
+        [request] = stage.model.requests_for(Purpose.SUMMARY)
+    assert "- CONFIRM: ok, told already: table 4\n- MENU: ok: soup and bread" in request.prompt
+    assert f"nobody has seen it. Keep what still holds and is not told already:\n{PROMISE}" in request.prompt
+
+
+@pytest.mark.parametrize("error", [BudgetSpent("BUDGET_USD", "spent"), ModelUnavailable("not there")])
+async def test_the_text_before_the_actions_is_sent_where_all_succeeded_and_no_model_can_tell_more(
+    error: Exception,
+) -> None:
+    texts, _, (outcome, _) = await answer(by_tags, "BOOK_WELL", fail=error)
+    assert (texts, outcome) == ([PROMISE], Outcome.ANSWERED)
 
 
 @WAYS
@@ -151,13 +220,6 @@ async def test_what_an_action_without_effect_found_is_told_after_the_text(
     assert purposes == [Purpose.REPLY, *([Purpose.SUMMARY] if are_told else [])]
 
 
-@WAYS
-async def test_what_was_found_beside_an_effect_is_told_after_the_promise(write: Any) -> None:
-    texts, purposes, _ = await answer(write, "BOOK_WELL", "MENU")
-    assert texts == [PROMISE, CLOSING]
-    assert purposes == [Purpose.REPLY, Purpose.SUMMARY]
-
-
 async def test_the_request_for_what_was_found_shows_the_result_and_the_text_before_it() -> None:
     def script(request: TextRequest) -> str:
         return SUMMARY if request.purpose is Purpose.SUMMARY else model_answer("Let me look.", actions=["MENU"])
@@ -186,11 +248,31 @@ async def test_a_resumed_turn_tells_once_what_was_found() -> None:
         receipt = await stage.submit("A table and the menu, please")
         await asked.wait()
         await stage.agent_runtime.inbox.processor.release()
-        assert stage.texts == [PROMISE]
+        assert stage.texts == []
     async with running_agent(RESTAURANT, model=model, store=store) as stage:
         await stage.agent_runtime.inbox.wait_outcome(receipt.id)
         await stage.agent.outbox.drain(5.0)
         assert stage.texts == [CLOSING]
+
+
+async def test_a_resumed_turn_knows_what_its_actions_have_told() -> None:
+    store, begun = InMemoryStore(), asyncio.Event()
+
+    @action("WAIT", "Wait.", effect=Effect.KEYED)
+    async def wait(turn: Turn) -> None:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+
+    plugin = Plugin("restaurant", "Tables.", actions=[confirm, wait])
+    model = ScriptedModel(model_answer(PROMISE, actions=["CONFIRM", "WAIT"]))
+    async with running_agent(plugin, model=model, store=store) as stage:
+        receipt = await stage.submit("A table, please")
+        await begun.wait()
+        await stage.agent_runtime.inbox.processor.release()
+    async with running_agent(plugin, model=model, store=store) as stage:
+        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+    assert [request.purpose for request in model.requests] == [Purpose.REPLY]
 
 
 @WAYS
@@ -294,7 +376,7 @@ async def test_a_resumed_turn_sends_its_promise_once_after_the_actions_that_rema
     @action("FIRST", "Do the first.", effect=Effect.UNSAFE)
     async def first(turn: Turn) -> ActionResult:
         runs.append("first")
-        return ActionResult(text="one")
+        return ActionResult(data={"one": 1})
 
     @action("SECOND", "Do the second.", effect=Effect.KEYED)
     async def second(turn: Turn) -> ActionResult:
@@ -302,7 +384,7 @@ async def test_a_resumed_turn_sends_its_promise_once_after_the_actions_that_rema
         if not begun.is_set():
             begun.set()
             await asyncio.Event().wait()
-        return ActionResult(text="two")
+        return ActionResult(data={"two": 2})
 
     plugin = Plugin("two", "Two actions.", actions=[first, second])
     model = ScriptedModel(model_answer(PROMISE, actions=["FIRST", "SECOND"]))

@@ -39,7 +39,7 @@ def step_by_functions(text: str, calls: Calls) -> TextResult:
 @action("NOTE", "Write something down.")
 async def note(turn: Turn, text: str, times: int = 1) -> ActionResult:
     await turn.agent.store.cache.set(f"note {text}", times)
-    return ActionResult(text=f"noted {text}", authors=())
+    return ActionResult(data={"noted": text}, authors=())
 
 
 @action("SECRET", "For the owner alone.", role=Role.OWNER)
@@ -213,11 +213,12 @@ async def test_tool_calls_are_journalled_and_not_paid_for_again() -> None:
         assert steps["answer"].result["calls"] == [{"name": "MUTE_ROOM", "arguments": {}}]
         room_id = derived_id("test", "room", "lobby")
         assert await running.agent.store.worlds.participant_state(room_id) is ParticipantState.MUTED
+        request_count = len(running.model.requests)
         again = make_turn(running.agent, "mute")
         again.id = receipt.turn_id
         reply = await respond(again, Composer(running.agent_runtime.registry))
         assert reply.calls == (("MUTE_ROOM", {}),)
-        assert len(running.model.requests) == 1
+        assert len(running.model.requests) == request_count
 
 
 async def test_a_crash_in_the_first_of_two_calls_of_an_action_is_reported_to_the_room() -> None:

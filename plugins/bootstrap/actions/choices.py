@@ -5,6 +5,7 @@ from typing import Annotated
 
 from bot import ActionResult, ChoiceRequest, Effect, Role, Task, TaskTag, Turn, World, action, short_id
 from bot.prompts import ActionPreview, Authority, contains_words
+from bot.text import user_text
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRule,
     authorize,
@@ -90,7 +91,7 @@ async def choose_option(
         await tasks.delete_task(matching_task.id)
         return ActionResult(text="it was dropped; nothing is done")
     await tasks.save_task(request.choose(matching_task, choice, turn.author.id, turn.agent.clock()))
-    return ActionResult(text=f"chosen: {choice}; it is carried out now", values={"choice": choice})
+    return ActionResult(text=user_text("choices.done", choice=choice), values={"choice": choice})
 
 
 async def _find_choice(turn: Turn, option: str, task: str) -> tuple[Task, ChoiceRequest, str] | ActionResult:

@@ -1,6 +1,8 @@
 """What people on Telegram read of actions."""
 
-from bot import ActionResult, Plugin, Turn, action
+import re
+
+from bot import ActionResult, Effect, Plugin, Turn, action
 from bot.models import Purpose, TextRequest
 from bot.testing import model_answer
 from tests.adapters.telegram.conftest import OpenHarness
@@ -24,7 +26,44 @@ async def order(turn: Turn) -> ActionResult:
     return ActionResult(text="order number is 88123")
 
 
+@action("CREATE_ISSUE", "File an issue.")
+async def create_issue(turn: Turn) -> ActionResult:
+    await turn.reply("I have filed BUG-7.")
+    return ActionResult(text="filed BUG-7")
+
+
+@action("ASSIGN_ISSUE", "Assign the issue that was just filed.")
+async def assign_issue(turn: Turn) -> ActionResult:
+    return ActionResult(text="assigned to John")
+
+
+@action("FIND_DEADLINE", "Find a deadline.", effect=Effect.PURE)
+async def find_deadline(turn: Turn) -> ActionResult:
+    return ActionResult(text="due on Friday")
+
+
 RESTAURANT = Plugin("restaurant", "Tables.", actions=[book, broken, order])
+TRACKER = Plugin("tracker", "Issues.", actions=[create_issue, assign_issue, find_deadline])
+
+
+async def test_what_each_action_of_a_chain_did_reaches_the_person_once_in_one_closing_text(
+    open_harness: OpenHarness,
+) -> None:
+    def script(request: TextRequest) -> str:
+        if request.purpose is not Purpose.SUMMARY:
+            names = ["REPLY", "CREATE_ISSUE", "ASSIGN_ISSUE", "FIND_DEADLINE"]
+            return model_answer("Gladly! I do that now.", actions=names)
+        results = re.findall(r"^- [A-Z_]+: ok: (.+)$", request.prompt, re.MULTILINE)
+        draft = "Gladly!" if "Gladly! I do that now." in request.prompt else ""
+        return model_answer(f"{draft} It is {' and '.join(results)}.")
+
+    async with open_harness(script, plugins=(TRACKER,)) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice)
+        harness.people.say(chat, alice, "File a bug about the login and give it to John. When is it due?")
+        await harness.wait_deliveries()
+        texts = harness.telegram.recorder.texts(chat["id"])
+    assert texts == ["I have filed BUG-7.", "Gladly! It is assigned to John and due on Friday."]
 
 
 async def test_a_failed_action_is_told_instead_of_its_promise(open_harness: OpenHarness) -> None:
