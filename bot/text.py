@@ -9,7 +9,7 @@ from hashlib import sha256
 from types import MappingProxyType
 
 from bot.redaction import INVISIBLE, redactor_of
-from bot.user_texts import user_text
+from bot.user_texts import user_phrases, user_text
 
 __all__ = [
     "ANSI_SEQUENCE",
@@ -22,6 +22,7 @@ __all__ = [
     "shorten",
     "strip_terminal_codes",
     "truncate_line",
+    "user_phrases",
     "user_text",
 ]
 

@@ -20,6 +20,13 @@ def user_text(key: str, /, **values: object) -> str:
 
 
 @cache
+def user_phrases(key: str) -> tuple[str, ...]:
+    """Return the phrases that people use, of all languages below a key such as "choices.yes"."""
+    texts = (text for name, text in load_catalogue(LANGUAGE).items() if name.startswith(f"{key}."))
+    return tuple(phrase.strip() for text in texts for phrase in text.split(",") if phrase.strip())
+
+
+@cache
 def load_catalogue(language: str) -> Mapping[str, str]:
     """Return all texts of a language by their dotted keys."""
     source = files("bot").joinpath("locales", f"{language}.toml").read_text(encoding="utf-8")

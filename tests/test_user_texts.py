@@ -44,6 +44,7 @@ def test_every_text_of_the_catalogue_is_used() -> None:
     sources = "\n".join(_sources())
     prefixes = set(re.findall(r'f"((?:[a-z_]+\.)+)\{', sources))
     prefixes |= set(re.findall(r"f'((?:[a-z_]+\.)+)\{", sources))
+    prefixes |= {f"{key}." for key in re.findall(r'user_phrases\("([a-z_.]+)"\)', sources)}
     unused = [
         key
         for key in ENGLISH

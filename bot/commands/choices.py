@@ -8,11 +8,12 @@ from bot.commands.dispatcher import CommandDispatcher, current_role
 from bot.domain.choices import ChoiceRequest, parse_choice_value
 from bot.domain.content import MAX_VALUE_LENGTH
 from bot.domain.environment import Role
-from bot.domain.events import InteractionReceived
+from bot.domain.events import InteractionReceived, ReactionReceived
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse
 from bot.domain.task import Task
 from bot.inbound.inbox import Inbox
 from bot.inbound.sanitize import sanitize_entity, sanitize_place
+from bot.plugin_system.confirmation import find_liked_task
 from bot.store.protocols import LogKind
 from bot.text import sanitize_text
 from bot.user_texts import user_text
@@ -24,6 +25,7 @@ class ChoiceHandler:
     def __init__(self, agent: Agent, dispatcher: CommandDispatcher, inbox: Inbox) -> None:
         self._agent, self._dispatcher, self._inbox = agent, dispatcher, inbox
         self._lock = asyncio.Lock()
+        agent.events.subscribe(ReactionReceived, self._choose_by_reaction)
 
     async def select(self, selection: ChoiceSelection) -> CommandResponse:
         """Apply a choice, if this person may make it and it is open; repeating it changes nothing.
@@ -46,6 +48,16 @@ class ChoiceHandler:
                 )
             )
         return await self._inbox.run_shielded(self._apply(selection))
+
+    async def _choose_by_reaction(self, event: ReactionReceived) -> None:
+        """Apply a reaction that confirms a question as a press of its button."""
+        agent, reaction = self._agent, event.reaction
+        task = await find_liked_task(agent, reaction, event.room)
+        world = await agent.store.worlds.world(event.room.world_id) if task is not None else None
+        if task is not None and world is not None:
+            value = ChoiceRequest.from_metadata(task.metadata).choices(task.id)[0].value
+            selection = ChoiceSelection(world, event.room, event.author, value, str(reaction.id), reaction.created_at)
+            await self._inbox.run_shielded(self._apply(selection))
 
     async def _apply(self, selection: ChoiceSelection) -> CommandResponse:
         agent = self._agent

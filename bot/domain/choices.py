@@ -23,9 +23,10 @@ class ChoiceRequest:
     """The choice that a task waits for; once it is made, `choice` and `chosen_by`.
 
     People with one of `roles` (by default OWNER or ADMIN) may choose; if there are `choosers`, only those:
-    ids as text. A `code` must be repeated in the choice. `operation` is what the task does once it is chosen.
-    In a task's metadata the keys are `options`, `roles`, `choosers`, `expiresAt`, `code`, `change`, `choice`
-    and `chosenBy`.
+    ids as text. A `code` must be repeated in the choice; in a private chat an answer to `question`, the id of the
+    message that asks, is enough, unless it `needs_code`. `operation` is what the task does once it is chosen.
+    In a task's metadata the keys are `options`, `roles`, `choosers`, `expiresAt`, `code`, `needsCode`, `question`,
+    `change`, `choice` and `chosenBy`.
     """
 
     ABORT: ClassVar[str] = "ABORT"
@@ -39,6 +40,8 @@ class ChoiceRequest:
     operation: Mapping[str, Any] = field(default_factory=dict)
     choice: str = ""
     chosen_by: UUID | None = None
+    question: UUID | None = None
+    needs_code: bool = False
 
     @property
     def chooser(self) -> UUID:
@@ -62,6 +65,8 @@ class ChoiceRequest:
             metadata.get("change", {}),
             str(metadata.get("choice", "")),
             UUID(str(chosen_by)) if chosen_by is not None else None,
+            UUID(str(question)) if (question := metadata.get("question")) is not None else None,
+            metadata.get("needsCode") is True,
         )
 
     def to_metadata(self) -> dict[str, Any]:
@@ -79,6 +84,8 @@ class ChoiceRequest:
             "change": dict(self.operation),
             "choice": self.choice,
             "chosenBy": str(self.chosen_by or ""),
+            "question": str(self.question or ""),
+            "needsCode": self.needs_code,
         }
         return {key: value for key, value in values.items() if value}
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from bot.domain.authority import Authority
 from bot.domain.environment import Role
@@ -28,11 +28,16 @@ class ExampleLine:
 
 
 DEFAULT_AUTHORITY = replace(Authority.named(), is_default=True)
+Confirmation = Literal["answer", "code"]  # what confirms an action in a private chat; elsewhere it is always the code
 
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
-    """Description of an action; `parameters` is the JSON schema of its arguments."""
+    """Description of an action; `parameters` is the JSON schema of its arguments.
+
+    If it has to be confirmed, its asker does so with a button or a code; in a private chat, unless `confirm` is
+    "code", also with a message that only says yes, or a thumbs-up on the question.
+    """
 
     name: str
     description: str
@@ -44,6 +49,7 @@ class ActionSpec:
     examples: tuple[tuple[ExampleLine, ...], ...] = ()
     plugin: str = ""
     authority: Authority = DEFAULT_AUTHORITY
+    confirm: Confirmation = "answer"
 
     def __hash__(self) -> int:
         return hash(self.name)

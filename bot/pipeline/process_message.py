@@ -42,7 +42,7 @@ from bot.pipeline.evaluate import Evaluation, has_evaluation_work
 from bot.pipeline.journal import claim, release, release_claim, resume_journal
 from bot.pipeline.multi_step import MultiStep
 from bot.pipeline.rate_limits import EditPacer
-from bot.pipeline.respond import confirm_by_code, respond
+from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, list_usable_actions, run_actions
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
 from bot.pipeline.turn_order import (
@@ -224,13 +224,16 @@ class MessagePipeline:
                     await read_attachments(turn, self._attachment_limits)
                     spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
                     turn.actions = await list_usable_actions(turn, self._registry)
-                    confirmation = await confirm_by_code(turn)
+                    confirmation = await answer_confirmation(turn)
                     if confirmation is None and self._settings.use_multi_step:
                         text = await self._multi_step.run(turn)
                         result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
                     else:
                         reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
-                        result = await run_actions(turn, reply, decision, self._registry, self._action_runner)
+                        is_confirmed = confirmation is not None
+                        result = await run_actions(
+                            turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
+                        )
                 else:
                     turn_input.is_evaluated |= decision.is_rate_limited
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays

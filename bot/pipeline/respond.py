@@ -23,7 +23,7 @@ from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.journal import cached_response, save_response
 from bot.pipeline.plain_reply import build_plain_request, compose_plain
 from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS
-from bot.plugin_system.confirmation import CONFIRM, find_task_to_confirm, read_code
+from bot.plugin_system.confirmation import CONFIRM, find_answered_task
 from bot.plugin_system.registry import Registry, fold_name
 from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import (
@@ -141,21 +141,21 @@ def _known_calls(reply: Reply, registry: Registry) -> Reply:
     return replace(reply, calls=known, actions=(*others, *(name for name, _ in known)))
 
 
-async def confirm_by_code(turn: Turn) -> Reply | None:
-    """Return the reply that carries out what a message only confirms by its code, and commit the turn.
+async def answer_confirmation(turn: Turn) -> Reply | None:
+    """Return the reply that carries out what a message only confirms or declines, and commit the turn.
 
     No model is asked. None for any other message.
     """
-    if len(turn.inputs) > 1 or not (code := read_code(turn.own_text)):
+    answered = await find_answered_task(turn)
+    if answered is None or not any(spec.name == CHOOSE_OPTION for spec in turn.actions):
         return None
+    task, option = answered
     if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
         return build_reply(cached, await recall_context(turn))
-    task = await find_task_to_confirm(turn, code)
-    if task is None or not any(spec.name == CHOOSE_OPTION for spec in turn.actions):
-        return None
     turn.commit()
-    call = ToolCall(CHOOSE_OPTION, {"option": CONFIRM, "task": str(task.id)})
-    result = TextResult(user_text("choices.done", choice=CONFIRM), tool_calls=(call,))
+    call = ToolCall(CHOOSE_OPTION, {"option": option, "task": str(task.id)})
+    text = user_text("choices.done", choice=option) if option == CONFIRM else user_text("choices.dropped")
+    result = TextResult(text, tool_calls=(call,))
     await save_response(turn, ANSWER_KEY, result)
     return build_reply(result, NO_CONTEXT)
 

@@ -89,9 +89,17 @@ async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpe
 
 
 async def run_actions(
-    turn: Turn, reply: Reply, decision: ResponseDecision, registry: Registry, runner: "ActionRunner"
+    turn: Turn,
+    reply: Reply,
+    decision: ResponseDecision,
+    registry: Registry,
+    runner: "ActionRunner",
+    *,
+    is_confirmed: bool = False,
 ) -> TurnResult:
     """Run the actions of a reply in order; return the answer with the content that remains to be sent.
+
+    Where `is_confirmed`, the author's message asks for exactly these actions, and none is confirmed once more.
 
     A reply that asks for neither text nor action is silence. Text that comes with effects may promise them:
     it is sent after the actions, and only if all succeeded, none of them replied, and it tells all that they
@@ -110,17 +118,20 @@ async def run_actions(
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions, choices=choices)
     if plan.is_simple:
         return TurnResult.answered(decision, content)
-    return TurnResult.answered(decision, await _run_plan(turn, plan, content, runner))
+    content_left = await _run_plan(turn, plan, content, runner, is_confirmed=is_confirmed)
+    return TurnResult.answered(decision, content_left)
 
 
-async def _run_plan(turn: Turn, plan: ReplyPlan, content: Content, runner: "ActionRunner") -> Content | None:
+async def _run_plan(
+    turn: Turn, plan: ReplyPlan, content: Content, runner: "ActionRunner", *, is_confirmed: bool
+) -> Content | None:
     """Run the actions of a plan; return what remains to be sent, None if nothing does."""
     is_text_waiting = plan.has_effects and bool(content.text)
     if plan.has_effects:
         await _withdraw_draft(turn)
     elif content.text:
         await turn.reply(content)
-    await runner.run_plan(turn, plan.calls, content.thought)
+    await runner.run_plan(turn, plan.calls, content.thought, is_confirmed=is_confirmed)
     results: list[ActionResult] = turn.state.data["actionResults"]  # one action may have several
     has_replied = any(result.is_reported for result in results)
     is_text_due = is_text_waiting and not has_replied
@@ -148,13 +159,15 @@ class ActionRunner:
     def __init__(self, composer: Composer) -> None:
         self.composer = composer
 
-    async def run_plan(self, turn: Turn, calls: Sequence[ActionCall], thought: str) -> None:
+    async def run_plan(
+        self, turn: Turn, calls: Sequence[ActionCall], thought: str, *, is_confirmed: bool = False
+    ) -> None:
         """Run actions in order; a failure ends the chain only if the action is critical."""
         plan = ActionPlan(thought, [PlanStep(call.action.spec.name) for call in calls])
         turn.state.data["actionPlan"] = plan
         for number, call in enumerate(calls):
             plan.current_step = number
-            result = await self.run(turn, call, number)
+            result = await self.run(turn, call, number, is_confirmed=is_confirmed)
             crash_point(f"chain.{number + 1}")
             plan.finish_step(result)
             if call.action.spec.is_critical and not result.success:
@@ -290,7 +303,9 @@ class ActionRunner:
         turn.notes.append(f"{name} waits for confirmation: {cause}")
         await _log_denial(turn, action.spec, f"it waits for confirmation: {cause}")
         operation = confirmed_operation(turn, name, {**arguments, **(preview.arguments if preview else {})})
-        return replace(await ask_to_confirm(turn, CONFIRMED_WORKER, operation, summary), action=name)
+        needs_code = action.spec.confirm == "code"
+        asked = await ask_to_confirm(turn, CONFIRMED_WORKER, operation, summary, needs_code=needs_code)
+        return replace(asked, action=name)
 
     async def _validate_parameters(self, turn: Turn, call: ActionCall) -> tuple[Mapping[str, Any], str]:
         """Return valid parameters and an empty string, or the problem; the model may repair them once."""

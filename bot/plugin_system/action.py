@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
 from bot.domain.authority import Authority
-from bot.domain.component_specs import DEFAULT_AUTHORITY, ActionSpec, Effect, ExampleLine
+from bot.domain.component_specs import DEFAULT_AUTHORITY, ActionSpec, Confirmation, Effect, ExampleLine
 from bot.domain.environment import Role
 from bot.domain.results import ActionPreview, ActionResult
 from bot.errors import PluginError
@@ -67,6 +67,7 @@ def action(
     examples: Sequence[Sequence[ExampleLine]] = (),
     authority: Authority | None = None,
     preview: Preview | None = None,
+    confirm: Confirmation = "answer",
 ) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]], Action[P]]:
     """Return a decorator that makes an action of an async function whose first parameter is the turn.
 
@@ -76,8 +77,9 @@ def action(
     must be known before it runs: by default nothing for a PURE one; any other must be named in the asker's own
     message with all its arguments, or be confirmed, if the prompt contains words of people with less authority.
     `preview`, async and with the same parameters, returns what a call would do as an ActionPreview, or a failed
-    ActionResult to refuse it. Raises PluginError for a name that is not UPPER_SNAKE, and for a parameter
-    without a type or of a type unknown to JSON.
+    ActionResult to refuse it. With `confirm="code"` a confirmation takes the button or the code of the question, in
+    private chats too: for roles, money and deletion. Raises PluginError for a name that is not UPPER_SNAKE, and for
+    a parameter without a type or of a type unknown to JSON.
     """
 
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
@@ -99,6 +101,7 @@ def action(
             is_critical=critical,
             examples=tuple(tuple(lines) for lines in examples),
             authority=authority or (PURE_AUTHORITY if effect is Effect.PURE else DEFAULT_AUTHORITY),
+            confirm=confirm,
         )
         return Action(spec, handler, arguments, when, preview)
 

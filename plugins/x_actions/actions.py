@@ -137,6 +137,7 @@ async def like(turn: Turn, post: PostId = "") -> ActionResult:
     when=can_act,
     effect=Effect.IDEMPOTENT,
     authority=Authority.named("delete", "remove"),
+    confirm="code",
     preview=preview_deletion,
 )
 async def delete(turn: Turn, post: Annotated[str, "The post's address or number"]) -> ActionResult:

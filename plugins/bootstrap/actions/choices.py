@@ -5,7 +5,7 @@ from typing import Annotated
 
 from bot import ActionResult, ChoiceRequest, Effect, Role, Task, TaskTag, Turn, World, action, short_id
 from bot.prompts import ActionPreview, Authority, contains_words
-from bot.text import user_text
+from bot.text import user_phrases, user_text
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRule,
     authorize,
@@ -13,7 +13,7 @@ from plugins.bootstrap.actions.permissions import (
     refusal_result,
     request_example,
 )
-from plugins.bootstrap.actions.words import ABORT, NO, ORDINALS
+from plugins.bootstrap.actions.words import ABORT, ORDINALS
 
 CHOICES_SHOWN_KEY = "openChoices"
 CLAUSE_END = re.compile(r"[^\w\s'’]+|[\r\n]+")
@@ -89,7 +89,7 @@ async def choose_option(
     tasks = turn.agent.store.tasks
     if choice == ChoiceRequest.ABORT:
         await tasks.delete_task(matching_task.id)
-        return ActionResult(text="it was dropped; nothing is done")
+        return ActionResult(text=user_text("choices.dropped"))
     await tasks.save_task(request.choose(matching_task, choice, turn.author.id, turn.agent.clock()))
     return ActionResult(text=user_text("choices.done", choice=choice), values={"choice": choice})
 
@@ -126,7 +126,7 @@ def _names_of_option(turn: Turn, request: ChoiceRequest, choice: str) -> tuple[s
     if choice == ChoiceRequest.ABORT:
         words = turn.own_text.casefold().replace(turn.agent.name.casefold(), ",")
         clauses = {" ".join(clause.split()) for clause in CLAUSE_END.split(words)}
-        return (*ABORT, *(phrase for phrase in NO if phrase in clauses))
+        return (*ABORT, *(phrase for phrase in user_phrases("choices.no") if phrase in clauses))
     number = request.options.index(choice)
     ordinals = ORDINALS[number] if number < len(ORDINALS) else ()
     return (choice, str(number + 1), *ordinals)

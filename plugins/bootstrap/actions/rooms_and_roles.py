@@ -16,7 +16,7 @@ from plugins.bootstrap.actions.permissions import (
     request_example,
     required_role,
 )
-from plugins.bootstrap.actions.words import FOLLOW, MUTE, UNFOLLOW, UNMUTE
+from plugins.bootstrap.actions.words import FOLLOW, GIVE_ROLE, MUTE, TAKE_ROLE, UNFOLLOW, UNMUTE
 
 SPOKEN_STATES = {
     ParticipantState.FOLLOWED: "this room is followed: every message here is answered",
@@ -114,7 +114,11 @@ async def preview_role_change(turn: Turn, person: str, role: Role) -> ActionPrev
     if refusal := await authorize(turn.agent, _role_request(turn, target, role), is_preview=True):
         return refusal_result(refusal)
     text = f"{describe_entity(target)} would be {role} here, instead of {current}."
-    return ActionPreview(text, (entity_titles(target), (role.value, current.value)), {"person": str(target.id)})
+    is_taken = role.rank < current.rank
+    changed_role = current if is_taken else role  # who takes or gives a role names that one, and never NONE
+    other_role = role if is_taken else current
+    role_names = (changed_role.value, other_role.value, *(TAKE_ROLE if is_taken else GIVE_ROLE))
+    return ActionPreview(text, (entity_titles(target), role_names), {"person": str(target.id)})
 
 
 @action(
@@ -126,6 +130,7 @@ async def preview_role_change(turn: Turn, person: str, role: Role) -> ActionPrev
     effect=Effect.KEYED,
     authority=Authority.confirmed(),
     preview=preview_role_change,
+    confirm="code",
     examples=[request_example("Ada, make Sam an admin", "One moment.", "UPDATE_ROLE")],
 )
 async def update_role(

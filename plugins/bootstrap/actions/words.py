@@ -102,16 +102,20 @@ ABORT: Final = _phrases(
     取消, 算了, 취소
     """
 )
-NO: Final = _phrases(  # they drop a choice only if nothing else stands between two marks of punctuation
-    """
-    no, nope, no thanks, no thank you, neither, none, none of them, nein, nein danke, keines, keins, non, non merci,
-    aucun, no gracias, ninguno, ninguna, no grazie, nessuno, não, нет, いいえ, 不, 不要, 아니요
-    """
-)
 ORDINALS: Final = (
     _phrases("first, erste, ersten, erstes, premier, première, primero, primera, первый, 最初, 第一"),
     _phrases("second, zweite, zweiten, zweites, deuxième, segundo, segunda, второй, 二番目, 第二"),
     _phrases("third, dritte, dritten, drittes, troisième, tercero, tercera, третий, 三番目, 第三"),
+)
+TAKE_ROLE: Final = _phrases(  # they stand for the role that a person has
+    """
+    demote, degrade, rights, permissions, privileges, powers, role, rank, status, rechte, rolle, befugnisse, droits,
+    rôle, derechos, permisos, rol, diritti, permessi, ruolo, direitos, permissões, papel, права, роль, понизь,
+    разжалуй, 権限, 权限, 권한
+    """
+)
+GIVE_ROLE: Final = _phrases(
+    "promote, befördere, promouvoir, promeus, asciende, promuovi, promova, повысь, 昇格, 提升, 승진"
 )
 FORGET: Final = _phrases(
     """

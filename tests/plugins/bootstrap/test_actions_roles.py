@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot import ChannelType, Role, TaskTag, derived_id
+from bot import ChannelType, ChoiceRequest, Role, TaskTag, derived_id
 from bot.testing import AgentHarness, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, role_of, run_due, waiting
 
@@ -106,4 +106,38 @@ async def test_of_two_people_of_one_name_nobody_is_guessed() -> None:
         obedient.does("UPDATE_ROLE", person="Sarah", role="ADMIN")
         notes = await say(stage, "Ada, make Sarah an admin")
         assert any("“Sarah” may be Sarah (id" in note for note in notes)
+        assert await waiting(stage) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "role"),
+    [
+        ("Ada, take admin from Bob", "NONE"),
+        ("Ada, take Bob's rights", "NONE"),
+        ("Ada, demote Bob", "MEMBER"),
+        ("Ada, nimm Bob seine Rechte", "NONE"),
+        ("Ada, Bob is a member from now on", "MEMBER"),
+    ],
+)
+async def test_a_role_is_taken_in_any_words_for_it_and_needs_a_code(text: str, role: str) -> None:
+    obedient = Obedient()
+    async with running_agent(model=obedient.model) as stage:
+        await gather(stage)
+        await stage.submit("hello", author="Bob", role=Role.ADMIN, kind=GROUP)
+        obedient.does("UPDATE_ROLE", person="Bob", role=role)
+        await say(stage, text)
+        [task] = await waiting(stage)
+        assert ChoiceRequest.from_metadata(task.metadata).needs_code
+        await say(stage, f"Ada, {task.metadata['code']}")
+        assert await role_of(stage, "Bob") is Role(role)
+
+
+async def test_what_a_request_to_take_a_role_must_name_is_the_role_and_not_its_absence() -> None:
+    obedient = Obedient()
+    async with running_agent(model=obedient.model) as stage:
+        await gather(stage)
+        await stage.submit("hello", author="Bob", role=Role.ADMIN, kind=GROUP)
+        obedient.does("UPDATE_ROLE", person="Bob", role="NONE")
+        notes = await say(stage, "Ada, what about Bob?")
+        assert any(note.endswith("the requester must name it in this message: Bob, ADMIN") for note in notes)
         assert await waiting(stage) == []
