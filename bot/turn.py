@@ -67,7 +67,8 @@ class Turn(RenamedMembers):
     shown of its reply at most, because a person stopped it. The first reply of one that `replaces` something is
     sent as an edit of it; `obsolete_replies` are further replies of the earlier answer, which it removes.
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
-    have begun and not ended.
+    have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
+    next turn begin before this one has ended.
     """
 
     _renamed: ClassVar[Mapping[str, str]] = {
@@ -101,6 +102,8 @@ class Turn(RenamedMembers):
     obsolete_replies: tuple[UUID, ...] = ()
     result_authors: set[UUID] = field(default_factory=set)
     running_actions: list[str] = field(default_factory=list)
+    on_progress: Callable[[str], None] | None = None
+    release_room: Callable[[], None] = lambda: None
     trace: TurnTrace = field(default_factory=TurnTrace)
 
     @classmethod
@@ -210,6 +213,15 @@ class Turn(RenamedMembers):
         stored = await self.agent.outbox.commit([await self.with_speech(outgoing)])
         self.replies += stored
         return stored[0] if stored else None
+
+    def report_progress(self, text: str) -> None:
+        """Show how far the running action is, in the message that says that it is under way.
+
+        That is posted once the action has taken five seconds, and edited every three seconds at most, where the
+        platform has edits. Anywhere else than in a running action this does nothing.
+        """
+        if self.on_progress is not None:
+            self.on_progress(text)
 
     @property
     def is_spoken(self) -> bool:

@@ -9,11 +9,11 @@ from uuid import UUID
 from bot.agent import Agent
 from bot.domain.authority import ANYBODY
 from bot.domain.choices import ChoiceRequest
+from bot.domain.component_specs import MAX_DEADLINE
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ids import derived_id
 from bot.domain.ledger import EventKey, Receipt
-from bot.domain.memory import MemoryKind
 from bot.domain.results import ActionResult
 from bot.domain.task import Task
 from bot.pipeline.closing_text import write_closing_text
@@ -26,6 +26,8 @@ from bot.plugin_system.confirmation import CONFIRMED_WORKER
 from bot.plugin_system.registry import Registry
 from bot.turn import Turn, TurnInput
 from bot.user_texts import user_text
+
+REPORT_SECONDS = 300.0  # for the report about an action, behind its deadline
 
 
 class ConfirmedActions:
@@ -43,7 +45,7 @@ class ConfirmedActions:
     @property
     def worker(self) -> Worker:
         """The worker that runs confirmed actions."""
-        return Worker(CONFIRMED_WORKER, self._run_task)
+        return Worker(CONFIRMED_WORKER, self._run_task, deadline=MAX_DEADLINE + REPORT_SECONDS)
 
     async def _run_task(self, agent: Agent, task: Task) -> None:
         request = ChoiceRequest.from_metadata(task.metadata)
@@ -91,5 +93,5 @@ async def _build_turn(agent: Agent, task: Task, room: Room, message_id: UUID, au
     receipt = Receipt(derived_id(task.id, "receipt"), key, room.id, author.id, message.id, agent.clock())
     turn_input = TurnInput(receipt, message, author, time.monotonic(), lambda receipt: None)
     memories = await store.memories.by_turn(turn_id)
-    replies = [memory for memory in memories if memory.kind is MemoryKind.MESSAGE]
+    replies = [memory for memory in memories if memory.is_reply]
     return Turn(agent, turn_id, room, world, [turn_input], replies=replies, actions=agent.catalog.actions)

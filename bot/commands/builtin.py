@@ -56,6 +56,7 @@ class BuiltinCommands:
         for_admins = partial(command, role=Role.ADMIN, open_in_direct=True)
         return [
             command("ask", user_text("commands.ask.description"))(self.ask),
+            command("stop", user_text("commands.stop.description"))(self.stop),
             command("why", user_text("commands.why.description"))(self.why),
             for_admins("mute", user_text("commands.mute.description"))(self.mute),
             for_admins("unmute", user_text("commands.unmute.description"))(self.unmute),
@@ -73,6 +74,16 @@ class BuiltinCommands:
     async def ask(self, context: CommandContext, question: Annotated[str, "What you want to know"]) -> CommandResponse:
         """Submit a question; it is answered like any message that mentions the agent."""
         return CommandResponse(receipt=await self._inbox.submit(build_question(context.invocation, question)))
+
+    async def stop(self, context: CommandContext) -> str:
+        """Stop what the person has asked for in the room; all that goes on there, if they decide about it."""
+        invocation = context.invocation
+        author_id = None if context.is_room_admin else invocation.author.id
+        stopped = self._edits.stop_room(invocation.room.id, author_id)
+        if not stopped:
+            return user_text("commands.stop.nothing")
+        actions = ", ".join(name for names in stopped.values() for name in names)
+        return user_text("commands.stop.under_way", actions=actions) if actions else user_text("commands.stop.done")
 
     async def why(self, context: CommandContext) -> str:
         """Explain the outcome of the person's last message; of the room's last, if they decide about it."""

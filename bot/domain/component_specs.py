@@ -28,6 +28,7 @@ class ExampleLine:
 
 
 DEFAULT_AUTHORITY = replace(Authority.named(), is_default=True)
+MAX_DEADLINE = 1_800.0  # of an action, in seconds
 Confirmation = Literal["answer", "code"]  # what confirms an action in a private chat; elsewhere it is always the code
 
 
@@ -36,7 +37,8 @@ class ActionSpec:
     """Description of an action; `parameters` is the JSON schema of its arguments.
 
     If it has to be confirmed, its asker does so with a button or a code; in a private chat, unless `confirm` is
-    "code", also with a message that only says yes, or a thumbs-up on the question.
+    "code", also with a message that only says yes, or a thumbs-up on the question. `deadline` is in seconds,
+    None for that of all actions.
     """
 
     name: str
@@ -50,6 +52,7 @@ class ActionSpec:
     plugin: str = ""
     authority: Authority = DEFAULT_AUTHORITY
     confirm: Confirmation = "answer"
+    deadline: float | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)

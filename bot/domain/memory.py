@@ -11,6 +11,7 @@ from uuid import UUID
 from bot.domain.content import Content
 
 AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words it may repeat
+PROGRESS_KEY = "progress"  # in the metadata of a message that only says that an action is under way: its versions
 MAX_KIND_LENGTH = 64
 CUSTOM_KIND = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 
@@ -70,6 +71,11 @@ class Memory:
     embedding: tuple[float, ...] | None = field(default=None, repr=False)
     embedding_model: str = ""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether something of a turn is a message that says more than that an action is under way."""
+        return self.kind is MemoryKind.MESSAGE and PROGRESS_KEY not in self.metadata
 
 
 MAX_CONVERSATION_RESULTS = 20

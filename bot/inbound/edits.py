@@ -41,6 +41,7 @@ class TurnControl(Protocol):
     def is_answering(self, room_id: UUID, message_id: str) -> bool: ...
     def withdraw(self, receipt_ids: Collection[UUID]) -> list[UUID]: ...
     def stop(self, receipt_id: UUID) -> None: ...
+    def running_actions(self, room_id: UUID, author_id: UUID | None = None) -> dict[UUID, tuple[str, ...]]: ...
     def cancel_room(self, room_id: UUID) -> list[UUID]: ...
 
 
@@ -99,6 +100,16 @@ class EditReporter:
         self._turns.stop(answering.id)
         closed = await self._inbox.wait_outcome(answering.id)
         return closed if receipt.id == answering.id else await self._find_receipt(message_id)
+
+    def stop_room(self, room_id: UUID, author_id: UUID | None = None) -> dict[UUID, tuple[str, ...]]:
+        """Stop what this process answers in a room, of one author if given, without waiting for its end.
+
+        Return the receipts, each with the names of the actions that were under way: they may have taken effect.
+        """
+        running = self._turns.running_actions(room_id, author_id)
+        for receipt_id in running:
+            self._turns.stop(receipt_id)
+        return running
 
     async def answer_again(self, message_id: UUID, event_id: str, content: Content | None = None) -> Receipt:
         """Answer a message that has its outcome once more, with another `content` if given; return the new receipt.

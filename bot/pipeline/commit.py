@@ -251,7 +251,7 @@ async def previous_replies(turn: Turn) -> list[Memory]:
     for earlier in await turn.agent.store.ledger.receipts_by_message_id(receipt.key.message_id):
         is_answer = earlier.outcome is Outcome.ANSWERED or turn.is_regeneration or earlier.turn_id == turn.id
         if earlier.memory_id == receipt.memory_id and is_answer and earlier.turn_id is not None:
-            replies = [item for item in await memories.by_turn(earlier.turn_id) if item.kind is MemoryKind.MESSAGE]
+            replies = [item for item in await memories.by_turn(earlier.turn_id) if item.is_reply]
             if earlier.turn_id == turn.id:  # an earlier attempt at this turn may have replaced the reply
                 replies = [reply for reply in replies if REVISIONS_KEY in reply.metadata]
             if replies:

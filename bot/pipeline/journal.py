@@ -13,7 +13,7 @@ from bot.domain.authority import ANYBODY, UNKNOWN_AUTHORS
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt, Rule, Step, StepState
-from bot.domain.memory import AUTHORS_KEY, MemoryKind
+from bot.domain.memory import AUTHORS_KEY
 from bot.domain.results import ActionResult
 from bot.errors import StoreUnavailable, UnreadableRow
 from bot.models.types import TextResult, ToolCall
@@ -78,7 +78,7 @@ async def resume_journal(turn: Turn) -> frozenset[UUID] | None:
         has_draft = turn.agent.outbox.has_draft(turn.id)
         return frozenset({turn.message.id}) if has_draft else None
     memories = await turn.agent.store.memories.by_turn(turn.id)
-    turn.replies = [memory for memory in memories if memory.kind is MemoryKind.MESSAGE]
+    turn.replies = [memory for memory in memories if memory.is_reply]
     answered_ids = [UUID(message_id) for message_id in input_lists[-1]]
     await _restore_inputs(turn, [message_id for message_id in answered_ids if message_id != turn.message.id])
     return frozenset(answered_ids) | {turn.message.id}

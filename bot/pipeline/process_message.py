@@ -6,6 +6,7 @@
 import asyncio
 import time
 from contextlib import AsyncExitStack
+from functools import partial
 from uuid import UUID
 
 from bot.agent import Agent
@@ -21,7 +22,6 @@ from bot.domain.events import MessageReceived, MessageSent, ReactionReceived, Vo
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import ModelCall, Outcome, Rule
-from bot.domain.memory import MemoryKind
 from bot.errors import StoreUnavailable
 from bot.inbound.processing import OnOutcome
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
@@ -257,6 +257,7 @@ class MessagePipeline:
     async def _acquire_turn(self, turn: Turn, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack) -> None:
         """Wait until the turn may answer in its room; `room_turn` gives the room free again."""
         await room_turn.enter_async_context(self.turn_queue.acquire(turn, answered_ids))
+        turn.release_room = partial(self.turn_queue.release, turn)
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))
         for name in self._registry.provider_names(ProviderKind.HISTORY):
             turn.state.invalidate(name)  # others may have written while the turn waited
@@ -269,7 +270,7 @@ class MessagePipeline:
         if receipt.is_evaluated:
             return
         memories = await turn.agent.store.memories.by_turn(turn.id)
-        turn.replies = [memory for memory in memories if memory.kind is MemoryKind.MESSAGE]
+        turn.replies = [memory for memory in memories if memory.is_reply]
         was_ignored = receipt.outcome is Outcome.IGNORED and receipt.rule != Rule.CHOSE_SILENCE
         await self._evaluation.evaluate_again(turn, turn_input, should_reply=not was_ignored)
 

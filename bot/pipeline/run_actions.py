@@ -1,5 +1,6 @@
 """The run_actions stage: runs the actions of a reply in order, journalled; each sees earlier results."""
 
+import asyncio
 import json
 import logging
 from collections.abc import Collection, Mapping, Sequence
@@ -28,6 +29,7 @@ from bot.pipeline.closing_text import OUTCOME_UNKNOWN, find_unreported, format_r
 from bot.pipeline.commit import TurnResult
 from bot.pipeline.compose import Composer
 from bot.pipeline.journal import load_steps, result_from_step, result_to_journal
+from bot.pipeline.progress import ActionProgress
 from bot.pipeline.reply_plan import ActionCall, ReplyPlan, call_key, plan_reply
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.action import Action
@@ -37,7 +39,7 @@ from bot.prompts.reply_parser.reader import Reply, read_object
 from bot.prompts.templates import PARAMETER_REPAIR
 from bot.store.protocols import LogKind
 from bot.text import escape_line
-from bot.turn import Turn
+from bot.turn import REPLIES_PER_STEP, Turn
 from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
@@ -252,9 +254,18 @@ class ActionRunner:
         turn.state.data["actionParams"], started = arguments, monotonic()
         crash_point("action.pre")
         turn.running_actions.append(spec.name)
-        returned = await run_isolated(
-            action.run(turn, arguments), label=f"action {spec.name}", timeout=ACTION_TIMEOUT, trusted=trusted
-        )
+        progress = ActionProgress(turn, turn.next_reply_index // REPLIES_PER_STEP)
+        turn.on_progress = progress.report
+        async with asyncio.TaskGroup() as group:
+            message = group.create_task(progress.show(), name=f"progress of action {spec.name}")
+            returned = await run_isolated(
+                action.run(turn, arguments),
+                label=f"action {spec.name}",
+                timeout=spec.deadline or ACTION_TIMEOUT,
+                trusted=trusted,
+            )
+            message.cancel()
+        turn.on_progress = None
         turn.running_actions.remove(spec.name)
         crash_point("action.post")
         result = _normalize_result(turn, returned, spec.name)

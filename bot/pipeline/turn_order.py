@@ -135,6 +135,12 @@ class TurnQueue:
         finally:
             self._release(claim)
 
+    def release(self, turn: Turn) -> None:
+        """Release the room of a turn that is committed and has not ended: the next turn may begin."""
+        room_turns = self._rooms.get(turn.room.id)
+        if room_turns is not None and room_turns.running is not None and room_turns.running.turn is turn:
+            self._release(room_turns.running)
+
     async def _wait_for_room(self, claim: _Claim) -> None:
         turn = claim.turn
         while True:
@@ -249,7 +255,8 @@ class TurnStopped(Exception):
 class ActiveTurns:
     """The turns of one agent in progress.
 
-    A committed turn is not stopped; if all of its messages are withdrawn, it sends nothing more.
+    A committed turn is not cancelled; if all of its messages are withdrawn, it sends nothing more, and an action of it
+    that is under way is cancelled.
     """
 
     def __init__(self) -> None:
@@ -300,9 +307,16 @@ class ActiveTurns:
                 continue
             if not turn.is_committed:
                 orphaned_ids += remaining_ids if self._cancel_turn(turn) else ()
+            elif not remaining_ids and turn.running_actions:
+                self._cancel_turn(turn)
             elif not remaining_ids:
                 turn.is_cancelled = True
         return orphaned_ids
+
+    def running_actions(self, room_id: UUID, author_id: UUID | None = None) -> dict[UUID, tuple[str, ...]]:
+        """Return the receipts that are being answered in a room, of one author if given, with the actions under way."""
+        turns = [turn for turn in self._turns if turn.room.id == room_id and author_id in (None, turn.author.id)]
+        return {turn.inputs[-1].receipt.id: tuple(turn.running_actions) for turn in turns if not turn.is_closing}
 
     def stop(self, receipt_id: UUID) -> None:
         """Stop the turn that answers a receipt, also one that starts later.

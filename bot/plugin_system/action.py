@@ -11,7 +11,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
 from bot.domain.authority import Authority
-from bot.domain.component_specs import DEFAULT_AUTHORITY, ActionSpec, Confirmation, Effect, ExampleLine
+from bot.domain.component_specs import DEFAULT_AUTHORITY, MAX_DEADLINE, ActionSpec, Confirmation, Effect, ExampleLine
 from bot.domain.environment import Role
 from bot.domain.results import ActionPreview, ActionResult
 from bot.errors import PluginError
@@ -68,6 +68,7 @@ def action(
     authority: Authority | None = None,
     preview: Preview | None = None,
     confirm: Confirmation = "answer",
+    deadline: float | None = None,
 ) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]], Action[P]]:
     """Return a decorator that makes an action of an async function whose first parameter is the turn.
 
@@ -78,13 +79,17 @@ def action(
     message with all its arguments, or be confirmed, if the prompt contains words of people with less authority.
     `preview`, async and with the same parameters, returns what a call would do as an ActionPreview, or a failed
     ActionResult to refuse it. With `confirm="code"` a confirmation takes the button or the code of the question, in
-    private chats too: for roles, money and deletion. Raises PluginError for a name that is not UPPER_SNAKE, and for
-    a parameter without a type or of a type unknown to JSON.
+    private chats too: for roles, money and deletion. `deadline` is in seconds, at most 1,800 and by default 60: an
+    action that takes longer fails. After five seconds the room is told that it is under way, and
+    `Turn.report_progress` edits that message. Raises PluginError for a name that is not UPPER_SNAKE, for a parameter
+    without a type or of a type unknown to JSON, and for another deadline.
     """
 
     def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
         check_name(name, "action")
         check_async(handler, name, "action")
+        if deadline is not None and not 0 < deadline <= MAX_DEADLINE:
+            raise PluginError(f"action {name}: its deadline is {deadline:g} s; give it at most {MAX_DEADLINE:g} s")
         try:
             arguments = build_arguments_model(handler, name)
             schema = arguments.model_json_schema(schema_generator=_SchemaWithoutTitles)
@@ -102,6 +107,7 @@ def action(
             examples=tuple(tuple(lines) for lines in examples),
             authority=authority or (PURE_AUTHORITY if effect is Effect.PURE else DEFAULT_AUTHORITY),
             confirm=confirm,
+            deadline=deadline,
         )
         return Action(spec, handler, arguments, when, preview)
 

@@ -178,14 +178,15 @@ def _find_stuck_turns(
 ) -> datetime | None:
     """Return since when the oldest message has been worked on, where that is too long.
 
-    The time before the start and before the last connection does not count.
+    The time before the start and before the last connection does not count, nor does the longest deadline of an action.
     """
     connected = [account.since for account in accounts if account.state is ConnectionState.CONNECTED]
     stuck = []
     for handle, item in zip(handles, items, strict=True):
         if item.turns.oldest_at is not None:
             since = max(item.turns.oldest_at, handle.activity.started_at, *connected)
-            stuck += [since] if now - since > TURN_TOLERANCE else []
+            deadline = max((spec.deadline or 0.0 for spec in handle.catalog.actions), default=0.0)
+            stuck += [since] if now - since > TURN_TOLERANCE + timedelta(seconds=deadline) else []
     return min(stuck, default=None)
 
 

@@ -26,7 +26,19 @@ from tests.commands.asking import give, press
 from tests.scheduling import START
 
 DM, GROUP = ChannelType.DM, ChannelType.GROUP
-BUILT_IN = ["ask", "why", "mute", "unmute", "responsiveness", "privacy", "forget-me", "export-me", "help", "start"]
+BUILT_IN = [
+    "ask",
+    "stop",
+    "why",
+    "mute",
+    "unmute",
+    "responsiveness",
+    "privacy",
+    "forget-me",
+    "export-me",
+    "help",
+    "start",
+]
 
 
 @pytest.fixture
