@@ -3,13 +3,13 @@
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
 from bot.agent import Agent
 from bot.domain.authority import ANYBODY
 from bot.domain.choices import ChoiceRequest
-from bot.domain.component_specs import MAX_DEADLINE
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ids import derived_id
@@ -21,31 +21,34 @@ from bot.pipeline.commit import build_result_memories
 from bot.pipeline.compose import Composer
 from bot.pipeline.reply_plan import ActionCall
 from bot.pipeline.run_actions import ActionRunner
+from bot.pipeline.turn_order import ActiveTurns, TurnStopped
 from bot.plugin_system.components import Worker
 from bot.plugin_system.confirmation import CONFIRMED_WORKER
 from bot.plugin_system.registry import Registry
 from bot.turn import Turn, TurnInput
 from bot.user_texts import user_text
 
-REPORT_SECONDS = 300.0  # for the report about an action, behind its deadline
+REPORT_SECONDS = 300.0  # for an action without a deadline of its own, and for the report
 
 
 class ConfirmedActions:
     """Runs each confirmed action once, with the arguments that were shown, and reports in its room.
 
-    The role and the condition of the action are checked again. The action has a turn of its own, whose journal
-    tells after a crash whether it has run.
+    The role and the condition of the action are checked again. The action has a turn of its own, one of
+    `active_turns`, whose journal tells after a crash whether it has run.
     """
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: Registry, active_turns: ActiveTurns | None = None) -> None:
         self._registry = registry
+        self._active_turns = active_turns or ActiveTurns()
         self._composer = Composer(registry)
         self._runner = ActionRunner(self._composer)
 
     @property
     def worker(self) -> Worker:
         """The worker that runs confirmed actions."""
-        return Worker(CONFIRMED_WORKER, self._run_task, deadline=MAX_DEADLINE + REPORT_SECONDS)
+        longest = max((action.spec.deadline or 0.0 for action in self._registry.actions.values()), default=0.0)
+        return Worker(CONFIRMED_WORKER, self._run_task, deadline=longest + REPORT_SECONDS)
 
     async def _run_task(self, agent: Agent, task: Task) -> None:
         request = ChoiceRequest.from_metadata(task.metadata)
@@ -61,11 +64,12 @@ class ConfirmedActions:
             await agent.say(room, cause, key=f"{task.id} report")
             return
         arguments: Mapping[str, Any] = json.loads(operation["arguments"])
-        result = await self._runner.run(turn, ActionCall(action, arguments), 0, is_confirmed=True)
-        if not turn.replies or not result.success:
-            is_trusted = self._registry.is_trusted(action)
-            await turn.reply(Content(text=await self._write_report(turn, result, is_trusted=is_trusted)))
-        await agent.store.memories.add(build_result_memories(turn))
+        with suppress(TurnStopped), self._active_turns.track(turn):  # what stopped it says so
+            result = await self._runner.run(turn, ActionCall(action, arguments), 0, is_confirmed=True)
+            if not turn.replies or not result.success:
+                is_trusted = self._registry.is_trusted(action)
+                await turn.reply(Content(text=await self._write_report(turn, result, is_trusted=is_trusted)))
+            await agent.store.memories.add(build_result_memories(turn))
 
     async def _write_report(self, turn: Turn, result: ActionResult, *, is_trusted: bool) -> str:
         """Return what became of the action; in the character's words if its result is not meant for people."""

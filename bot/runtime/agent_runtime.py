@@ -166,7 +166,7 @@ async def _running_agent(
         stack.push_async_callback(events.flush)  # listeners may use services, which stop after this
         if not config.is_idle and config.role.answers:
             await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))
-            workers = [post_scheduler.worker, ConfirmedActions(registry).worker]
+            workers = [post_scheduler.worker, ConfirmedActions(registry, pipeline.active_turns).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, agent.muted_people, config.clock))
         reloader = CharacterReloader(loaded_config, agent, definition, pipeline)

@@ -1,5 +1,6 @@
 """A confirmed action runs once, whatever ends the process, and what became of it is said in its room."""
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,8 @@ import pytest
 from bot import ActionResult, ChannelType, ChoiceRequest, Effect, Plugin, Task, TaskTag, Turn, action, derived_id
 from bot.background.confirmed_actions import ConfirmedActions
 from bot.domain.ledger import Step, StepState
-from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
+from bot.prompts import Authority
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from bot.text import user_text
 from tests.plugins.bootstrap.obeying import Obedient, run_due, waiting
 
@@ -106,3 +108,25 @@ async def test_an_answer_that_is_resumed_after_a_crash_does_not_ask_again() -> N
         assert step.result["text"] == "asked for confirmation; nothing has been changed yet"
         [task] = await waiting(stage)
         assert TaskTag.AWAITING_CHOICE in task.tags
+
+
+async def test_stop_ends_a_confirmed_action_that_takes_long() -> None:
+    begun = asyncio.Event()
+
+    @action("EXPORT", "Export.", authority=Authority.confirmed(), deadline=600)
+    async def export(turn: Turn) -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    model = ScriptedModel(model_answer("", actions=["EXPORT"]))
+    async with running_agent(Plugin("exports", "Exports.", actions=[export]), model=model) as stage:
+        await stage.send("Export it")
+        await stage.send("yes")
+        async with asyncio.timeout(10):
+            await begun.wait()
+        message = make_message("", sent_at=stage.agent.clock())
+        stopped = stage.agent_runtime.handle.edits.stop_room(message.room.id, message.author.id)
+        assert list(stopped.values()) == [("EXPORT",)]
+        await run_due(stage)
+        assert await stage.agent.store.tasks.tasks() == []
+        assert stage.texts[-1] == user_text("choices.done", choice="confirm")

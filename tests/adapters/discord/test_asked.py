@@ -310,3 +310,27 @@ async def test_a_streamed_reply_is_one_message_that_is_edited(server: EmulatedSe
 
 def test_a_draft_is_edited_at_most_once_a_second() -> None:
     assert (DiscordAdapter([]).stream_interval(None) or 0.0) >= 1.0  # type: ignore[arg-type]  # any room
+
+
+@pytest.mark.parametrize("answer", ["yes", "Yes, {code} please", "👍"])
+async def test_a_question_in_a_direct_message_is_confirmed_by_a_yes_or_a_thumbs_up(
+    server: EmulatedServer, answer: str
+) -> None:
+    bought: asyncio.Queue[str] = asyncio.Queue()
+
+    @action("BUY", "Buy something.", authority=Authority.confirmed())
+    async def buy(turn: Turn) -> None:
+        bought.put_nowait(turn.author.name)
+
+    ledger, people = server.emulator.recorder, server.emulator.people
+    place = server.direct(server.robin)
+    model = ScriptedModel(model_answer("", actions=["BUY"]))
+    async with server.run_bot(model, Plugin("shop", actions=[buy])):
+        await people.say(place, server.robin, "Buy tea")
+        [question] = await ledger.wait_for_texts(1)
+        if answer == "👍":
+            await people.react(place, ledger.messages[0].id, server.robin, answer)
+        else:
+            await people.say(place, server.robin, answer.format(code=question[-5:]))
+        async with asyncio.timeout(10):
+            assert await bought.get() == "Rob"
