@@ -34,6 +34,7 @@ CODE = "3EPAA"
         ("yes to 3EPAA", NONE),
         ("confirm3EPAA", NONE),
         ("Bob said yes", NONE),
+        ("Ada, go on", NONE),  # with what it talks of
         ("please", NONE),
         ("", NONE),
         ("yes " * MAX_CONFIRMATION_LENGTH, NONE),
