@@ -46,12 +46,13 @@ from adapters.telegram.outgoing import (
     upload_method_of,
 )
 from bot import Attachment, Content
-from bot.platform import DeliveryError, DeliveryUnknown, MessageGone, NotSent, Undeliverable
+from bot.platform import BoundedDict, DeliveryError, DeliveryUnknown, MessageGone, NotSent, Undeliverable
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # a preview would open the link
 UPLOAD_TIMEOUT = 50.0
+MAX_GUEST_ANSWERS = 1000
 MEDIA_TYPES = {
     "photo": InputMediaPhoto,
     "video": InputMediaVideo,
@@ -70,6 +71,7 @@ class SendMethods:
         self._client = client
         self._on_migrated = on_migrated
         self._migrated_chats: dict[int, int] = {}  # new ids by former ids of groups
+        self._guest_answers = BoundedDict[str, str](MAX_GUEST_ANSWERS)  # ids of inline messages by query
 
     def resolve(self, target: ChatTarget) -> ChatTarget:
         """Return the target with the current id of its chat."""
@@ -179,10 +181,24 @@ class SendMethods:
         return _check_message_id(message_id)
 
     async def _answer_as_guest(self, query_id: str, text: OutgoingText, keyboard: InlineKeyboardMarkup | None) -> str:
-        """Answer a question in a chat without the bot, which is possible once; return the id of the inline message."""
+        """Answer a question in a chat without the bot; return the id of the inline message.
+
+        That is possible once: what follows, such as the result after "On it.", replaces the answer.
+        """
+        if (message_id := self._guest_answers.get(query_id)) is not None:
+            await self._client.edit_message_text(
+                text.text,
+                inline_message_id=message_id,
+                entities=text.entities or None,
+                link_preview_options=NO_PREVIEW,
+                reply_markup=keyboard,
+            )
+            return message_id
         message = InputTextMessageContent(text.text, entities=text.entities or None, link_preview_options=NO_PREVIEW)
         result = InlineQueryResultArticle("answer", shorten(text.text, 64), message, reply_markup=keyboard)
-        return (await self._client.answer_guest_query(query_id, result)).inline_message_id
+        sent = await self._client.answer_guest_query(query_id, result)
+        self._guest_answers[query_id] = sent.inline_message_id
+        return sent.inline_message_id
 
     async def _send_file(self, target: ChatTarget, content: Content, reply_to: str, *, is_repeat: bool) -> str:
         """Send a file with its caption; if Telegram rejects the file, the caption and a notice."""

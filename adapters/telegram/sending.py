@@ -73,6 +73,8 @@ class MessageSender:
     async def edit(self, delivery: Delivery) -> str:
         """Edit a sent message, or delete it."""
         target = ChatTarget.parse(delivery.target)
+        if target.guest_query_id and delivery.content.text:  # which replaces the answer
+            return await self._send(target, delivery.content, "")
         if not delivery.replaces_external_id.isdecimal():
             raise Undeliverable(f"there is no message {delivery.replaces_external_id!r} on Telegram")
         await self._acquire_slot(target, SHORT_WAIT)

@@ -157,6 +157,13 @@ class BotApi:
         return self._publish(message, caption, dict(files.values()))
 
     async def _edit_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+        if inline_message_id := parameters.get("inline_message_id"):
+            shown = self._recorder.find(*self._state.inline_messages[inline_message_id])
+            assert shown is not None, "an inline message is shown"
+            shown.texts.append(str(parameters["text"]))
+            shown.message["text"] = shown.text
+            self._recorder.record("edited")
+            return True
         chat = self._find_chat(bot, parameters)
         shown = self._recorder.find(chat["id"], int(parameters["message_id"]))
         if shown is None or shown.is_gone:
@@ -212,7 +219,9 @@ class BotApi:
         message = {"message_id": message_id, "from": bot.user, "date": self._state.unix_time(), "chat": chat}
         message |= {"text": text, "guest_bot_caller_user": asked["from"]}
         self._publish(message, text, {})
-        return {"inline_message_id": f"inline-{chat['id']}-{message_id}"}
+        inline_message_id = f"inline-{self._state.new_number()}"
+        self._state.inline_messages[inline_message_id] = (chat["id"], message_id)
+        return {"inline_message_id": inline_message_id}
 
     async def _set_commands(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         bot.commands[parameters.get("scope", {}).get("type", "default")] = list(parameters["commands"])

@@ -59,6 +59,7 @@ class PlatformState:
         self.messages: dict[tuple[int, int], Message] = {}
         self.newest: dict[str, int] = {}  # id of the newest message by chat or topic
         self.migrated_chats: dict[int, int] = {}
+        self.inline_messages: dict[str, tuple[int, int]] = {}  # chat and message of answers of guests
         self.guest_queries: dict[str, Message] = {}  # unanswered questions to guests
         self.deleted_topics: set[tuple[int, int]] = set()  # by chat and topic
         self.closed_topics: set[tuple[int, int | None]] = set()  # None is the topic General

@@ -357,8 +357,16 @@ async def test_a_guest_names_the_file_that_it_cannot_send(sender: SenderHarness)
     target = f"{sender.chat['id']}?{asked['guest_query_id']}"
     await sender.message_sender.deliver(replace(sender.part(notes), target=target))
     assert sender.said == ["Here.\n\n(notes.txt could not be sent.)"]
+    await sender.message_sender.deliver(replace(sender.part("They are lost."), target=target))
+    [shown] = sender.telegram.recorder.messages
+    assert shown.text == "They are lost.", "what follows replaces the only answer of a guest"
+    message_id = await sender.message_sender.edit(replace(sender.part("Found.", edits="inline"), target=target))
+    assert (shown.text, message_id) == ("Found.", next(iter(sender.telegram.state.inline_messages)))
+
+
+async def test_a_guest_cannot_answer_what_was_answered_before_its_start(sender: SenderHarness) -> None:
     with pytest.raises(Undeliverable, match="Query is too old"):
-        await sender.message_sender.deliver(replace(sender.part("And more."), target=target))
+        await sender.message_sender.deliver(replace(sender.part(), target=f"{sender.chat['id']}?4711"))
 
 
 async def test_link_previews_are_disabled(sender: SenderHarness) -> None:
