@@ -54,7 +54,7 @@ class TalkLine:
     `is_by_bot` its author is another bot. `position` counts the lines as they were heard; `order` is the line's place
     among those of the room on its platform, the same for all who read there; infinite for one that is being sent.
     `replied_order` is that of the line to which it replies, infinite if that is not known. It `is_uninvited` if that
-    line was neither a question nor for its author.
+    line was neither a question nor for its author, and `answers_greeting` if that line was a greeting to all.
     """
 
     author: str
@@ -66,6 +66,7 @@ class TalkLine:
     order: float = 0
     replied_order: float = inf
     is_uninvited: bool = False
+    answers_greeting: bool = False
     names: dict[str, int] = field(default_factory=dict)
     opening: str = ""
     opening_kind: int = NOT_NAMED
@@ -73,6 +74,7 @@ class TalkLine:
     words: tuple[str, ...] = ()
     length: int = 0
     is_question: bool = False
+    is_greeting: bool = False
     is_by_bot: bool = False
 
     def continues(self) -> bool:
@@ -89,7 +91,7 @@ class TalkLine:
             self.length,
             not start.isdisjoint(_ANSWERS),
             not _THANKS.isdisjoint(words),
-            not start.isdisjoint(_GREETINGS),
+            self.is_greeting,
             first in _QUESTION_WORDS,
             not _SECOND_PERSON.isdisjoint(words),
             not _FIRST_PERSON.isdisjoint(words),
@@ -166,6 +168,7 @@ def read_line(line: TalkLine, index: NameIndex) -> None:
     line.is_question = line.text.rstrip()[-1:] in ("?", "？", "؟")
     words = [token.strip(_PUNCTUATION).casefold() for token in tokens[:MAX_WORDS]]
     line.words = tuple(words)
+    line.is_greeting = not _GREETINGS.isdisjoint(words[:2])
     for place, word in enumerate(words):
         if len(word) >= 2:
             closes = (

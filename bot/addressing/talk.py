@@ -84,9 +84,13 @@ class Speaker:
 
     @property
     def answers_anything(self) -> bool:
-        """Whether half of the last answers or more were uninvited, as those of a bot that translates everything."""
-        answers = [line.is_uninvited for line in self.lines if line.answers]
-        return any(answers) and 2 * sum(answers) >= len(answers)
+        """Whether half of the last answers or more were uninvited, as those of a bot that translates everything.
+
+        Answers to greetings show nothing: as long as there are no others, the speaker may be such a bot.
+        """
+        answers = [line for line in self.lines if line.answers]
+        telling = [line.is_uninvited for line in answers if not line.answers_greeting]
+        return bool(answers) and 2 * sum(telling) >= len(telling)
 
     def has_called(self, author: str) -> bool:
         """Return whether this speaker has lately named the author or replied to a line of the author."""
@@ -237,6 +241,7 @@ class RoomTalk:
         if replied is not None:
             called = replied.opening or (replied.answers if replied.certainty == CERTAIN else "")
             is_invited = called == line.author if called else replied.is_question or replied.answers == line.author
+            line.answers_greeting = replied.is_greeting and not is_invited
             line.is_uninvited = not is_invited
 
     def note_decision(self, line: TalkLine, is_addressed: bool) -> None:

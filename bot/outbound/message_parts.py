@@ -33,11 +33,14 @@ def split_reply(
 ) -> list[Delivery]:
     """Split a reply into deliveries.
 
-    Each edits one of `previous` that was sent, as far as there are such; the remaining ones are deleted.
+    Each edits one message of `previous` that was sent, as far as there are such; the remaining ones are deleted.
+    A message of which `previous` has edits too is one.
     """
     room, memory = reply.room, reply.memory
     contents = adapter.split_content(_with_numbered_choices(memory.content, adapter)) if adapter else [memory.content]
-    sent_ids = [part.external_id for part in previous if part.state is DeliveryState.SENT and part.external_id]
+    sent = [part for part in previous if part.state is DeliveryState.SENT and part.external_id]
+    removed = {part.replaces_external_id for part in sent if is_removal(part)}
+    sent_ids = [shown for shown in dict.fromkeys(part.external_id for part in sent) if shown not in removed]
     contents = [*contents, *[Content()] * (len(sent_ids) - len(contents))]
     turn_id = memory.turn_id or memory.id
     return [

@@ -132,6 +132,32 @@ async def turns(count: int = 5) -> None:
         await asyncio.sleep(0)
 
 
+async def test_a_message_that_is_edited_again_and_again_stays_as_many_messages_as_its_text_has_parts(
+    outbox: Outbox, clock: Any
+) -> None:
+    adapter = RecordingAdapter(max_length=3, can_edit=True)
+    outbox.connect(adapter)
+    said = outgoing("one", at=clock())
+    await outbox.commit([said])
+    await adapter.wait_until_sent(1)
+    shown: list[list[tuple[str, str]]] = []
+    for index, text in enumerate(("two", "thrfou", "six", "sev", "eignin"), 1):
+        await turns()
+        edits, posts = len(adapter.edited), len(adapter.sent)
+        edit = replace(said, memory=replace(said.memory, content=Content(text=text)), reply_index=index)
+        await outbox.commit([replace(edit, replaces=said.memory)])
+        await outbox.drain(10)
+        edited = [(part.replaces_external_id, part.content.text) for part in adapter.edited[edits:]]
+        shown.append([*edited, *(("", part.content.text) for part in adapter.sent[posts:])])
+    assert shown == [
+        [("sent-1", "two")],
+        [("sent-1", "thr"), ("", "fou")],
+        [("sent-1", "six"), ("sent-2", "")],
+        [("sent-1", "sev")],
+        [("sent-1", "eig"), ("", "nin")],
+    ]
+
+
 async def test_a_reply_is_stored_with_its_receipt_before_it_is_sent(
     outbox: Outbox, store: InMemoryStore, ledger: BrittleLedger, clock: Any
 ) -> None:

@@ -47,7 +47,7 @@ def script(request: TextRequest) -> str:
     return model_answer("I do that.", actions=["REPLY", "EXPORT"])
 
 
-async def test_a_long_action_is_acknowledged_its_progress_is_an_edit_and_its_result_is_told(
+async def test_a_long_action_is_acknowledged_its_progress_are_edits_and_its_result_is_told(
     server: EmulatedServer,
 ) -> None:
     export, ledger = Export(), server.emulator.recorder
@@ -55,10 +55,12 @@ async def test_a_long_action_is_acknowledged_its_progress_is_an_edit_and_its_res
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call} export it")
         assert await ledger.wait_for_texts(1, server.lobby) == [ON_IT]
         await stage.agent.outbox.drain(10)
-        export.steps.put_nowait("100 of 512 files")
-        await ledger.wait_until(lambda: ledger.texts() == ["100 of 512 files"])
+        for shown in ("100 of 512 files", "200 of 512 files", "300 of 512 files"):
+            export.steps.put_nowait(shown)
+            await ledger.wait_until(lambda shown=shown: ledger.texts() == [shown])
+            await stage.agent.outbox.drain(10)
         export.steps.put_nowait("")
-        assert await ledger.wait_for_texts(2, server.lobby) == ["100 of 512 files", "All 512 files are there."]
+        assert await ledger.wait_for_texts(2, server.lobby) == ["300 of 512 files", "All 512 files are there."]
         assert [receipt.outcome for receipt in await receipts(stage)] == [Outcome.ANSWERED]
 
 

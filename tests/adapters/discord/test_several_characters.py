@@ -143,6 +143,17 @@ async def test_each_open_question_is_answered_and_rarely_by_more_than_one(
     assert sum(map(len, answers)) / len(answers) <= 1.3
 
 
+async def test_answers_to_a_greeting_do_not_make_several_answer_the_questions_after_it(server: EmulatedServer) -> None:
+    async with cast_of(server, NAMES[:3]) as cast:
+        assert len(await cast.ask("hello everybody")) == 3
+        await cast.ask("who knows when low tide is?")  # the first one may have several answers
+        answers = []
+        for number in range(4):
+            await cast.ask("good morning all")
+            answers.append(await cast.ask(f"does anyone know a good cafe near quay {number}?", author=server.robin))
+    assert [len(answered) for answered in answers] == [1, 1, 1, 1]
+
+
 async def test_what_another_bot_announces_to_a_person_does_not_silence_the_next_question(
     server: EmulatedServer,
 ) -> None:
