@@ -241,7 +241,8 @@ async def test_messages_that_were_answered_together_are_not_answered_again_one_b
         assert said in ("re m1+m2", "re m2+m1")
 
 
-FOUND = {Effect.PURE: ["sum of m1"]}  # what an action without effect has found is told after the text
+# What was done is told by one text at the end; where all actions are without effect, the model's own text comes first.
+SAID = {Effect.PURE: ["did m1", "sum of m1"], Effect.IDEMPOTENT: ["sum of m1"], Effect.KEYED: ["sum of m1"]}
 
 
 @pytest.mark.failure("A-11")
@@ -252,7 +253,7 @@ async def test_a_planned_action_that_was_not_started_runs(open_scene: OpenScene,
         await scene.run_until_killed("action.pre")
         await assert_settled_without_complaints(scene)
         assert count_effects(scene, effect) == 1
-        assert scene.said == ["did m1", *FOUND.get(effect, ())]
+        assert scene.said == SAID[effect]
 
 
 @pytest.mark.failure("A-12", "A-13")
@@ -267,7 +268,7 @@ async def test_an_action_that_may_be_repeated_is_repeated_under_the_same_key(
         await assert_settled_without_complaints(scene)
         assert count_effects(scene, effect) == 2
         assert len(set(scene.platform.record.effects)) == 1
-        assert scene.said == ["did m1", *FOUND.get(effect, ())]
+        assert scene.said == SAID[effect]
 
 
 @pytest.mark.failure("A-12", "A-13")
@@ -288,7 +289,7 @@ async def test_an_interrupted_chain_continues(open_scene: OpenScene) -> None:
         await scene.run_until_killed("chain.2")
         await assert_settled_without_complaints(scene)
         assert [kind for kind, _, _ in scene.platform.record.effects] == ["pure", "unsafe", "keyed"]
-        assert scene.said == ["did m1", *FOUND[Effect.PURE]]
+        assert scene.said == ["sum of m1"]
         assert scene.model.asked["reply", "m1"] == 1
 
 
