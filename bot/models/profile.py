@@ -18,6 +18,7 @@ DEFAULT_OUTPUT_TOKENS = 1024
 THINKING_TOKENS = 8192  # in addition, for a model that thinks
 MORE_TOKENS = 4  # times the limit, after an answer that ended before its text began
 MIN_OUTPUT_TOKENS = 64
+MIN_WINDOW = 256  # tokens; a smaller number is not a context window in which a prompt fits
 MAX_OUTPUT_SHARE = 4  # an answer has at least this part of a small context window
 MARGIN_TOKENS = 64  # of a context window, for the template of the server
 BYTES_PER_TOKEN, MIN_BYTES_PER_TOKEN = 3.0, 1.0  # assumed before the first answer, and the smallest plausible
@@ -53,12 +54,13 @@ class ModelProfile:
     @property
     def is_tiny(self) -> bool:
         """Whether the model is too small to write an answer in a form."""
-        return self.parameter_count is not None and self.parameter_count < TINY_PARAMETERS
+        return 0 < (self.parameter_count or 0) < TINY_PARAMETERS
 
     def update(self, info: ModelInfo) -> None:
         """Take over what the server reports now."""
         self.name, self.is_local = info.name or self.name, info.is_local
-        self.window = info.context_length or self.window
+        if info.context_length is not None and info.context_length >= MIN_WINDOW:
+            self.window = info.context_length
         self.parameter_count = info.parameter_count
 
     def output_tokens(self, request: TextRequest) -> int:
@@ -116,7 +118,7 @@ class ModelProfile:
         """Learn the context window from the error for a prompt that is too long, if it contains the number."""
         for match in WINDOW.finditer(message):
             tokens = int((match[1] or match[2]).replace(",", ""))
-            if tokens and (self.window is None or tokens < self.window):
+            if tokens >= MIN_WINDOW and (self.window is None or tokens < self.window):
                 self.window = tokens
                 logger.info("%s: its context window has %d tokens, says its server", self.name, tokens)
 

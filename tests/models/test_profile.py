@@ -214,3 +214,18 @@ async def test_a_server_that_does_not_describe_its_model_is_called_all_the_same(
 
     assert (await bench.router.text(REPLY)).text == "Hello."
     assert limits == [DEFAULT_OUTPUT_TOKENS]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 1, 255])
+def test_a_number_too_small_for_a_prompt_is_no_context_window(length: int) -> None:
+    profile = ModelProfile("m")
+    profile.update(ModelInfo("m", context_length=length))
+    profile.learn_window(f"the maximum context length is {abs(length)} tokens")
+    assert profile.window is None
+
+
+@pytest.mark.parametrize(("count", "is_tiny"), [(None, False), (-5, False), (0, False), (1, True), (10**9, False)])
+def test_a_model_is_tiny_by_a_plausible_number_of_parameters_only(count: int | None, is_tiny: bool) -> None:
+    profile = ModelProfile("m")
+    profile.update(ModelInfo("m", parameter_count=count))
+    assert profile.is_tiny is is_tiny
