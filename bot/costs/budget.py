@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import date
-from math import inf
 from uuid import UUID
 
 from pydantic import Field, field_validator
@@ -21,6 +20,7 @@ from bot.errors import BudgetSpent
 from bot.settings import CommaList, SettingsModel
 
 logger = logging.getLogger(__name__)
+ROUNDING = 1e-8  # dollars
 MAX_DAYS = 3  # of which the usage is known: a clock that was wrong may come back to an earlier day
 
 
@@ -32,7 +32,8 @@ class BudgetSettings(SettingsModel):
     model_prices: CommaList = Field(
         (),
         description="Prices that override the built-in list, in US dollars per million tokens: "
-        "`name=in/out` or `name=in/cached/out`, or `name=0.04/call` per call, separated by commas; `*` "
+        "`name=in/out` or `name=in/cached/out`, `name=0.04/call` per call, or `name=0.006/minute` of a recording, "
+        "separated by commas; `*` "
         "matches any characters, `llama*=0` means that your own server costs nothing.",
     )
     budget_usd: float = Field(0, ge=0, description="US dollars that may be spent per day; 0 for no limit.")
@@ -85,11 +86,15 @@ class DailyUsage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
-    """The estimated usage of a running call, and the scopes it counts in."""
+    """The most that a running call may use, and the scopes it counts in.
+
+    `share` is the part of what it asked for above its least, 0 to 1.
+    """
 
     usage: CostUsage
     scopes: Mapping[LimitScope, UUID | None]
     limit_keys: tuple[LimitKey, ...] = ()
+    share: float = 1.0
 
 
 class Budget:
@@ -143,43 +148,74 @@ class Budget:
                 return limit
         return None
 
-    def remaining(self, room_id: UUID | None, person_id: UUID | None) -> tuple[float, float]:
-        """Return the dollars and the tokens that are left today for this room and person beside running calls."""
-        today, scopes = self._current_usage(), dict(self._scopes(room_id, person_id))
-        left = [
-            (limit.is_money, limit.maximum - self._used(limit, scopes[limit.scope], today))
-            for limit in self.limits
-            if limit.scope in scopes
-        ]
-        dollars, tokens = (
-            min((amount for kind, amount in left if kind == is_money), default=inf) for is_money in (True, False)
-        )
-        return dollars, tokens
-
     async def reserve(
-        self, usage: CostUsage, room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
+        self,
+        least: CostUsage,
+        most: CostUsage,
+        room_id: UUID | None,
+        person_id: UUID | None,
+        *,
+        wait: bool = True,
+        is_price_known: bool = True,
     ) -> Reservation:
-        """Reserve the estimated usage of a call; with `wait`, once it fits beside the other reservations.
+        """Reserve what a call may use; with `wait`, once it fits beside the other reservations.
 
-        A call that does not fit alone runs alone: the last call of a day may exceed a limit. Raises
-        BudgetSpent if a limit is reached.
+        That is `most`, or a fair part of what is left beside running calls, but no less than `least`. A call of
+        unknown price that does not fit reserves all that is left.
+
+        Raises BudgetSpent if a limit is reached, or if the call does not fit although there is nothing to wait for.
         """
         scopes = dict(self._scopes(room_id, person_id))
-        limited = {limit.scope for limit in self.limits}
-        reservation = Reservation(usage, scopes, tuple(item for item in scopes.items() if item[0] in limited))
+        limits = [limit for limit in self.limits if limit.scope in scopes]
+        keys = tuple((scope, key) for scope, key in scopes.items() if any(limit.scope is scope for limit in limits))
         while True:
             if (limit := self.find_reached_limit(room_id, person_id)) is not None:
                 raise BudgetSpent(limit.setting, f"the budget is used up: {limit.setting}, {limit}")
-            if not wait or self._fits(reservation):
+            share, short = self._share(least, most, scopes)
+            if short is None:
+                part = CostUsage(
+                    least.cost + share * (most.cost - least.cost),
+                    least.tokens + int(share * (most.tokens - least.tokens)),
+                )
+                reservation = Reservation(part, scopes, keys, share)
                 self._reservations.append(reservation)
                 if await self._start_shared(reservation, wait=wait):
                     return reservation
+            elif wait and self._count(short.scope, scopes[short.scope]):
+                await self._released.wait()
+            elif short.is_money and not is_price_known:
+                left = short.maximum - self._used(short, scopes[short.scope], self._current_usage())
+                least = most = CostUsage(max(0.0, left - ROUNDING), most.tokens)
+            else:
+                raise BudgetSpent(
+                    short.setting, f"what is left of the budget does not pay for this: {short.setting}, {short}"
+                )
+
+    def _share(
+        self, least: CostUsage, most: CostUsage, scopes: Mapping[LimitScope, UUID | None]
+    ) -> tuple[float, Limit | None]:
+        """Return how much of the difference between `least` and `most` fits, 0 to 1, or the limit that `least`
+        exceeds.
+        """
+        today, share = self._current_usage(), 1.0
+        for limit in self.limits:
+            if limit.scope not in scopes:
                 continue
-            await self._released.wait()
+            low, high = limit.amount_of(least), limit.amount_of(most)
+            left = limit.maximum - self._used(limit, scopes[limit.scope], today)
+            if low > left:
+                return 0.0, limit
+            fair = left / (1 + self._count(limit.scope, scopes[limit.scope]))
+            if high > max(fair, low):
+                share = min(share, max(0.0, fair - ROUNDING - low) / (high - low))
+        return share, None
+
+    def _count(self, scope: LimitScope, key: UUID | None) -> int:
+        return sum((scope, key) in other.scopes.items() for other in self._reservations)
 
     async def _start_shared(self, reservation: Reservation, *, wait: bool) -> bool:
         """Reserve among all processes; return False after a pause, with the reservation dropped, if too little is
-        left at present.
+        left at present. Without `wait` BudgetSpent is raised then.
         """
         if self.sharing is None:
             return True
@@ -190,11 +226,12 @@ class Budget:
             )
             for key, spent in self.sharing.take_news().items():
                 self._current_usage().usage[key] = spent
-            if not is_started and not wait:
-                self.sharing.start_anyway(reservation.usage, reservation.limit_keys)
-            if is_started or not wait:
+            if is_started:
                 on_failure.pop_all()
                 return True
+            if not wait:
+                setting = self.limits[0].setting
+                raise BudgetSpent(setting, "what is left of the budget beside running calls does not pay for this")
             await self.sharing.pause()
         return False
 
@@ -208,18 +245,6 @@ class Budget:
         self._reservations.remove(reservation)
         self._released.set()
         self._released = asyncio.Event()
-
-    def _fits(self, reservation: Reservation) -> bool:
-        today = self._current_usage()
-        for limit in self.limits:
-            if limit.scope not in reservation.scopes:
-                continue
-            key = reservation.scopes[limit.scope]
-            has_other = any((limit.scope, key) in other.scopes.items() for other in self._reservations)
-            used = self._used(limit, key, today)
-            if has_other and used + limit.amount_of(reservation.usage) > limit.maximum:
-                return False
-        return True
 
     def _used(self, limit: Limit, key: UUID | None, today: DailyUsage) -> float:
         """Return what counts towards a limit: what was used today, and what running calls have reserved."""

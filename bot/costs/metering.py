@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import date, datetime, timedelta
-from math import inf
+from math import ceil
 from types import TracebackType
 from typing import Any, Self
 
@@ -20,6 +20,7 @@ from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable
 from bot.models.attempt import Record
 from bot.models.handler import ModelHandler, PendingCall
+from bot.models.types import ModelRequest, TextRequest
 from bot.models.usage import estimate_usage
 from bot.runs import Run, current_run
 from bot.store.protocols import CostStore
@@ -196,57 +197,59 @@ inside_model_call: ContextVar[bool] = ContextVar("inside_model_call", default=Fa
 class ReservationLedger:
     """Reserves budget for calls, so that concurrent calls see what the others are about to cost.
 
-    The model of a handler is known after its first answer; until then the most expensive price is assumed.
+    A model that is known only after its first answer is assumed to have the highest price until then. Where a provider
+    counts more tokens of a prompt than were estimated, later estimates are higher by as much.
     """
 
     def __init__(self, budget: Budget, prices: PriceList, record: Record) -> None:
         self._budget = budget
         self._prices = prices
         self._record = record
-        self._models: dict[tuple[str, str], str] = {}
+        self._models: dict[tuple[str, str, str], str] = {}
+        self._excess: dict[tuple[str, str, str], float] = {}
 
-    async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> Record:
-        """Reserve the estimated usage of a call; return a function that records the call and releases the
-        reservation.
+    async def reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
+        """Reserve the most that a call may use; return a function that records the call and releases the reservation,
+        and the request, with a lower limit of its answer where little is left.
 
-        Waits until it fits beside running calls, except inside another model call. Raises BudgetSpent if a
-        limit is reached.
+        Waits until it fits beside running calls, except inside another model call. Raises BudgetSpent if a limit is
+        reached, or too little is left for the call.
         """
+        request = pending.request
         if not self._budget.limits:
-            return self._record
-        run, source = current_run.get(), (handler.name, pending.kind.value)
+            return self._record, request
+        run, source = current_run.get(), (handler.name, pending.kind.value, pending.model)
         room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-        estimate = self._price(estimate_usage(pending.kind, pending.request), source)
-        reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not inside_model_call.get())
+        model = self._models.get(source) or (pending.model if self._prices.find(pending.model) else None)
+        estimate, excess = estimate_usage(pending.kind, request), self._excess.get(source, 1.0)
+        estimate = replace(estimate, tokens_in=ceil(estimate.tokens_in * excess))
+        least = most = self._price(estimate, model)
+        max_tokens = request.max_tokens if isinstance(request, TextRequest) else None
+        if isinstance(request, TextRequest) and max_tokens is not None and pending.min_tokens is not None:
+            least = self._price(replace(estimate, tokens_out=pending.min_tokens), model)
+        reservation = await self._budget.reserve(
+            least, most, room_id, person_id, wait=not inside_model_call.get(), is_price_known=model is not None
+        )
+        if isinstance(request, TextRequest) and max_tokens is not None and reservation.share < 1:
+            fewest = pending.min_tokens or max_tokens
+            request = replace(request, max_tokens=fewest + int(reservation.share * (max_tokens - fewest)))
         token = inside_model_call.set(True)
 
         def record_and_release(call: ModelCall) -> None:
             try:
                 if not call.error:
                     self._models[source] = call.model
+                if not call.is_estimate and call.tokens_in > estimate.tokens_in:
+                    self._excess[source] = excess * call.tokens_in / max(estimate.tokens_in, 1)
                 self._record(call)
             finally:
                 self._budget.release(reservation)
                 with suppress(ValueError):  # a call stopped by force ends in another context
                     inside_model_call.reset(token)
 
-        return record_and_release
+        return record_and_release, request
 
-    def afford(self, handler: ModelHandler, pending: PendingCall[Any]) -> float:
-        """Return how many tokens of an answer the rest of the budget can pay for beside the prompt."""
-        if not self._budget.limits:
-            return inf
-        run, source = current_run.get(), (handler.name, pending.kind.value)
-        room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-        dollars, tokens = self._budget.remaining(room_id, person_id)
-        full = estimate_usage(pending.kind, pending.request)
-        prompt = self._price(replace(full, tokens_out=0), source)
-        cost = self._price(full, source).cost - prompt.cost
-        for_dollars = (dollars - prompt.cost) * full.tokens_out / cost if cost > 0 else inf
-        return min(for_dollars, tokens - prompt.tokens)
-
-    def _price(self, call: ModelCall, source: tuple[str, str]) -> CostUsage:
-        model = self._models.get(source)
+    def _price(self, call: ModelCall, model: str | None) -> CostUsage:
         if model is None:
             cost = self._prices.max_cost_of(call)
         else:

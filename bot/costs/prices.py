@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from fnmatch import fnmatchcase
@@ -12,17 +12,18 @@ from typing import Any
 
 from bot.domain.ledger import ModelCall
 from bot.models.types import ModelType
+from bot.models.usage import AUDIO_TOKENS
 
-MILLION = 1_000_000
+MILLION, SECONDS_PER_MINUTE = 1_000_000, 60
 DOLLAR_DECIMALS = 9
 VENDOR_PREFIX = re.compile(r"^(openai|anthropic|google|mistralai|deepseek|x-ai)/")
 DIMENSION_SUFFIX = re.compile(r"-\d+$")
 DATE_SUFFIX = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
-PER_CALL_SUFFIX = "/call"
+PER_CALL_SUFFIX, PER_MINUTE_SUFFIX = "/call", "/minute"
 FREE_MODELS = "local/*=0"  # they run on this computer
 FORMAT_HELP = (
     "write it as name=in/out or name=in/cached/out, in dollars for a million tokens, "
-    "as name=0.04/call for one call, or name=0"
+    "as name=0.04/call for one call, as name=0.006/minute for a minute of a recording, or name=0"
 )
 
 
@@ -88,8 +89,10 @@ def load_prices(overrides: Sequence[str] = ()) -> PriceList:
     """Return the built-in price list with the operator's overrides: see `parse_price`."""
     content = _load_bundled_prices()
     by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
-    by_name |= _build_call_prices(content["calls"])
-    by_type = _build_call_prices(content["unknown_calls"])
+    by_name |= {name: _price_per_call(dollars) for name, dollars in content["calls"].items()}
+    by_name |= {name: _price_per_minute(dollars) for name, dollars in content["minutes"].items()}
+    by_type = {kind: _price_per_call(dollars) for kind, dollars in content["unknown_calls"].items()}
+    by_type |= {kind: _price_per_minute(dollars) for kind, dollars in content["unknown_minutes"].items()}
     return PriceList(tuple(map(parse_price, (*overrides, FREE_MODELS))), by_name, content["as_of"], by_type)
 
 
@@ -99,22 +102,23 @@ def _load_bundled_prices() -> Mapping[str, Any]:
 
 
 def parse_price(text: str) -> tuple[str, Price]:
-    """Parse `pattern=in/cached/out`, `pattern=in/out`, `pattern=each/call` or `pattern=0`.
+    """Parse `pattern=in/cached/out`, `pattern=in/out`, `pattern=each/call`, `pattern=each/minute` or `pattern=0`.
 
     Raises ValueError for anything else.
     """
     pattern, separator, amounts = text.rpartition("=")
+    unit = next((unit for unit in (PER_CALL_SUFFIX, PER_MINUTE_SUFFIX) if amounts.endswith(unit)), "")
     try:
-        numbers = [float(amount) for amount in amounts.removesuffix(PER_CALL_SUFFIX).split("/")]
+        numbers = [float(amount) for amount in amounts.removesuffix(unit).split("/")]
     except ValueError:
         numbers = []
     if not (pattern.strip() and separator) or not all(0 <= amount < MILLION for amount in numbers):
         raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
-    if amounts.endswith(PER_CALL_SUFFIX) and len(numbers) == 1:
-        return pattern.strip().lower(), Price(0, 0, 0, per_call=numbers[0])
+    if unit and len(numbers) == 1:
+        return pattern.strip().lower(), PRICE_BUILDERS[unit](numbers[0])
     if numbers == [0]:
         numbers = [0, 0]
-    if len(numbers) not in (2, 3) or amounts.endswith(PER_CALL_SUFFIX):
+    if len(numbers) not in (2, 3) or unit:
         raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
     return pattern.strip().lower(), _build_price(numbers)
 
@@ -124,8 +128,19 @@ def _build_price(numbers: Sequence[float]) -> Price:
     return Price(first, numbers[1] if len(numbers) == 3 else first, last)
 
 
-def _build_call_prices(prices: Mapping[str, float]) -> dict[str, Price]:
-    return {name: Price(0, 0, 0, per_call=per_call) for name, per_call in prices.items()}
+def _price_per_call(dollars: float) -> Price:
+    return Price(0, 0, 0, per_call=dollars)
+
+
+def _price_per_minute(dollars: float) -> Price:
+    per_token = dollars * MILLION / (SECONDS_PER_MINUTE * AUDIO_TOKENS)
+    return Price(per_token, per_token, 0)
+
+
+PRICE_BUILDERS: Mapping[str, Callable[[float], Price]] = {
+    PER_CALL_SUFFIX: _price_per_call,
+    PER_MINUTE_SUFFIX: _price_per_minute,
+}
 
 
 def _normalize_model_name(name: str) -> str:

@@ -89,13 +89,9 @@ class SharedBudget:
             async with self._lock:
                 if not self._has_room(usage, keys, day) and not await self._ask(day, limits, keys, usage):
                     return False
-        self.start_anyway(usage, keys)
-        return True
-
-    def start_anyway(self, usage: CostUsage, keys: Sequence[LimitKey]) -> None:
-        """Reserve for a call whatever is left."""
         for key in keys:
             self._states[key].running.add(usage)
+        return True
 
     def end(self, usage: CostUsage, keys: Sequence[LimitKey]) -> None:
         """Release a reservation; what is held beyond need is returned soon."""

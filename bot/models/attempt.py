@@ -27,7 +27,7 @@ from bot.receipts.trace import TracedCall, current_trace
 from bot.text import sanitize_text
 
 Record = Callable[[ModelCall], None]
-Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[Record]]
+Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[tuple[Record, ModelRequest]]]
 MAX_TEXT_LENGTH = 262_144
 MAX_TOOL_CALLS = 64
 
@@ -125,18 +125,17 @@ class ServerQueue:
 async def attempt_call(
     handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve, attempt: Attempt
 ) -> R:
-    """Call a handler once, after its cost is reserved.
+    """Call a handler once, after its cost is reserved; the limit of its answer may be lower than requested.
 
     A call without a result counts for the model that the handler has noted, else for that of the `attempt`.
     Raises ModelBusy if another attempt may succeed, ModelTooSlow if none will, BudgetSpent if it may not be paid for,
     ModelError for any other failure of the handler.
     """
-    record = await reserve(handler, pending)
+    record, request = await reserve(handler, pending)
     started_at = time.monotonic()
     cancellation = CancellationScope()
     result: R | None = None
     error = "cancelled"
-    request = pending.request
     progress = CallProgress(attempt.last_model)
     token = current_call.set(progress)
     try:
@@ -170,7 +169,10 @@ async def attempt_call(
         if (trace := current_trace.get()) is not None:
             sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
             trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
-        attempt.call = build_model_call(handler, pending.kind, request, result, ended_at - started_at, error, progress)
+        was_stopped = cancellation.requested or timeout.expired()
+        attempt.call = build_model_call(
+            handler, pending.kind, request, result, ended_at - started_at, error, progress, was_stopped=was_stopped
+        )
         record(attempt.call)
         if cancellation.requested:  # also if the handler swallowed the cancellation
             raise asyncio.CancelledError

@@ -123,7 +123,8 @@ class PendingCall(Generic[R]):
     """One request to the handlers of a type: the expected class of its result, and the output of streamed
     pieces.
 
-    A call is retried at most `max_retries` times, where that is set, if a handler is busy.
+    A call is retried at most `max_retries` times, where that is set, if a handler is busy. `model` is the one that will
+    answer, where it is known. A budget that runs out may lower the limit of an answer, to no fewer than `min_tokens`.
     """
 
     kind: ModelType
@@ -131,3 +132,5 @@ class PendingCall(Generic[R]):
     result_type: type[R]
     output: StreamOutput
     max_retries: int | None = None
+    model: str = ""
+    min_tokens: int | None = None

@@ -18,6 +18,8 @@ DEFAULT_OUTPUT_TOKENS = 1024
 THINKING_TOKENS = 8192  # in addition, for a model that thinks
 MORE_TOKENS = 4  # times the limit, after an answer that ended before its text began
 MIN_OUTPUT_TOKENS = 64
+MIN_ANSWER_TOKENS, MIN_THINKING_TOKENS = 256, 2048  # a shorter answer or thought is not worth its price
+SHORTENED_PURPOSES = frozenset({Purpose.REPLY, Purpose.SUMMARY})  # others are of no use when they are cut
 MIN_WINDOW = 256  # tokens; a smaller number is not a context window in which a prompt fits
 MAX_OUTPUT_SHARE = 4  # an answer has at least this part of a small context window
 MARGIN_TOKENS = 64  # of a context window, for the template of the server
@@ -68,6 +70,13 @@ class ModelProfile:
         tokens = request.max_tokens or OUTPUT_TOKENS.get(request.purpose, DEFAULT_OUTPUT_TOKENS)
         tokens *= self.factor
         return tokens if self.window is None else min(tokens, max(MIN_OUTPUT_TOKENS, self.window // MAX_OUTPUT_SHARE))
+
+    def min_tokens(self, request: TextRequest) -> int:
+        """Return the lowest limit with which an answer to a request is worth its price, in tokens."""
+        tokens = self.output_tokens(request)
+        if request.purpose in SHORTENED_PURPOSES:
+            tokens = min(tokens, MIN_ANSWER_TOKENS)
+        return tokens + MIN_THINKING_TOKENS if self.thinks else tokens
 
     def max_prompt_bytes(self, request: TextRequest) -> int | None:
         """Return how long the prompt of a request may be; None if the model's context window is unknown."""

@@ -10,9 +10,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from math import isfinite
 from statistics import median
-from typing import Any
 
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.errors import (
@@ -50,7 +50,6 @@ RETRY_MESSAGE = re.compile(
 )
 RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
-Afford = Callable[[ModelHandler, PendingCall[Any]], float]  # how many tokens of an answer the budget can pay for
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +250,6 @@ class HandlerClient:
         policy: CallPolicy,
         *,
         reserve: Reserve,
-        afford: Afford,
         on_retry: OnRetry,
         outage_log: OutageLog,
         profiles: dict[tuple[str, str], ModelProfile],
@@ -259,7 +257,6 @@ class HandlerClient:
     ) -> None:
         self.handler = handler
         self._policy = policy
-        self._afford = afford
         self._profiles = profiles
         self._queues = queues
         self._reserve = reserve
@@ -342,29 +339,30 @@ class HandlerClient:
                 f"window has {profile.window} tokens"
             )
 
-        async def send(request: TextRequest) -> R:
-            return await self._retry(replace(pending, request=request), profile, has_next=has_next)
+        model = "" if profile.name == self.handler.name else profile.name
+        least: int = profile.min_tokens(pending.request)
 
-        least = profile.output_tokens(pending.request)
-        request = self._limit(pending, profile.with_limit(pending.request, prompt_bytes), least)
+        async def send(request: TextRequest, min_tokens: int = least) -> R:
+            min_tokens = min(min_tokens, request.max_tokens or min_tokens)
+            limited = replace(pending, request=request, model=model, min_tokens=min_tokens)
+            return await self._retry(limited, profile, has_next=has_next)
+
+        request = profile.with_limit(pending.request, prompt_bytes)
         thought_before, factor = profile.thinks, profile.factor
         result = await (self._refused_tools.call(request, send) if request.tools else send(request))
         if factor > 1 or not (isinstance(result, TextResult) and ends_too_early(result)):
             return result
         if profile.thinks == thought_before:
             profile.learn_factor()
-        more = profile.clamp(replace(request, max_tokens=MORE_TOKENS * (request.max_tokens or 1)), prompt_bytes)
-        more = self._limit(pending, more, request.max_tokens or 1)
-        if more.max_tokens == request.max_tokens:
+        sent_tokens = request.max_tokens or 1
+        more = profile.clamp(replace(request, max_tokens=MORE_TOKENS * sent_tokens), prompt_bytes)
+        if more.max_tokens == sent_tokens:
             return result
-        return await (self._refused_tools.call(more, send) if more.tools else send(more))
-
-    def _limit(self, pending: PendingCall[Any], request: TextRequest, least: int) -> TextRequest:
-        """Return the request with no more tokens above the `least` for its answer than the budget can pay for."""
-        if request.max_tokens is None or request.max_tokens <= least:
-            return request
-        affordable = self._afford(self.handler, replace(pending, request=request))
-        return replace(request, max_tokens=int(max(min(request.max_tokens, affordable), least)))
+        send_more = partial(send, min_tokens=sent_tokens + 1)
+        try:
+            return await (self._refused_tools.call(more, send_more) if more.tools else send_more(more))
+        except BudgetSpent:
+            return result
 
     async def _attempt(self, pending: PendingCall[R], profile: ModelProfile) -> R:
         """Call the handler once, and learn from its answer."""

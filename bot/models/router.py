@@ -1,10 +1,10 @@
 """`ModelRouter`: priority, failover and structured output."""
 
+import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import inf
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -13,7 +13,7 @@ from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, 
 from bot.models.attempt import Record, Reserve, ServerQueue
 from bot.models.handler import ModelHandler, PendingCall, R, StreamOutput
 from bot.models.profile import ModelProfile
-from bot.models.retry import Afford, CallPolicy, HandlerClient, ModelStatus, OnRetry, OutageLog
+from bot.models.retry import CallPolicy, HandlerClient, ModelStatus, OnRetry, OutageLog
 from bot.models.settings import AnswerFormSetting, Sampling
 from bot.models.types import (
     EmbeddingRequest,
@@ -30,6 +30,7 @@ from bot.models.types import (
     TextResult,
     TranscriptionRequest,
 )
+from bot.models.usage import measure_audio
 from bot.prompts.reply_parser.json_objects import first_object
 from bot.text import shorten
 
@@ -53,7 +54,7 @@ class ModelRouter:
     """Calls the handlers of a model type in order of priority until one succeeds.
 
     `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
-    attempt and returns the function to use instead of `record`; `afford` returns how many tokens of an answer the
+    attempt and returns the function to use instead of `record`, and the request with a limit of its answer that the
     budget can pay for. `on_retry` is called before a busy handler is called again, with its error and the delay in
     seconds. `sampling` fills in what a text request leaves open.
     `answer_form` is the operator's choice of the form of answers.
@@ -65,7 +66,6 @@ class ModelRouter:
         *,
         record: Record,
         reserve: Reserve | None = None,
-        afford: Afford | None = None,
         on_retry: OnRetry | None = None,
         policy: CallPolicy | None = None,
         sampling: Mapping[ModelType, Sampling] | None = None,
@@ -75,7 +75,6 @@ class ModelRouter:
         self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
         self._record = record
         self._reserve = reserve or self._reserve_nothing
-        self._afford = afford or (lambda handler, pending: inf)
         self._on_retry = on_retry or _ignore_retry
         self._profiles: dict[tuple[str, str], ModelProfile] = {}
         self._queues: dict[str, ServerQueue] = {}
@@ -91,7 +90,6 @@ class ModelRouter:
                 handler,
                 self._policy,
                 reserve=self._reserve,
-                afford=self._afford,
                 on_retry=self._on_retry,
                 outage_log=self._outage_log,
                 profiles=self._profiles,
@@ -179,6 +177,8 @@ class ModelRouter:
 
     async def transcribe(self, request: TranscriptionRequest) -> TextResult:
         """Transcribe a recording, with at most one retry of a busy model; raises as `text` does."""
+        seconds = await asyncio.to_thread(measure_audio, request.audio)
+        request = replace(request, seconds=seconds)
         return await self._call(ModelType.TRANSCRIPTION, request, TextResult, max_retries=MAX_READING_RETRIES)
 
     async def draw(self, request: ImageRequest) -> ImageResult:
@@ -223,8 +223,8 @@ class ModelRouter:
                 errors.append(error)
         raise _combine_errors(errors)
 
-    async def _reserve_nothing(self, handler: ModelHandler, pending: PendingCall[Any]) -> Record:
-        return self._record
+    async def _reserve_nothing(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
+        return self._record, pending.request
 
 
 def _ignore_retry(handler: ModelHandler, error: ModelError, delay: float) -> None:

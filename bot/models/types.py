@@ -186,11 +186,12 @@ class ImageDescriptionRequest:
 
 @dataclass(frozen=True, slots=True)
 class TranscriptionRequest:
-    """Transcribe a recording."""
+    """Transcribe a recording. The router sets its `seconds`."""
 
     audio: bytes = field(repr=False)
     content_type: str
     purpose: Purpose = Purpose.DESCRIPTION
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

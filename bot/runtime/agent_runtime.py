@@ -216,7 +216,6 @@ def _build_router(
     return ModelRouter(
         record=record,
         reserve=reservations.reserve,
-        afford=reservations.afford,
         on_retry=on_retry,
         policy=policy,
         sampling=sampling,

@@ -89,8 +89,7 @@ class SharedLimits(Protocol):
     ) -> list[HeldCosts] | None:
         """Add costs to the sums, then set what this process holds of the limits of a day.
 
-        All holds get what they want, or none; where the other processes hold nothing and this one has no running
-        call, the last call of a day may exceed a limit. `number` is another one for every call: costs are added
+        All holds get what they want, or none. `number` is another one for every call: costs are added
         once if the call is repeated. Return None, with the costs added, if this process is not a member.
         """
 

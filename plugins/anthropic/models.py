@@ -3,21 +3,29 @@
 import base64
 
 from bot import Agent, model
-from bot.models import ImageDescriptionRequest, ModelType, TextRequest, TextResult
+from bot.models import ImageDescriptionRequest, ModelInfo, ModelType, TextRequest, TextResult
 from plugins.anthropic.client import Client
 
 DEFAULT_DESCRIPTION_PROMPT = "Describe this picture in a few sentences."
 MAX_DESCRIPTION_TOKENS = 1024
 
 
-@model(ModelType.TEXT_SMALL, can_call_tools=True)
+async def _describe_small(agent: Agent) -> ModelInfo:
+    return ModelInfo(agent.services[Client].settings.anthropic_small_model)
+
+
+async def _describe_large(agent: Agent) -> ModelInfo:
+    return ModelInfo(agent.services[Client].settings.anthropic_large_model)
+
+
+@model(ModelType.TEXT_SMALL, can_call_tools=True, describe_model=_describe_small)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the small model."""
     client = agent.services[Client]
     return await client.write(client.settings.anthropic_small_model, request)
 
 
-@model(ModelType.TEXT_LARGE, can_call_tools=True)
+@model(ModelType.TEXT_LARGE, can_call_tools=True, describe_model=_describe_large)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the large model."""
     client = agent.services[Client]

@@ -8,6 +8,7 @@ from bot.models import (
     EmbeddingResult,
     ImageDescriptionRequest,
     ModelError,
+    ModelInfo,
     ModelType,
     TextRequest,
     TextResult,
@@ -55,23 +56,35 @@ async def _write(agent: Agent, name: str, request: TextRequest) -> TextResult:
     return await client.write(name, request.prompt, build_parameters(request, client.settings), request.sink)
 
 
+async def _describe_small(agent: Agent) -> ModelInfo:
+    return ModelInfo(agent.services[GoogleClient].settings.google_small_model)
+
+
+async def _describe_medium(agent: Agent) -> ModelInfo:
+    return ModelInfo(agent.services[GoogleClient].settings.google_medium_model or "")
+
+
+async def _describe_large(agent: Agent) -> ModelInfo:
+    return ModelInfo(agent.services[GoogleClient].settings.google_large_model)
+
+
 def _has_medium_model(settings: Settings) -> bool:
     return settings.load(GoogleSettings).google_medium_model is not None
 
 
-@model(ModelType.TEXT_SMALL, can_call_tools=True)
+@model(ModelType.TEXT_SMALL, can_call_tools=True, describe_model=_describe_small)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the small model."""
     return await _write(agent, agent.services[GoogleClient].settings.google_small_model, request)
 
 
-@model(ModelType.TEXT_MEDIUM, can_call_tools=True, when=_has_medium_model)
+@model(ModelType.TEXT_MEDIUM, can_call_tools=True, when=_has_medium_model, describe_model=_describe_medium)
 async def medium(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the medium model."""
     return await _write(agent, agent.services[GoogleClient].settings.google_medium_model or "", request)
 
 
-@model(ModelType.TEXT_LARGE, can_call_tools=True)
+@model(ModelType.TEXT_LARGE, can_call_tools=True, describe_model=_describe_large)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write with the large model."""
     return await _write(agent, agent.services[GoogleClient].settings.google_large_model, request)

@@ -68,14 +68,14 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     picture = data[0] if isinstance(data, list) and data else None
     if not isinstance(picture, dict):
         raise connection.invalid(name, "picture")
-    encoded, url = picture.get("b64_json"), picture.get("url")
+    encoded, url, usage = picture.get("b64_json"), picture.get("url"), api.read_usage(body.get("usage"))
     if not isinstance(encoded, str) or not encoded:
-        return ImageResult(url=url if isinstance(url, str) else "", model=name)
+        return ImageResult(url=url if isinstance(url, str) else "", model=name, usage=usage)
     try:
         image = base64.b64decode(encoded, validate=True)
     except binascii.Error:
         raise ModelError(f"openai: {name} returned a picture that cannot be decoded") from None
-    return ImageResult(data=image, content_type=sniff_media_type(image, "image/png"), model=name)
+    return ImageResult(data=image, content_type=sniff_media_type(image, "image/png"), model=name, usage=usage)
 
 
 @model(ModelType.TRANSCRIPTION, when=Client.serves("TRANSCRIPTION"))

@@ -68,7 +68,7 @@ async def test_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price() -
         return ImageResult(data=b"\x89PNG", model="my-painter")
 
     painter = Plugin("painter", "Draws.", models=[draw])
-    async with running_agent(painter, settings={"BUDGET_USD": "0.3"}) as stage:
+    async with running_agent(painter, settings={"BUDGET_USD": "0.4"}) as stage:
         await stage.agent.models.draw(ImageRequest("a boat"))
         assert stage.agent.budget.find_reached_limit(None, None) is None
         await stage.agent.models.draw(ImageRequest("a boat"))

@@ -7,6 +7,8 @@ import pytest
 
 from bot.costs.prices import Price, load_prices, parse_price
 from bot.domain.ledger import ModelCall
+from bot.models.types import ModelType, TranscriptionRequest
+from bot.models.usage import estimate_usage
 
 
 def build_call(model: str, tokens_in: int = 1_000_000, tokens_out: int = 0, tokens_cached: int = 0) -> ModelCall:
@@ -77,8 +79,8 @@ def test_embeddings_of_a_custom_dimension_cost_what_their_model_costs() -> None:
     ("kind", "model", "cost"),
     [
         ("IMAGE", "dall-e-3", 0.08),
-        ("IMAGE", "gpt-image-1", 0.17),
-        ("TRANSCRIPTION", "whisper-1", 0.012),
+        ("IMAGE", "gpt-image-1", 0.05),
+        ("TRANSCRIPTION", "whisper-1", 0.003125),
         ("TRANSCRIPTION", "gpt-4o-transcribe", 0.016),
         ("TEXT_TO_SPEECH", "gpt-4o-mini-tts", 0.06),
         ("TEXT_TO_SPEECH", "tts-1", 0.06),
@@ -86,6 +88,13 @@ def test_embeddings_of_a_custom_dimension_cost_what_their_model_costs() -> None:
 )
 def test_pictures_and_sound_have_a_price(kind: str, model: str, cost: float) -> None:
     assert load_prices().cost_of(replace(build_call(model, 1000, 1000), type=kind)) == cost
+
+
+def test_a_price_per_minute_counts_the_seconds_of_a_recording() -> None:
+    call = estimate_usage(ModelType.TRANSCRIPTION, TranscriptionRequest(b"", "audio/ogg", seconds=90))
+    prices = load_prices(["my-whisper=0.1/minute"])
+    assert prices.cost_of(replace(call, model="my-whisper")) == pytest.approx(0.15, rel=0.01)
+    assert prices.cost_of(replace(call, model="whisper-1")) == pytest.approx(0.009, rel=0.01)
 
 
 def test_an_operators_price_per_call_does_not_depend_on_tokens() -> None:

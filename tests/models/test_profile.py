@@ -6,10 +6,21 @@ from typing import Any
 
 import pytest
 
+from bot.costs.budget import Budget
+from bot.costs.metering import ReservationLedger
+from bot.costs.prices import load_prices
+from bot.domain.costs import Limit, LimitScope
 from bot.errors import ModelUnavailable, PromptTooLong
 from bot.models.attempt import CallTimeouts
 from bot.models.handler import ModelHandler
-from bot.models.profile import DEFAULT_OUTPUT_TOKENS, THINKING_TOKENS, ModelProfile, ends_too_early
+from bot.models.profile import (
+    DEFAULT_OUTPUT_TOKENS,
+    MIN_ANSWER_TOKENS,
+    MIN_THINKING_TOKENS,
+    THINKING_TOKENS,
+    ModelProfile,
+    ends_too_early,
+)
 from bot.models.types import ModelInfo, ModelType, Purpose, TextRequest, TextResult, ToolCall, Usage
 from tests.models.bench import RouterBench, answer_never, build_result
 
@@ -108,13 +119,15 @@ async def test_a_model_that_thinks_has_an_allowance_from_then_on(result: TextRes
 
 
 async def test_the_allowance_is_no_larger_than_what_the_budget_can_pay_for() -> None:
-    affordable, limits = [3000.0, 10.0], list[int | None]()
-    bench = RouterBench(afford=lambda handler, pending: affordable.pop(0))
+    limits = list[int | None]()
+    budget = Budget((Limit("BUDGET_TOKENS", LimitScope.ALL, False, 4_000),))
+    bench = RouterBench(reserve=ReservationLedger(budget, load_prices(), lambda call: None).reserve)
     bench.serve(recording(limits, TextResult("Hi.", "m", Usage(90, 30), has_thoughts=True)))
-    for _ in range(3):
+    for _ in range(2):
         await bench.router.text(REPLY)
 
-    assert limits == [1024, 3000, 1024]
+    assert limits[0] == 1024
+    assert MIN_ANSWER_TOKENS + MIN_THINKING_TOKENS < (limits[1] or 0) < 4_000
 
 
 async def test_the_answer_and_the_prompt_fit_into_the_context_window_together() -> None:

@@ -61,7 +61,7 @@ async def test_numbers_that_are_missing_or_impossible_are_estimated_and_flagged(
     await bench.router.text(REQUEST)
     [call] = bench.calls
 
-    assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (3, 2, 0, True)
+    assert (call.tokens_in, call.tokens_out, call.tokens_cached, call.is_estimate) == (5, 3, 0, True)
     assert call.model == "first"
 
 
@@ -222,7 +222,7 @@ async def test_a_cancelled_call_is_recorded_and_no_other_handler_is_called() -> 
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.calls] == [("cancelled", 3, True)]
+    assert [(call.error, call.tokens_in, call.is_estimate) for call in bench.calls] == [("cancelled", 5, True)]
     assert bench.handler_calls == ["first"]
 
 
@@ -245,7 +245,7 @@ async def test_a_call_without_a_result_counts_for_its_model_with_what_was_stream
 
     [call] = bench.calls
     assert (call.model, call.error, call.is_estimate, call.is_counted) == ("a-noted-model", "cancelled", True, True)
-    assert (call.tokens_in, call.tokens_out, call.tokens_cached) == (70, 4, 50)
+    assert (call.tokens_in, call.tokens_out, call.tokens_cached) == (70, 6, 50)
 
 
 async def test_a_call_whose_handler_notes_no_model_counts_for_the_last_one_that_answered() -> None:
@@ -263,7 +263,7 @@ async def test_an_answer_that_broke_off_is_counted_by_estimate() -> None:
     with pytest.raises(ModelError):
         await bench.router.text(TextRequest("the prompt", sink=Sink()))
     [call] = bench.calls
-    assert (call.tokens_out, call.has_failed, call.is_counted) == (3, True, True)
+    assert (call.tokens_out, call.has_failed, call.is_counted) == (4, True, True)
 
 
 async def test_a_handler_that_cancels_itself_has_failed() -> None:

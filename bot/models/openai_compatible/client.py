@@ -320,9 +320,10 @@ def _learn(client: CompatibleClient, connection: Connection, sent: Mapping[str, 
 
 
 def _omit(client: CompatibleClient, connection: Connection, model: str, names: list[str], verb: str) -> None:
-    client.refused_parameters[connection.host, model].update(names)
-    listed = ", ".join(names)
-    logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, listed)
+    known = client.refused_parameters[connection.host, model]
+    if new := [name for name in names if name not in known]:  # calls at the same time learn the same
+        known.update(new)
+        logger.warning("%s at %s %s %s; it is not sent from now on", model, connection.host, verb, ", ".join(new))
 
 
 def _lacks_object(result: TextResult) -> bool:

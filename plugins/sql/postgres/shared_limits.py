@@ -172,15 +172,12 @@ def _hold_costs(
 
 def _choose_holds(holds: Sequence[CostHold], spent: Sequence[Amounts], others: Sequence[Amounts]) -> list[Amounts]:
     """Return what is held of each limit: with what is asked for ahead if all fit, else without, else what runs."""
-    minimums = [_sum(hold.running, hold.wanted) for hold in holds]
-    for amounts in ([_sum(hold.running, hold.wanted, hold.ahead) for hold in holds], minimums):
+    for amounts in (
+        [_sum(hold.running, hold.wanted, hold.ahead) for hold in holds],
+        [_sum(hold.running, hold.wanted) for hold in holds],
+    ):
         if all(map(_is_within, holds, spent, others, amounts)):
             return amounts
-    if all(
-        _is_within(hold, used, other, amount) or _may_exceed(hold, used, other)
-        for hold, used, other, amount in zip(holds, spent, others, minimums, strict=True)
-    ):
-        return minimums
     return [_sum(hold.running) for hold in holds]
 
 
@@ -189,12 +186,6 @@ def _is_within(hold: CostHold, spent: Amounts, others: Amounts, amounts: Amounts
         used + other + amount <= most
         for used, other, amount, most in zip(spent, others, amounts, _maximum_of(hold), strict=True)
     )
-
-
-def _may_exceed(hold: CostHold, spent: Amounts, others: Amounts) -> bool:
-    """Return whether a call may run although it does not fit: nothing else runs, and the limit is not reached."""
-    is_below = all(used < most for used, most in zip(spent, _maximum_of(hold), strict=True))
-    return others == (0, 0) == _sum(hold.running) and is_below
 
 
 def _maximum_of(hold: CostHold) -> tuple[float, float]:
