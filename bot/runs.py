@@ -13,7 +13,7 @@ from bot.domain.ledger import ModelCall, Outcome
 from bot.errors import ModelError
 from bot.event_bus import EventBus
 from bot.models.handler import ModelHandler
-from bot.models.retry import OnRetry
+from bot.models.retry import FailedAttempts, OnRetry, failed_attempts
 from bot.receipts.trace import TurnTrace, current_trace
 
 STATUS_BY_OUTCOME = {
@@ -53,6 +53,7 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
     started = time.monotonic()
     status: RunStatus | None = None
     token, trace_token = current_run.set(run), current_trace.set(run.trace)
+    failed_token = failed_attempts.set(FailedAttempts())
     try:
         async with asyncio.timeout(timeout) as limit:
             yield run
@@ -74,6 +75,7 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
     finally:
         current_run.reset(token)
         current_trace.reset(trace_token)
+        failed_attempts.reset(failed_token)
         seconds = time.monotonic() - started
         status = status or STATUS_BY_OUTCOME.get(run.outcome, RunStatus.ERROR)
         events.emit(RunEnded(agent_id, run.id, run.room_id, run.message_id, status, run.outcome, seconds, run.error))

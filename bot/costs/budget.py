@@ -160,8 +160,8 @@ class Budget:
     ) -> Reservation:
         """Reserve what a call may use; with `wait`, once it fits beside the other reservations.
 
-        That is `most`, or a fair part of what is left beside running calls, but no less than `least`. A call of
-        unknown price that does not fit reserves all that is left.
+        That is `most`, or a fair part of what is left beside running calls, but no less than `least`. A call that does
+        not fit reserves all that is left if its price is not known, or of a limit in tokens if it is the first one.
 
         Raises BudgetSpent if a limit is reached, or if the call does not fit although there is nothing to wait for.
         """
@@ -184,8 +184,9 @@ class Budget:
             elif wait and self._count(short.scope, scopes[short.scope]):
                 await self._released.wait()
             elif short.is_money and not is_price_known:
-                left = short.maximum - self._used(short, scopes[short.scope], self._current_usage())
-                least = most = CostUsage(max(0.0, left - ROUNDING), most.tokens)
+                least = most = CostUsage(max(0.0, self._left(short, scopes) - ROUNDING), most.tokens)
+            elif not short.is_money and self._left(short, scopes) == short.maximum:
+                least = most = CostUsage(most.cost, int(short.maximum))
             else:
                 raise BudgetSpent(
                     short.setting, f"what is left of the budget does not pay for this: {short.setting}, {short}"
@@ -197,12 +198,12 @@ class Budget:
         """Return how much of the difference between `least` and `most` fits, 0 to 1, or the limit that `least`
         exceeds.
         """
-        today, share = self._current_usage(), 1.0
+        share = 1.0
         for limit in self.limits:
             if limit.scope not in scopes:
                 continue
             low, high = limit.amount_of(least), limit.amount_of(most)
-            left = limit.maximum - self._used(limit, scopes[limit.scope], today)
+            left = self._left(limit, scopes)
             if low > left:
                 return 0.0, limit
             fair = left / (1 + self._count(limit.scope, scopes[limit.scope]))
@@ -246,10 +247,12 @@ class Budget:
         self._released.set()
         self._released = asyncio.Event()
 
-    def _used(self, limit: Limit, key: UUID | None, today: DailyUsage) -> float:
-        """Return what counts towards a limit: what was used today, and what running calls have reserved."""
-        reserved = (other.usage for other in self._reservations if (limit.scope, key) in other.scopes.items())
-        return limit.amount_of(today.usage[limit.scope, key]) + sum(map(limit.amount_of, reserved))
+    def _left(self, limit: Limit, scopes: Mapping[LimitScope, UUID | None]) -> float:
+        """Return what is left of a limit beside what was used today and what running calls have reserved."""
+        scope, key = limit.scope, scopes[limit.scope]
+        reserved = (other.usage for other in self._reservations if (scope, key) in other.scopes.items())
+        used = self._current_usage().usage[scope, key]
+        return limit.maximum - limit.amount_of(used) - sum(map(limit.amount_of, reserved))
 
     def _current_usage(self) -> DailyUsage:
         day = self._clock().date()

@@ -7,6 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -48,15 +49,32 @@ RETRY_MESSAGE = re.compile(
     r"(?:([\d.]+)\s*s[a-z]*)?(?:([\d.]+)\s*(?:ms|milli)[a-z]*)?",
     re.IGNORECASE,
 )
+MAX_BILLED_RETRIES = 2  # of answers that broke off: the provider bills each of them
 RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
+
+
+@dataclass(slots=True)
+class FailedAttempts:
+    """How many attempts have failed for one message, over all its calls and handlers, and how many of them cost."""
+
+    total: int = 0
+    billed: int = 0
+
+    def is_enough(self, max_retries: int) -> bool:
+        """Return whether no attempt is repeated any more."""
+        return self.total > max_retries or self.billed > MAX_BILLED_RETRIES
+
+
+failed_attempts: ContextVar[FailedAttempts | None] = ContextVar("failed_attempts", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How often a failed call is retried, and for how many seconds after the first attempt.
 
-    `failover_seconds` is the shorter time if another handler can be called instead.
+    `failover_seconds` is the shorter time if another handler can be called instead. The retries of all calls for one
+    message are counted together.
     """
 
     max_retries: int = 8
@@ -364,7 +382,7 @@ class HandlerClient:
         except BudgetSpent:
             return result
 
-    async def _attempt(self, pending: PendingCall[R], profile: ModelProfile) -> R:
+    async def _attempt(self, pending: PendingCall[R], profile: ModelProfile, failed: FailedAttempts) -> R:
         """Call the handler once, and learn from its answer."""
         request, timeouts = pending.request, self._policy.timeouts
         first_seconds = timeouts.whole()
@@ -381,6 +399,10 @@ class HandlerClient:
             if attempt.timer is not None:
                 profile.learn_slowness(count_prompt_bytes(request), attempt.timer, first_seconds)
             raise
+        except (ModelBusy, InvalidAnswer):
+            failed.total += 1
+            failed.billed += attempt.call is not None and attempt.call.is_counted
+            raise
         if isinstance(result, TextResult) and attempt.call is not None and attempt.timer is not None:
             profile.learn(result, attempt.call, attempt.timer)
         return result
@@ -390,19 +412,20 @@ class HandlerClient:
         max_retries = policy.retries.max_retries
         if pending.max_retries is not None:
             max_retries = min(max_retries, pending.max_retries)
+        failed = failed_attempts.get() or FailedAttempts()
         started_at, failures, has_invalid = policy.time.monotonic(), 0, False
         while True:
             try:
-                return await self._attempt(pending, profile)
+                return await self._attempt(pending, profile, failed)
             except ModelBusy as error:
                 failures += 1
                 elapsed = policy.time.monotonic() - started_at
                 delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
-                if delay is None or failures + has_invalid > max_retries:
+                if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
                     raise
                 self._on_retry(self.handler, error, delay)
             except InvalidAnswer:
-                if has_invalid or failures >= max_retries:
+                if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
                     raise
                 has_invalid, delay = True, 0.0
             await policy.time.sleep(delay)

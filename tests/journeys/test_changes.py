@@ -486,8 +486,8 @@ async def test_a_call_cancelled_by_a_change_is_in_the_receipt_and_charged(staged
         await ended(stage, receipt)
         await quiet(stage)
         [call] = (await kept(stage, receipt)).model_calls
-        assert (call.model, call.error, call.is_estimate, call.tokens_out) == ("scripted", "cancelled", True, 14)
-        assert call.cost == pytest.approx((call.tokens_in + 14) / 1e6)
+        assert (call.model, call.error, call.is_estimate, call.tokens_out) == ("scripted", "cancelled", True, 25)
+        assert call.cost == pytest.approx((call.tokens_in + 25) / 1e6)
         assert stage.agent.budget.find_reached_limit(None, None) is not None
 
 

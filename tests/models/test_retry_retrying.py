@@ -17,7 +17,7 @@ from bot.errors import (
     ModelUnreachable,
     PromptTooLong,
 )
-from bot.models.retry import RetryPolicy, parse_retry_after
+from bot.models.retry import FailedAttempts, RetryPolicy, failed_attempts, parse_retry_after
 from bot.models.router import ModelRouter
 from bot.models.types import ImageDescriptionRequest, ModelType, TextRequest, TextResult, TranscriptionRequest
 from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
@@ -27,6 +27,43 @@ from tests.models.case_server import served
 
 REQUEST = TextRequest("Hello?")
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.failure("O-02")
+async def test_the_calls_for_one_message_share_the_number_of_retries() -> None:
+    bench = RouterBench(retries=3)
+    bench.serve(ModelBusy("503"))
+    bench.serve(ModelBusy("503"), name="second")
+    token = failed_attempts.set(FailedAttempts())
+    try:
+        for _ in range(3):
+            with pytest.raises(ModelUnavailable):
+                await bench.router.text(REQUEST)
+    finally:
+        failed_attempts.reset(token)
+
+    assert bench.handler_calls == ["first"] * 4 + ["second"] + ["first", "second"] * 2
+
+
+@pytest.mark.failure("O-02")
+async def test_an_answer_that_breaks_off_again_and_again_is_requested_three_times_for_a_message() -> None:
+    bench = RouterBench(retries=8)
+
+    async def break_off(request: TextRequest) -> TextResult:
+        assert request.sink is not None
+        await request.sink.write("Once upon")
+        raise ModelBusy("it broke off")
+
+    bench.serve(break_off)
+    bench.serve(break_off, name="second")
+    token = failed_attempts.set(FailedAttempts())
+    try:
+        with pytest.raises(ModelUnavailable):
+            await bench.router.text(REQUEST)
+    finally:
+        failed_attempts.reset(token)
+
+    assert bench.handler_calls == ["first"] * 3 + ["second"]
 
 
 @pytest.mark.failure("E-02")

@@ -84,7 +84,7 @@ async def spending(store: Store, maximum: int, scope: LimitScope = LimitScope.PE
         async def answer(request: TextRequest) -> TextResult:
             spender.calls += 1
             await asyncio.sleep(0)
-            return TextResult("So.", "scripted", Usage(80, 20))
+            return TextResult("So.", "scripted", Usage(50, 50))
 
         spender._router.register(ModelHandler(ModelType.TEXT_LARGE, answer, "shop"))
         yield spender
