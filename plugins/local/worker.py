@@ -8,12 +8,14 @@ import json
 import os
 import signal
 import sys
+import time
 from typing import Any
 
 import xllamacpp  # type: ignore[import-untyped] # it ships no types
 
 POOLING_KEY = b".pooling_type"  # in the metadata of a model that says how its vectors are made
 METADATA_BYTES = 1 << 20  # the words of the model follow
+LOG_SECONDS = 0.5  # in which a thread of llama.cpp has written why a file cannot be loaded
 
 
 def start_server(values: dict[str, Any]) -> Any:
@@ -47,7 +49,8 @@ def main() -> None:
     try:
         server = start_server(values)
     except RuntimeError:
-        os._exit(1)  # llama.cpp has written why
+        time.sleep(LOG_SECONDS)
+        os._exit(1)
     # The server ends at these signals, but the bot decides when: it first finishes its answers.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
