@@ -1,10 +1,11 @@
 """Character cards inside other files: in the text chunks `chara` and `ccv3` of a PNG, and in a .charx archive.
 
-The formats: the character card specifications V2 and V3.
+The formats: the character card specifications V2 and V3, and the PNG specification for tEXt, zTXt and iTXt.
 """
 
 import base64
 import binascii
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ MAX_PICTURE_BYTES: Final = 2 * 1024 * 1024  # of the picture that the web app sh
 CARD_NAME: Final = "card.json"
 
 _CHUNKS: Final = (b"ccv3", b"chara")  # the newer format first
+_TEXT_CHUNKS: Final = (b"tEXt", b"zTXt", b"iTXt")
+_NOT_BASE64: Final = re.compile(rb"[^A-Za-z0-9+/]")
+_DATA_ADDRESS: Final = re.compile(r"data:image/[\w.+-]+(?:;[\w=.+-]+)*;base64,", re.IGNORECASE)
+_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
 _ENTRY_SIGNATURE: Final = b"PK\x01\x02"  # of a file in the list at the end of an archive
 _ENCRYPTED: Final = 1
 _PICTURE_SIGNATURES: Final = ((PNG_SIGNATURE, ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8", ".gif"))
@@ -47,7 +52,7 @@ class CardFile:
         if not self.is_picture:
             return {CARD_NAME: self.read(CARD_NAME).decode("utf-8", "replace")}
         encoded = {key.lower(): text for key, text in _text_chunks(self.data)}
-        cards = {key.decode(): _decode(encoded[key]) for key in _CHUNKS if encoded.get(key)}
+        cards = {key.decode(): _decode(encoded[key]) for key in _CHUNKS if key in encoded}
         if not cards:
             advice = "export the character again as PNG or JSON"
             raise CharacterError(f"{self.name}: a picture without a character card: {advice}")
@@ -108,6 +113,12 @@ def picture_suffix(data: bytes) -> str:
     return next((suffix for signature, suffix in _PICTURE_SIGNATURES if data.startswith(signature)), "")
 
 
+def read_data_address(source: str) -> bytes | None:
+    """Return the bytes in an address such as `data:image/png;base64,…`; None for any other address."""
+    prefix = _DATA_ADDRESS.match(source)
+    return _decode_base64(source[prefix.end() :].encode()) if prefix else None
+
+
 def write_png_card(picture: bytes, card: bytes) -> bytes:
     """Return a PNG with a card in it, instead of the one that it held. Raises CharacterError if it is no PNG."""
     if not picture.startswith(PNG_SIGNATURE):
@@ -118,25 +129,50 @@ def write_png_card(picture: bytes, card: bytes) -> bytes:
             text = b"chara\0" + base64.b64encode(card)
             checksum = binascii.crc32(b"tEXt" + text)
             pieces.append(struct.pack(">I", len(text)) + b"tEXt" + text + struct.pack(">I", checksum))
-        if not (kind == b"tEXt" and content.partition(b"\0")[0] in _CHUNKS):
+        if not (kind in _TEXT_CHUNKS and content.partition(b"\0")[0].lower() in _CHUNKS):
             pieces.append(whole)
     return b"".join(pieces)
 
 
 def _decode(encoded: bytes) -> str:
-    """Return the text of a chunk; empty if it is no base64."""
+    """Return the text of a chunk: base64 of either alphabet, padded or not, or JSON; empty if it is neither."""
+    if encoded.lstrip().startswith(b"{"):
+        return encoded.decode("utf-8", "replace")
+    return _decode_base64(encoded).decode("utf-8", "replace")
+
+
+def _decode_base64(encoded: bytes) -> bytes:
+    """Return what base64 of either alphabet holds, padded or not; empty if it is none."""
+    digits = _NOT_BASE64.sub(b"", encoded.translate(_URL_SAFE))
     try:
-        return base64.b64decode(encoded, validate=False).decode("utf-8", "replace")
+        return base64.b64decode(digits + b"=" * (-len(digits) % 4))
     except binascii.Error:
-        return ""
+        return b""
 
 
 def _text_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield keyword and text of each text chunk of a PNG."""
+    """Yield keyword and text of each text chunk of a PNG; the text is empty if it cannot be decompressed."""
     for kind, content, _ in _chunks(data):
-        if kind == b"tEXt":
-            keyword, _, text = content.partition(b"\0")
-            yield keyword, text
+        if kind not in _TEXT_CHUNKS:
+            continue
+        keyword, _, text = content.partition(b"\0")
+        is_compressed = kind == b"zTXt"
+        if is_compressed:
+            text = text[1:]  # without the compression method
+        elif kind == b"iTXt":
+            is_compressed = text[:1] == b"\1"
+            text = text[2:].partition(b"\0")[2].partition(b"\0")[2]  # without language and translated keyword
+        yield keyword, _decompress(text) if is_compressed else text
+
+
+def _decompress(data: bytes) -> bytes:
+    """Return the decompressed data; empty if it is damaged, or larger than a file may be."""
+    decompressor = zlib.decompressobj()
+    try:
+        text = decompressor.decompress(data, MAX_FILE_BYTES)
+    except zlib.error:
+        return b""
+    return text if decompressor.eof else b""
 
 
 def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:

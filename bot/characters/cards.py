@@ -90,6 +90,9 @@ class _CardConversion:
             return {}
         self._macros = CardMacros(self._name)
         fields: Fields = {"name": name, **self._read_prompts(), **self._read_talk(), **self._read_extension()}
+        if self._name != name:
+            fields["username"] = self._name
+            self._note_mapped("read as username: a second name that people may call", "nickname")
         if "character_book" in self._members:
             path = (*self._path, "character_book")
             fields |= read_lorebook(self._members["character_book"], path, self._collector, self._macros)

@@ -23,6 +23,7 @@ from bot.characters.field_readers import ExampleReader, FieldReader, is_empty, t
 from bot.characters.json_scanner import Node
 from bot.characters.report import Format, ReportCollector
 from bot.characters.source_text import Path
+from bot.domain.character import AVATAR_SETTING
 from bot.domain.ids import derived_id
 
 Fields = dict[str, object]
@@ -197,6 +198,8 @@ class _Conversion:
             if key in SETTINGS_WITHOUT_EFFECT and not is_empty(member):
                 reason = SETTINGS_WITHOUT_EFFECT[key]
                 self._collector.add_ignored(member.key_offset, (*path, key), f"has no effect: {reason}")
+            elif key == AVATAR_SETTING and isinstance(member.value, str) and member.value.strip():
+                self._collector.add_mapped(member.key_offset, (*path, key), "read as the picture, where none is named")
         return to_json(node) or {}
 
     def _read_style(self, node: Node, path: Path) -> Fields:

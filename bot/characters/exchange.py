@@ -9,22 +9,32 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from bot.characters.card_files import MAX_PICTURE_BYTES, CardFile, picture_suffix, read_card_file
+from bot.characters.card_files import (
+    MAX_FILE_BYTES,
+    MAX_PICTURE_BYTES,
+    CardFile,
+    picture_suffix,
+    read_card_file,
+    read_data_address,
+)
 from bot.characters.card_macros import CardMacros
 from bot.characters.cards import EXTENSION, EXTENSION_FIELDS, PERSONALITY, SCENARIO, is_card, read_card
+from bot.characters.elizaos_names import FIELDS
 from bot.characters.field_readers import to_json
 from bot.characters.json_scanner import Node, scan_json
 from bot.characters.loader import load_character, parse_character, read_character_source
 from bot.characters.lorebooks import Fields, is_lorebook, read_lorebook
-from bot.characters.report import Format, ImportReport, ReportCollector
+from bot.characters.report import Format, ImportReport, Note, ReportCollector
 from bot.characters.source_text import SourceText
-from bot.domain.character import Character, KnowledgeItem
+from bot.domain.character import AVATAR_SETTING, Character, KnowledgeItem
 from bot.errors import CharacterError
 
 CARD_SPEC: Final = "chara_card_v2"
 DEFAULT_ASSET: Final = "ccdefault:"  # of the programs that show a card
+PROJECT_FOLDER: Final = "characters"  # of the characters in a project of elizaOS
 _SUFFIXES: Final = (".json", ".png", ".charx")
-_OF_PROJECTS: Final = frozenset({"dependencies", "devDependencies", "scripts", "workspaces", "compilerOptions"})
+# Fields that files of other programs have too: package-lock.json, manifest.json, .eslintrc.json, devcontainer.json
+_GENERAL_FIELDS: Final = frozenset({"id", "name", "extends", "people", "plugins", "settings", "style", "templates"})
 _EMBEDDED: Final = re.compile(r"^embed(?:d)?ed://")  # the specification writes it with one d
 
 
@@ -61,6 +71,11 @@ def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedChar
     if not is_card(root):
         loaded = load_character(path)
         fields, report = _own_fields(loaded.character), loaded.report
+        picture, problem = _find_own_picture(path, loaded.character.picture_source)
+        report = report.with_warnings([Note("picture", 1, problem)] if problem else [])
+        settings = fields.get("settings")
+        if picture and isinstance(settings, dict):
+            settings.pop(AVATAR_SETTING, None)
     else:
         collector = ReportCollector(source)
         for deviation in deviations:
@@ -92,7 +107,7 @@ def find_characters(folder: Path) -> list[Path]:
 
     Raises CharacterError if there are none.
     """
-    for place in (folder, folder / "characters"):
+    for place in (folder, folder / PROJECT_FOLDER):
         files = place.iterdir() if place.is_dir() else ()
         paths = sorted(path for path in files if path.suffix.lower() in _SUFFIXES and path.is_file())
         if found := [path for path in paths if _is_importable(path)]:
@@ -173,9 +188,43 @@ def _read_picture(file: CardFile | None, root: Node, collector: ReportCollector)
     if left_out:
         collector.add_ignored(0, "assets", f"left out: {', '.join(left_out)}")
     if len(data) > MAX_PICTURE_BYTES:
-        size, limit = len(data) / 2**20, MAX_PICTURE_BYTES // 2**20
-        collector.add_warning(0, "picture", f"has {size:.1f} MiB: the web app shows only one of at most {limit} MiB")
+        collector.add_warning(0, "picture", _describe_size(data))
     return data
+
+
+def _find_own_picture(path: Path, source: str) -> tuple[bytes, str]:
+    """Return the picture that a character file names, and what is wrong with it; empty for one on the web.
+
+    It is looked for beside the file and, in a project of elizaOS, in the project's folder and its folder `public`.
+    """
+    if not source or "://" in source:
+        return b"", ""
+    if (data := read_data_address(source)) is not None:
+        return (data, _describe_size(data)) if picture_suffix(data) else (b"", "the picture in the file is damaged")
+    folder = path.resolve().parent
+    project = folder.parent if folder.name == PROJECT_FOLDER else folder
+    for root in dict.fromkeys((folder, project, project / "public")):
+        try:
+            file = (root / source.lstrip("/")).resolve()
+            if not (file.is_relative_to(root) or file.is_relative_to(project)) or not file.is_file():
+                continue
+            if file.stat().st_size > MAX_FILE_BYTES:
+                return b"", f"{source!r} is not copied: it has more than {MAX_FILE_BYTES // 2**20} MiB"
+            data = file.read_bytes()
+        except (OSError, ValueError) as error:
+            return b"", f"{source!r} is not copied: it cannot be read: {error}"
+        if not picture_suffix(data):
+            return b"", f"{source!r} is not copied: it is no PNG, JPEG, GIF or WebP"
+        return data, _describe_size(data)
+    return b"", f"{source!r} is not copied: there is no such file in the folder of the character or of its project"
+
+
+def _describe_size(picture: bytes) -> str:
+    """Return what to say of a picture that is too large to be shown; empty for any other."""
+    if len(picture) <= MAX_PICTURE_BYTES:
+        return ""
+    size, limit = len(picture) / 2**20, MAX_PICTURE_BYTES // 2**20
+    return f"has {size:.1f} MiB: the web app shows only one of at most {limit} MiB"
 
 
 def _assets_of(root: Node) -> list[dict[str, JsonValue]]:
@@ -224,7 +273,8 @@ def _is_importable(path: Path) -> bool:
     except CharacterError:
         return path.suffix.lower() == ".json"  # to be reported, unlike a picture of something else
     members = root.value if isinstance(root.value, dict) else {}
-    return file is not None or is_card(root) or ("name" in members and _OF_PROJECTS.isdisjoint(members))
+    is_character = members.keys() <= FIELDS.keys() or not members.keys().isdisjoint(FIELDS.keys() - _GENERAL_FIELDS)
+    return file is not None or is_card(root) or ("name" in members and is_character)
 
 
 def _own_fields(character: Character) -> Fields:

@@ -16,6 +16,7 @@ from bot.characters import LoadedCharacter, Note
 from bot.characters.elizaos_names import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
 from bot.characters.places import FilePlaces
 from bot.cli.variables import find_adapter_groups, find_settings_groups, known_variables
+from bot.domain.character import AVATAR_SETTING
 from bot.errors import CharacterError, PluginError, TemplateError
 from bot.plugin_system.loading import SCRIPT_SUFFIXES, adapter_names
 from bot.plugin_system.plugin import Plugin, merge_templates
@@ -56,21 +57,6 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
             errors.append(_error_at(path, loaded, position, problem))
     if errors:
         raise CharacterError.combine(errors)
-
-
-def check_knowledge_paths(path: Path, loaded: LoadedCharacter) -> None:
-    """Raise CharacterError for documents outside the character's folder."""
-    folder = path.resolve().parent
-    for index, item in enumerate(loaded.character.knowledge):
-        name = item.path or item.directory
-        try:
-            is_inside = not name or (folder / name).resolve().is_relative_to(folder)
-        except (OSError, ValueError, RuntimeError):
-            is_inside = False
-        if not is_inside:
-            position = ("knowledge", index, "path" if item.path else "directory")
-            problem = f"{name!r} is outside the character's folder, {folder}: move the documents into it or remove it"
-            raise _error_at(path, loaded, position, problem)
 
 
 def check_character_templates(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin]) -> None:
@@ -185,7 +171,7 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
         (*path, key)
         for path in SETTING_PATHS
         for key in places.keys_of(*path)
-        if key not in SETTINGS_WITHOUT_EFFECT and not places.is_object(*path, key)
+        if key not in SETTINGS_WITHOUT_EFFECT and key != AVATAR_SETTING and not places.is_object(*path, key)
     ]
     known = known_variables(plugins)
     for find_groups in (find_adapter_groups, find_settings_groups):  # also of what is installed and not used

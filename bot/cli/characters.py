@@ -13,7 +13,6 @@ from bot.characters.source_text import text_version
 from bot.cli.character_references import (
     add_reference_notes,
     check_character_templates,
-    check_knowledge_paths,
     check_plugin_paths,
     read_local_plugins,
 )
@@ -190,7 +189,6 @@ def reload_character_config(config: CharacterConfig) -> CharacterConfig:
     approve = _recording_approval(config.path, code)
     for source in read_local_plugins(config.path, loaded):
         approve(source)
-    check_knowledge_paths(config.path, loaded)
     names = dict(zip(config.adapter_paths, (spec.name for spec in config.adapters), strict=True))
     config = _checked(replace(config, loaded=loaded, settings=settings, code=code), names)
     return config.with_adapters(config.added_adapters)

@@ -88,6 +88,9 @@ class KnowledgeItem(_CharacterModel):
         return bool(self.path or self.directory or self.is_keyed)
 
 
+AVATAR_SETTING = "avatar"  # of elizaOS: the picture
+
+
 class Character(_CharacterModel):
     """A character, frozen.
 
@@ -132,5 +135,5 @@ class Character(_CharacterModel):
     @property
     def picture_source(self) -> str:
         """The file or the address of its picture; that of elizaOS is `settings.avatar`."""
-        avatar = self.settings.get("avatar")
+        avatar = self.settings.get(AVATAR_SETTING)
         return self.picture.strip() or (avatar.strip() if isinstance(avatar, str) else "")

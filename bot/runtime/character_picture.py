@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from bot.agent import Agent
-from bot.characters.card_files import MAX_PICTURE_BYTES
+from bot.characters.card_files import MAX_PICTURE_BYTES, read_data_address
 from bot.errors import FetchError
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 
@@ -47,7 +47,9 @@ class CharacterPicture:
 
     async def _read_usable(self, source: str) -> FetchedBody | None:
         try:
-            if "://" in source:
+            if (data := read_data_address(source)) is not None:
+                picture = _bounded("the picture in it", data)
+            elif "://" in source:
                 if not source.lower().startswith("https://"):
                     raise FetchError("its address must begin with https://")
                 picture = await self._agent.fetcher.get(source, max_bytes=MAX_PICTURE_BYTES)
@@ -67,7 +69,10 @@ def _read_file(folder: Path | None, name: str) -> FetchedBody:
     if root is None or path is None or not path.is_relative_to(root) or not path.is_file():
         raise FetchError(f"{name!r} is no file in the folder of the character's file")
     with path.open("rb") as file:
-        body = file.read(MAX_PICTURE_BYTES + 1)
+        return _bounded(name, file.read(MAX_PICTURE_BYTES + 1))
+
+
+def _bounded(name: str, body: bytes) -> FetchedBody:
     if len(body) > MAX_PICTURE_BYTES:
         raise FetchError(f"{name!r} is larger than {MAX_PICTURE_BYTES // 2**20} MB")
     return FetchedBody(name, sniff_media_type(body, "application/octet-stream"), body, "utf-8")

@@ -12,7 +12,7 @@ from io import BytesIO, StringIO
 from itertools import zip_longest
 from pathlib import Path
 
-from bot import BotError, Character, PluginError
+from bot import BotError, Character
 from bot.platform import DocumentFormat, extract_document_text, install_command
 from plugins.knowledge.chunks import split_text
 
@@ -64,18 +64,8 @@ class Source:
         return await asyncio.to_thread(lambda: split_text(extract_text(suffix, data)))
 
 
-def check_paths(character: Character, folder: Path | None) -> None:
-    """Raise PluginError if a character names files outside its folder."""
-    for number, item in enumerate(character.knowledge):
-        if relative_path := item.path or item.directory:
-            _resolve_inside(relative_path, number, folder)
-
-
 def list_sources(character: Character, folder: Path | None) -> list[Source]:
-    """Return the sources in the order of the character file; missing files are logged and skipped.
-
-    Raises PluginError for files outside the folder.
-    """
+    """Return the sources in the order of the file; what is missing or outside the folder is logged and skipped."""
     sources: dict[str, Source] = {}
     for number, item in enumerate(character.knowledge):
         if item.is_keyed:
@@ -84,8 +74,11 @@ def list_sources(character: Character, folder: Path | None) -> list[Source]:
             name = f"knowledge {_hex_digest(item.content.encode())[:8]}"
             sources.setdefault(name, Source(name, text=item.content))
         elif relative_path := item.path or item.directory:
-            path = _resolve_inside(relative_path, number, folder)
-            root = path if folder is None else folder.resolve()
+            try:
+                root, path = _resolve_inside(relative_path, folder)
+            except UnreadableDocument as error:
+                logger.warning("knowledge[%d]: %r is skipped: %s", number, relative_path, error)
+                continue
             for file in _walk_files(path, root):
                 name = file.relative_to(root).as_posix()
                 sources.setdefault(name, Source(name, path=file))
@@ -96,18 +89,18 @@ def list_sources(character: Character, folder: Path | None) -> list[Source]:
     return list(sources.values())
 
 
-def _resolve_inside(relative_path: str, number: int, folder: Path | None) -> Path:
-    label = f"knowledge[{number}]: {relative_path!r}"
+def _resolve_inside(relative_path: str, folder: Path | None) -> tuple[Path, Path]:
+    """Return the folder and a path in it. Raises UnreadableDocument for a path that leads elsewhere."""
     if folder is None:
-        raise PluginError(f"{label}: a character without a file has no folder to read from")
+        raise UnreadableDocument("a character without a file has no folder to read from")
     root = folder.resolve()
     try:
         path = (root / relative_path).resolve()
     except (OSError, ValueError) as error:
-        raise PluginError(f"{label}: invalid path: {error}") from None
+        raise UnreadableDocument(f"it is no path that can be read: {error}") from None
     if not path.is_relative_to(root):
-        raise PluginError(f"{label} is outside the character's folder, {root}: move the documents into it or remove it")
-    return path
+        raise UnreadableDocument(f"it is outside the character's folder, {root}: move the documents into it")
+    return root, path
 
 
 def _walk_files(path: Path, root: Path) -> Iterator[Path]:

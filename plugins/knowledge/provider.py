@@ -27,7 +27,7 @@ from bot.models import ModelError
 from bot.prompts import ANYBODY, Authority
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.knowledge.chunks import NewDocument
-from plugins.knowledge.documents import UnreadableDocument, check_paths
+from plugins.knowledge.documents import UnreadableDocument
 from plugins.knowledge.index import KnowledgeIndex, Passage
 
 CITING = "Where an answer uses one of these, it names the document in parentheses."
@@ -119,8 +119,7 @@ async def reindex(agent: Agent, task: Task) -> None:
 
 
 async def schedule_reindex(agent: Agent) -> None:
-    """Schedule the index task, unless it is paused. Raises PluginError for files outside the character's folder."""
-    check_paths(agent.character, agent.folder)
+    """Schedule the index task, unless it is paused."""
     task_id = derived_id(agent.id, "knowledge", "index")
     stored = await agent.store.tasks.task(task_id)
     if stored is not None and stored.is_paused:

@@ -17,7 +17,10 @@ from bot.characters import Format, load_character, parse_character
 from bot.characters.card_files import MAX_FILE_BYTES, MAX_PICTURE_BYTES, PNG_SIGNATURE, write_png_card
 from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
 from bot.domain.character import Character
+from bot.domain.environment import ChannelType
+from bot.domain.ledger import Outcome, Rule
 from bot.errors import CharacterError
+from bot.testing import running_agent
 
 BOOK: dict[str, Any] = {
     "scan_depth": 3,
@@ -82,8 +85,8 @@ def character_of(item: ImportedCharacter) -> Character:
     return parse_character(item.text).character
 
 
-def png(*texts: tuple[bytes, bytes]) -> bytes:
-    chunks = [(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)), *((b"tEXt", k + b"\0" + v) for k, v in texts)]
+def png(*texts: tuple[bytes, bytes], kind: bytes = b"tEXt") -> bytes:
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 0, 0, 0, 0)), *((kind, k + b"\0" + v) for k, v in texts)]
     chunks += [(b"IDAT", zlib.compress(b"\0\0")), (b"IEND", b"")]
     parts = [struct.pack(">I", len(c)) + k + c + struct.pack(">I", zlib.crc32(k + c)) for k, c in chunks]
     return PNG_SIGNATURE + b"".join(parts)
@@ -214,7 +217,16 @@ def test_a_card_of_the_third_version_is_called_by_its_nickname(tmp_path: Path) -
     data = {**V1, "nickname": "Ding", "group_only_greetings": ["Hello all"], "first_mes": "I am {{char}}."}
     item = imported(tmp_path, {"spec": "chara_card_v3", "spec_version": "3.0", "data": data})
     assert item.report.format is Format.CARD_V3
-    assert character_of(item).greetings == ("I am Ding.",)
+    assert (character_of(item).greetings, character_of(item).username) == (("I am Ding.",), "Ding")
+
+
+async def test_a_character_that_is_called_by_the_nickname_of_its_card_answers(tmp_path: Path) -> None:
+    card = {"spec": "chara_card_v3", "spec_version": "3.0", "data": {**V1, "nickname": "Little Ding"}}
+    async with running_agent(character=character_of(imported(tmp_path, card))) as harness:
+        called = await harness.send("little ding, are you there?", kind=ChannelType.GROUP)
+        other = await harness.send("Bing, are you there?", kind=ChannelType.GROUP)
+    assert (called.outcome, called.rule) == (Outcome.ANSWERED, Rule.NAME_CALLED)
+    assert other.rule != Rule.NAME_CALLED
 
 
 def test_a_card_of_empty_lines_is_read_line_by_line(tmp_path: Path) -> None:
@@ -338,11 +350,36 @@ def test_a_card_is_written_into_a_picture_in_place_of_its_earlier_one(tmp_path: 
     assert b"A face" in path.read_bytes()
 
 
+ENCODED = base64.b64encode(json.dumps({**V1, "description": "Rings? Ünd ÿ."}).encode())
+URL_SAFE = bytes.maketrans(b"+/", b"-_")
+IN_CHUNKS = {
+    "zTXt": (b"zTXt", b"\0" + zlib.compress(ENCODED)),
+    "iTXt": (b"iTXt", b"\0\0en\0Charakter\0" + ENCODED),
+    "compressed iTXt": (b"iTXt", b"\1\0\0\0" + zlib.compress(ENCODED)),
+    "JSON in iTXt": (b"iTXt", b"\0\0\0\0" + base64.b64decode(ENCODED)),
+    "base64 without padding": (b"tEXt", ENCODED.rstrip(b"=")),
+    "base64 of URLs in lines": (b"tEXt", base64.encodebytes(base64.b64decode(ENCODED)).translate(URL_SAFE)),
+}
+
+
+@pytest.mark.parametrize(("kind", "text"), IN_CHUNKS.values(), ids=IN_CHUNKS)
+@pytest.mark.parametrize("keyword", [b"chara", b"ccv3"])
+def test_a_card_is_read_from_every_kind_of_text_chunk(tmp_path: Path, keyword: bytes, kind: bytes, text: bytes) -> None:
+    assert ENCODED.endswith(b"=")
+    path = tmp_path / "card.png"
+    path.write_bytes(png((keyword, text), kind=kind))
+    assert character_of(import_character(path)).bio[0] == "Rings? Ünd ÿ."
+    path.write_bytes(write_png_card(path.read_bytes(), json.dumps({**V1, "name": "Gong"}).encode()))
+    assert import_character(path).name == "Gong"
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (png((b"Title", b"x")), "without a character card"),
-        (png((b"chara", b"b2x")), "is damaged"),
+        (png((b"chara", b"b2xkA")), "is damaged"),
+        (png((b"chara", b"\0 no zlib"), kind=b"zTXt"), "is damaged"),
+        (png((b"chara", b"\0" + zlib.compress(b" " * (MAX_FILE_BYTES + 1))), kind=b"zTXt"), "is damaged"),
         (png((b"chara", base64.b64encode(b"{"))), "expected"),
         (PNG_SIGNATURE + b"\xff" * 40, "without a character card"),
         (b"{}", "name"),
@@ -406,6 +443,11 @@ def test_the_files_of_a_folder_that_can_be_imported_are_found(tmp_path: Path) ->
 def test_of_a_project_of_elizaos_the_characters_are_found_and_no_other_file(tmp_path: Path) -> None:
     save(tmp_path, {"name": "my-agent", "version": "1.0.0", "scripts": {}}, "package.json")
     save(tmp_path, {"compilerOptions": {}}, "tsconfig.json")
+    save(tmp_path, {"name": "my-agent", "lockfileVersion": 3, "packages": {}}, "package-lock.json")
+    save(tmp_path, {"name": "my/agent", "type": "project", "require": {}}, "composer.json")
+    save(tmp_path, {"name": "My agent", "short_name": "Agent", "icons": []}, "manifest.json")
+    save(tmp_path, {"name": "agent", "image": "node", "settings": {}, "extends": "x"}, "devcontainer.json")
+    save(tmp_path, {"name": "agent", "style": "dist/agent.css", "files": []}, "parts.json")
     with pytest.raises(CharacterError, match="TypeScript"):
         find_characters(tmp_path)
     (tmp_path / "characters").mkdir()

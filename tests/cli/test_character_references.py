@@ -184,6 +184,7 @@ def test_names_of_the_bot_of_a_named_plugin_and_of_elizaos_are_no_warnings(workd
             "WEATHER_UNIT": "C",
             "OPENAI_SMALL_MODEL": "m",
             "voice": {"model": "x"},
+            "avatar": "robin.png",
             "secrets": {"MY_KEY": ""},
         },
         "templates": dict.fromkeys(DEFAULTS, "{{providers}} {{agentName}}") | {"mineTemplate": "{{degrees}}"},

@@ -1,5 +1,6 @@
 """`bot character import` and `export`."""
 
+import base64
 import json
 from pathlib import Path
 
@@ -43,6 +44,57 @@ def test_a_folder_is_imported_whole_and_reported_as_json(workdir: Path, capsys: 
         ("Robin", ["mine/robin.json", "mine/tides.md"]),
     ]
     assert {path.name for path in (workdir / "mine").iterdir()} == {"bell.json", "robin.json", "tides.md"}
+
+
+PICTURES = {
+    "beside the character": ("./face.png", "characters/face.png"),
+    "in the project's folder": ("images/face.png", "images/face.png"),
+    "by the address of a page": ("/face.png", "public/face.png"),
+    "above its folder": ("../images/face.png", "images/face.png"),
+}
+
+
+@pytest.mark.parametrize(("named", "place"), PICTURES.values(), ids=PICTURES)
+@pytest.mark.parametrize("field", ["avatar", "picture"])
+def test_the_picture_of_an_elizaos_project_is_copied(workdir: Path, field: str, named: str, place: str) -> None:
+    characters = workdir / "project" / "characters"
+    characters.mkdir(parents=True)
+    file = workdir / "project" / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(png())
+    picture = {"picture": named} if field == "picture" else {"settings": {"avatar": named, "LOG_LEVEL": "info"}}
+    save(characters, {"name": "Robin", "bio": "x", **picture}, "robin.json")
+    assert entry(["character", "import", "project", "--to", "mine"]) == 0
+    assert json.loads((workdir / "mine" / "robin.json").read_text("utf-8"))["picture"] == "robin.png"
+    assert (workdir / "mine" / "robin.png").read_bytes() == png()
+
+
+def test_a_picture_in_the_character_file_itself_becomes_a_file(workdir: Path) -> None:
+    avatar = "data:image/png;base64," + base64.b64encode(png()).decode()
+    save(workdir, {"name": "Robin", "bio": "x", "settings": {"avatar": avatar}})
+    assert entry(["character", "import", "card.json"]) == 0
+    assert (workdir / "robin.png").read_bytes() == png()
+    assert avatar not in (workdir / "robin.json").read_text("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("avatar", "problem"),
+    [
+        ("gone.png", "there is no such file"),
+        ("../secret.png", "there is no such file"),
+        ("notes.txt", "it is no PNG, JPEG, GIF or WebP"),
+        ("data:image/png;base64,AAAA", "the picture in the file is damaged"),
+        ("a" * 5_000, "cannot be read"),
+    ],
+)
+def test_a_picture_that_cannot_be_copied_is_reported(workdir: Path, capsys: Out, avatar: str, problem: str) -> None:
+    (workdir / "secret.png").write_bytes(png())
+    (workdir / "old").mkdir()
+    (workdir / "old" / "notes.txt").write_text("x", encoding="utf-8")
+    save(workdir / "old", {"name": "Robin", "bio": "x", "settings": {"avatar": avatar}}, "robin.json")
+    assert entry(["character", "import", "old/robin.json"]) == 0
+    assert problem in capsys.readouterr().out
+    assert [path.name for path in workdir.glob("robin*")] == ["robin.json"]
 
 
 def test_a_character_is_exported_as_a_card_in_a_picture_and_read_back(workdir: Path, capsys: Out) -> None:

@@ -96,9 +96,10 @@ def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
             raise CharacterError(f"{target}: another document stands there: name another folder with --to")
     _write_new(file, imported.text.encode())
     files = [file]
-    if imported.picture:
-        files.append(folder / imported.picture_name)
-        _write_new(files[-1], imported.picture)
+    picture = folder / imported.picture_name
+    if imported.picture and not (picture.is_file() and picture.read_bytes() == imported.picture):
+        files.append(picture)
+        _write_new(picture, imported.picture)
     files += [_copy_document(origin, target) for origin, target in places if not target.exists()]
     return WrittenCharacter(imported, tuple(files))
 

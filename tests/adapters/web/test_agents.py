@@ -1,5 +1,6 @@
 """Agents as the chat shows them: face, suggestions and models."""
 
+import base64
 import struct
 import zlib
 from pathlib import Path
@@ -36,6 +37,13 @@ async def test_the_picture_of_a_character_is_served_from_its_folder(open_server:
         answer = await web_server.request("GET", agent["face"], headers=web_server.bearer)
         assert (answer.status, answer.content_type, await answer.read()) == (200, "image/png", PICTURE)
         assert "sandbox" in answer.headers["Content-Security-Policy"]
+
+
+async def test_a_picture_in_the_character_file_itself_is_served(open_server: Any) -> None:
+    avatar = "data:image/gif;base64," + base64.b64encode(PICTURE).decode()
+    async with open_server(character={"settings": {"avatar": avatar}}) as web_server:
+        answer = await web_server.request("GET", "/api/agents/ada/picture", headers=web_server.bearer)
+        assert (answer.status, answer.content_type, await answer.read()) == (200, "image/png", PICTURE)
 
 
 async def test_a_file_elsewhere_or_of_another_kind_is_no_picture(open_server: Any, tmp_path: Path) -> None:

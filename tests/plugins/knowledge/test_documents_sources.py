@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bot import Character, PluginError
+from bot import Character
 from plugins.knowledge import documents
-from plugins.knowledge.documents import MAX_FILE_BYTES, UnreadableDocument, check_paths, extract_text, list_sources
+from plugins.knowledge.documents import MAX_FILE_BYTES, UnreadableDocument, extract_text, list_sources
 from tests.plugins.knowledge.papers import pdf
 
 
@@ -38,15 +38,17 @@ def test_a_document_named_twice_is_read_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("field", ["path", "directory"])
 @pytest.mark.parametrize("named", ["../secret.md", "/etc", "a/../../b", "~/../../x/../../../etc", "link"])
-def test_files_outside_the_characters_folder_are_rejected(field: str, named: str, tmp_path: Path) -> None:
+def test_files_outside_the_characters_folder_are_rejected(
+    field: str, named: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (tmp_path / "secret.md").write_text("secret")
     (home / "link").symlink_to(tmp_path)
-    who = character("Known.", {field: named})
-    for refuse in (check_paths, list_sources):
-        with pytest.raises(PluginError, match=r"^knowledge\[1\]: .* outside the character's folder"):
-            refuse(who, home)
+    (home / "tides.md").write_text("Twice a day.")
+    with caplog.at_level(logging.WARNING):
+        assert names(character({field: named}, {"path": "tides.md"}), home) == ["tides.md"]
+    assert f"knowledge[0]: '{named}' is skipped: it is outside the character's folder" in caplog.text
 
 
 def test_a_link_that_leads_outside_the_folder_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -59,10 +61,9 @@ def test_a_link_that_leads_outside_the_folder_is_skipped(tmp_path: Path, caplog:
     assert "leads outside the character's folder" in caplog.text
 
 
-def test_a_character_without_a_file_can_only_have_inline_knowledge() -> None:
-    assert len(names(character("Known."), None)) == 1
-    with pytest.raises(PluginError, match="has no folder"):
-        check_paths(character({"path": "tides.md"}), None)
+def test_a_character_without_a_file_can_only_have_inline_knowledge(caplog: pytest.LogCaptureFixture) -> None:
+    assert len(names(character("Known.", {"path": "tides.md"}), None)) == 1
+    assert "has no folder" in caplog.text
 
 
 @pytest.mark.parametrize("named", ["gone.md", "picture.png"])

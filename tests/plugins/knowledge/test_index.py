@@ -14,7 +14,6 @@ from bot import (
     MemoryKind,
     MemoryScope,
     Plugin,
-    PluginError,
     RecallScope,
     Settings,
     derived_id,
@@ -237,11 +236,17 @@ async def test_a_broken_document_does_not_affect_the_others(shore: Shore, caplog
     assert "broken.pdf" not in await shore.documents()
 
 
-async def test_a_character_that_names_files_outside_its_folder_does_not_start(shore: Shore) -> None:
-    shore.character = Character.model_validate({"name": "Robin", "knowledge": [{"path": "../secret.md"}]})
-    with pytest.raises(PluginError, match=r"knowledge\[0\]: '../secret.md' is outside"):
-        async with shore.open():
-            pass
+async def test_a_document_outside_the_characters_folder_does_not_affect_the_others(
+    shore: Shore, caplog: pytest.LogCaptureFixture
+) -> None:
+    (shore.folder.parent / "secret.md").write_text("The key lies under the mat.")
+    named = [{"path": "../secret.md"}, *shore.character.model_dump()["knowledge"]]
+    shore.character = Character.model_validate({"name": "Robin", "knowledge": named})
+    async with shore.open() as stage:
+        prompt = await prompt_of(stage, "When is low water, and where is the key?")
+    assert "Low water is at six" in prompt
+    assert "under the mat" not in prompt
+    assert "knowledge[0]: '../secret.md' is skipped: it is outside the character's folder" in caplog.text
 
 
 async def test_documents_the_character_no_longer_names_are_removed(shore: Shore) -> None:
