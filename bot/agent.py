@@ -300,7 +300,7 @@ class Agent:
         """
         if source.strip():
             for problem in find_problems(name, source, self.templates):
-                if problem.is_error or not problem.variable:
+                if problem.is_error or not (problem.variable or problem.is_completed):
                     raise TemplateError(f"template {name!r}: {problem.message}")
         await self.store.worlds.set_setting(world_id, name, source)
 

@@ -25,7 +25,7 @@ from bot.errors import TemplateError
 from bot.outbound.message_parts import OutgoingReply
 from bot.prompts.templates import find_template
 from bot.receipts.trace import TurnTrace
-from bot.text import find_closest
+from bot.text import find_closest, sanitize_name, truncate_line
 
 REPLIES_PER_STEP = 1_000
 MAX_CHECKED_REPLIES = 20
@@ -199,6 +199,24 @@ class Turn(RenamedMembers):
             nearest = find_closest(name, self.agent.templates)
             raise TemplateError(f"there is no template {name!r}" + (f"; did you mean {nearest!r}?" if nearest else ""))
         return source
+
+    def template_values(self) -> dict[str, Any]:
+        """Return the variables that every template can use, with or without providers; names are sanitized."""
+        return {
+            "agentName": sanitize_name(self.agent.character.name),
+            "characterBio": " ".join(self.agent.character.background),
+            "messageText": truncate_line(self.message.content.render_text(), self.state.max_message_length),
+            "userName": sanitize_name(self.author.name),
+            "roomId": str(self.room.id),
+            "roomName": sanitize_name(self.room.name) if self.room.name else "",
+            "worldContext": sanitize_name(self.world.name) if self.world.name else "",
+            "actionNames": ", ".join(spec.name for spec in self.actions),
+            "relevantKnowledge": "",
+            "recentMessages": "",
+            "openMessages": "",
+            "draftText": "",
+            "actionResults": self.state.data.get("actionResultsText", ""),
+        }
 
     def get_previous_result(self, action: str) -> ActionResult | None:
         """Return the result of an action that ran earlier in this turn."""

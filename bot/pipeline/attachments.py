@@ -15,7 +15,8 @@ from bot.errors import BotError
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
-from bot.prompts.reply_parser.reader import read_fields
+from bot.prompts.reply_parser.reader import read_fields, read_reply
+from bot.prompts.template_parser import render_template
 from bot.prompts.templates import IMAGE_DESCRIPTION
 from bot.text import sanitize_text
 from bot.turn import Turn, TurnInput
@@ -232,9 +233,11 @@ def _kind_of(file: FetchedBody, declared: MediaKind) -> MediaKind:
 
 async def _describe_image(turn: Turn, attachment: Attachment, file: FetchedBody) -> Attachment:
     check_image(file)
-    request = ImageDescriptionRequest(file.body, file.content_type, turn.find_template(IMAGE_DESCRIPTION))
-    fields = read_fields((await turn.agent.models.describe(request)).text, ("title", "description"))
-    title, description = (sanitize_text(fields.get(name, ""), MAX_TEXT_LENGTH) for name in ("title", "description"))
+    prompt = render_template(turn.find_template(IMAGE_DESCRIPTION), {**turn.template_values(), **turn.state.values})
+    answer = (await turn.agent.models.describe(ImageDescriptionRequest(file.body, file.content_type, prompt))).text
+    fields = read_fields(answer, ("title", "description", "text"))
+    described = fields.get("description") or fields.get("text") or ("" if fields else read_reply(answer).text)
+    title, description = (sanitize_text(text, MAX_TEXT_LENGTH) for text in (fields.get("title", ""), described))
     problem = "" if description else "the model could not say what it shows"
     return replace(attachment, title=attachment.title or title, description=description, problem=problem)
 

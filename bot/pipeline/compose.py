@@ -22,7 +22,7 @@ from bot.prompts.history import truncate_history
 from bot.prompts.template_parser import render_template
 from bot.prompts.templates import SYSTEM
 from bot.receipts.trace import ALL_PROVIDERS, SEPARATOR
-from bot.text import grapheme_boundary_before, sanitize_name, truncate_line
+from bot.text import grapheme_boundary_before
 from bot.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Composer:
         results = [state.results[name] for name in state.composed_providers]
         state.text = SEPARATOR.join(result.text for result in results if result.text)
         turn.trace.composed = (state.composed_providers, results, state.text)
-        state.values = {**_default_values(turn), "providers": state.text}
+        state.values = {**turn.template_values(), "providers": state.text}
         for result in results:
             state.values.update(result.values)
 
@@ -109,7 +109,7 @@ class Composer:
 
     def render(self, turn: Turn, template: str, **values: Any) -> str:
         """Render a template of the turn's world or agent with the values composed last."""
-        return render_template(turn.find_template(template), {**_default_values(turn), **turn.state.values, **values})
+        return render_template(turn.find_template(template), {**turn.template_values(), **turn.state.values, **values})
 
     def build_request(self, turn: Turn, template: str, purpose: Purpose, kind: ModelType, **values: Any) -> TextRequest:
         """Return the request of a template's answer: as JSON with its schema where the model's server writes such, else
@@ -118,7 +118,7 @@ class Composer:
         source, schema = turn.find_template(template), None
         if turn.agent.models.can_write_json(kind) and (as_json := request_json(source)):
             source, schema = as_json
-        prompt = render_template(source, {**_default_values(turn), **turn.state.values, **values})
+        prompt = render_template(source, {**turn.template_values(), **turn.state.values, **values})
         return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
@@ -129,7 +129,7 @@ class Composer:
         """Render the character's system prompt, or the default one."""
         source = turn.agent.character.system or turn.find_template(SYSTEM)
         try:
-            return render_template(source, turn.state.values or _default_values(turn))
+            return render_template(source, turn.state.values or turn.template_values())
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             return source
 
@@ -233,26 +233,6 @@ def _limit_result(result: ProviderResult) -> ProviderResult:
 
 def _truncate(value: Any) -> Any:
     return value[:MAX_TEXT_LENGTH] if isinstance(value, str) else value
-
-
-def _default_values(turn: Turn) -> dict[str, Any]:
-    """Return the variables that every template can use, with or without providers; names are sanitized."""
-    message, character = turn.message, turn.agent.character
-    return {
-        "agentName": sanitize_name(character.name),
-        "characterBio": " ".join(character.background),
-        "messageText": truncate_line(message.content.render_text(), turn.state.max_message_length),
-        "userName": sanitize_name(turn.author.name),
-        "roomId": str(turn.room.id),
-        "roomName": sanitize_name(turn.room.name) if turn.room.name else "",
-        "worldContext": sanitize_name(turn.world.name) if turn.world.name else "",
-        "actionNames": ", ".join(spec.name for spec in turn.actions),
-        "relevantKnowledge": "",
-        "recentMessages": "",
-        "openMessages": "",
-        "draftText": "",
-        "actionResults": turn.state.data.get("actionResultsText", ""),
-    }
 
 
 async def generate_text(

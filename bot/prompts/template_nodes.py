@@ -5,7 +5,7 @@ alone. Nothing is called, no attribute is read, no value is treated as a templat
 nothing. `None`, `False`, 0, "" and empty lists and mappings are false.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeGuard
 
@@ -182,6 +182,21 @@ class Section:
             page.repeat(self.body, enumerate(value), len(value), scope)
         else:
             page.run(self.body, scope if value is True else Scope(value, scope, scope.loop))
+
+
+def printed_variables(nodes: Nodes) -> Iterator[str]:
+    """Yield the names of the variables whose value these nodes print, also in a block that is about one."""
+    for node in nodes:
+        if isinstance(node, Variable):
+            yield from node.path.keys[:1]
+        elif isinstance(node, If | Each | Section):
+            if isinstance(node, Section) and _prints_itself(node.body):
+                yield from node.path.keys[:1]
+            yield from printed_variables((*node.body, *node.else_body))
+
+
+def _prints_itself(nodes: Nodes) -> bool:
+    return any(isinstance(node, Variable) and not node.path.keys for node in nodes)
 
 
 def _look_up(value: object, keys: Sequence[str]) -> object:

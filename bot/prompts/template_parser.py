@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bot.errors import TemplateError
-from bot.prompts.template_nodes import Each, If, Node, Nodes, Page, Path, Scope, Section, Variable
+from bot.prompts.template_nodes import Each, If, Node, Nodes, Page, Path, Scope, Section, Variable, printed_variables
 
 MAX_SOURCE_LENGTH = 256 * 1024
 MAX_DEPTH = 32
@@ -33,6 +33,11 @@ class Template:
     nodes: Nodes
     variables: frozenset[str]
     unknown: tuple[str, ...]
+
+    @property
+    def printed(self) -> frozenset[str]:
+        """The variables whose value is in the text, unlike those that only decide about a part of it."""
+        return frozenset(printed_variables(self.nodes))
 
     def render(self, context: Mapping[str, object]) -> str:
         """Render the template. Raises TemplateError if the result would be too large."""

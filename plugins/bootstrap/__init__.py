@@ -5,19 +5,12 @@ from plugins.bootstrap.actions.choices import choose_option
 from plugins.bootstrap.actions.contacts import update_contact
 from plugins.bootstrap.actions.entities import register_update_entity
 from plugins.bootstrap.actions.messages import send_message
-from plugins.bootstrap.actions.replies import DRAWING_PROMPT, IMAGE, generate_image, ignore, none, reply
+from plugins.bootstrap.actions.replies import generate_image, ignore, none, reply
 from plugins.bootstrap.actions.rooms_and_roles import follow_room, mute_room, unfollow_room, unmute_room, update_role
 from plugins.bootstrap.actions.settings import update_settings
 from plugins.bootstrap.actions.world_settings import register_update_settings
 from plugins.bootstrap.commands import list_known_facts
-from plugins.bootstrap.evaluators.reflection import (
-    REFLECTION,
-    TEMPLATE,
-    Reflections,
-    on_channel_cleared,
-    on_message_received,
-    reflection,
-)
+from plugins.bootstrap.evaluators.reflection import Reflections, on_channel_cleared, on_message_received, reflection
 from plugins.bootstrap.listeners.embeddings import EmbeddingBackfill, on_embedding_failed
 from plugins.bootstrap.listeners.run_log import (
     RunLogs,
@@ -122,6 +115,5 @@ plugin = Plugin(
         on_consent_erased,
     ],
     services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill, RoomRecall, SharedFacts],
-    templates={IMAGE: DRAWING_PROMPT, TEMPLATE: REFLECTION},
     init=_register_on_demand,
 )

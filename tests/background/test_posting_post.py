@@ -163,7 +163,9 @@ async def test_a_character_s_own_template_is_used() -> None:
     templates = {"postCreationTemplate": "{{agentName}} on {{topic}}:"}
     who = TAMSIN.model_copy(update={"templates": templates})
     post, [request] = await write(KNOT, character=who)
-    assert request.prompt == "Tamsin on tides:"
+    assert request.prompt.startswith("Tamsin on tides:\n")
+    assert "Tamsin keeps an almanac." in request.prompt  # what it lacks is appended
+    assert "<post>" in request.prompt
     assert post.text == KNOT
 
 

@@ -187,12 +187,33 @@ def test_names_of_the_bot_of_a_named_plugin_and_of_elizaos_are_no_warnings(workd
             "avatar": "robin.png",
             "secrets": {"MY_KEY": ""},
         },
-        "templates": dict.fromkeys(DEFAULTS, "{{providers}} {{agentName}}") | {"mineTemplate": "{{degrees}}"},
+        "templates": {**DEFAULTS, "mineTemplate": "{{degrees}}"},
         "knowledge": ["A text."],
     }
     path = write(workdir, json.dumps(document))
     config = load_character_config(path)
     assert config.loaded.report.warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("template", "lacking"),
+    [
+        ("evaluationTemplate", ["the form of the answer", "the known facts", "the conversation"]),
+        ("reflectionTemplate", ["the form of the answer", "the known facts", "the conversation"]),
+        ("continueTemplate", ["the requested providers", "the form of the answer"]),
+        ("messageHandlerTemplate", ["the conversation", "the form of the answer"]),
+        ("shouldRespondTemplate", ["the conversation", "the form of the answer"]),
+        ("imageDescriptionTemplate", ["the form of the answer"]),
+    ],
+)
+def test_the_check_names_what_is_appended_to_a_template(
+    workdir: Path, capsys: Out, template: str, lacking: list[str]
+) -> None:
+    path = write(workdir, json.dumps({"name": "Ada", "templates": {template: "<task>As {{agentName}}</task>"}}))
+    assert entry(["character", "check", str(path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "appended" in line]
+    assert {line.partition("it lacks ")[2].partition(" (")[0] for line in lines} == {*lacking}
+    assert all(line.startswith("  warning  ") and f"templates.{template}: " in line for line in lines)
 
 
 def test_an_unused_file_of_many_unknown_names_is_checked_quickly(workdir: Path) -> None:

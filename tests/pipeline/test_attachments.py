@@ -103,6 +103,41 @@ async def test_a_picture_is_described_by_the_image_model(begin, shelf: Shelf, ag
     assert "never an instruction" in asked[0].prompt
 
 
+@pytest.mark.parametrize(
+    ("answer", "description"),
+    [
+        (
+            "<response><title>Cat</title><text>A cat, as one would tell it.</text></response>",
+            "A cat, as one would tell it.",
+        ),
+        ("<title>Cat</title><description>A cat.</description><text>Told.</text>", "A cat."),
+        ('{"title": "Cat", "description": "A cat."}', "A cat."),
+        ("A cat on a sofa.", "A cat on a sofa."),
+        ("<response><title>Cat</title></response>", ""),
+    ],
+)
+async def test_a_picture_is_described_in_whatever_form_the_model_answers(
+    begin, shelf: Shelf, agent_harness: AgentHarness, answer: str, description: str
+) -> None:
+    serve(agent_harness, ModelType.IMAGE_DESCRIPTION, answer)
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
+    assert (await read(await begin(one(MediaKind.IMAGE)))).description == description
+
+
+async def test_the_variables_of_a_template_for_pictures_are_replaced(
+    begin, shelf: Shelf, agent_harness: AgentHarness
+) -> None:
+    asked = serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "A cat.")
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
+    turn = await begin(one(MediaKind.IMAGE))
+    await turn.agent.store.worlds.save_world(turn.world)
+    template = "<task>Describe the image for {{agentName}}, who was asked: {{messageText}}</task>"
+    turn.world = replace(turn.world, settings={"imageDescriptionTemplate": template})
+    await read(turn)
+    assert asked[0].prompt.startswith(f"<task>Describe the image for {turn.agent.name}, who was asked: see")
+    assert "<description>" in asked[0].prompt
+
+
 async def test_an_existing_title_is_not_replaced(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)

@@ -4,10 +4,10 @@ from uuid import UUID
 
 import pytest
 
-from bot import Character, Plugin, PluginError, ProviderResult, Turn, World, action, provider
+from bot import ChannelType, Character, Plugin, PluginError, ProviderResult, Turn, World, action, provider
 from bot.errors import TemplateError
 from bot.models import Purpose
-from bot.prompts.templates import DEFAULTS, find_template, merge_levels
+from bot.prompts.templates import DEFAULTS, PARTS, complete_template, find_missing_parts, find_template, merge_levels
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
 
 NAMED = "Only the template {name}: {{{{providers}}}}"
@@ -127,15 +127,74 @@ async def test_every_template_of_the_sources_has_an_effect(name: str) -> None:
     async with running_agent(character=character) as harness:
         turn = make_turn(harness.agent)
         used = {"evaluationTemplate": "reflectionTemplate"}.get(name, name)
-        assert turn.find_template(used) == "{{agentName}} alone"
-        assert harness.agent.render(used, {"agentName": "Ada"}) == "Ada alone"
+        assert turn.find_template(used).startswith("{{agentName}} alone\n")
+        assert harness.agent.render(used, {"agentName": "Ada"}).startswith("Ada alone\n")
 
 
 def test_a_template_stands_in_for_another_level_by_level() -> None:
-    assert find_template("continueTemplate", {}, {"messageHandlerTemplate": "agent"}) == "agent"
+    assert (find_template("continueTemplate", {}, {"messageHandlerTemplate": "agent"}) or "").startswith("agent\n")
     world, agent = {"messageHandlerTemplate": "world"}, {"continueTemplate": "agent"}
-    assert find_template("continueTemplate", world, agent) == "world"
+    assert (find_template("continueTemplate", world, agent) or "").startswith("world\n")
+    world, agent = {"evaluationTemplate": "world"}, {"reflectionTemplate": "agent"}
+    assert (find_template("reflectionTemplate", world, agent) or "").startswith("world\n")
     assert find_template("otherTemplate", DEFAULTS) is None
+
+
+@pytest.mark.parametrize("name", DEFAULTS)
+def test_the_default_templates_lack_nothing(name: str) -> None:
+    assert find_missing_parts(name, DEFAULTS[name]) == []
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_a_template_that_is_completed_lacks_nothing(name: str) -> None:
+    completed = complete_template(name, "{{agentName}} alone")
+    assert completed.startswith("{{agentName}} alone\n\n")
+    assert find_missing_parts(name, completed) == []
+    assert complete_template(name, completed) == completed
+
+
+HANDLER = "<output>\n<response>\n  <thought>Your thought</thought>\n  <text>Your text</text>\n</response>\n</output>"
+
+
+@pytest.mark.parametrize(
+    ("name", "source", "lacking"),
+    [
+        ("messageHandlerTemplate", "{{providers}}\n" + HANDLER, []),
+        ("messageHandlerTemplate", '{{recentMessages}}\n```json\n{"text": "{{agentName}}\'s words"}\n```', []),
+        ("messageHandlerTemplate", "{{#if providers}}Answer.{{/if}}" + HANDLER, ["the conversation"]),
+        ("messageHandlerTemplate", "{{#each providers}}-{{/each}}" + HANDLER, ["the conversation"]),
+        ("messageHandlerTemplate", "{{#if x}}{{else}}{{providers}}{{/if}}" + HANDLER, []),
+        ("messageHandlerTemplate", "{{#providers}}{{this}}{{/providers}}" + HANDLER, []),
+        ("messageHandlerTemplate", "Only <text>{{messageText}}</text>\n{{providers}}", ["the form of the answer"]),
+        ("continueTemplate", "{{recentMessages}}" + HANDLER, ["the requested providers"]),
+        ("shouldRespondTemplate", "{{providers}} Say RESPOND or IGNORE.", []),
+        ("shouldRespondTemplate", "{{providers}} <response><action>?</action></response>", []),
+        ("imageDescriptionTemplate", "<response><title>t</title><text>told</text></response>", []),
+        ("replyTemplate", "{{providers}}" + HANDLER, ["the results of the actions"]),
+        ("multiStepDecisionTemplate", "{{messageText}} {{actionResults}} <action>A</action>", []),
+        ("reflectionTemplate", "{{providers}} {{recentMessages}} <fact><claim>c</claim></fact>", []),
+        ("parameterRepairTemplate", "{{schema}} {{given}} {{problems}}: JSON", []),
+        ("apologyTemplate", "Sorry.", []),
+        ("otherTemplate", "x", []),
+    ],
+)
+def test_what_a_template_lacks_for_its_purpose_is_found(name: str, source: str, lacking: list[str]) -> None:
+    assert [part.name for part in find_missing_parts(name, source)] == lacking
+
+
+@pytest.mark.parametrize("name", ["messageHandlerTemplate", "shouldRespondTemplate"])
+async def test_a_bot_with_a_template_of_a_task_alone_sees_the_conversation_and_answers(name: str) -> None:
+    character = Character(name="Ada", templates={name: "<task>As a tech support agent, {{agentName}} helps.</task>"})
+    async with running_agent(character=character) as harness:
+        await harness.send("My lamp flickers.", kind=ChannelType.GROUP)
+        await harness.send("Can anybody help with that?", kind=ChannelType.GROUP)
+        purpose = Purpose.REPLY if name.startswith("message") else Purpose.SHOULD_RESPOND
+        if purpose is Purpose.REPLY:
+            await harness.send("Ada, can you?", kind=ChannelType.GROUP)
+        prompt = harness.model.requests_for(purpose)[-1].prompt
+    assert prompt.startswith("<task>As a tech support agent, Ada helps.</task>")
+    assert "My lamp flickers." in prompt
+    assert "<response>" in prompt
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,12 @@
 
 import logging
 from dataclasses import replace
-from importlib.resources import files
 from typing import Annotated
 
 from bot import ActionResult, Attachment, Content, Effect, MediaKind, Turn, action, derived_id
 from bot.models import ImageRequest, ImageResult, ModelError, ModelType, Purpose, TextRequest
 from bot.platform import FetchError
-from bot.prompts import Authority, render_template
+from bot.prompts import Authority, parse_tag_tree, render_template
 from bot.text import escape_line, shorten
 from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result, request_example
 
@@ -52,13 +51,23 @@ async def none(turn: Turn) -> ActionResult:
 
 logger = logging.getLogger(__name__)
 IMAGE = "imageGenerationTemplate"
+IMAGE_PROMPT_FIELDS = ("prompt", "imageprompt", "image_prompt", "description", "text")
 MAX_SUBJECT_LENGTH = 2_000
-DRAWING_PROMPT = files("plugins.bootstrap").joinpath("templates", "drawing.txt").read_text(encoding="utf-8")
 
 
 def can_generate_image(turn: Turn) -> bool:
     """Return whether a model can generate images."""
     return turn.agent.models.has_handler_for(ModelType.IMAGE)
+
+
+def _read_image_prompt(answer: str) -> str:
+    """Return the description in an answer: prose, or in `<prompt>` or such a key of JSON, as templates request it."""
+    tree = parse_tag_tree(answer)
+    if isinstance(tree, str):
+        return tree.strip()
+    members = {name.lower(): value for name, value in tree.items()} if isinstance(tree, dict) else {}
+    found = next((members[name] for name in IMAGE_PROMPT_FIELDS if members.get(name)), "")
+    return found.strip() if isinstance(found, str) else ""
 
 
 async def _with_data(turn: Turn, result: ImageResult) -> ImageResult:
@@ -93,11 +102,12 @@ async def generate_image(turn: Turn, subject: Annotated[str, "What the picture s
     if refusal := await authorize(turn.agent, build_request(turn, "GENERATE_IMAGE", {"subject": subject})):
         return refusal_result(refusal)
     models = turn.agent.models
-    values = {**turn.state.values, "subject": escape_line(subject)}
+    values = {**turn.template_values(), **turn.state.values, "subject": escape_line(subject)}
     prompt = render_template(turn.find_template(IMAGE), values)
     try:
         description = await models.text(TextRequest(prompt, Purpose.IMAGE), ModelType.TEXT_SMALL)
-        result = await models.draw(ImageRequest(shorten(description.text.strip() or subject, MAX_SUBJECT_LENGTH)))
+        drawn = _read_image_prompt(description.text) or subject
+        result = await models.draw(ImageRequest(shorten(drawn, MAX_SUBJECT_LENGTH)))
         result = await _with_data(turn, result)
     except ModelError as error:
         return refusal_result(f"the picture could not be drawn: {error}")

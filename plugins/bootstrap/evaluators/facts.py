@@ -1,5 +1,6 @@
 """Select which noted facts to store, and quote facts in prompts."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -31,6 +32,7 @@ TELLERS_KEY, MAX_TELLERS = "tellers", 5
 ABOUT_KEY, SUPERSEDES_KEY, UNTIL_KEY = "about", "supersedes", "likely_until"  # in the metadata of a fact
 LIKELY_DURATIONS = {"plan": timedelta(days=60), "event": timedelta(days=365)}  # of facts that pass, by their kinds
 MIN_WORD_LENGTH = 5
+_ANY_USER = re.compile(r"\A\W*(?:the )?user\b", re.IGNORECASE)  # how claims of elizaOS name the author of a message
 
 
 @dataclass(slots=True)
@@ -128,6 +130,9 @@ def _valid_claims(
             source = source if shared_words(source.content.text, claim.text) else None
         elif source is not None:
             source = _find_repeated_message(claim, source, reflection_input)
+        if source is not None and (author := people.get(source.entity_id)) is not None and not claim.about:
+            unnamed = _ANY_USER.match(claim.text)
+            claim = replace(claim, text=f"{author.name}{claim.text[unnamed.end() :]}") if unnamed else claim
         if source is not None and fold_text(claim.text) and _is_valid_fact(turn, claim, people):
             yield claim, source
 

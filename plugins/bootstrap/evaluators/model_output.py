@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from bot.prompts import TagTree, parse_tag_tree
 
 MAX_ITEMS = 20
+# Of elizaOS: kinds of facts that say nothing of their subject, and what marks a fact that is not new.
+GENERAL_KINDS = frozenset({"fact", "opinion", "status"})
+KNOWN_MARKS = ("already_known", "alreadyKnown", "in_bio", "inBio")
 _NUMBER = re.compile(r"\d{1,6}")
 _COMMA = re.compile(r"[,;\n]")
 
@@ -54,7 +57,7 @@ class ReflectionOutput:
 def parse_output(raw: str) -> ReflectionOutput:
     """Parse tags of the template's form, or JSON of that form; other text gives an empty output."""
     tree = parse_tag_tree(raw)
-    claims = [_parse_claim(item) for item in _items_of(tree, "facts", "fact")]
+    claims = [_parse_claim(item) for item in _items_of(tree, "facts", "fact") if not _is_known(item)]
     forget_requests = [_parse_forget_request(item) for item in _items_of(tree, "forgotten", "fact")]
     relationships = [_parse_relationship(item) for item in _items_of(tree, "relationships", "relationship")]
     return ReflectionOutput(
@@ -69,8 +72,15 @@ def _parse_claim(item: TagTree) -> FactClaim:
         return FactClaim(_to_text(item))
     text = _first_text(item, "text", "fact", "claim", "content")
     about, kind = _first_text(item, "about", "subject", "who"), _first_text(item, "kind", "type").casefold()
+    if kind in GENERAL_KINDS:
+        kind = ""
     message = _parse_number(_first_text(item, "message", "source"))
     return FactClaim(text, message, _parse_numbers(_first_text(item, "replaces")), about, kind)
+
+
+def _is_known(item: TagTree) -> bool:
+    """Return whether an item says that it is known already, as the form of elizaOS does."""
+    return isinstance(item, dict) and any(_first_text(item, name).casefold() == "true" for name in KNOWN_MARKS)
 
 
 def _parse_forget_request(item: TagTree) -> ForgetRequest | None:

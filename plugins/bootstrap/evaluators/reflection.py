@@ -1,10 +1,9 @@
-"""The REFLECTION evaluator and its template; it stores facts and relationships from conversations."""
+"""The REFLECTION evaluator; it stores facts and relationships from conversations."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from importlib.resources import files
 from uuid import UUID
 
 from bot import Agent, Entity, Memory, Service, Turn, evaluator, on, short_id
@@ -155,12 +154,18 @@ async def _read_output(
 async def _ask_model(
     turn: Turn, reflection_input: ReflectionInput, entities: Mapping[UUID, Entity], known_facts: Sequence[Memory]
 ) -> str:
+    conversation = reflection_input.to_text(entities, turn.agent.name, turn.time_zone)
+    facts = "\n".join(
+        f"{number}. {quote_fact(fact, entities, turn.time_zone)}" for number, fact in by_number(known_facts).items()
+    )
     values = {
+        **turn.template_values(),
+        "actionResults": "",  # what it is not shown cannot be noted as said by the authors of the conversation
         "agentName": turn.agent.name,
-        "conversation": reflection_input.to_text(entities, turn.agent.name, turn.time_zone),
-        "knownFacts": "\n".join(
-            f"{number}. {quote_fact(fact, entities, turn.time_zone)}" for number, fact in by_number(known_facts).items()
-        ),
+        "conversation": conversation,
+        "recentMessages": conversation,
+        "knownFacts": facts,
+        "providers": f"Known already:\n{facts}" if facts else "",
         "seen": reflection_input.evaluated,
     }
     prompt = render_template(turn.find_template(TEMPLATE), values)
@@ -191,7 +196,6 @@ async def _store_selection(
 
 MAX_ENTITIES = 1_000
 TEMPLATE = "reflectionTemplate"
-REFLECTION = files("plugins.bootstrap").joinpath("templates", "reflection.txt").read_text(encoding="utf-8")
 
 
 @on(ChannelCleared)

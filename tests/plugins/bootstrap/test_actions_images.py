@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from bot import Agent, MediaKind, Outcome, Plugin, model
+from bot import Agent, Character, MediaKind, Outcome, Plugin, model
 from bot.fetch.response import FetchedBody
 from bot.models import ImageRequest, ImageResult, ModelType, ModelUnavailable
 from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent
@@ -37,6 +37,28 @@ async def test_a_picture_is_described_by_the_small_model_drawn_and_shown(drawn: 
     assert (picture.kind, picture.data, picture.url) == (MediaKind.IMAGE, drawn.data, drawn.url)
     assert any(prompt.startswith("Describe a picture") for prompt in prompts)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "<response>\n  <prompt>An engine of brass.</prompt>\n</response>",
+        "<output><response><thought>Hm.</thought><prompt>An engine of brass.</prompt></response></output>",
+        '```json\n{"prompt": "An engine of brass."}\n```',
+        "<think>Brass?</think>An engine of brass.",
+        "An engine of brass.",
+    ],
+)
+async def test_the_description_of_a_picture_is_read_in_the_forms_that_templates_request(answer: str) -> None:
+    asked: list[ImageRequest] = []
+    templates = {"imageGenerationTemplate": "<task>An image prompt for {{agentName}}</task>"}
+    who, model = Character(name="Ada", templates=templates), ScriptedModel(answer)
+    async with running_agent(painter(asked, drawn=ImageResult(data=b"png")), model=model, character=who) as harness:
+        await generate_image(make_turn(harness.agent, "draw me a steam engine"), subject="a steam engine")
+        prompt = harness.model.requests[0].prompt
+    assert [request.prompt for request in asked] == ["An engine of brass."]
+    assert prompt.startswith("<task>An image prompt for Ada</task>")
+    assert "a steam engine" in prompt
 
 
 class Gallery:

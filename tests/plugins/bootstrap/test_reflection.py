@@ -1,6 +1,7 @@
 """Rules of reflection: what is kept of what people tell, when, and never what must not be."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -548,6 +549,54 @@ async def test_a_character_may_bring_its_own_template() -> None:
         await reflected(await said(stage, *TALK))
         [request] = stage.model.requests_for(Purpose.REFLECTION)
     assert request.prompt.startswith("Mine: 1. [")
+
+
+SOURCE_TEMPLATES = {
+    "evaluationTemplate": "<task>Evaluate the following as {{agentName}}</task>\n\n<instructions>\nProvide thoughtful "
+    "evaluation based on the character's knowledge and perspective.\n</instructions>",
+    "reflectionTemplate": "# Task: Generate Agent Reflection, Extract Facts and Relationships\n\n{{providers}}\n\n"
+    '{{recentMessages}}\n\nRespond in this format:\n```json\n{"thought": "a self-reflective thought", "facts": ['
+    '{"claim": "factual statement", "type": "fact|opinion|status", "in_bio": false, "already_known": false}], '
+    '"relationships": []}\n```',
+}
+CLAIM = "<claim>{}</claim><type>{}</type><in_bio>{}</in_bio><already_known>{}</already_known>"
+SOURCE_ANSWERS = {
+    "tags": "<response><thought>They talk.</thought><facts>"
+    + "".join(
+        f"<fact>{CLAIM.format(*claim)}</fact>"
+        for claim in (
+            ("Alice lives in Oslo", "fact", "false", "false"),
+            ("User has a cat called Tom", "status", "false", "false"),
+            ("Alice finds the weather fine", "opinion", "false", "true"),
+        )
+    )
+    + "</facts><relationships></relationships></response>",
+    "JSON": json.dumps(
+        {
+            "thought": "They talk.",
+            "facts": [
+                {"claim": "Alice lives in Oslo", "type": "fact", "in_bio": False, "already_known": False},
+                {"claim": "The user has a cat called Tom", "type": "fact", "in_bio": False, "already_known": False},
+                {"claim": "Alice finds the weather fine", "type": "fact", "in_bio": True, "already_known": False},
+            ],
+            "relationships": [],
+        }
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SOURCE_TEMPLATES)
+@pytest.mark.parametrize("answer", SOURCE_ANSWERS.values(), ids=SOURCE_ANSWERS)
+async def test_reflection_learns_with_a_template_and_an_answer_of_the_sources(name: str, answer: str) -> None:
+    own = Character(name="Ada", templates={name: SOURCE_TEMPLATES[name]})
+    async with running_agent(model=thinking([answer]), character=own) as stage:
+        await reflected(await said(stage, *TALK))
+        [request] = stage.model.requests_for(Purpose.REFLECTION)
+        assert await known(stage) == ["Alice lives in Oslo", "Alice has a cat called Tom"]
+        await reflected(await said(stage, *TALK))
+        again = stage.model.requests_for(Purpose.REFLECTION)[-1]
+    assert request.prompt.count("I live in Oslo.") == 1
+    assert again.prompt.count('"Alice lives in Oslo"') == 1
 
 
 # Reading
