@@ -107,6 +107,19 @@ class ConsoleAdapter(Adapter):
                 self._changed.notify_all()
         return delivery.id
 
+    def shows_greeting(self, room: Room) -> bool:
+        """Return that every conversation in the terminal begins with a greeting."""
+        return self.is_interactive
+
+    async def show_greeting(self) -> None:
+        """Write the character's first greeting, if there is one and nothing has been said yet."""
+        place = build_inbound_message(
+            "", agent_id=self._handle.agent_id, user=self._user, message_id=new_id(), sent_at=system_clock()
+        )
+        greeting = self._handle.character.greet(place.author.name)
+        if greeting and not await self._handle.conversations.messages(place.room.id, 1):
+            await self.show(f"{self._handle.character.name}: {greeting}")
+
     def stream_interval(self, room: Room) -> float | None:
         """Return the interval between updates of a streamed reply; None outside of a terminal."""
         return STREAM_INTERVAL if self.is_interactive else None

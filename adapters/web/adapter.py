@@ -9,6 +9,7 @@ from adapters.web.app import WebApp
 from adapters.web.auth import TokenAuth, load_or_create_token
 from adapters.web.clients import TrustedProxies
 from adapters.web.config import PLATFORM, Limits, WebSettings
+from adapters.web.incoming import is_conversation_name
 from adapters.web.live import ControlRequested, TypingChanged
 from adapters.web.queries import load_message
 from adapters.web.server import Server
@@ -117,6 +118,10 @@ class WebAdapter(Adapter):
             return await self._web_app.uploads.read(url)
         except OSError:
             raise FetchError("the uploaded file is no longer stored") from None
+
+    def shows_greeting(self, room: Room) -> bool:
+        """Return whether a room is a conversation of the page."""
+        return is_conversation_name(room.external_id)
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the interval between updates of a streamed reply."""

@@ -40,6 +40,7 @@ def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
         suggestions=[shorten(text.strip(), MAX_SUGGESTION) for text in character.suggestions if text.strip()][
             :MAX_SHOWN
         ],
+        greeting=character.greet("{{user}}"),
         models=list(dict.fromkeys(status.model or status.provider for status in statuses if status.type in TEXT_TYPES)),
         has_transcription=ModelType.TRANSCRIPTION in types,
         has_speech=ModelType.TEXT_TO_SPEECH in types,

@@ -155,8 +155,9 @@ class FileLimits(ResponseModel):
 class AgentBody(ResponseModel):
     """A character.
 
-    `face` is the path of its picture, null without one; `suggestions` are up to four ways to begin; `models` are those
-    that write its answers, as far as they are known. With `has_transcription` it understands recordings, with
+    `face` is the path of its picture, null without one; `suggestions` are up to four ways to begin; `greeting` is what
+    a conversation of the page begins with, where `{{user}}` is the person's name; `models` are those that write its
+    answers, as far as they are known. With `has_transcription` it understands recordings, with
     `has_speech` it can answer with one.
     """
 
@@ -167,6 +168,7 @@ class AgentBody(ResponseModel):
     topics: list[str]
     face: str | None = None
     suggestions: list[str] = []
+    greeting: str = ""
     models: list[str] = []
     has_transcription: bool = False
     has_speech: bool = False

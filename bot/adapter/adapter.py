@@ -107,6 +107,13 @@ class Adapter(ABC):
         """
         raise Undeliverable(f"{self.platform} cannot change what was said")
 
+    def shows_greeting(self, room: Room) -> bool:
+        """Return whether a conversation in a room begins with the character's first greeting; pure.
+
+        The adapter shows it, `Character.greet`; it is not stored, and the prompt has it as the first line.
+        """
+        return False
+
     def stream_interval(self, room: Room) -> float | None:
         """Return the seconds between two updates of a streamed reply; None where only whole replies are sent.
 

@@ -24,5 +24,8 @@ class TerminalSession(Protocol):
     async def show(self, text: str) -> None:
         """Write a text that is not a reply."""
 
+    async def show_greeting(self) -> None:
+        """Write the character's first greeting, if there is one and nothing has been said yet."""
+
     def restore_terminal(self) -> None:
         """Restore the terminal's state."""

@@ -132,6 +132,11 @@ class Character(_CharacterModel):
         """What people may learn about the character: its bio, then its lore."""
         return self.bio + self.lore
 
+    def greet(self, name: str) -> str:
+        """Return its first greeting, to a person of this name; empty without one."""
+        greeting = next((text.strip() for text in self.greetings if text.strip()), "")
+        return greeting.replace("{{user}}", name)
+
     @property
     def picture_source(self) -> str:
         """The file or the address of its picture; that of elizaOS is `settings.avatar`."""

@@ -54,6 +54,25 @@ async def test_a_person_signs_in_and_has_a_conversation(browser: Any) -> None:
     await page.get_by_label("Token").wait_for()
 
 
+async def test_a_conversation_begins_with_the_first_greeting_of_the_card(open_browser: Any) -> None:
+    greetings = ["*looks up* Hello {{user}}, tea or coffee?", "Another one."]
+    async with open_browser(character={"greetings": greetings}) as browser:
+        tab = await browser.sign_in()
+        greeting = tab.page.locator(".greeting")
+        await greeting.locator("em", has_text="looks up").wait_for()
+        assert await greeting.locator(".body").inner_text() == "looks up Hello you, tea or coffee?"
+        await tab.write("Tea, *please*.")
+        await tab.wait_for_text("You said:")
+        shown = await tab.page.locator(".log .body").all_inner_texts()
+        await tab.page.reload()
+        await greeting.wait_for()
+        assert shown == ["looks up Hello you, tea or coffee?", "Tea, *please*.", "You said: Tea, please."]
+        prompt = browser.server.script.prompts[-1]
+        assert prompt.rindex("*looks up* Hello guest, tea or coffee?") < prompt.rindex("Tea, *please*.")
+        await browser.server.send("Coffee.", agent="marlo", room="api")
+        assert "looks up" not in browser.server.script.prompts[-1].partition("# Conversation")[2]
+
+
 @pytest.mark.long
 async def test_a_wrong_token_is_refused_beside_the_field(browser: Any) -> None:
     tab = await browser.open_tab()

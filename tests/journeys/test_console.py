@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import sys
@@ -122,6 +123,37 @@ class serving:
 
     async def __aexit__(self, *cause: object) -> None:
         await self._runner.cleanup()
+
+
+async def talk_in_terminal(bot_folder: BotFolder, *lines: str) -> str:
+    """Run `bot chat` in a terminal, write each line once it is asked for, and return what is shown."""
+    controller, terminal = os.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(*BOT, "chat", "-c", "ada.json"),
+        cwd=bot_folder.folder,
+        env={**bot_folder.environment, "TERM": "dumb", "CONSOLE_USER": "Kim"},
+        stdin=terminal,
+        stdout=terminal,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    bot_folder.started.append(process)
+    os.close(terminal)
+    shown = ""
+    async with asyncio.timeout(DEADLINE):
+        for number, line in enumerate(lines, 1):
+            while shown.count("to Ada> ") < number:
+                shown += (await asyncio.to_thread(os.read, controller, 4096)).decode()
+            os.write(controller, f"{line}\n".encode())
+        assert await process.wait() == 0
+    os.close(controller)
+    return shown
+
+
+async def test_a_terminal_shows_the_first_greeting_of_a_card_where_nothing_was_said(bot_folder: BotFolder) -> None:
+    bot_folder.write("ada.json", {"name": "Ada", "bio": "x", "greetings": ["*looks up* Hello {{user}}!", "Other."]})
+    assert "Ada: *looks up* Hello Kim!" in await talk_in_terminal(bot_folder, "hello", "/quit")
+    assert "looks up" not in await talk_in_terminal(bot_folder, "/quit")
+    assert "looks up" not in (await bot_folder.run("chat", "-c", "ada.json", said="hello\n")).out
 
 
 async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(bot_folder: BotFolder) -> None:

@@ -112,6 +112,7 @@ class Conversation:
         """Read and send line by line, each after the outcome of the one before."""
         if terminal.is_interactive:
             await terminal.show(f"You are talking to {self._name}. /help lists the commands.")
+            await terminal.show_greeting()
         while True:
             self._stop_notice = "" if terminal.is_interactive else None
             line = await terminal.read_line()

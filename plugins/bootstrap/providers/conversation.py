@@ -101,6 +101,9 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     agent_id, open_id = turn.agent.id, turn.message.id
     excerpts = _find_excerpts(turn, messages)
     lines: list[HistoryLine | ResultLine] = list(results.pop(None, ()))
+    if len(messages) == len(conversation.messages) < limit and (greeting := _find_greeting(turn)):
+        name, author_id = speakers[agent_id]
+        lines.insert(0, HistoryLine(messages[0].created_at, name, author_id, greeting, is_agent=True))
     if not (reactions or results):  # as nearly always
         lines += [_message_line(message, speakers, agent_id, open_id, excerpts) for message in messages]
     else:
@@ -121,6 +124,12 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         | _find_quoted_authors([*messages, turn.message])
         | (_find_foreign_authors(messages, agent_id) if turn.room.type.is_direct else set()),
     )
+
+
+def _find_greeting(turn: Turn) -> str:
+    """Return the greeting that the platform shows above the room's first message; empty if it shows none."""
+    adapter = turn.agent.outbox.adapter(turn.room.platform)
+    return turn.agent.character.greet(turn.author.name) if adapter and adapter.shows_greeting(turn.room) else ""
 
 
 def conversation_length(turn: Turn) -> int:

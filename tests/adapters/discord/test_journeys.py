@@ -58,6 +58,13 @@ async def test_a_mention_in_a_channel_is_answered_as_a_reply_to_it(server: Emula
     assert message.entity_id == stage.agent.id
 
 
+async def test_actions_between_asterisks_reach_discord_as_its_italics(server: EmulatedServer) -> None:
+    text = '*looks up* Hello. *She says, "Tea?"* 2 * 3 * 4'
+    async with server.run_bot(talkative(text)) as _:
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        assert await server.emulator.recorder.wait_for_texts(1, server.lobby) == [text]
+
+
 async def test_a_direct_message_is_answered_whatever_it_says(server: EmulatedServer) -> None:
     direct = server.direct(server.robin)
     async with server.run_bot() as (stage, _):

@@ -76,6 +76,20 @@ async def test_the_model_knows_the_greeting_that_start_sent(harness: TelegramHar
     assert greeting in harness.model.requests[-1].prompt
 
 
+async def test_actions_between_asterisks_are_italic(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, '*looks up* Hello. *She says, "Tea?"* 2 * 3 * 4')
+    assert await harness.wait_texts(1, chat) == ['You said: looks up Hello. She says, "Tea?" 2 * 3 * 4']
+    [shown] = harness.telegram.recorder.messages
+    spans = [
+        shown.text[entity["offset"] : entity["offset"] + entity["length"]]
+        for entity in shown.message["entities"]
+        if entity["type"] == "italic"
+    ]
+    assert spans == ["looks up", 'She says, "Tea?"']
+
+
 async def test_a_reply_to_the_bot_is_answered(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     group = harness.people.add_group("The group", alice)

@@ -15,10 +15,11 @@ import { ConversationList, isId, roomKey, useConversations } from "./conversatio
 const PAGES = [{ title: "Chat", path: "", icon: "chat" }, { title: "Console", path: "console", icon: "pulse" }];
 
 /** The screen of a conversation without messages: who the character is, and how to begin. */
-function Hello({ agent, onSend }) {
+function Hello({ agent, session, thread, onSend }) {
   const suggestions = (agent.suggestions ?? []).slice(0, 4);
   return html`<div class="hello"><${Face} name=${agent.name} picture=${agent.face} size="l" /><h2>${agent.name}</h2>
     ${agent.bio[0] && html`<p class="q2">${agent.bio[0]}</p>`}
+    ${thread && html`<${thread.Greeting} agent=${agent} session=${session} />`}
     ${onSend && suggestions.length > 0 && html`<div class="starts">${suggestions.map((text) => html`<button type="button" key=${text}
       onClick=${() => onSend(text)}>${text}</button>`)}</div>`}</div>`;
 }
@@ -168,7 +169,7 @@ function Chat({ session }) {
   const rename = (text) => list.rename(open.id, text).catch((error) => toast(error.message));
   const top = html`<${Button} kind="primary" icon="plus" to="" onClick=${closeMenu}>New conversation</${Button}>
     <${Search} label="Search conversations" value=${wanted} onSearch=${setWanted} />`;
-  const hello = html`<${Hello} agent=${agent} onSend=${isReadOnly ? null : send} />`;
+  const hello = html`<${Hello} ...${{ agent, session, thread }} onSend=${isReadOnly ? null : send} />`;
   return html`<${Sidebar} part="chat" session=${session} home="" top=${top} onClose=${() => openMenu(false)}>
       <${ConversationList} list=${list} current=${key} onOpen=${closeMenu} onClear=${() => setWanted("")} /></${Sidebar}>
     <main class="main" id="main" inert=${isMenu}><div class=${route.query.why ? "chat open" : "chat"}><section class="thread" aria-label="Conversation">

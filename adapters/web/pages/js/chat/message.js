@@ -167,6 +167,13 @@ export function Message({ message, room }) {
     <div class="under"><${UnderReply} ...${{ message, room, version }} onVersion=${setChosen} /></div></li>`;
 }
 
+/** What the character says before the first message; it is not stored. */
+export function Greeting({ agent, session }) {
+  const text = agent.greeting?.replaceAll("{{user}}", session.name || "you");
+  return text && html`<div class="msg bot greeting"><${Face} name=${agent.name} picture=${agent.face} />
+    <p class="who">${agent.name}</p><${Markdown} text=${text} /></div>`;
+}
+
 /** "The model is busy …" counting down in place, or that the agent writes. */
 export function TypingLine({ room }) {
   const now = useNow(!!room.typing?.retryAt);

@@ -3,11 +3,13 @@
 import { html, useEffect, useRef, useState } from "../lib.js";
 import { Link } from "../router.js";
 import { Button } from "../ui.js";
-import { Message, TypingLine } from "./message.js";
+import { Greeting, Message, TypingLine } from "./message.js";
 import { useThread } from "./scrolling.js";
 
+export { Greeting } from "./message.js";
 export { Room } from "./room.js";
 
+const CONVERSATION = /(^|:)c-/; // rooms that the API names do not begin with a greeting
 const DAY = new Intl.DateTimeFormat("en", { weekday: "long", day: "numeric", month: "long" });
 
 function dayName(at) {
@@ -90,9 +92,11 @@ export function Thread({ room, children }) {
   const { box, missed, toEnd, loadOlder } = useThread(room);
   useArrows(box);
   const isEmpty = room.isReady && room.messages.length === 0 && !room.typing;
+  const isBegin = room.isReady && !room.history.hasMore && CONVERSATION.test(room.name);
   return html`<div class="log" ref=${box} tabindex="0" role="log" aria-live="off"
       aria-label=${`Conversation with ${room.agent.name}`}>
-      ${isEmpty ? children : html`<${Older} history=${room.history} onLoad=${loadOlder} /><${Messages} room=${room} />`}</div>
+      ${isEmpty ? children : html`<${Older} history=${room.history} onLoad=${loadOlder} />
+        ${isBegin && html`<${Greeting} agent=${room.agent} session=${room.session} />`}<${Messages} room=${room} />`}</div>
     <${Announcer} room=${room} />
     ${missed > 0 && html`<button type="button" class="btn latest" onClick=${toEnd}
       >${`${missed} new ${missed === 1 ? "message" : "messages"} ↓`}</button>`}`;
