@@ -396,7 +396,7 @@ class TemplateProblem:
     """What is wrong with a template: with its name or its syntax, or with the `variable` that it names.
 
     One that `is_error` cannot be what its author meant. The others may be meant for another program. Where it
-    `is_completed`, the template lacks a part, which is appended.
+    `is_completed`, the template lacks parts, which are appended.
     """
 
     message: str
@@ -466,9 +466,8 @@ def find_problems(
     allowed = COMMON_VARIABLES | compile_template(original).variables | set(variables)
     for variable in sorted(used - allowed):
         yield _build_problem(variable, allowed, f"{{{{{variable}}}}} is no variable here and stays empty", variable)
-    for part in find_missing_parts(name, source):
-        message = f"it lacks {part.name} ({part.description}), which is appended to it"
-        yield TemplateProblem(message, is_error=False, is_completed=True)
+    if parts := ", ".join(f"{part.name} ({part.description})" for part in find_missing_parts(name, source)):
+        yield TemplateProblem(f"what it lacks is appended to it: {parts}", is_error=False, is_completed=True)
 
 
 def _build_problem(name: str, known: Collection[str], message: str, variable: str = "") -> TemplateProblem:

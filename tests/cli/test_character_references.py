@@ -211,9 +211,10 @@ def test_the_check_names_what_is_appended_to_a_template(
 ) -> None:
     path = write(workdir, json.dumps({"name": "Ada", "templates": {template: "<task>As {{agentName}}</task>"}}))
     assert entry(["character", "check", str(path)]) == 0
-    lines = [line for line in capsys.readouterr().out.splitlines() if "appended" in line]
-    assert {line.partition("it lacks ")[2].partition(" (")[0] for line in lines} == {*lacking}
-    assert all(line.startswith("  warning  ") and f"templates.{template}: " in line for line in lines)
+    [line] = [line for line in capsys.readouterr().out.splitlines() if "what it lacks is appended" in line]
+    assert line.startswith("  warning  ")
+    assert f"templates.{template}: " in line
+    assert re.findall(r"(?:: |, )(the [\w ]+) \(", line) == lacking
 
 
 def test_an_unused_file_of_many_unknown_names_is_checked_quickly(workdir: Path) -> None:

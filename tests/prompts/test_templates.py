@@ -98,6 +98,8 @@ async def test_the_reply_template_writes_the_message_after_actions_without_a_tex
     ("templates", "beginning"),
     [
         ({"continueTemplate": a_template("continue")}, "Only the template continue"),
+        ({"continueTemplate": "<task>Continue as {{agentName}}</task>"}, "<task>Continue as Ada</task>"),
+        ({"messageHandlerTemplate": "Only the template handler: {{recentMessages}}"}, "Only the template handler"),
         ({"messageHandlerTemplate": a_template("handler")}, "Only the template handler"),
     ],
 )

@@ -84,6 +84,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     limit = conversation_length(turn)
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
     messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, conversation.messages, limit)
+    is_whole = 0 < len(messages) == len(conversation.messages) < limit
     if turn.is_regeneration:
         messages = _messages_until(turn.message.id, messages)
     reactions = _group_reactions(conversation.reactions)
@@ -101,9 +102,9 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     agent_id, open_id = turn.agent.id, turn.message.id
     excerpts = _find_excerpts(turn, messages)
     lines: list[HistoryLine | ResultLine] = list(results.pop(None, ()))
-    if len(messages) == len(conversation.messages) < limit and (greeting := _find_greeting(turn)):
+    if is_whole and (greeting := _find_greeting(turn)):
         name, author_id = speakers[agent_id]
-        lines.insert(0, HistoryLine(messages[0].created_at, name, author_id, greeting, is_agent=True))
+        lines.insert(0, HistoryLine(conversation.messages[0].created_at, name, author_id, greeting, is_agent=True))
     if not (reactions or results):  # as nearly always
         lines += [_message_line(message, speakers, agent_id, open_id, excerpts) for message in messages]
     else:

@@ -24,6 +24,7 @@ from bot import (
     Plugin,
     ProviderResult,
     Role,
+    Room,
     Turn,
     action,
     derived_id,
@@ -34,7 +35,15 @@ from bot import (
 from bot.models import Purpose
 from bot.platform import Quotation
 from bot.prompts import parse_history
-from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
+from bot.testing import (
+    AgentHarness,
+    RecordingAdapter,
+    ScriptedModel,
+    make_message,
+    make_turn,
+    model_answer,
+    running_agent,
+)
 from bot.text import sanitize_name
 from plugins.bootstrap import plugin
 
@@ -566,3 +575,26 @@ async def test_the_time_is_told_to_the_minute_in_utc() -> None:
 def test_short_ids_tell_people_apart() -> None:
     ids = {short_id(UUID(int=number)) for number in range(2_000)}
     assert len(ids) == 2_000
+
+
+class GreetingAdapter(RecordingAdapter):
+    """An adapter that shows the first greeting of the character above every conversation."""
+
+    def shows_greeting(self, room: Room) -> bool:
+        return True
+
+
+async def test_a_greeting_that_the_platform_shows_is_the_first_line_until_the_beginning_is_no_longer_shown() -> None:
+    character = Character(name="Ada", greetings=(" ", "Ahoy {{user}}!", "Another."))
+    settings = {"CONVERSATION_LENGTH": "4"}
+    async with running_agent(character=character, adapter=GreetingAdapter(), settings=settings) as harness:
+        prompts = []
+        for text in ("one", "two", "three"):
+            await harness.send(text, author="Alice")
+            prompts.append(harness.model.requests_for(Purpose.REPLY)[-1].prompt.partition("# Conversation\n")[2])
+        room = make_turn(harness.agent, room="empty").room
+        state = await harness.agent.rooms.compose(room, ["RECENT_MESSAGES"], only_included=True)
+    assert [line.text for line in parse_history(prompts[0])][:2] == ["Ahoy Alice!", "one"]
+    assert parse_history(prompts[0])[0].is_agent
+    assert ["Ahoy Alice!" in prompt for prompt in prompts] == [True, True, False]
+    assert state.text == ""
