@@ -125,6 +125,14 @@ class serving:
         await self._runner.cleanup()
 
 
+def read_terminal(controller: int) -> str:
+    """Return what a program has written to its terminal; empty once it has ended."""
+    try:
+        return os.read(controller, 4096).decode(errors="replace")
+    except OSError:  # how Linux tells that nothing has the terminal open
+        return ""
+
+
 async def talk_in_terminal(bot_folder: BotFolder, *lines: str) -> str:
     """Run `bot chat` in a terminal, write each line once it is asked for, and return what is shown."""
     controller, terminal = os.openpty()
@@ -138,12 +146,12 @@ async def talk_in_terminal(bot_folder: BotFolder, *lines: str) -> str:
     )
     bot_folder.started.append(process)
     os.close(terminal)
-    shown = ""
-    async with asyncio.timeout(DEADLINE):
-        for number, line in enumerate(lines, 1):
-            while shown.count("to Ada> ") < number:
-                shown += (await asyncio.to_thread(os.read, controller, 4096)).decode()
-            os.write(controller, f"{line}\n".encode())
+    shown, waiting = "", list(lines)
+    async with asyncio.timeout(2 * DEADLINE):  # a whole conversation, not one line
+        while piece := await asyncio.to_thread(read_terminal, controller):
+            shown += piece
+            while waiting and shown.count("to Ada> ") > len(lines) - len(waiting):
+                os.write(controller, f"{waiting.pop(0)}\n".encode())
         assert await process.wait() == 0
     os.close(controller)
     return shown
