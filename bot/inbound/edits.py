@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import Content
-from bot.domain.edits import DeletionResult, ErasureResult, Reaction
+from bot.domain.edits import DeletionResult, ErasureResult, Reaction, is_same_emoji
 from bot.domain.environment import Room, World
 from bot.domain.events import (
     ChannelCleared,
@@ -275,7 +275,7 @@ class EditReporter:
             for reaction in reactions
             if reaction.external_id == message_id
             and author_id in (None, reaction.entity_id)
-            and emoji in ("", reaction.content.text)
+            and (not emoji or is_same_emoji(emoji, reaction.content.text))
         ]
         return await memories.remove(removed_ids) if removed_ids else 0
 

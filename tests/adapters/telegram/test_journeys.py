@@ -14,6 +14,7 @@ from adapters.telegram.entities import ChatTarget, derive_room_id, derive_user_i
 from bot import Agent, MemoryKind, Outcome, Plugin, Role, model, on
 from bot.events import EntityJoined, ReactionReceived
 from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage
+from bot.pipeline import process_message
 from bot.platform import DeliveryState
 from bot.testing import StreamedText, model_answer
 from tests.adapters.telegram.conftest import OpenHarness, SkippingClock, TelegramHarness, echo, run_harness
@@ -126,6 +127,25 @@ async def test_an_edit_of_an_answered_message_is_stored(harness: TelegramHarness
     stored = (await harness.store.memories.memories([first.memory_id]))[first.memory_id]
     assert stored.content.text == "Hello"
     assert (second.outcome, second.rule) == (Outcome.IGNORED, "ON_EDIT")
+
+
+@pytest.mark.failure("B-06")
+async def test_an_edit_that_mentions_the_bot_for_the_first_time_is_answered_once(
+    open_harness: OpenHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
+    async with open_harness(settings={"RESPONSIVENESS": "called"}) as harness:
+        alice = harness.people.add_user("Alice")
+        group = harness.people.add_group("The group", alice)
+        message = harness.people.say(group, alice, "when do we leave?")
+        await harness.wait_receipts()
+        message = harness.people.edit(message, "@ada_bot when do we leave?")
+        assert await harness.wait_texts(1, group) == ["You said: @ada_bot when do we leave?"]
+        await harness.wait_receipts()
+        harness.people.edit(message, "@ada_bot when do we leave today?")
+        first, second, third = await harness.wait_receipts()
+    assert [first.outcome, second.outcome, third.outcome] == [Outcome.IGNORED, Outcome.ANSWERED, Outcome.IGNORED]
+    assert third.rule == "ON_EDIT"
 
 
 @pytest.mark.failure("B-06")
