@@ -170,6 +170,7 @@ class EditReporter:
 
     async def _apply_edit(self, inbound: InboundMessage) -> Receipt:
         async with self._lock:
+            [inbound] = await self._inbox.remove_forgotten_words([inbound])
             key, now = inbound.key, self._clock()
             is_answering = self._turns.is_answering(key.room_id, key.message_id)
             result = await self._store.edits.apply_edit(inbound, now, is_answering=is_answering)

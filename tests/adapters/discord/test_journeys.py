@@ -517,3 +517,30 @@ async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart(serve
         assert "Townnew" in told["content"]
         assert "Townold" not in told["content"]
         assert "Townhidden" not in told["content"]
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["forwarded before", "forwarded after"])
+async def test_a_forward_of_a_person_who_is_forgotten_is_not_kept(server: EmulatedServer, is_before: bool) -> None:
+    secret, people = "the key lies under the mat", server.emulator.people
+    async with server.run_bot() as (stage, _):
+        written = await people.say(server.lobby, server.robin, secret)
+        await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
+        author_id = next(item.author_id for item in await receipts(stage) if item.key.message_id == written)
+        erase = stage.agent_runtime.handle.edits.erase_entity
+        if not is_before:
+            await erase(author_id)
+        original = server.emulator.state.messages[server.lobby][written]
+        snapshot = {name: original[name] for name in ("content", "timestamp", "attachments", "embeds", "type")}
+        reference = {"type": 1, "channel_id": server.lobby, "message_id": written}
+        await people.say(
+            server.lobby, server.kim, "", message_snapshots=[{"message": snapshot}], message_reference=reference
+        )
+        await people.say(server.lobby, server.kim, f"{server.call} all told?")
+        await server.emulator.recorder.wait_for_texts(2)
+        room_id = (await receipts(stage))[0].room_id
+        if is_before:
+            await erase(author_id)
+        kept = await stage.agent.store.memories.recent(room_id, 50)
+    assert secret not in str(kept)
+    assert any("all told?" in memory.content.text for memory in kept)
