@@ -15,7 +15,7 @@ from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, TaskSet
 from bot.costs.limits import CostLimits, LimitState
 from bot.domain.component_specs import CommandSpec
-from bot.domain.content import MentionContext, PostOperation, PostOperationKind, Quotation
+from bot.domain.content import MentionContext, PostOperation, PostOperationKind, Quotation, build_forward_metadata
 from bot.domain.edits import MessageVersion, Reaction, is_complete, list_versions
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
@@ -206,6 +206,7 @@ __all__ = [
     "UploadedFile",
     "VariableState",
     "allowed_hosts",
+    "build_forward_metadata",
     "connections_of",
     "current_run",
     "describe_receipt",

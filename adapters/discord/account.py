@@ -110,7 +110,7 @@ class DiscordAccount:
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
-        return await self._message_sender.edit(delivery)
+        return await self._message_sender.edit(delivery, self._mapper.bot_id)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""

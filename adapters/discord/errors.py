@@ -13,6 +13,10 @@ from bot.text import shorten
 DEFAULT_RETRY_SECONDS = 5.0  # if Discord limits requests without naming a time
 PAUSED_RETRY_SECONDS = 60.0
 UNKNOWN_MESSAGE = 10008
+MISSING_PERMISSIONS = 50013
+THREAD_ARCHIVED, THREAD_LOCKED = 50083, 160005
+NO_MESSAGE_HISTORY = 160002  # a reply needs the permission to read it
+SLOW_MODE_CODES = (20016, 20028)
 ALREADY_ACKNOWLEDGED = 40060
 
 
@@ -89,6 +93,8 @@ def to_delivery_error(error: Exception) -> DeliveryError:
 
 
 def _from_response(error: ErrorResponse) -> DeliveryError:
+    if error.code in SLOW_MODE_CODES:
+        return NotSent("the channel's slow mode lets the bot wait", retry_after=error.retry_after)
     if error.status == 429:
         return NotSent("Discord limits requests", retry_after=error.retry_after)
     if error.status == 401:

@@ -9,7 +9,7 @@ import discord
 from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.entities import EntityMapper
 from bot import Attachment, Content, Entity, MediaKind
-from bot.platform import InboundMessage, MentionContext, Quotation, Reaction, RoomRule
+from bot.platform import InboundMessage, MentionContext, Quotation, Reaction, RoomRule, build_forward_metadata
 from bot.text import shorten
 
 USER_MESSAGE_TYPES = (  # Discord itself announces joins and pins
@@ -108,7 +108,12 @@ def to_inbound_message(
 
 def _reply_metadata(message: discord.Message) -> dict[str, str]:
     reference = message.reference
-    return {"replies_to": str(reference.message_id)} if reference is not None and reference.message_id else {}
+    if reference is None or not reference.message_id:
+        return {}
+    if message.message_snapshots:
+        snapshot = message.message_snapshots[0]
+        return build_forward_metadata(snapshot.created_at, message_id=str(reference.message_id))
+    return {"replies_to": str(reference.message_id)}
 
 
 def text_of(message: discord.Message) -> str:

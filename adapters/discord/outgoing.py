@@ -105,13 +105,63 @@ def build_visible_body(content: Content, user_ids: Collection[str] = ()) -> Mess
     return MessageBody(json, files)
 
 
+def without_reference(body: MessageBody) -> MessageBody:
+    """Return the body as no reply."""
+    return replace(body, json={name: value for name, value in body.json.items() if name != "message_reference"})
+
+
+def without_files(body: MessageBody) -> MessageBody:
+    """Return the body with the names of its files in their place."""
+    return replace(_with_line(body, _missing_note(body), "attachments"), files=())
+
+
+def without_embeds(body: MessageBody) -> MessageBody:
+    """Return the body with the links to its pictures in their place."""
+    links = [embed["image"]["url"] for embed in body.json["embeds"]]
+    return _with_line(body, "\n".join(links), "embeds")
+
+
+def in_channel_of(thread_id: str, body: MessageBody) -> MessageBody:
+    """Return the body as no reply, for the channel of a thread, with a link to the thread."""
+    body, link = without_reference(body), _thread_link(thread_id)
+    content = body.json["content"]
+    return replace(body, json={**body.json, "content": link + content}) if _fits(link + content) else body
+
+
+def is_text_of(text: str, delivery: Delivery) -> bool:
+    """Return whether a message has the text of a part, also with what `in_channel_of` and its like add."""
+    shown = text.removeprefix(_thread_link(delivery.target))
+    return shown in delivery.possible_texts or any(
+        sent and shown.startswith(f"{sent}\n") for sent in delivery.possible_texts
+    )
+
+
+def _thread_link(thread_id: str) -> str:
+    return f"<#{thread_id}>\n"
+
+
+def _fits(text: str) -> bool:
+    return len(text) <= MAX_TEXT_LENGTH
+
+
+def _with_line(body: MessageBody, line: str, replaced: str) -> MessageBody:
+    """Return the body with a line, if it has room, in the place of a field."""
+    fields = {name: value for name, value in body.json.items() if name != replaced}
+    fields |= {replaced: []} if body.is_edit else {}
+    text = "\n".join(filter(None, [body.json["content"], line]))
+    return replace(body, json={**fields, "content": text if _fits(text) else body.json["content"]})
+
+
+def _missing_note(body: MessageBody) -> str:
+    missing_names = ", ".join(file_name_of(file) for file in body.files)
+    return f"(could not be sent: {missing_names})"[:MAX_TEXT_LENGTH] if missing_names else ""
+
+
 def without_extras(body: MessageBody) -> MessageBody:
     """Return the body without embeds, components and files; the text lists the missing files."""
     fields = {name: value for name, value in body.json.items() if name not in EXTRAS}
     fields |= _no_extras() if body.is_edit else {}
-    missing_names = ", ".join(file_name_of(file) for file in body.files)
-    note = f"(could not be sent: {missing_names})"[:MAX_TEXT_LENGTH] if missing_names else ""
-    fields["content"] = "\n".join(line for line in (body.json["content"], note) if line)[:MAX_TEXT_LENGTH]
+    fields["content"] = "\n".join(filter(None, [body.json["content"], _missing_note(body)]))[:MAX_TEXT_LENGTH]
     return MessageBody(fields, is_edit=body.is_edit)
 
 

@@ -3,21 +3,43 @@
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 from discord.http import Route
-from discord.utils import time_snowflake
+from discord.utils import parse_time, time_snowflake
 
 from adapters.discord.config import Limits
-from adapters.discord.errors import REQUEST_ERRORS, UNKNOWN_MESSAGE, ErrorResponse, to_delivery_error
-from adapters.discord.outgoing import MessageBody, build_body, build_edit_body, file_name_of, has_extras, without_extras
+from adapters.discord.errors import (
+    MISSING_PERMISSIONS,
+    NO_MESSAGE_HISTORY,
+    REQUEST_ERRORS,
+    THREAD_ARCHIVED,
+    THREAD_LOCKED,
+    UNKNOWN_MESSAGE,
+    ErrorResponse,
+    to_delivery_error,
+)
+from adapters.discord.outgoing import (
+    MessageBody,
+    build_body,
+    build_edit_body,
+    file_name_of,
+    has_extras,
+    in_channel_of,
+    is_text_of,
+    without_embeds,
+    without_extras,
+    without_files,
+    without_reference,
+)
 from bot import Clock, crash_point
 from bot.platform import (
     BoundedDict,
     Delivery,
+    DeliveryError,
     DeliveryHeld,
     DeliveryUnknown,
     KnownPeople,
@@ -28,13 +50,14 @@ from bot.platform import (
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 SendRequest = Callable[..., Awaitable[Any]]
 
 NONCE_WINDOW = timedelta(seconds=100)  # Discord promises "a few minutes"; 120 s is undisputed
 CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
-MAX_UNWRITABLE = 2000
+MAX_CHANNELS = 2000
+MESSAGE_PATH = "/channels/{channel_id}/messages/{message_id}"
+PUBLIC_THREADS = (10, 11)
 FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 
 
@@ -46,7 +69,9 @@ class MessageSender:
         self._known_people = known_people
         self._clock = clock
         # by channel: why it refuses messages; it is left alone until a message is received from it
-        self._unwritable = BoundedDict[str, str](MAX_UNWRITABLE)
+        self._unwritable = BoundedDict[str, str](MAX_CHANNELS)
+        self._parents = BoundedDict[str, str](MAX_CHANNELS)  # by thread: the channel in which its answers are sent
+        self._reported = BoundedDict[tuple[str, str], bool](MAX_CHANNELS)
 
     def mark_writable(self, channel_id: str) -> None:
         """Resume sending to a channel from which a message was received."""
@@ -61,13 +86,13 @@ class MessageSender:
             with suppress(DeliveryHeld):
                 if message_id := await self._find_message(delivery, bot_id):
                     return message_id
-        return await self._send(delivery)
+        return await self._send(delivery, bot_id)
 
     async def reconcile(self, delivery: Delivery, bot_id: int) -> str:
         """Resend an unclear part while its nonce protects it; after that, search for it."""
         if self._is_protected(delivery):
             try:
-                return await self._send(delivery)
+                return await self._send(delivery, bot_id)
             except NotSent as error:
                 raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         message_id = await self._find_message(delivery, bot_id)
@@ -75,71 +100,169 @@ class MessageSender:
             raise NotSent("it is not in the channel")
         return message_id
 
-    async def edit(self, delivery: Delivery) -> str:
-        """Edit the message that a part replaces; an empty part deletes it."""
+    async def edit(self, delivery: Delivery, bot_id: int) -> str:
+        """Edit the message that a part replaces; an empty part deletes it.
+
+        Where the last edit of a streamed reply is refused, the reply is sent as a new message instead, and what was
+        shown of it is deleted.
+        """
         content = delivery.content
-        ids = {"channel_id": delivery.target, "message_id": delivery.replaces_external_id}
-        path = "/channels/{channel_id}/messages/{message_id}"
+        channel_id, _, message_id = delivery.replaces_external_id.rpartition("/")
+        ids = {"channel_id": channel_id or delivery.target, "message_id": message_id}
         if not (content.text or content.attachments or content.choices):
             try:
-                await self._await_response(delivery, self._send_request(Route("DELETE", path, **ids)))
+                await self._send_unarchived(Route("DELETE", MESSAGE_PATH, **ids))
             except _MessageNotFound:
                 logger.debug("message %s was deleted already", delivery.replaces_external_id)
             return delivery.replaces_external_id
         body = build_edit_body(content, self._known_people.of(delivery.target))
         try:
-            return _parse_message_id(await self._send_with_fallback(delivery, Route("PATCH", path, **ids), body))
+            await self._send_in_steps(delivery, Route("PATCH", MESSAGE_PATH, **ids), body)
         except _MessageNotFound:
             raise MessageGone("the message was deleted in the channel: it is not sent again") from None
+        except _Refused as error:
+            if delivery.draft_id in ("", delivery.id):  # it replaces a whole message, or more of the reply follows
+                raise
+            logger.info("part %s is sent as a new message: %s", delivery.id, error)
+        else:
+            return delivery.replaces_external_id
+        draft = Route("DELETE", MESSAGE_PATH, **ids)
+        try:
+            new_id = await self.deliver(delivery, bot_id)
+        except Undeliverable:
+            await self._delete_quietly(draft)
+            raise
+        await self._delete_quietly(draft)
+        return new_id
+
+    async def _delete_quietly(self, route: Route) -> None:
+        try:
+            await self._send_unarchived(route)
+        except DeliveryError as error:
+            logger.info("the beginning of a reply stays in channel %s: %s", route.channel_id, error)
 
     def _is_protected(self, delivery: Delivery) -> bool:
         """Return whether Discord still deduplicates the part by its nonce."""
         return self._clock() - (delivery.first_attempt_at or delivery.created_at) <= NONCE_WINDOW
 
-    async def _send(self, delivery: Delivery) -> str:
-        """Send a part; Discord answers a repeated nonce with the existing message."""
+    async def _send(self, delivery: Delivery, bot_id: int) -> str:
+        """Send a part; Discord answers a repeated nonce with the existing message.
+
+        What is refused in a public thread is sent in its channel; the id has that channel's before it then.
+        """
         if cause := self._unwritable.get(delivery.target):
             raise Undeliverable(cause)
         body = build_body(delivery, self._known_people.of(delivery.target))
-        route = Route("POST", "/channels/{channel_id}/messages", channel_id=delivery.target)
         crash_point("send.pre_write")
-        return _parse_message_id(await self._send_with_fallback(delivery, route, body))
-
-    async def _send_with_fallback(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
-        """Send a body; if Discord refuses it, send its text alone."""
         try:
-            return await self._await_response(delivery, _post_body(self._send_request, route, body))
-        except _BodyRejected as error:
-            if not has_extras(body):
-                raise Undeliverable(str(error)) from error
-            logger.info("part %s is sent as plain text: %s", delivery.id, error)
-        return await self._await_response(delivery, _post_body(self._send_request, route, without_extras(body)))
+            return await self._create(delivery, delivery.target, body)
+        except _Refused as error:
+            refusal = error
+        channel = await self._read(Route("GET", "/channels/{channel_id}", channel_id=delivery.target))
+        await self._check_timeout(channel, bot_id)
+        parent_id = str(channel.get("parent_id") or "") if channel.get("type") in PUBLIC_THREADS else ""
+        if parent_id and refusal.is_of_channel:
+            try:
+                message_id = await self._create(delivery, parent_id, in_channel_of(delivery.target, body))
+            except _Refused:
+                logger.debug("part %s is refused in channel %s too", delivery.id, parent_id)
+            else:
+                self._parents[delivery.target] = parent_id
+                self._report(delivery.target, f"{refusal}: answers for this thread are sent in channel {parent_id}")
+                return f"{parent_id}/{message_id}"
+        if refusal.is_of_channel:
+            self._unwritable[delivery.target] = str(refusal)
+        raise refusal
 
-    async def _await_response(self, delivery: Delivery, response: Awaitable[T]) -> T:
+    async def _create(self, delivery: Delivery, channel_id: str, body: MessageBody) -> str:
+        route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel_id)
+        return _parse_message_id(await self._send_in_steps(delivery, route, body))
+
+    async def _send_in_steps(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
+        """Send a body; leave out what Discord refuses of it, one after another, and report what the bot may not do."""
+        missing: list[str] = []
+        while True:
+            try:
+                response = await self._send_unarchived(route, body)
+            except _Refused as error:
+                step = _next_step(error, body)
+                if step is None:
+                    raise
+                body, permission = step
+                missing += [permission] * bool(permission)
+                logger.info("part %s is sent with less: %s", delivery.id, error)
+                continue
+            for permission in missing:
+                problem = f"messages there lack what needs the permission {permission}: give it to the bot"
+                self._report(str(route.channel_id), problem)
+            return response
+
+    async def _send_unarchived(self, route: Route, body: MessageBody | None = None) -> Any:
+        """Send a request; if its thread is archived, reopen that first."""
         try:
-            return await response
+            return await self._request(route, body)
+        except _Refused as error:
+            if error.code != THREAD_ARCHIVED:
+                raise
+            thread = Route("PATCH", "/channels/{channel_id}", channel_id=route.channel_id)
+            try:
+                await self._request(thread, MessageBody({"archived": False}))
+            except DeliveryError:
+                raise error from None
+        return await self._request(route, body)
+
+    async def _request(self, route: Route, body: MessageBody | None = None) -> Any:
+        try:
+            return await _send_body(self._send_request, route, body)
         except ErrorResponse as error:
-            if error.status in (400, 413):
-                raise _BodyRejected(str(error)) from error
             if error.code == UNKNOWN_MESSAGE:
                 raise _MessageNotFound(str(error)) from error
-            if error.status in (403, 404):
-                self._unwritable[delivery.target] = str(to_delivery_error(error))
-            raise to_delivery_error(error) from error
+            cause = to_delivery_error(error)
+            raise _Refused(str(cause), error) if isinstance(cause, Undeliverable) else cause from error
         except FAILURES as error:
             raise to_delivery_error(error) from error
+
+    async def _read(self, route: Route) -> dict[str, Any]:
+        """Return an object of Discord's; empty where it cannot be read."""
+        try:
+            response = await self._send_request(route)
+        except FAILURES as error:
+            logger.debug("%s could not be read: %s", route.url, error)
+            return {}
+        return response if isinstance(response, dict) else {}
+
+    async def _check_timeout(self, channel: Mapping[str, Any], bot_id: int) -> None:
+        """Raise NotSent while a moderator's timeout keeps the bot from writing in the server of a channel."""
+        if not (guild_id := channel.get("guild_id")):
+            return
+        path = "/guilds/{guild_id}/members/{user_id}"
+        member = await self._read(Route("GET", path, guild_id=guild_id, user_id=bot_id))
+        until = parse_time(member.get("communication_disabled_until"))
+        seconds = (until - self._clock()).total_seconds() if until is not None else 0.0
+        if until is not None and seconds > 0:
+            cause = f"a moderator of the server has given the bot a timeout until {until:%Y-%m-%d %H:%M} UTC"
+            self._report(str(channel["id"]), cause)
+            raise NotSent(cause, retry_after=seconds)
+
+    def _report(self, channel_id: str, problem: str) -> None:
+        """Log a problem of a channel once."""
+        if (channel_id, problem) not in self._reported:
+            self._reported[channel_id, problem] = True
+            logger.warning("Discord channel %s: %s", channel_id, problem)
 
     async def _find_message(self, delivery: Delivery, bot_id: int) -> str:
         """Search the messages since the first attempt.
 
         Raises DeliveryUnknown if they cannot be read now, DeliveryHeld if they never can be.
         """
+        channel_id = self._parents.get(delivery.target, delivery.target)
         after_id = time_snowflake((delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW)
         for _ in range(MAX_PAGES):
-            page = await self._fetch_page(delivery.target, after_id)
+            page = await self._fetch_page(channel_id, after_id)
             for message in page:
                 if _is_same_message(message, delivery, bot_id):
-                    return str(message["id"])
+                    message_id = str(message["id"])
+                    return message_id if channel_id == delivery.target else f"{channel_id}/{message_id}"
             if len(page) < PAGE_SIZE:
                 return ""
             after_id = max(int(message["id"]) for message in page)
@@ -158,8 +281,17 @@ class MessageSender:
         return page
 
 
-class _BodyRejected(Undeliverable):
-    """Discord refuses the body of a message."""
+class _Refused(Undeliverable):
+    """Discord refuses a request for good."""
+
+    def __init__(self, cause: str, error: ErrorResponse) -> None:
+        super().__init__(cause)
+        self.status, self.code = error.status, error.code
+
+    @property
+    def is_of_channel(self) -> bool:
+        """Whether it concerns the channel, and not what is sent."""
+        return self.status in (403, 404) or self.code in (THREAD_ARCHIVED, THREAD_LOCKED)
 
 
 class _MessageNotFound(Undeliverable):
@@ -172,7 +304,22 @@ def _to_not_searched(error: Exception) -> DeliveryUnknown:
     return DeliveryUnknown(f"it could not be searched for yet: {cause}", retry_after=retry_after)
 
 
-async def _post_body(send_request: SendRequest, route: Route, body: MessageBody) -> Any:
+def _next_step(error: _Refused, body: MessageBody) -> tuple[MessageBody, str] | None:
+    """Return what to send instead of a refused body, and the permission that the bot lacks; None if nothing is left."""
+    if error.code == NO_MESSAGE_HISTORY and "message_reference" in body.json:
+        return without_reference(body), "Read Message History"
+    if error.code == MISSING_PERMISSIONS and body.files:
+        return without_files(body), "Attach Files"
+    if error.code == MISSING_PERMISSIONS and body.json.get("embeds"):
+        return without_embeds(body), "Embed Links"
+    if error.status in (400, 413) and not error.is_of_channel and has_extras(body):
+        return without_extras(body), ""
+    return None
+
+
+async def _send_body(send_request: SendRequest, route: Route, body: MessageBody | None) -> Any:
+    if body is None:
+        return await send_request(route)
     if not body.files:
         return await send_request(route, json=body.json)
     payload = {"name": "payload_json", "value": json.dumps(body.json)}
@@ -190,14 +337,15 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
         return False
     if message.get("nonce"):
         return str(message["nonce"]) == delivery.id
-    reference = message.get("message_reference") or {}
+    reference = str((message.get("message_reference") or {}).get("message_id", ""))
     expected_reference = delivery.reply_to if delivery.reply_to.isdigit() else ""
     received_names = [attachment.get("filename") for attachment in message.get("attachments") or ()]
     sent_names = [
         file_name_of(attachment) for attachment in delivery.content.attachments if attachment.data is not None
     ]
-    is_answer = str(reference.get("message_id", "")) == expected_reference
-    return is_answer and message.get("content") in delivery.possible_texts and received_names == sent_names
+    # what the bot may not do in a channel is left out
+    has_files, is_answer = received_names in (sent_names, []), reference in (expected_reference, "")
+    return is_answer and has_files and is_text_of(str(message.get("content")), delivery)
 
 
 class TypingIndicator:

@@ -10,7 +10,7 @@ from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.entities import PLATFORM, BotIdentity
 from adapters.telegram.errors import PARSE_ERRORS, TOKEN_REFUSED, disconnect_cause_of, error_text
 from adapters.telegram.incoming import IncomingContext
-from adapters.telegram.membership import AdministratorCache, build_migration
+from adapters.telegram.membership import AdministratorCache, build_migration, load_former_chat_ids
 from adapters.telegram.polling import UpdatePoller
 from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.receiving import UpdateReceiver
@@ -19,8 +19,10 @@ from adapters.telegram.sending import MessageSender, TypingIndicator
 from adapters.telegram.webhook import Webhook
 from bot import BotError
 from bot.platform import AgentHandle, Backoff, ConnectionStatus, DisconnectCause, TaskSet, TimeSource
+from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
+STORE_RETRY_SECONDS = 1.0
 
 
 class TelegramAccount:
@@ -45,7 +47,7 @@ class TelegramAccount:
         self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._command_handler = CommandHandler(handle, self.client, self.message_sender)
-        self._identity = BotIdentity(handle.agent_id, settings.account)
+        self._context = self._build_context(BotIdentity(handle.agent_id, settings.account), {})
         self._receiver: UpdateReceiver | None = None
         self._tasks = TaskSet(f"bot {settings.account} on Telegram")
         self.webhook: Webhook | None = None
@@ -73,13 +75,13 @@ class TelegramAccount:
 
     async def _receive_updates(self, identity: BotIdentity) -> None:
         """Receive updates until the inbox closes. Raises InvalidToken if Telegram rejects the token."""
-        self._identity = identity
+        self._context = self._build_context(identity, await self._load_former_chat_ids())
         self.status.account = f"@{identity.username}" if identity.username else ""
         self.message_sender.known_people.add_bot(identity.username.lower())
         if not self.is_receiving:
             self.status.connected()
             return
-        self._receiver = self._create_receiver(identity)
+        self._receiver = self._create_receiver()
         self._tasks.start(register_commands(self.client, self._handle.commands))
         if self._settings.telegram_webhook_url:
             self.webhook = Webhook(self.client, self._receiver, self._settings, self._limits, self._time, self.status)
@@ -109,12 +111,22 @@ class TelegramAccount:
         )
         return BotIdentity(self._handle.agent_id, self.client.account, user.username or "")
 
-    def _create_receiver(self, identity: BotIdentity) -> UpdateReceiver:
+    async def _load_former_chat_ids(self) -> dict[int, int]:
+        while True:
+            try:
+                return await load_former_chat_ids(self._handle, self.client.account)
+            except StoreUnavailable:
+                await self._time.sleep(STORE_RETRY_SECONDS)
+
+    def _build_context(self, identity: BotIdentity, former_chat_ids: dict[int, int]) -> IncomingContext:
         allowed_chats = self._settings.telegram_allowed_chats
+        return IncomingContext(identity, self._handle.room_rules, allowed_chats, former_chat_ids=former_chat_ids)
+
+    def _create_receiver(self) -> UpdateReceiver:
         administrators = AdministratorCache(self.client, self._time.monotonic, self._limits.administrators_ttl)
         return UpdateReceiver(
             self._handle,
-            IncomingContext(identity, self._handle.room_rules, allowed_chats),
+            self._context,
             self.client,
             administrators,
             self._command_handler.handle,
@@ -133,6 +145,6 @@ class TelegramAccount:
 
     async def _report_migration(self, old_chat_id: int, new_chat_id: int) -> None:
         try:
-            await build_migration(self._identity, old_chat_id, new_chat_id)(self._handle)
+            await build_migration(self._context, old_chat_id, new_chat_id)(self._handle)
         except BotError as error:
             logger.warning("the migration of chat %d to %d could not be stored: %s", old_chat_id, new_chat_id, error)

@@ -63,6 +63,7 @@ class TelegramSettings(SettingsModel):
     telegram_allowed_chats: AllowList = Field(
         (),
         description="Chats to answer in: ids, or @names of groups and channels; by default all. "
+        "The id of a group holds for its supergroup too. "
         "Messages elsewhere are stored and ignored.",
     )
     telegram_unclear: UnclearPolicy = Field(

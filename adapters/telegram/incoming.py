@@ -1,7 +1,7 @@
 """Parsing of messages, commands, buttons and reactions into inbound values."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from adapters.telegram.mentions import (
     describe_origin,
     find_command,
     find_replied_author,
+    forwarded_author,
     is_mention,
     mentions_others,
     original_author,
@@ -52,6 +53,7 @@ from bot.platform import (
     Quotation,
     Reaction,
     RoomRules,
+    build_forward_metadata,
 )
 
 ALLOWED_CHATS_RULE = "TELEGRAM_ALLOWED_CHATS"
@@ -66,16 +68,20 @@ ENVELOPE_FIELDS = field_names(
 
 @dataclass(frozen=True, slots=True)
 class IncomingContext:
-    """What parsing needs besides the update: own identity, rules, allowed chats, administrators."""
+    """What parsing needs besides the update: own identity, rules, allowed chats, administrators.
+
+    `former_chat_ids` are the ids that supergroups had as groups; rules that name those still hold.
+    """
 
     identity: BotIdentity
     rules: RoomRules
     allowed_chats: tuple[str, ...] = ()
     roles: Roles | None = None
+    former_chat_ids: dict[int, int] = field(default_factory=dict)
 
     def find_denial(self, location: ChatLocation, chat: Chat, mention: MentionContext) -> str:
         """Return the rule that forbids an answer; blank if none does."""
-        names = chat_names(location.target, chat.username)
+        names = self._names_of(location, chat)
         allowed = {name.lower() for name in self.allowed_chats}
         if allowed and allowed.isdisjoint(name.lower() for name in names):
             return ALLOWED_CHATS_RULE
@@ -88,7 +94,11 @@ class IncomingContext:
 
     def is_ignored(self, location: ChatLocation, chat: Chat) -> bool:
         """Return whether messages of this chat are not even stored."""
-        return self.rules.find(PLATFORM, *chat_names(location.target, chat.username)).is_ignored
+        return self.rules.find(PLATFORM, *self._names_of(location, chat)).is_ignored
+
+    def _names_of(self, location: ChatLocation, chat: Chat) -> tuple[str, ...]:
+        former_id = self.former_chat_ids.get(chat.id)
+        return (*chat_names(location.target, chat.username), *([str(former_id)] if former_id else []))
 
 
 def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
@@ -124,6 +134,7 @@ def parse_message(
             message, context, location, is_service=not (text or attachments or _is_of_new_kind(message))
         ),
         quotation=build_quotation(message, identity),
+        metadata=_forward_metadata(message, identity),
     )
     return InboundMessage.build(
         location.world,
@@ -247,6 +258,12 @@ def text_of(message: Message) -> str:
     return "\n".join(f"> {line}" for line in attributed.splitlines() if line.strip())
 
 
+def _forward_metadata(message: Message, identity: BotIdentity) -> dict[str, str]:
+    origin = message.forward_origin
+    author_id = forwarded_author(origin, identity) if origin is not None else None
+    return build_forward_metadata(origin.date, author_id=author_id) if origin is not None and author_id else {}
+
+
 def build_quotation(message: Message, identity: BotIdentity) -> Quotation | None:
     """Return text and files of the replied message: the conversation in the prompt may not reach back to it.
 
@@ -261,7 +278,10 @@ def build_quotation(message: Message, identity: BotIdentity) -> Quotation | None
         author, _ = author_of(replied, identity)
         attachments = tuple(attachments_of(replied, identity.account))
         text = excerpt or text_of(replied) or ("" if attachments else f"[{content_kind_of(replied)}]")
-        return Quotation(text, author.name or UNKNOWN_USER, author.id, str(replied.message_id), attachments)
+        name, author_id = author.name or UNKNOWN_USER, author.id
+        if replied.forward_origin and (original_id := forwarded_author(replied.forward_origin, identity)):
+            name, author_id = original_author(replied.forward_origin), original_id
+        return Quotation(text, name, author_id, str(replied.message_id), attachments)
     if external is not None:
         user = getattr(external.origin, "sender_user", None)
         return Quotation(

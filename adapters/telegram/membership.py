@@ -1,6 +1,7 @@
 """Joins, leaves, promotions, chat migration, and the cache of administrators."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
 from datetime import datetime
@@ -10,6 +11,7 @@ from telegram.error import TelegramError
 
 from adapters.telegram.client import BotClient
 from adapters.telegram.entities import (
+    PLATFORM,
     BotIdentity,
     ChatLocation,
     ChatTarget,
@@ -22,10 +24,11 @@ from adapters.telegram.entities import (
 from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import IncomingContext
 from bot import Role
-from bot.platform import AgentHandle, BoundedDict
+from bot.platform import AgentHandle, BoundedDict, StreamCursor
 
 Change = Callable[[AgentHandle], Awaitable[object]]
 ROLES_BY_STATUS = {ChatMember.OWNER: Role.OWNER, ChatMember.ADMINISTRATOR: Role.ADMIN}
+FORMER_CHATS_CURSOR = "former_chats"
 MAX_CHATS = 10_000
 MAX_CONCURRENT_REQUESTS = 5
 REQUEST_TIMEOUT = 5.0
@@ -35,10 +38,9 @@ def parse_service_message(message: Message, location: ChatLocation, context: Inc
     """Return the changes that a service message reports; None for any other message."""
     world, room, identity = location.world, location.room, context.identity
     if message.migrate_to_chat_id:
-        return [build_migration(identity, message.chat.id, message.migrate_to_chat_id, world.name)]
+        return [build_migration(context, message.chat.id, message.migrate_to_chat_id, world.name)]
     if message.migrate_from_chat_id:
-        old_room_id = derive_room_id(identity.account, ChatTarget(message.migrate_from_chat_id))
-        return [lambda handle: handle.edits.migrate_room(old_room_id, world, room)]
+        return [_build_migration(context, message.migrate_from_chat_id, location)]
     if message.new_chat_members:
         return [
             _build_join(user, location, message.date, identity)
@@ -57,12 +59,29 @@ def parse_service_message(message: Message, location: ChatLocation, context: Inc
     return None
 
 
-def build_migration(identity: BotIdentity, old_chat_id: int, new_chat_id: int, name: str = "") -> Change:
-    """Return the change that moves the history of a group to its supergroup."""
-    location = build_location(identity, Chat(new_chat_id, Chat.SUPERGROUP, title=name))
-    return lambda handle: handle.edits.migrate_room(
-        derive_room_id(identity.account, ChatTarget(old_chat_id)), location.world, location.room
-    )
+def build_migration(context: IncomingContext, old_chat_id: int, new_chat_id: int, name: str = "") -> Change:
+    """Return the change that moves the history of a group to its supergroup; rules for the group hold at once."""
+    location = build_location(context.identity, Chat(new_chat_id, Chat.SUPERGROUP, title=name))
+    return _build_migration(context, old_chat_id, location)
+
+
+def _build_migration(context: IncomingContext, old_chat_id: int, location: ChatLocation) -> Change:
+    account, former_chat_ids = context.identity.account, context.former_chat_ids
+    former_chat_ids[location.target.chat_id] = old_chat_id
+
+    async def migrate(handle: AgentHandle) -> None:
+        old_room_id = derive_room_id(account, ChatTarget(old_chat_id))
+        await handle.edits.migrate_room(old_room_id, location.world, location.room)
+        stored = StreamCursor(PLATFORM, account, FORMER_CHATS_CURSOR, json.dumps(former_chat_ids))
+        await handle.submit_all([], stored)
+
+    return migrate
+
+
+async def load_former_chat_ids(handle: AgentHandle, account: str) -> dict[int, int]:
+    """Return the former ids of supergroups, as they were stored at their migrations."""
+    text = await handle.cursor(PLATFORM, account, FORMER_CHATS_CURSOR)
+    return {int(new): int(old) for new, old in json.loads(text or "{}").items()}
 
 
 def parse_own_membership(update: ChatMemberUpdated, update_id: int, context: IncomingContext) -> Change:

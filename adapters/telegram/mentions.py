@@ -6,7 +6,15 @@ from uuid import UUID
 
 from telegram import Message, MessageEntity, MessageOrigin
 
-from adapters.telegram.entities import BotIdentity, ChatTarget, author_of, name_of, thread_id_of
+from adapters.telegram.entities import (
+    BotIdentity,
+    ChatTarget,
+    author_of,
+    build_chat_entity,
+    build_entity,
+    name_of,
+    thread_id_of,
+)
 
 COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
 UNKNOWN_USER = "an unknown user"
@@ -73,8 +81,6 @@ def build_metadata(message: Message) -> dict[str, object]:
     metadata: dict[str, object] = {"message_id": message.message_id, "chat": str(message.chat.id)}
     if (replied := message.reply_to_message) is not None:
         metadata["reply_to"] = str(replied.message_id)
-    if message.forward_origin is not None:
-        metadata["forwarded_from"] = original_author(message.forward_origin)
     if message.via_bot is not None:
         metadata["via_bot"] = message.via_bot.username or str(message.via_bot.id)
     return metadata
@@ -104,6 +110,14 @@ def describe_origin(message: Message) -> str:
     if message.via_bot is not None:  # the sender of an inline result sees little more than its title
         return f"written by the bot @{message.via_bot.username or message.via_bot.id}"
     return ""
+
+
+def forwarded_author(origin: MessageOrigin, identity: BotIdentity) -> UUID | None:
+    """Return the entity id of who wrote a message that was forwarded; None if Telegram does not tell."""
+    user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
+    if user is not None:
+        return build_entity(user, identity).id
+    return build_chat_entity(chat).id if chat is not None else None
 
 
 def original_author(origin: MessageOrigin) -> str:

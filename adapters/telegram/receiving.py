@@ -14,7 +14,7 @@ from telegram.error import TelegramError
 
 from adapters.telegram.albums import merge_album, submit_album_edit
 from adapters.telegram.client import UPDATE_KINDS
-from adapters.telegram.entities import PLATFORM, build_location
+from adapters.telegram.entities import PLATFORM, ChatTarget, build_location
 from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import (
     IncomingContext,
@@ -45,6 +45,7 @@ from bot.platform import (
     TaskSet,
     TimeSource,
 )
+from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 MAX_THREADS = 10_000
@@ -226,6 +227,7 @@ class UpdateReceiver:
         for raw, update, chat_id in updates:
             items: tuple[UpdateItem, ...] = ()
             try:
+                await self._find_topic(update)
                 items = self._parse_items(update, chat_id, may_be_old)
             except Exception as error:  # as above
                 if (partial_update := self._read_partly(raw)) is not None:
@@ -276,6 +278,19 @@ class UpdateReceiver:
         """Store the topic of a message."""
         if thread_id is not None:
             self._threads[chat_id, message_id] = thread_id
+
+    async def _find_topic(self, update: Update) -> None:
+        """Look up the topic of a message with a reaction that was received or sent before the bot started."""
+        reaction = update.message_reaction
+        if reaction is None or not reaction.chat.is_forum:
+            return
+        chat_id, message_id = reaction.chat.id, reaction.message_id
+        if (chat_id, message_id) in self._threads:
+            return
+        world_id = build_location(self._context.identity, reaction.chat).world.id
+        with suppress(StoreUnavailable):
+            room = await self._handle.conversations.room_of_message(world_id, str(message_id))
+            self.note_topic(chat_id, message_id, ChatTarget.parse(room.external_id).thread_id if room else None)
 
     async def _submit_messages(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
         if messages or cursor is not None:

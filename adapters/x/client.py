@@ -21,6 +21,7 @@ FIELDS: dict[str, Any] = {
         "author_id",
         "conversation_id",
         "created_at",
+        "edit_history_tweet_ids",
         "entities",
         "in_reply_to_user_id",
         "note_tweet",

@@ -3,7 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from uuid import UUID
 
@@ -83,9 +83,17 @@ def to_inbound_message(
         mention=_build_mention(post, page, identity, denied_by),
         quotation=None if denied_by == THREAD_CONTEXT else _build_quotation(post, page, identity),
     )
-    return InboundMessage.build(
-        build_world(identity), room, author, content, created_at=post.created_at or received_at, message_id=post.id
+    inbound = InboundMessage.build(
+        build_world(identity),
+        room,
+        author,
+        content,
+        created_at=post.created_at or received_at,
+        message_id=post.versions[0],
+        event_id=post.id,
+        revision=0 if denied_by == THREAD_CONTEXT else post.revision,
     )
+    return replace(inbound, message=replace(inbound.message, external_id=post.id))  # an answer replies to this version
 
 
 def _build_mention(post: Post, page: Page, identity: BotIdentity, denied_by: str) -> MentionContext:

@@ -91,11 +91,23 @@ class Post(Payload):
     entities: Entities = Entities()
     attachments: MediaKeys = MediaKeys()
     note_tweet: LongText | None = None
+    edit_history_tweet_ids: tuple[Id, ...] = ()
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """The ids of the post: an edit gives it a new one. The first one stays that of the message."""
+        return self.edit_history_tweet_ids if self.id in self.edit_history_tweet_ids else (self.id,)
+
+    @property
+    def revision(self) -> int:
+        """How many times the post had been edited."""
+        return self.versions.index(self.id)
 
     @property
     def conversation(self) -> str:
-        """The id of the conversation: that of its first post."""
-        return self.conversation_id or self.id
+        """The id of the conversation: that of its first post, as it was first posted."""
+        conversation_id = self.conversation_id or self.id
+        return self.versions[0] if conversation_id in self.versions else conversation_id
 
     def has_mention_of(self, account: str) -> bool:
         """Return whether the post mentions an account or replies to it."""

@@ -1,7 +1,7 @@
 """Polling of mentions, with a stored position."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Self
@@ -102,10 +102,16 @@ class MentionReceiver:
         for unreadable in page.unreadable:
             await self._record_unreadable(unreadable.id, unreadable.raw, unreadable.problem)
         mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
+        edited_ids = {version for post in mentions for version in post.versions[: post.revision]}
         messages: list[InboundMessage] = []
         for post in sorted(mentions, key=lambda mention: int(mention.id)):
+            if post.id in edited_ids:  # a later version is on this page
+                continue
             try:
                 messages += await self._read_mention(post, page)
+                if post.revision:
+                    await self._submit_edited(messages)
+                    messages = []
             except CONVERSION_ERRORS as error:  # one mention must not stop all that follow
                 await self._record_unreadable(post.id, post.model_dump(mode="json"), error)
         unreadable_ids = [post.id for post in page.unreadable if post.id]
@@ -117,6 +123,12 @@ class MentionReceiver:
         )
         await self._handle.submit_tolerant(messages, self._state.cursor(POSITION_KEY, str(position)))
         return can_continue
+
+    async def _submit_edited(self, messages: Sequence[InboundMessage]) -> None:
+        """Store messages, the last one as the edit of a message."""
+        if messages:
+            await self._handle.submit_tolerant(messages[:-1])
+            await self._handle.edits.submit_edit(messages[-1])
 
     async def _read_page(self, bounds: dict[str, str | datetime]) -> Page:
         """Return the next page that has posts: X leaves out those that are not public, if need be all of a page."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, ClassVar
 from uuid import UUID
@@ -14,6 +15,8 @@ MAX_VALUE_LENGTH = 64
 MAX_CHOICES = 25
 MAX_DESCRIPTION_LENGTH = 300  # of a picture, in the line of its message
 SPEECH_ID = "speech"
+# in the metadata of a forwarded message: who wrote it and when, or its id on the platform
+FORWARDED_AUTHOR, FORWARDED_AT, FORWARDED_MESSAGE = "forwarded_author", "forwarded_at", "forwarded_message"
 
 
 class MediaKind(StrEnum):
@@ -105,6 +108,17 @@ class Quotation:
         text = text if max_length is None or len(text) <= max_length else shorten(text, max_length)
         lines = f"{self.author_name or 'unknown'}: {text}".splitlines()
         return "\n".join(f"> {line}" for line in lines if line.strip())
+
+
+def build_forward_metadata(
+    written_at: datetime, *, author_id: UUID | None = None, message_id: str = ""
+) -> dict[str, str]:
+    """Return the metadata of a forwarded message: with its author's data its text is deleted too.
+
+    Who does not know its author gives the id of the message on the platform, if that is unique there.
+    """
+    named = {FORWARDED_AUTHOR: str(author_id or ""), FORWARDED_MESSAGE: message_id}
+    return {FORWARDED_AT: written_at.isoformat()} | {name: value for name, value in named.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

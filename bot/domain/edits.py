@@ -3,6 +3,7 @@
 They are values without side effects, so that every store decides alike.
 """
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -21,6 +22,7 @@ MAX_SCANNED_ROWS = 200  # receipts or deliveries of a room that are searched whe
 REVISIONS_KEY = "revisions"  # in the metadata of a message: its earlier texts
 INCOMPLETE_KEY = "incomplete"  # in the metadata of a reply that was stopped while it was written
 ERASURE_COMPONENT = "forgotten"
+_CUSTOM_EMOJI = re.compile(r"<a?:[^:>]*:(\d+)>")
 UNCLEAR_STATES = (DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN)
 
 
@@ -48,6 +50,15 @@ class Reaction:
             external_id=self.message_id,
             source_id=message_id,
         )
+
+
+def is_same_emoji(first: str, second: str) -> bool:
+    """Return whether two reactions have the same emoji.
+
+    A custom one of Discord is known by its id: a removal tells neither whether it is animated nor, always, its name.
+    """
+    custom = [match and match[1] for match in map(_CUSTOM_EMOJI.fullmatch, (first, second))]
+    return custom[0] == custom[1] if all(custom) else first == second
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +119,8 @@ def plan_edit(
     """Return the receipt to store for an edit and the receipts it supersedes, given those of all revisions.
 
     While the message waits for its answer, the edit replaces it. If it already has its outcome, or
-    `is_answering` says that its answer is being written, the receipt is marked as a late edit, or as one that
-    asks for a new answer.
+    `is_answering` says that its answer is being written, the receipt is marked as a late edit, as that of a message
+    that was ignored, or as one that asks for a new answer.
     """
     latest = max(receipts, key=lambda receipt: receipt.key.revision)
     receipt = replace(new_receipt(edit, now), author_id=latest.author_id, memory_id=latest.memory_id)
@@ -125,7 +136,9 @@ def plan_edit(
         )
     is_normal = all(other.edit_state is EditState.NORMAL for other in open_receipts)
     if is_answering or not open_receipts or not is_normal:
-        receipt = replace(receipt, rule=Rule.REGENERATED if edit.is_regeneration else Rule.EDITED_LATE)
+        was_ignored = all(other.outcome is Outcome.IGNORED for other in receipts)
+        late = Rule.EDITED_IGNORED if was_ignored else Rule.EDITED_LATE
+        receipt = replace(receipt, rule=Rule.REGENERATED if edit.is_regeneration else late)
     reason = "its message was edited before it was answered"
     superseded = [_close_receipt(other, Outcome.SUPERSEDED, now, reason) for other in open_receipts if not is_answering]
     return EditPlan(receipt, _apply_edit(message, edit.message, now) if is_changed else message, tuple(superseded))
@@ -262,4 +275,7 @@ def _apply_edit(message: Memory, edit: Memory, now: datetime) -> Memory:
     """Return the message with its new text; the last ten earlier texts stay in its metadata."""
     metadata = {**message.metadata, **edit.metadata, REVISIONS_KEY: list_revisions(message, now)}
     content = replace(edit.content, quotation=message.content.quotation)  # which may have been removed since
-    return replace(message, content=content, metadata=metadata, embedding=None, embedding_model="")
+    external_id = edit.external_id  # an edited post on X has another id
+    return replace(
+        message, content=content, external_id=external_id, metadata=metadata, embedding=None, embedding_model=""
+    )

@@ -70,6 +70,7 @@ class Rule(StrEnum):
     BACKFILL = "backfill"
     EDITED = "edited"
     EDITED_LATE = "edited late"
+    EDITED_IGNORED = "edited, ignored before"
     REGENERATED = "regenerated"
     STOPPED = "stopped"
     REMOVED = "removed"
@@ -92,15 +93,23 @@ GENERATED_REASONS = frozenset(
 class EditState(StrEnum):
     """Whether an event is an edit that arrived after its message had its outcome or its answer was begun.
 
-    REGENERATED asks for a new answer to a message that has its outcome.
+    IGNORED edits a message that was ignored so far. REGENERATED asks for a new answer to a message that has its
+    outcome.
     """
 
     NORMAL = "normal"
     LATE = "late"
+    IGNORED = "ignored"
     REGENERATED = "regenerated"
 
 
-EDIT_STATES = MappingProxyType({Rule.EDITED_LATE.value: EditState.LATE, Rule.REGENERATED.value: EditState.REGENERATED})
+EDIT_STATES = MappingProxyType(
+    {
+        Rule.EDITED_LATE.value: EditState.LATE,
+        Rule.EDITED_IGNORED.value: EditState.IGNORED,
+        Rule.REGENERATED.value: EditState.REGENERATED,
+    }
+)
 PLUGIN_MESSAGE_PREFIX = "plugin:"  # of the message ids of messages that no platform has sent
 
 

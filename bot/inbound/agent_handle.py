@@ -66,6 +66,18 @@ class ConversationReader:
         """Return a room; None where there is none."""
         return await self._store.worlds.room(room_id)
 
+    async def room_of_message(self, world_id: UUID, message_id: str) -> Room | None:
+        """Return the room of a world in which a message has this id on the platform; None where it is unknown."""
+        rooms = {room.id: room for room in await self._store.worlds.rooms(world_id)}
+        for receipt in await self._store.ledger.receipts_by_message_id(message_id):
+            if receipt.room_id in rooms:
+                return rooms[receipt.room_id]
+        for room in rooms.values():
+            deliveries = await self._store.ledger.deliveries(room_id=room.id)
+            if any(delivery.external_id == message_id for delivery in deliveries):
+                return room
+        return None
+
     async def world(self, world_id: UUID) -> World | None:
         """Return a world; None where there is none."""
         return await self._store.worlds.world(world_id)

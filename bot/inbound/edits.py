@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import Content
-from bot.domain.edits import DeletionResult, ErasureResult, Reaction
+from bot.domain.edits import DeletionResult, ErasureResult, Reaction, is_same_emoji
 from bot.domain.environment import Room, World
 from bot.domain.events import (
     ChannelCleared,
@@ -170,6 +170,7 @@ class EditReporter:
 
     async def _apply_edit(self, inbound: InboundMessage) -> Receipt:
         async with self._lock:
+            [inbound] = await self._inbox.remove_forgotten_words([inbound])
             key, now = inbound.key, self._clock()
             is_answering = self._turns.is_answering(key.room_id, key.message_id)
             result = await self._store.edits.apply_edit(inbound, now, is_answering=is_answering)
@@ -275,7 +276,7 @@ class EditReporter:
             for reaction in reactions
             if reaction.external_id == message_id
             and author_id in (None, reaction.entity_id)
-            and emoji in ("", reaction.content.text)
+            and (not emoji or is_same_emoji(emoji, reaction.content.text))
         ]
         return await memories.remove(removed_ids) if removed_ids else 0
 

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Collection, Coroutine, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from bot.concurrency.tasks import TaskSet
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import EventKey, Receipt
 from bot.errors import InboxClosed, TemporaryError
+from bot.inbound.forgotten_words import ForgottenWords
 from bot.inbound.processing import CANCEL_GRACE_SECONDS, MAX_OPEN_EVENTS, MessageProcessor, OnOutcome, Process
 from bot.inbound.sanitize import sanitize_message
 from bot.inbound.unreadable import build_unreadable_event
@@ -32,7 +34,7 @@ class Inbox:
 
     `process` is what the processor awaits for each event; `on_closed` receives every final receipt once. In a
     room that this process does not own, messages are stored and not processed. `secrets` are removed from
-    the events that are recorded as unreadable.
+    the events that are recorded as unreadable, `forgotten_words` from messages.
     """
 
     def __init__(
@@ -45,9 +47,11 @@ class Inbox:
         clock: Clock = system_clock,
         shutdown_deadline: ShutdownDeadline | None = None,
         secrets: Collection[str] = (),
+        forgotten_words: ForgottenWords | None = None,
     ) -> None:
         self._ledger = ledger
         self._secrets = secrets
+        self._forgotten_words = forgotten_words
         self._clock = clock
         self._is_open = True
         self._is_drained = False
@@ -88,7 +92,7 @@ class Inbox:
         if self.processor.is_holding:
             bounded = [replace(message, is_held=True) for message in bounded]
         crash_point("ingress.pre_commit")
-        storing = self._shielded.start(self._ledger.receive(bounded, now, cursor))
+        storing = self._shielded.start(self._receive(bounded, now, cursor))
         self._storing[storing] = bounded
         try:
             events = await asyncio.shield(storing)
@@ -217,6 +221,15 @@ class Inbox:
         if not self._is_open:
             raise InboxClosed("the bot is stopping; nothing more is accepted")
         self._ledger.health.check_available()
+
+    async def remove_forgotten_words(self, messages: Sequence[InboundMessage]) -> Sequence[InboundMessage]:
+        """Return messages without the words of people who had their data deleted."""
+        return messages if self._forgotten_words is None else await self._forgotten_words.remove_all(messages)
+
+    async def _receive(
+        self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None
+    ) -> list[StoredEvent]:
+        return await self._ledger.receive(await self.remove_forgotten_words(messages), now, cursor)
 
     async def _submit_or_record(self, message: InboundMessage) -> None:
         try:

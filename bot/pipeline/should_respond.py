@@ -145,7 +145,9 @@ def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
     edit_state = turn.inputs[-1].receipt.edit_state
     if edit_state is EditState.NORMAL:
         return None
-    if edit_state is EditState.LATE and context.settings.on_edit == "ignore":
+    is_addressed_now = edit_state is EditState.IGNORED and context.is_mentioned
+    is_late = edit_state in (EditState.LATE, EditState.IGNORED) and not is_addressed_now
+    if is_late and context.settings.on_edit == "ignore":
         return ResponseDecision(False, "it was edited when it had its outcome already", Rule.ON_EDIT)
     if turn.replaces is not None and not (context.adapter and context.adapter.can_edit):
         return ResponseDecision(False, f"what was said on {turn.room.platform} cannot be changed", Rule.ON_EDIT)

@@ -22,6 +22,7 @@ from bot.errors import ConfigError
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
 from bot.inbound.agent_handle import AgentHandle
+from bot.inbound.forgotten_words import ForgottenWords
 from bot.inbound.inbox import Inbox
 from bot.inbound.people import load_muted_people
 from bot.inbound.person_activity import PersonActivityRecorder
@@ -238,6 +239,7 @@ def _build_inbox(
         clock=config.clock,
         shutdown_deadline=shutdown_deadline,
         secrets=config.secrets,
+        forgotten_words=ForgottenWords(agent.store.ledger, agent.store.entities),
     )
 
 

@@ -113,7 +113,8 @@ class CoreSettings(SettingsModel):
         "ignore",
         pattern="^(ignore|rerun)$",
         description="What the edit of a message that has its outcome already does: `ignore` (it is "
-        "remembered), `rerun` (it is answered again, and the old answer changed where the platform can).",
+        "remembered), `rerun` (it is answered again, and the old answer changed where the platform can). A message "
+        "that was ignored and names the bot now is answered either way.",
     )
     should_respond_bypass_types: CommaList = Field(
         (), description="Kinds of room in which every message is answered, beside DM, VOICE_DM, SELF and API."

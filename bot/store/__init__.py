@@ -1,6 +1,7 @@
 """Public module for authors of storage plugins: store protocols, their values and shared rules."""
 
 from bot.domain.component_specs import WorldSettingState
+from bot.domain.content import FORWARDED_AUTHOR
 from bot.domain.costs import CostDimension, CostEntry, CostHold, CostUsage, HeldCosts, LimitScope, sum_costs
 from bot.domain.edits import (
     MAX_SCANNED_ROWS,
@@ -93,6 +94,7 @@ from bot.store.work_sharing import (
 )
 
 __all__ = [
+    "FORWARDED_AUTHOR",
     "MAX_CONVERSATION_REACTIONS",
     "MAX_CONVERSATION_RESULTS",
     "MAX_EXAMINED_ROWS",

@@ -28,4 +28,5 @@ def test_other_reasons_are_not_generated(rule: str) -> None:
 
 def test_an_edit_is_late_while_its_rule_says_so() -> None:
     assert with_rule(Rule.EDITED_LATE).edit_state is EditState.LATE
+    assert with_rule(Rule.EDITED_IGNORED).edit_state is EditState.IGNORED
     assert with_rule(Rule.EDITED).edit_state is EditState.NORMAL

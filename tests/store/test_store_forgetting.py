@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from bot.domain.authority import ANYBODY
-from bot.domain.content import Content, Quotation
+from bot.domain.content import Content, Quotation, build_forward_metadata
 from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.edits import ERASURE_COMPONENT
 from bot.domain.environment import ChannelType, Component, Relationship
@@ -122,6 +122,18 @@ async def test_erasure_removes_a_persons_words_from_the_replies_of_others(store:
     for found in (shown, stored):
         assert [found[key].quotation for key in ids] == [None, None, *quoted[2:]]
         assert {found[key].text for key in ids} == {"I see"}
+
+
+async def test_erasure_deletes_what_others_have_forwarded_of_a_person(store: Store) -> None:
+    hers, _ = await receive_message(store, "Alice", "Hello")
+    forwards = [
+        make_message(Content(text, metadata=build_forward_metadata(NOW, author_id=author)), sent_at=NOW, author="Bob")
+        for text, author in ((SECRET, hers.author.id), ("it is raining", derived_id("Carol")))
+    ]
+    await store.ledger.receive(forwards, NOW)
+    await store.edits.erase_entity(hers.author.id, LATER)
+    kept = await store.memories.recent(hers.room.id, 50)
+    assert [message.content.text for message in kept] == ["it is raining"]
 
 
 async def test_erasure_removes_names_and_titles_of_a_persons_private_chats(store: Store) -> None:

@@ -1,11 +1,14 @@
 """What emulated users do, and the events this sends to bots."""
 
+import re
 from datetime import datetime
 from typing import Any
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.rest import RestServer
 from adapters.discord.emulator.state import USER_MENTION, Json, PlatformState
+
+CUSTOM_EMOJI = re.compile(r"<(a?):(\w+):(\d+)>")
 
 
 class People:
@@ -61,7 +64,7 @@ class People:
     async def unreact(self, channel: str, message_id: str, user: str = "", emoji: str = "") -> None:
         """Remove a reaction: that of one user, those with one emoji, or all."""
         payload: Json = {**self._location(channel), "message_id": message_id}
-        payload |= {"emoji": {"id": None, "name": emoji}} if emoji else {}
+        payload |= {"emoji": _emoji_object(emoji, is_removal=True)} if emoji else {}
         payload |= {"user_id": user, "burst": False, "type": 0} if user else {}
         kind = "" if user else "_EMOJI" if emoji else "_ALL"
         await self._gateway.dispatch_event(f"MESSAGE_REACTION_REMOVE{kind}", payload)
@@ -72,7 +75,7 @@ class People:
             **self._location(channel),
             "user_id": user,
             "message_id": message_id,
-            "emoji": {"id": None, "name": emoji},
+            "emoji": _emoji_object(emoji),
             "burst": False,
             "type": 0,
         }
@@ -122,3 +125,11 @@ class People:
     def _location(self, channel: str) -> Json:
         guild = self._state.channels[channel].get("guild_id")
         return {"channel_id": channel, **({"guild_id": guild} if guild else {})}
+
+
+def _emoji_object(emoji: str, *, is_removal: bool = False) -> Json:
+    """Return an emoji as Discord sends it: that of a removal does not tell whether it is animated."""
+    custom = CUSTOM_EMOJI.fullmatch(emoji)
+    if custom is None:
+        return {"id": None, "name": emoji}
+    return {"id": custom[3], "name": custom[2], **({"animated": True} if custom[1] and not is_removal else {})}

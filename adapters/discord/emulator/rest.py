@@ -1,6 +1,7 @@
 """The emulated REST API: the routes that the adapter uses, with Discord's responses and errors."""
 
 import json
+from collections import defaultdict
 from typing import Any
 
 from aiohttp import web
@@ -12,6 +13,7 @@ from bot.testing import TypingIndicators
 
 API = "/api/v10"
 TYPING_SECONDS = 10.0
+MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013, 160002, 50083, 160005
 MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
 
 
@@ -28,6 +30,7 @@ class RestServer:
 
     def __init__(self, state: PlatformState, recorder: Recorder, gateway: GatewayServer) -> None:
         self.refused_channels: dict[str, tuple[int, int]] = {}  # by channel: status and code of the refusal
+        self.denied: defaultdict[str, set[str]] = defaultdict(set)  # by channel: permissions that bots lack there
         self.uploads: dict[str, bytes] = {}
         self.base_url = ""
         self.recorder, self.typing = recorder, TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
@@ -47,6 +50,9 @@ class RestServer:
             web.get(API + "/guilds/{guild}/channels", self._list_channels),
             web.get(API + "/guilds/{guild}/threads/active", self._list_threads),
             web.put(API + "/applications/{application}/commands", self._register_commands),
+            web.get(API + "/guilds/{guild}/members/{user}", self._get_member),
+            web.get(API + "/channels/{channel}", self._get_channel),
+            web.patch(API + "/channels/{channel}", self._edit_channel),
             web.get(API + "/channels/{channel}/messages", self._list_messages),
             web.post(API + "/channels/{channel}/messages", self._create_message),
             web.patch(API + message, self._edit_message),
@@ -148,6 +154,40 @@ class RestServer:
             command["default_member_permissions"] = None if permissions is None else str(permissions)
         return json_response(registered)
 
+    async def _get_member(self, request: web.Request) -> web.Response:
+        guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")
+        member = self._state.find_member(guild["id"], request.match_info["user"])
+        if member is None:
+            raise ApiError(404, 10007, "Unknown Member")
+        return json_response(member)
+
+    async def _get_channel(self, request: web.Request) -> web.Response:
+        return json_response(self._find_channel(request))
+
+    async def _edit_channel(self, request: web.Request) -> web.Response:
+        channel, thread = self._find_channel(request), self._find_channel(request).get("thread_metadata", {})
+        if thread.get("locked") or "SEND_MESSAGES_IN_THREADS" in self.denied[channel["id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        thread["archived"] = (await request.json())["archived"]
+        return json_response(channel)
+
+    def _check_permissions(self, bot: str, channel: Json, body: Json, *, has_files: bool, is_new: bool) -> None:
+        """Raise ApiError where a bot may not write in a channel, or not what a body has."""
+        denied, thread = self.denied[channel["id"]], channel.get("thread_metadata") or {}
+        member = self._state.find_member(channel.get("guild_id") or "", bot) or {}
+        needed = {"SEND_MESSAGES_IN_THREADS" if thread else "SEND_MESSAGES"} if is_new else {"EDIT"}
+        needed |= {"ATTACH_FILES"} if has_files else set()
+        needed |= {"EMBED_LINKS"} if body.get("embeds") else set()
+        if thread.get("archived") and (thread["locked"] or not is_new):
+            raise ApiError(400, THREAD_ARCHIVED, "Thread is archived")
+        thread.update({"archived": False} if thread else {})
+        if member.get("communication_disabled_until") or needed & denied:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        if thread.get("locked"):
+            raise ApiError(403, THREAD_LOCKED, "Thread is locked")
+        if body.get("message_reference") and "READ_MESSAGE_HISTORY" in denied:
+            raise ApiError(400, NO_MESSAGE_HISTORY, "Cannot reply without permission to read message history")
+
     async def _list_messages(self, request: web.Request) -> web.Response:
         self.bot_of(request)
         channel = self._find_channel(request)
@@ -166,6 +206,7 @@ class RestServer:
         bot, channel = self.bot_of(request), self._find_channel(request)
         body, files = await read_message(request)
         check_message(body, has_files=bool(files))
+        self._check_permissions(bot, channel, body, has_files=bool(files), is_new=True)
         nonce = str(body.get("nonce") or "")
         if body.get("enforce_nonce") and (existing_id := self._state.find_nonce(bot, nonce)):
             self._recorder.record("same nonce")
@@ -198,6 +239,8 @@ class RestServer:
         if message["author"]["id"] != bot:
             raise ApiError(403, 50005, "Cannot edit a message authored by another user")
         body, files = await read_message(request)
+        channel = self._state.channels[message["channel_id"]]
+        self._check_permissions(bot, channel, body, has_files=bool(files), is_new=False)
         kept_ids = {str(item["id"]) for item in body.get("attachments") or ()}
         is_listed = body.get("attachments") is not None  # otherwise all stay
         kept_files = [item for item in message["attachments"] if not is_listed or item["id"] in kept_ids]

@@ -3,7 +3,7 @@
 import html
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
@@ -22,7 +22,10 @@ class PostForbidden(Exception):
 
 @dataclass(slots=True)
 class PostRecord:
-    """One post. `repeated` are the users that X mentions before a reply: those of the post above, and its author."""
+    """One post. `repeated` are the users that X mentions before a reply: those of the post above, and its author.
+
+    `earlier_ids` are the ids that it had before it was edited.
+    """
 
     id: str
     author_id: str
@@ -33,6 +36,7 @@ class PostRecord:
     quoted_id: str = ""
     pictures: tuple[str, ...] = ()
     repeated: tuple[str, ...] = ()
+    earlier_ids: tuple[str, ...] = ()
     is_deleted: bool = False
     likes: set[str] = field(default_factory=set)
     reposts: set[str] = field(default_factory=set)
@@ -73,6 +77,21 @@ class PlatformState:
         self.posts[post_id] = post
         return post
 
+    def edit_post(self, post_id: str, text: str) -> PostRecord:
+        """Edit a post, which gets another id; lists have the last version only."""
+        earlier = self.posts[post_id]
+        earlier.is_deleted = True
+        post = replace(
+            earlier,
+            id=self.new_id(),
+            text=text,
+            created_at=self._clock(),
+            earlier_ids=(*earlier.earlier_ids, post_id),
+            is_deleted=False,
+        )
+        self.posts[post.id] = post
+        return post
+
     def new_id(self) -> str:
         """Return an id that grows with time."""
         return str(int(self._clock().timestamp() * 1000) * 1000 + next(self._numbers))
@@ -106,7 +125,7 @@ class PlatformState:
             "author_id": post.author_id,
             "conversation_id": post.conversation_id,
             "created_at": post.created_at.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
-            "edit_history_tweet_ids": [post.id],
+            "edit_history_tweet_ids": [*post.earlier_ids, post.id],
         }
         users = [{"id": item, "username": self.usernames[item]} for item in self.mentioned_ids(post)]
         entities = {

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
+from bot.domain.content import FORWARDED_AUTHOR
 from bot.domain.edits import (
     MAX_SCANNED_ROWS,
     DeletionResult,
@@ -156,7 +157,11 @@ class InMemoryEdits:
         )
 
     async def erase_entity(self, entity_id: UUID, now: datetime) -> ErasureResult:
-        memory_ids = {memory.id for memory in self._memories.all() if memory.entity_id == entity_id}
+        memory_ids = {
+            memory.id
+            for memory in self._memories.all()
+            if memory.entity_id == entity_id or memory.content.metadata.get(FORWARDED_AUTHOR) == str(entity_id)
+        }
         memories = await self._memories.memories(memory_ids)
         message_count = sum(item.kind is MemoryKind.MESSAGE for item in memories.values())
         deliveries = await self._ledger.deliveries()

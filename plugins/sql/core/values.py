@@ -16,6 +16,7 @@ from pydantic_core import to_json
 
 from bot import Attachment, Choice, Content, MediaKind
 from bot.platform import MentionContext, PostOperation, PostOperationKind, Quotation
+from bot.store import FORWARDED_AUTHOR
 
 NO_ID = bytes(16)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -159,6 +160,11 @@ def quotation_mark(*, author_id: UUID | None = None, message_id: str = "") -> st
     if author_id is not None:
         return f'"author_id":{dumps(str(author_id))}'
     return f'"message_id":{dumps(message_id)}' if message_id else f'"{QUOTATION_KEY}":'
+
+
+def forward_mark(author_id: UUID) -> str:
+    """Return what stands in the JSON of a content that this author's words were forwarded in."""
+    return f'"{FORWARDED_AUTHOR}":{dumps(str(author_id))}'
 
 
 def _quotation_data(quotation: Quotation) -> dict[str, Any]:

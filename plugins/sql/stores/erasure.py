@@ -40,7 +40,15 @@ from plugins.sql.core.schema import (
     unreadable_events,
 )
 from plugins.sql.core.statements import ListStatement, Row, Statement, equals, matches, typed_parameter
-from plugins.sql.core.values import content_of, content_text, first_id, id_of, microseconds_of, quotation_mark
+from plugins.sql.core.values import (
+    content_of,
+    content_text,
+    first_id,
+    forward_mark,
+    id_of,
+    microseconds_of,
+    quotation_mark,
+)
 from plugins.sql.stores.cache_logs_costs import anonymize_costs
 from plugins.sql.stores.deliveries import list_unsent, save_delivery
 from plugins.sql.stores.entities import UPSERT_COMPONENT, UPSERT_ENTITY, component_values, entity_values, find_entities
@@ -143,6 +151,8 @@ def erase_entity(agent: int, entity_id: UUID, now: datetime, connection: Connect
     """Delete a person's data, the replies to them, and what was derived from either."""
     key = (agent, entity_id.bytes)
     memory_kinds = {row[0]: row[1] for row in MEMORIES_OF_ENTITY.rows(connection, *key)}
+    forwards = MARKED_MEMORIES.rows(connection, agent, forward_mark(entity_id))
+    memory_kinds |= {row[0]: MemoryKind.MESSAGE.value for row in forwards}
     entity_receipts = list(RECEIPT.read_all(RECEIPTS_OF_ENTITY.rows(connection, *key)))
     turn_ids = [receipt.turn_id.bytes for receipt in entity_receipts if receipt.turn_id is not None]
     of_turns = dict(tuple(row) for row in MEMORIES_OF_TURNS.rows(connection, agent, ids=turn_ids))

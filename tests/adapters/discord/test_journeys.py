@@ -230,6 +230,29 @@ async def test_an_edit_after_the_answer_changes_it_if_enabled(
     assert ledger.messages[0].texts == ["On Monday.", "On Tuesday."]
 
 
+@pytest.mark.failure("B-06")
+@pytest.mark.parametrize("name", ["<@{bot}>", "Ada,"])
+async def test_an_edit_that_names_the_bot_for_the_first_time_is_answered_once(
+    name: str, server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
+    people, name = server.emulator.people, name.format(bot=server.bot)
+    async with server.run_bot(settings={"RESPONSIVENESS": "called", "LATEST_RESPONSE": "queue"}) as (stage, _):
+        said = await people.say(server.lobby, server.kim, "when is the tide?")
+        texts = ["when is the next tide?", f"{name} when is the next tide?", f"{name} when is the next high tide?"]
+        for number, text in enumerate(["", *texts]):
+            if text:
+                await people.edit(server.lobby, said, text)
+            await people.say(server.lobby, server.kim, f"{server.call} ahoy")  # answered after what came before
+            await server.emulator.recorder.wait_for_texts(number + 1 + (number >= 2))
+            await receipts(stage)
+        known = [receipt for receipt in await receipts(stage) if receipt.key.message_id == said]
+    ignored = [Outcome.IGNORED, Outcome.IGNORED]
+    assert [receipt.outcome for receipt in known] == [*ignored, Outcome.ANSWERED, Outcome.IGNORED]
+    shown = [item.message["message_reference"]["message_id"] for item in server.emulator.recorder.messages]
+    assert shown.count(said) == 1
+
+
 @pytest.mark.failure("B-08")
 async def test_a_message_that_is_deleted_before_its_answer_is_not_answered(server: EmulatedServer) -> None:
     begun = asyncio.Event()
@@ -326,6 +349,23 @@ async def test_a_removed_reaction_is_deleted_and_no_other(server: EmulatedServer
         await people.say(server.direct(server.kim), server.kim, "and now?")
         await server.emulator.recorder.wait_for_texts(4)
         assert [one.external_id for one in await recent()] == [other]
+
+
+@pytest.mark.parametrize("is_of_one_user", [True, False], ids=["one user's", "everyone's"])
+async def test_a_removed_reaction_with_an_animated_emoji_is_deleted(
+    is_of_one_user: bool, server: EmulatedServer
+) -> None:
+    people, wave, wink = server.emulator.people, "<a:wave:123456789012345678>", "<:wave:123456789012345679>"
+    async with server.run_bot() as (stage, _):
+        said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        for emoji in (wave, wink):
+            await people.react(server.lobby, said, server.robin, emoji)
+        await people.unreact(server.lobby, said, server.robin if is_of_one_user else "", wave)
+        await people.say(server.lobby, server.kim, f"{server.call} all told?")
+        await server.emulator.recorder.wait_for_texts(2)
+        room_id = (await receipts(stage))[0].room_id
+        left = await stage.agent.store.memories.recent(room_id, 50, kind=MemoryKind.REACTION)
+    assert [reaction.content.text for reaction in left] == [wink]
 
 
 async def test_an_answer_of_4500_characters_arrives_complete_with_code_fences(server: EmulatedServer) -> None:
@@ -484,3 +524,30 @@ async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart(serve
         assert "Townnew" in told["content"]
         assert "Townold" not in told["content"]
         assert "Townhidden" not in told["content"]
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["forwarded before", "forwarded after"])
+async def test_a_forward_of_a_person_who_is_forgotten_is_not_kept(server: EmulatedServer, is_before: bool) -> None:
+    secret, people = "the key lies under the mat", server.emulator.people
+    async with server.run_bot() as (stage, _):
+        written = await people.say(server.lobby, server.robin, secret)
+        await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
+        author_id = next(item.author_id for item in await receipts(stage) if item.key.message_id == written)
+        erase = stage.agent_runtime.handle.edits.erase_entity
+        if not is_before:
+            await erase(author_id)
+        original = server.emulator.state.messages[server.lobby][written]
+        snapshot = {name: original[name] for name in ("content", "timestamp", "attachments", "embeds", "type")}
+        reference = {"type": 1, "channel_id": server.lobby, "message_id": written}
+        await people.say(
+            server.lobby, server.kim, "", message_snapshots=[{"message": snapshot}], message_reference=reference
+        )
+        await people.say(server.lobby, server.kim, f"{server.call} all told?")
+        await server.emulator.recorder.wait_for_texts(2)
+        room_id = (await receipts(stage))[0].room_id
+        if is_before:
+            await erase(author_id)
+        kept = await stage.agent.store.memories.recent(room_id, 50)
+    assert secret not in str(kept)
+    assert any("all told?" in memory.content.text for memory in kept)

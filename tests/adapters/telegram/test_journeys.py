@@ -9,14 +9,24 @@ import pytest
 
 from adapters.telegram.commands import CommandHandler
 from adapters.telegram.config import Limits
-from adapters.telegram.emulator import refuse_markup
+from adapters.telegram.emulator import Emulator, refuse_markup
 from adapters.telegram.entities import ChatTarget, derive_room_id, derive_user_id
 from bot import Agent, MemoryKind, Outcome, Plugin, Role, model, on
 from bot.events import EntityJoined, ReactionReceived
 from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.platform import DeliveryState
+from bot.store import InMemoryStore
 from bot.testing import StreamedText, model_answer
-from tests.adapters.telegram.conftest import OpenHarness, SkippingClock, TelegramHarness, echo, run_harness
+from tests.adapters.telegram.conftest import (
+    START,
+    OpenHarness,
+    SkippingClock,
+    TelegramHarness,
+    description,
+    echo,
+    run_character,
+    run_harness,
+)
 from tests.remembering import SETTINGS, RememberingModel, check_memory
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
@@ -140,6 +150,22 @@ async def test_an_edit_of_an_answered_message_is_stored(harness: TelegramHarness
     stored = (await harness.store.memories.memories([first.memory_id]))[first.memory_id]
     assert stored.content.text == "Hello"
     assert (second.outcome, second.rule) == (Outcome.IGNORED, "ON_EDIT")
+
+
+@pytest.mark.failure("B-06")
+async def test_an_edit_that_mentions_the_bot_for_the_first_time_is_answered_once(open_harness: OpenHarness) -> None:
+    async with open_harness(settings={"RESPONSIVENESS": "called"}) as harness:
+        alice = harness.people.add_user("Alice")
+        group = harness.people.add_group("The group", alice)
+        message = harness.people.say(group, alice, "when do we leave?")
+        await harness.wait_receipts()
+        message = harness.people.edit(message, "@ada_bot when do we leave?")
+        assert await harness.wait_texts(1, group) == ["You said: @ada_bot when do we leave?"]
+        await harness.wait_receipts()
+        harness.people.edit(message, "@ada_bot when do we leave today?")
+        first, second, third = await harness.wait_receipts()
+    assert [first.outcome, second.outcome, third.outcome] == [Outcome.IGNORED, Outcome.ANSWERED, Outcome.IGNORED]
+    assert third.rule == "ON_EDIT"
 
 
 @pytest.mark.failure("B-06")
@@ -553,3 +579,111 @@ async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart() -> 
         assert "Townnew" in told
         assert "Townold" not in told
         assert "Townhidden" not in told
+
+
+@pytest.mark.parametrize("is_before", [True, False], ids=["forwarded before", "forwarded after"])
+async def test_a_forward_of_a_person_who_is_forgotten_is_not_kept(harness: TelegramHarness, is_before: bool) -> None:
+    secret = "the key lies under the mat"
+    alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
+    group = harness.people.add_group("The group", alice, bob)
+    erase = harness.runtime.agents[0].handle.edits.erase_entity
+    written = int(START.timestamp()) - 60
+    origin = {"type": "user", "date": written, "sender_user": alice}
+    if not is_before:
+        harness.people.say(group, alice, "@ada_bot hello")
+        await harness.wait_receipts()
+        await erase(derive_user_id(alice["id"]))
+    forward = harness.people.say(group, bob, secret, forward_origin=origin)
+    harness.people.say(group, bob, "@ada_bot is that so?", reply_to=forward)
+    receipts = await harness.wait_receipts()
+    if is_before:
+        await erase(derive_user_id(alice["id"]))
+    kept = await harness.store.memories.recent(receipts[-1].room_id, 50)
+    kept = [memory for memory in kept if memory.entity_id == derive_user_id(bob["id"])]
+    assert secret not in str(kept)
+    assert "Alice" not in str(kept)
+    assert any("is that so?" in memory.content.text for memory in kept)
+
+
+async def test_a_new_reply_to_an_old_message_of_a_forgotten_person_does_not_store_it_again(
+    harness: TelegramHarness,
+) -> None:
+    alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
+    group = harness.people.add_group("The group", alice, bob)
+    old = harness.people.say(group, alice, "the key lies under the mat")
+    await harness.wait_receipts()
+    await harness.runtime.agents[0].handle.edits.erase_entity(derive_user_id(alice["id"]))
+    reply = harness.people.say(group, bob, "@ada_bot is that so?", reply_to=old)
+    await harness.wait_receipts()
+    harness.people.edit(reply, "@ada_bot is that true?")
+    new = harness.people.say(group, alice, "the key lies on the table")
+    harness.people.say(group, bob, "@ada_bot and that?", reply_to=new)
+    receipts = await harness.wait_receipts()
+    memories = await harness.store.memories.recent(receipts[-1].room_id, 50)
+    quoted = [memory.content.quotation.text for memory in memories if memory.content.quotation is not None]
+    assert quoted == ["the key lies on the table"]
+    assert "under the mat" not in str(memories)
+    assert "under the mat" not in harness.model.requests[-1].prompt
+
+
+@pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "known from an error"])
+async def test_a_rule_for_a_group_holds_for_its_supergroup_also_after_a_restart(is_announced: bool) -> None:
+    store = InMemoryStore()
+    async with Emulator(find_problems=description()) as telegram:
+        async with run_character(telegram, store=store) as harness:
+            alice = harness.people.add_user("Alice")
+            group = harness.people.add_group("The group", alice)
+            other = harness.people.add_group("Another group", alice)
+        settings, begun, go = {"TELEGRAM_ALLOWED_CHATS": str(group["id"])}, asyncio.Event(), asyncio.Event()
+
+        async def answer(request: TextRequest) -> str:
+            begun.set()
+            await go.wait()
+            return echo(request)
+
+        async with run_character(telegram, answer, store=store, settings=settings) as harness:
+            if is_announced:
+                new = harness.people.migrate(group, alice)
+                go.set()
+            else:
+                harness.people.say(group, alice, "@ada_bot hello")
+                await begun.wait()
+                new = harness.people.migrate(group, alice, is_announced=False)
+                go.set()
+                await harness.wait_deliveries()
+            harness.people.say(new, alice, "@ada_bot still here?")
+            await harness.telegram.recorder.wait_until(
+                lambda: "You said: @ada_bot still here?" in telegram.recorder.texts(new["id"])
+            )
+        async with run_character(telegram, store=store, settings=settings) as harness:
+            harness.people.say(other, alice, "@ada_bot hello")
+            harness.people.say(new, alice, "@ada_bot and now?")
+            await harness.telegram.recorder.wait_until(
+                lambda: "You said: @ada_bot and now?" in telegram.recorder.texts(new["id"])
+            )
+            await harness.wait_receipts()
+    assert telegram.recorder.texts(other["id"]) == []
+
+
+async def test_a_reaction_in_a_topic_is_stored_there_also_after_a_restart() -> None:
+    store = InMemoryStore()
+    async with Emulator(find_problems=description()) as telegram:
+        async with run_character(telegram, store=store) as harness:
+            alice = harness.people.add_user("Alice")
+            forum = harness.people.add_group("The forum", alice, is_forum=True)
+            topic = harness.people.add_topic(forum, alice, "Boats")
+            asked = harness.people.say(forum, alice, "@ada_bot hello", thread=topic)
+            await harness.wait_texts(1, forum)
+            general = harness.people.say(forum, alice, "@ada_bot hello")
+            await harness.wait_texts(2, forum)
+            await harness.wait_deliveries()
+            answer = telegram.recorder.messages[0].message
+        async with run_character(telegram, store=store) as harness:
+            for message in (asked, answer, general):
+                harness.people.react(message, alice, "👍")
+            await harness.wait_confirmed()
+            stored = [
+                len(await store.memories.recent(room(forum, thread), 50, kind=MemoryKind.REACTION))
+                for thread in (topic, None)
+            ]
+    assert stored == [2, 1]

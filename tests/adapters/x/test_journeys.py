@@ -254,3 +254,40 @@ async def test_the_post_that_a_mention_quotes_or_replies_to_is_read_with_its_pic
         emulator.say("kim", "@greenroom_bot what animal is this?", **references)
         await harness.poll()
     assert r"> Mo: Seen today [image: A heron in the reeds]\n" in prompts[-1]
+
+
+@pytest.mark.failure("B-06")
+async def test_an_edited_mention_is_answered_once(run_x: RunX, emulator: Emulator) -> None:
+    store = InMemoryStore()
+    async with run_x(store=store) as harness:
+        asked = emulator.say("bob", "@greenroom_bot what is the tied?")
+        await harness.poll()
+        edited = emulator.state.edit_post(asked, "@greenroom_bot what is the tide?").id
+        await harness.poll()
+        [first, second] = reversed(await store.ledger.receipts())
+        assert (first.outcome, second.outcome, second.rule) == (Outcome.ANSWERED, Outcome.IGNORED, "ON_EDIT")
+        assert (await store.memories.memories([first.memory_id]))[first.memory_id].content.text.endswith("the tide?")
+    async with run_x(store=store) as harness:  # a restart changes nothing
+        emulator.state.edit_post(edited, "@greenroom_bot what is the next tide?")
+        await harness.poll()
+        assert emulator.bot_texts == ["Noted."]
+
+
+async def test_a_post_that_mentions_the_bot_only_since_its_edit_is_answered(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        post = emulator.say("bob", "what is the tide?")
+        await harness.poll()
+        edited = emulator.state.edit_post(post, "@greenroom_bot what is the tide?").id
+        await harness.poll()
+        [answer] = emulator.state.posts_by(emulator.user_id)
+        assert answer.reply_to_id == edited
+
+
+async def test_a_mention_that_was_edited_before_it_is_read_is_answered_once(run_x: RunX, emulator: Emulator) -> None:
+    async with run_x() as harness:
+        asked = emulator.say("bob", "@greenroom_bot hello")
+        edited = emulator.state.edit_post(asked, "@greenroom_bot hello there").id
+        emulator.state.posts[asked].is_deleted = False  # the page has both versions
+        await harness.poll()
+        [answer] = emulator.state.posts_by(emulator.user_id)
+        assert answer.reply_to_id == edited
