@@ -22,7 +22,7 @@ from bot.characters.cards import EXTENSION, EXTENSION_FIELDS, PERSONALITY, SCENA
 from bot.characters.elizaos_names import FIELDS
 from bot.characters.field_readers import to_json
 from bot.characters.json_scanner import Node, scan_json
-from bot.characters.loader import load_character, parse_character, read_character_source
+from bot.characters.loader import CHARACTER_SUFFIXES, load_character, parse_character, read_character_source
 from bot.characters.lorebooks import Fields, is_lorebook, read_lorebook
 from bot.characters.report import Format, ImportReport, Note, ReportCollector
 from bot.characters.source_text import SourceText
@@ -32,7 +32,6 @@ from bot.errors import CharacterError
 CARD_SPEC: Final = "chara_card_v2"
 DEFAULT_ASSET: Final = "ccdefault:"  # of the programs that show a card
 PROJECT_FOLDER: Final = "characters"  # of the characters in a project of elizaOS
-_SUFFIXES: Final = (".json", ".png", ".charx")
 # Fields that files of other programs have too: package-lock.json, manifest.json, .eslintrc.json, devcontainer.json
 _GENERAL_FIELDS: Final = frozenset({"id", "name", "extends", "people", "plugins", "settings", "style", "templates"})
 _EMBEDDED: Final = re.compile(r"^embed(?:d)?ed://")  # the specification writes it with one d
@@ -109,7 +108,7 @@ def find_characters(folder: Path) -> list[Path]:
     """
     for place in (folder, folder / PROJECT_FOLDER):
         files = place.iterdir() if place.is_dir() else ()
-        paths = sorted(path for path in files if path.suffix.lower() in _SUFFIXES and path.is_file())
+        paths = sorted(path for path in files if path.suffix.lower() in CHARACTER_SUFFIXES and path.is_file())
         if found := [path for path in paths if _is_importable(path)]:
             return found
     raise CharacterError(

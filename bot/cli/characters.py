@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import bot
-from bot.characters import Format, LoadedCharacter, load_character
+from bot.characters import CHARACTER_SUFFIXES, Format, LoadedCharacter, load_character, suggest_file
 from bot.characters.elizaos_names import PATH_STARTS
 from bot.characters.source_text import text_version
 from bot.cli.character_references import (
@@ -130,7 +130,8 @@ def default_character() -> Path:
     if not (name := load_settings().get("BOT_CHARACTER")):
         return bundled_character()
     if not Path(name).is_file():
-        raise SettingError(f"BOT_CHARACTER: there is no file {name}: correct it, or run `bot init`")
+        hint = suggest_file(Path(name), CHARACTER_SUFFIXES)
+        raise SettingError(f"BOT_CHARACTER: there is no file {name}{hint}: correct it, or run `bot init`")
     return Path(name)
 
 

@@ -1,9 +1,14 @@
 """What commands share: the frame of a command or a group, and the options `-c FILE` and `--json`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+from bot.cli.process.exit_codes import UsageError
+from bot.text import shorten, suggest
 
 CharacterFile = Annotated[
     Path | None,
@@ -37,9 +42,25 @@ def new_command(**options: Any) -> typer.Typer:
     )
 
 
+class CommandGroup(TyperGroup):
+    """A command with subcommands."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a subcommand. Raises UsageError for an unknown one."""
+        if cmd_name not in self.commands:
+            raise unknown_command(ctx, cmd_name, self.commands)
+        return super().get_command(ctx, cmd_name)
+
+
+def unknown_command(context: Any, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a command that is none of the known ones; it names the one that was probably meant."""
+    hint = suggest(name, known, otherwise=f"`{context.command_path} --help` lists the commands")
+    return UsageError(f"unknown command {shorten(name, 40)!r}: {hint}")
+
+
 def new_group(help: str) -> typer.Typer:
     """Return the frame of a command with subcommands, also if there is only one."""
-    group = new_command(no_args_is_help=True)
+    group = new_command(cls=CommandGroup, no_args_is_help=True)
     group.callback(help=help)(lambda: None)
     return group
 

@@ -31,7 +31,7 @@ from bot.plugin_system.imports import (
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import Approve, import_source, read_plugin_source
 from bot.settings import CoreSettings, Settings
-from bot.text import find_closest
+from bot.text import suggest
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
 NO_EMBEDDINGS_NOTE = "no plugin here creates embeddings, so memories are searched by words only"
@@ -294,8 +294,7 @@ def _resolve(name: str, folder: Path, approve: Approve | None, *, is_foreign_for
         return None, f"{name}: {short_name} is an adapter here; it runs where its token is set"
     if match or is_foreign_format:
         return None, f"{name}: there is no counterpart here; the character works without it"
-    suggestion = find_closest(name, plugin_names())
-    hint = f"did you mean {suggestion!r}?" if suggestion else f"there are: {', '.join(plugin_names())}"
+    hint = suggest(name, plugin_names(), otherwise=f"there are: {', '.join(plugin_names())}")
     raise PluginError(f"plugin {name!r} is not known: {hint} (`bot plugin list` shows them)")
 
 

@@ -143,9 +143,9 @@ def _finish(*, asks: bool) -> int:
 
 def _apply(answers: Answers, *, finds_model: bool) -> list[Finding]:
     """Do what the options say; return what must be corrected, which is not written."""
-    problems = failures(list(check_values(answers.values)))
-    if problems:
-        show(problems)
+    findings = list(check_values(answers.values))
+    show(findings)
+    if problems := failures(findings):
         return problems
     _choose_character(answers)
     platforms = [spec for spec in find_platforms() if set(spec.needs) & set(answers.values)]

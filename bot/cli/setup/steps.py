@@ -24,7 +24,7 @@ from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
 from bot.plugin_system.loading import find_adapter, find_adapters
 from bot.settings import Layer, Settings, load_settings
-from bot.text import strip_terminal_codes
+from bot.text import strip_terminal_codes, suggest
 
 CHARACTER_VARIABLE = "BOT_CHARACTER"
 
@@ -113,7 +113,7 @@ def failures(findings: Sequence[Finding]) -> list[Finding]:
 def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is wrong with values, before anything is written."""
     groups = [*CORE_GROUPS, *find_adapter_groups()[0]]
-    if not known_variables((), groups).issuperset(values):
+    if not values.keys() <= known_variables((), groups).keys():
         groups, _ = find_settings_groups()  # imports every plugin
     settings = load_settings().with_layer(Layer(LAYER, values))
     for group in groups:
@@ -125,4 +125,5 @@ def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
     known = known_variables((), groups)
     for name in values:
         if name not in known:
-            yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", "")
+            hint = suggest(name, known)
+            yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", hint)
