@@ -64,7 +64,9 @@ class ModelListing:
         for variable, name in self._wanted.items():
             if name not in names:
                 start = f"{self._provider}: {self._host} has no model {name!r} ({variable})"
-                logger.warning("%s: %s", start, suggest(name, names, otherwise=self._advice_on(name)))
+                logger.warning(
+                    "%s: %s", start, suggest(name, names, otherwise=self._advice_on(name)), extra={"once": True}
+                )
 
     def info(self, name: str) -> ModelInfo:
         """Return what the server has told of a model; nothing but its name if it has not listed it."""

@@ -35,6 +35,7 @@ class LocalModels(Service):
                 "local: %s is a tiny model: it shows that everything works, but understands little; docs/models.md "
                 "says how to choose a better one for LOCAL_MODEL",
                 self.text.file.name,
+                extra={"once": True},
             )
         return self
 

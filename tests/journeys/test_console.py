@@ -174,6 +174,21 @@ async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(
     assert len(result.err.splitlines()) == 1
 
 
+async def test_what_stays_wrong_is_reported_at_the_first_start_only(bot_folder: BotFolder) -> None:
+    character = {"name": "Ada", "nam": "x", "topicz": ["y"], "knowledge": [{"path": "faq.md"}]}
+    mine = bot_folder.write("mine.json", character)
+    bot_folder.write(".env", "# mine\nODD LINE\nOPENAI_BASE_URL=http://127.0.0.1:9/v1\n")
+    first, second = [await bot_folder.run("chat", "-c", mine, said="/help\n") for _ in range(2)]
+    warnings = ("line 2", "nam: is not a field", "did you mean 'topics'", "'faq.md': there is no", "no plugin here")
+    assert [first.err.count(text) for text in (*warnings, "faq.md does not exist")] == [1] * 6
+    assert [second.err.count(text) for text in (*warnings, "faq.md does not exist")] == [0] * 6
+
+    bot_folder.write("mine.json", {**character, "adjectivez": ["z"]})
+    third = await bot_folder.run("chat", "-c", mine, said="/help\n")
+    assert "did you mean 'adjectives'" in third.err
+    assert "did you mean 'topics'" not in third.err
+
+
 async def test_output_printed_by_a_plugin_does_not_mix_with_replies(bot_folder: BotFolder) -> None:
     body = """\
 from bot import Plugin, Turn, ProviderResult, provider

@@ -7,7 +7,13 @@ from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, redirect_
 from dataclasses import replace
 
 from bot.adapter.terminal import TerminalSession
-from bot.cli.characters import CharacterConfig, load_character_config, print_notes, print_plugin_notices
+from bot.cli.characters import (
+    CharacterConfig,
+    load_character_config,
+    print_notes,
+    print_plugin_notices,
+    reported_warnings,
+)
 from bot.cli.message_report import explain_receipt
 from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
@@ -47,7 +53,8 @@ def chat(character: CharacterFile = None) -> int:
     print_plugin_notices([config])
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
-    with configure_logging(level=level, format=core.log_format, secrets=config.secrets):
+    reported = reported_warnings([config])
+    with configure_logging(level=level, format=core.log_format, secrets=config.secrets, reported=reported):
         return asyncio.run(_run_chat(config, spec))
 
 

@@ -17,7 +17,13 @@ import typer
 
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionState
-from bot.cli.characters import CharacterConfig, load_character_configs, print_notes, print_plugin_notices
+from bot.cli.characters import (
+    CharacterConfig,
+    load_character_configs,
+    print_notes,
+    print_plugin_notices,
+    reported_warnings,
+)
 from bot.cli.emulation import EmulatedRun, run_emulators
 from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
@@ -166,9 +172,10 @@ def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platfor
         for secret in config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
     }
     core = configs[0].settings.load(CoreSettings)
+    reported = reported_warnings(configs)
     start_history = StartHistory(core.bot_data_dir, limit=core.max_crashed_starts)
     with (
-        configure_logging(level=core.log_level, format=core.log_format, secrets=secrets),
+        configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported),
         start_history.track_outcome(),
     ):
         yield start_history
