@@ -19,7 +19,14 @@ from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.inbound.emulated_platform import StartEmulator
 from bot.models.types import ModelType
-from bot.plugin_system.bundled import TABLE, PluginPurpose, bundled_name, bundled_names, bundled_plugins, model_advice
+from bot.plugin_system.bundled import (
+    TABLE,
+    PluginPurpose,
+    bundled_name,
+    bundled_names,
+    bundled_plugins,
+    embedding_advice,
+)
 from bot.plugin_system.imports import (
     ADAPTERS_PACKAGE,
     PLUGINS_PACKAGE,
@@ -79,12 +86,14 @@ def load_plugins(
         if note:
             notes.append(note)
     plugins = list(by_name.values())
-    if not any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
+    is_named = any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins)
+    if not is_named:
         models, note = _default_models(settings)
         plugins += [plugin for plugin in models if plugin not in plugins]
         notes += [note] if note else []
     if not any(_serves_model(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in plugins):
-        notes.append(f"{NO_EMBEDDINGS_NOTE}: {model_advice(is_embedding=True)}")
+        advice = embedding_advice(settings, [plugin.name for plugin in plugins], is_named=is_named)
+        notes.append(f"{NO_EMBEDDINGS_NOTE}: {advice}")
     return LoadedPlugins(sort_plugins(plugins), tuple(notes))
 
 
