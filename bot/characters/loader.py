@@ -23,7 +23,7 @@ from bot.characters.source_text import SourceText
 from bot.domain.character import Character
 from bot.errors import CharacterError, FileProblem, TemplateError
 from bot.prompts.template_parser import compile_template
-from bot.text import suggest
+from bot.text import find_closest
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 CHARACTER_SUFFIXES: Final = (".json", ".png", ".charx")
@@ -87,8 +87,9 @@ def suggest_file(path: Path, suffixes: Collection[str] = ()) -> str:
     """Return '; did you mean …?' with the name of a file beside one that does not exist; empty if none is near."""
     with suppress(OSError):
         files = islice(path.parent.iterdir(), MAX_SUGGESTED_FROM)
-        names = [file.name for file in files if not suffixes or file.suffix.lower() in suffixes]
-        return suggest(path.name, names, start="; ")
+        names = {file.stem: file.name for file in files if not suffixes or file.suffix.lower() in suffixes}
+        closest = find_closest(path.stem, names)
+        return f"; did you mean '{names[closest]}'?" if closest is not None else ""
     return ""
 
 

@@ -1,5 +1,8 @@
 """What commands share: the frame of a command or a group, and the options `-c FILE` and `--json`."""
 
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -29,6 +32,19 @@ MAX_COUNT = 100_000  # of items that one command lists
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 # Options of plugins and adapters under test
 Trusting = Annotated[bool, typer.Option("--trust", help="First trust the code as it is now, to run it here.")]
+
+
+def program() -> str:
+    """Return how a shell starts this program: `bot` where that is found, else the path of its script, else Python."""
+    scripts = (Path(sys.argv[0]), Path(sys.executable).with_name("bot"))
+    script = next((path for path in scripts if path.name == "bot" and path.is_file()), None)
+    if script is None:
+        return shlex.join([sys.executable, "-m", "bot"])
+    found = shutil.which("bot")
+    if found and Path(found).resolve() == script.resolve():
+        return "bot"
+    folder = Path.cwd()
+    return shlex.quote(str(script.relative_to(folder) if script.is_relative_to(folder) else script))
 
 
 def new_command(**options: Any) -> typer.Typer:
