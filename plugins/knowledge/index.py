@@ -96,7 +96,7 @@ class KnowledgeIndex(Service):
         async with self._adding:
             pieces = await asyncio.to_thread(split_text, document.text)
             if not pieces:
-                raise UnreadableDocument("it has no text")
+                raise UnreadableDocument(f"{document.name!r}: it has no text")
             stored = await self.list_added()
             fragment_count = await self.agent.store.memories.count(MemoryKind.FRAGMENT)
             if len(stored) >= MAX_ADDED_DOCUMENTS or fragment_count + len(pieces) > MAX_FRAGMENTS:

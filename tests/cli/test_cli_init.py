@@ -355,3 +355,13 @@ def test_the_command_that_starts_the_bot_is_one_that_a_shell_finds(
     monkeypatch.setenv("PATH", str(workdir / folders.get(layout, "other")))
     expected = {"on the path": "bot", "a module": f"{python} -m bot"}
     assert program() == expected.get(layout, "venv/bin/bot")
+
+
+def test_the_price_of_a_model_on_this_machine_is_no_warning(
+    workdir: Path, model_server: ThreadingHTTPServer, capsys: Out
+) -> None:
+    options = ["--name", "Robin", "--model-url", f"http://127.0.0.1:{port_of(model_server)}", "--model", "tiny-1"]
+    entry(["init", "--yes", *options])
+    output = capsys.readouterr().out
+    assert output.count("tiny-1: your own server, without a price") == 2  # tried by the set-up, and by the doctor
+    assert "MODEL_PRICES=" not in output

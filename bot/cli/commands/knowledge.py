@@ -197,7 +197,18 @@ async def _search(question: str, send: Send) -> Mapping[str, Any]:
 
 
 async def _add_all(sources: Sequence[str], send: Send) -> Mapping[str, Any]:
-    return {"documents": [item for source in sources for item in await _add(send, source)]}
+    """Add what can be added. Raises UsageError that names each source that cannot, and what was added."""
+    documents, problems = list[Mapping[str, Any]](), list[str]()
+    for source in sources:
+        try:
+            documents += await _add(send, source)
+        except UsageError as error:
+            text = str(error)
+            problems.append(text if Path(source).name in text else f"{source}: {text}")
+    if problems:
+        added = ", ".join(document["name"] for document in documents)
+        raise UsageError("\n".join([*problems, *([f"added: {added}"] if added else [])]))
+    return {"documents": documents}
 
 
 async def _delete_all(names: Sequence[str], send: Send) -> Mapping[str, Any]:
