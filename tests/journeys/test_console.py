@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import pty
 import signal
 import socket
 import sys
@@ -353,6 +354,48 @@ async def test_a_signal_while_waiting_for_input_ends_the_chat(bot_folder: BotFol
         assert await process.wait() == code  # though stdin is still open
     assert process.stderr is not None
     assert b"Traceback" not in await process.stderr.read()
+
+
+async def test_the_first_interrupt_stops_the_answer_and_keeps_the_chat(bot_folder: BotFolder) -> None:
+    asked = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if "think long" in json.dumps((await request.json())["messages"][-1]):
+            asked.set()
+            await asyncio.Event().wait()
+        message = {"role": "assistant", "content": "Low water is at six."}
+        return web.json_response({"model": "m", "choices": [{"message": message, "finish_reason": "stop"}]})
+
+    screen, terminal = pty.openpty()
+    async with serving(answer) as address:
+        process = await asyncio.create_subprocess_exec(
+            *(*BOT, "chat"),
+            cwd=bot_folder.folder,
+            env={**bot_folder.environment, "TERM": "dumb", "OPENAI_BASE_URL": address, "OPENAI_LARGE_MODEL": "m"}
+            | {"OPENAI_SMALL_MODEL": "m", "STREAMING": "false", "CONVERSATION_LENGTH": "1"},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        bot_folder.started.append(process)
+        os.close(terminal)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(screen, "rb", buffering=0)
+        )
+        async with asyncio.timeout(DEADLINE):
+            await reader.readuntil(b"to Marlo> ")
+            os.write(screen, b"think long\n")
+            await asked.wait()
+            process.send_signal(signal.SIGINT)
+            await reader.readuntil(b"I have stopped.")
+            await reader.readuntil(b"to Marlo> ")
+            os.write(screen, b"when is low water?\n")
+            await reader.readuntil(b"Low water is at six.")
+            await reader.readuntil(b"to Marlo> ")
+            process.send_signal(signal.SIGINT)  # no answer is in progress: this ends the chat
+            assert await process.wait() == 130
+        transport.close()
 
 
 @pytest.mark.long
