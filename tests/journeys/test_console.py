@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import pty
+import shutil
 import signal
 import socket
 import sys
@@ -396,6 +397,41 @@ async def test_the_first_interrupt_stops_the_answer_and_keeps_the_chat(bot_folde
             process.send_signal(signal.SIGINT)  # no answer is in progress: this ends the chat
             assert await process.wait() == 130
         transport.close()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("target", ["run", "chat", "init"])
+async def test_make_says_that_the_program_starts_before_it_does(tmp_path: Path, target: str) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name in ("python", "bot"):
+        (tmp_path / ".venv/bin" / name).write_text("#!/bin/sh\nread line\n")
+        (tmp_path / ".venv/bin" / name).chmod(0o700)
+    (tmp_path / ".venv/.installed").touch()
+    process = await asyncio.create_subprocess_exec(
+        *("make", target), cwd=tmp_path, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    line = await until(process.stdout, "Starting")  # the program itself still waits for a line
+    assert line.startswith("Starting the ")
+    await process.communicate(b"\n")
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+async def test_a_command_says_on_a_terminal_that_it_starts_before_it_reads_anything(
+    bot_folder: BotFolder, command: str
+) -> None:
+    screen, terminal = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(*BOT, command, "-c", "gone.json"), cwd=bot_folder.folder, env=bot_folder.environment, stderr=terminal
+    )
+    bot_folder.started.append(process)
+    os.close(terminal)
+    async with asyncio.timeout(DEADLINE):
+        assert await process.wait() == 78
+    lines = os.read(screen, 1000).decode().splitlines()
+    os.close(screen)
+    assert [lines[0].startswith("starting the "), lines[1]] == [True, "bot: gone.json: no such file"]
 
 
 @pytest.mark.long

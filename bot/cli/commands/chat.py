@@ -20,6 +20,7 @@ from bot.cli.message_report import explain_receipt
 from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
+from bot.cli.terminal_style import announce_start
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, PluginError, PromptTooLong, StoreInaccessible
@@ -50,6 +51,7 @@ def chat(character: CharacterFile = None) -> int:
 
     With piped input, each line is a message, and the replies are printed to stdout.
     """
+    announce_start("the conversation")
     config = load_character_config(character)
     spec = find_adapter(CONSOLE)
     if isinstance(spec, str):

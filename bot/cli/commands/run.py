@@ -32,6 +32,7 @@ from bot.cli.process.exit_codes import UsageError
 from bot.cli.process.file_changes import Changes, wake_regularly, watch_files
 from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
+from bot.cli.terminal_style import announce_start
 from bot.concurrency.isolation import run_isolated
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
@@ -86,6 +87,7 @@ def run(
     ] = False,
 ) -> int:
     """Start the character on every configured platform; without any token, on the web page only."""
+    announce_start("the bot")
     with exit_on_signal():
         raise_file_limit()
         return _run(character or [], only, emulate, role, is_strict=strict, opens_page=open_page)
