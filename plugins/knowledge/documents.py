@@ -77,7 +77,7 @@ def list_sources(character: Character, folder: Path | None) -> list[Source]:
             try:
                 root, path = _resolve_inside(relative_path, folder)
             except UnreadableDocument as error:
-                logger.warning("knowledge[%d]: %r is skipped: %s", number, relative_path, error)
+                logger.warning("knowledge[%d]: %r is skipped: %s", number, relative_path, error, extra={"once": True})
                 continue
             for file in _walk_files(path, root):
                 name = file.relative_to(root).as_posix()
