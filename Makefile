@@ -16,12 +16,15 @@ LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-
 .PHONY: run init chat test test-full test-real check bench chaos cluster hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom docs clean
 
 run: $(VENV)/.installed
+	@echo "Starting the bot; its address follows. Ctrl-C stops it."
 	@$(BIN)/bot run
 
 init: $(VENV)/.installed
+	@echo "Starting the set-up."
 	@$(BIN)/bot init
 
 chat: $(VENV)/.installed
+	@echo "Starting the conversation; Ctrl-D ends it."
 	@$(BIN)/bot chat
 
 test: $(VENV)/.installed-dev
@@ -121,6 +124,7 @@ clean:
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Greenroom needs Python 3.11 or newer; say which with: make PYTHON=python3.12 run"; exit 78; }
+	@echo "Making an environment for Python in $(VENV)."
 	@$(PYTHON) -m venv $(VENV)
 
 $(TOOLS)/.installed: requirements/release.txt

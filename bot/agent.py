@@ -32,7 +32,7 @@ from bot.prompts.template_parser import render_template
 from bot.prompts.templates import find_problems, find_template
 from bot.settings import Settings, find_time_zone
 from bot.store.protocols import RecallScope, Store
-from bot.text import find_closest
+from bot.text import suggest
 
 T = TypeVar("T")
 TIMEZONE = "TIMEZONE"
@@ -286,10 +286,8 @@ class Agent:
         """
         source = find_template(template, self.templates)
         if source is None:
-            nearest = find_closest(template, self.templates)
-            raise TemplateError(
-                f"there is no template {template!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
-            )
+            hint = suggest(template, self.templates, start="; ")
+            raise TemplateError(f"there is no template {template!r}{hint}")
         return render_template(source, values)
 
     async def set_template(self, world_id: UUID, name: str, source: str) -> None:

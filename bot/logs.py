@@ -1,4 +1,4 @@
-"""Logging set-up: a queue and a writer thread, redaction, and text or JSON lines."""
+"""Logging set-up: a queue and a writer thread, redaction, text or JSON lines, and warnings that are reported once."""
 
 import copy
 import itertools
@@ -9,11 +9,14 @@ import queue
 import re
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from logging.handlers import QueueHandler, QueueListener
+from pathlib import Path
 
+from bot.concurrency.clock import system_clock
 from bot.redaction import REDACTED
 from bot.text import redact, strip_terminal_codes
 
@@ -22,6 +25,8 @@ MAX_MESSAGE_LENGTH = 8_000
 MAX_BUFFERED_LINES = 2_000
 FLUSH_TIMEOUT = 1.0
 TEMPLATE = "template"  # the attribute of a queued record that holds the text without its values
+ONCE = "once"  # the attribute of a record that is reported once: `extra={"once": True}`
+REPORTED_FILE, REPORTED_DAYS = "reported.json", 30
 MAX_PER_LOCATION, WINDOW_SECONDS = 100, 10.0
 MAX_LOCATIONS = 1_000
 NOISY_LOGGERS = ("aiohttp.access", "asyncio", "google_genai", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
@@ -125,22 +130,88 @@ def find_log_buffer() -> LogBuffer | None:
     return next((handler.buffer for handler in handlers), None)
 
 
+class ReportedWarnings:
+    """The warnings that were reported, in a small file in the data folder, so that what stays wrong is reported once.
+
+    One that is not met for 30 days is forgotten: it is reported again. Without a folder they are known until the
+    process ends. A file that cannot be read or written costs only that.
+    """
+
+    def __init__(self, folder: Path | None = None, clock: Callable[[], datetime] = system_clock) -> None:
+        self._path = folder / REPORTED_FILE if folder is not None else None
+        self._clock = clock
+        self._days = self._read()
+        self._changes: dict[str, str] = {}  # since the file was written; the day of one that is forgotten is empty
+
+    def admit(self, text: str, subject: str) -> bool:
+        """Return whether a warning about a subject is to be reported: it is not known yet. `save` stores it."""
+        key, day = _reported_key(text, subject), self._today()
+        known_day = self._days.get(key)
+        if known_day != day:
+            self._days[key] = self._changes[key] = day
+        return known_day is None
+
+    def admit_all(self, texts: Sequence[str], subject: str) -> list[str]:
+        """Return which of all warnings about a subject are to be reported; forget those that are over, and save."""
+        keys, start = {_reported_key(text, subject) for text in texts}, _reported_key("", subject).partition("-")[0]
+        for key in [key for key in self._days if key.startswith(start) and key not in keys]:
+            del self._days[key]
+            self._changes[key] = ""
+        admitted = [text for text in texts if self.admit(text, subject)]
+        self.save()
+        return admitted
+
+    def save(self) -> None:
+        """Write what has changed into the file, which other processes write too."""
+        if self._path is None or not self._changes:
+            return
+        days = {key: day for key, day in (self._read() | self._changes).items() if day}
+        self._changes = {}
+        temporary_path = self._path.with_name(f"{REPORTED_FILE}.{os.getpid()}")
+        with suppress(OSError):
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+                json.dump(days, file)
+            temporary_path.replace(self._path)
+
+    def _read(self) -> dict[str, str]:
+        oldest = self._today(REPORTED_DAYS)
+        with suppress(OSError, ValueError, AttributeError):
+            days = json.loads(self._path.read_bytes()) if self._path is not None else {}
+            return {key: str(day) for key, day in days.items() if str(day) >= oldest}
+        return {}
+
+    def _today(self, days_ago: int = 0) -> str:
+        return (self._clock() - timedelta(days=days_ago)).date().isoformat()
+
+
+def _reported_key(text: str, subject: str) -> str:
+    return "-".join(sha256(part.encode("utf-8", "replace")).hexdigest()[:16] for part in (subject, text))
+
+
 @contextmanager
 def configure_logging(
-    *, level: str = "INFO", format: str = "text", secrets: Collection[str] = (), fd: int | None = None
+    *,
+    level: str = "INFO",
+    format: str = "text",
+    secrets: Collection[str] = (),
+    fd: int | None = None,
+    reported: ReportedWarnings | None = None,
 ) -> Iterator[None]:
     """Log to stderr (or `fd`) while the block runs; at its end the queued records are written.
 
     `format` is `text` or `json`. A thread writes: a slow reader costs lines, which are counted, and never
     time of the event loop. Of warnings from one place in the code at most a hundred are written in ten
-    seconds; the rest are counted.
+    seconds; the rest are counted. A warning with `extra={"once": True}`, about something that stays as it is until
+    the operator changes it, is written only if it is not among those that were `reported`.
     """
+    reported = reported or ReportedWarnings()
     root, threshold = logging.getLogger(), getattr(logging, level.upper())
     records: queue.Queue[logging.LogRecord] = queue.Queue(MAX_QUEUED_RECORDS)
     sink = _Sink(_stderr() if fd is None else fd)
     sink.setFormatter(_JsonFormatter() if format == "json" else _TextFormatter())
-    handler = _QueueHandler(records, secrets, has_traces=threshold <= logging.DEBUG)
-    listener = _QueueListener(records, sink)
+    handler = _QueueHandler(records, secrets, reported, has_traces=threshold <= logging.DEBUG)
+    listener = _QueueListener(records, sink, reported)
     previous = (root.level, [(name, logging.getLogger(name).level) for name in (*NOISY_LOGGERS, *LEAKY_LOGGERS)])
     root.setLevel(threshold)
     for name in NOISY_LOGGERS:
@@ -172,9 +243,15 @@ class _QueueHandler(QueueHandler):
     """Formats and redacts a record at once and queues it; counts it where the queue is full."""
 
     def __init__(
-        self, records: "queue.Queue[logging.LogRecord]", secrets: Collection[str], *, has_traces: bool
+        self,
+        records: "queue.Queue[logging.LogRecord]",
+        secrets: Collection[str],
+        reported: ReportedWarnings,
+        *,
+        has_traces: bool,
     ) -> None:
         super().__init__(records)
+        self._reported = reported
         self._secrets = frozenset(secrets)
         self._has_traces = has_traces
         self._dropped = 0
@@ -182,7 +259,9 @@ class _QueueHandler(QueueHandler):
         self.buffer = LogBuffer()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Queue a record, unless there are too many like it."""
+        """Queue a record, unless there are too many like it, or it is reported once and was."""
+        if getattr(record, ONCE, False) and not self._reported.admit(record.getMessage(), record.name):
+            return
         if self._limit.start_new_window(record.created):
             self.report_skipped()
         if self._limit.admit(record):
@@ -270,9 +349,16 @@ def _build_record(text: str) -> logging.LogRecord:
 class _QueueListener(QueueListener):
     """Writes queued records; does not wait without limit for a reader that has stopped reading."""
 
-    def __init__(self, records: "queue.Queue[logging.LogRecord]", sink: "_Sink") -> None:
+    def __init__(self, records: "queue.Queue[logging.LogRecord]", sink: "_Sink", reported: ReportedWarnings) -> None:
         super().__init__(records, sink)
         self._sink = sink
+        self._reported = reported
+
+    def handle(self, record: logging.LogRecord) -> None:
+        """Write a record, and that it was reported."""
+        super().handle(record)
+        if getattr(record, ONCE, False):
+            self._reported.save()
 
     def stop(self) -> None:
         """Write what is queued, for at most a second."""

@@ -3,7 +3,6 @@
 import re
 import unicodedata
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
@@ -39,6 +38,7 @@ _LETTERS = MappingProxyType({"\\": "\\", "\n": "n", "\r": "r", "\t": "t"})
 _CHARACTERS = MappingProxyType({letter: char for char, letter in _LETTERS.items()})
 
 MAX_CLUSTER_LENGTH = 256
+MAX_SPELLING_LENGTH = 100  # of a name that is compared with others
 _FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
 _SURROGATES = re.compile(f"[{_SURROGATE}]")
 _HIDDEN = re.compile(f"[{INVISIBLE}]")
@@ -150,16 +150,51 @@ def strip_terminal_codes(text: str, *, allowed: str = "") -> str:
     return _TERMINAL_CONTROL.sub(escape, ANSI_SEQUENCE.sub("", text))
 
 
-def find_closest(word: str, options: Iterable[str], *, similarity: float = 0.6) -> str | None:
-    """Return the option that was probably meant, for 'did you mean'; it is at least so similar, from 0 to 1."""
-    spellings = {option.casefold(): option for option in options}
-    match = _closest_spelling(word[:200].casefold(), tuple(spellings), similarity)
+def find_closest(word: str, options: Iterable[str], *, max_share: float = 1 / 3) -> str | None:
+    """Return the option that was probably meant, the one that the fewest edits make of a word; None if none is near.
+
+    An edit adds, removes or replaces a letter, or swaps two; at most `max_share` of the letters are edited. Case, `_`,
+    `-` and spaces do not count.
+    """
+    spellings: dict[str, str] = {}
+    for option in options:
+        spellings.setdefault(_fold_spelling(option), option)
+    match = _closest_spelling(_fold_spelling(word), tuple(spellings), max_share)
     return spellings[match] if match is not None else None
 
 
+def suggest(word: str, options: Iterable[str], *, start: str = "", otherwise: str = "", quote: str = "'") -> str:
+    """Return 'did you mean …?' after `start`, with the option that was probably meant; `otherwise` without one."""
+    closest = find_closest(word, options)
+    return f"{start}did you mean {quote}{closest}{quote}?" if closest is not None else otherwise
+
+
+def _fold_spelling(name: str) -> str:
+    return re.sub(r"[\s_-]", "", name[:MAX_SPELLING_LENGTH].casefold())
+
+
 @lru_cache(maxsize=128)  # every start of an agent asks the same of its templates
-def _closest_spelling(word: str, spellings: tuple[str, ...], similarity: float) -> str | None:
-    return next(iter(get_close_matches(word, spellings, n=1, cutoff=similarity)), None)
+def _closest_spelling(word: str, spellings: tuple[str, ...], max_share: float) -> str | None:
+    closest, fewest = None, len(word) + 1
+    for spelling in spellings:
+        limit = min(fewest - 1, int(max_share * max(len(word), len(spelling))))
+        if abs(len(word) - len(spelling)) <= limit and (edits := _count_edits(word, spelling)) <= limit:
+            closest, fewest = spelling, edits
+    return closest
+
+
+def _count_edits(word: str, other: str) -> int:
+    """Return how many edits make the other of a word (optimal string alignment)."""
+    before: list[int] = []
+    row = list(range(len(other) + 1))
+    for i, letter in enumerate(word, 1):
+        before_that, before, row = before, row, [i]
+        for j, other_letter in enumerate(other, 1):
+            edits = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (letter != other_letter))
+            if i > 1 and j > 1 and letter == other[j - 2] and word[i - 2] == other_letter:
+                edits = min(edits, before_that[j - 2] + 1)
+            row.append(edits)
+    return row[-1]
 
 
 def end_at_sentence(text: str, max_loss: int) -> str:

@@ -25,7 +25,7 @@ from bot.errors import TemplateError
 from bot.outbound.message_parts import OutgoingReply
 from bot.prompts.templates import find_template
 from bot.receipts.trace import TurnTrace
-from bot.text import find_closest, sanitize_name, truncate_line
+from bot.text import sanitize_name, suggest, truncate_line
 
 REPLIES_PER_STEP = 1_000
 MAX_CHECKED_REPLIES = 20
@@ -196,8 +196,8 @@ class Turn(RenamedMembers):
         """Return a prompt template: the world's own, else the agent's; raises TemplateError where there is none."""
         source = find_template(name, self.world.settings, self.agent.templates)
         if source is None:
-            nearest = find_closest(name, self.agent.templates)
-            raise TemplateError(f"there is no template {name!r}" + (f"; did you mean {nearest!r}?" if nearest else ""))
+            hint = suggest(name, self.agent.templates, start="; ")
+            raise TemplateError(f"there is no template {name!r}{hint}")
         return source
 
     def template_values(self) -> dict[str, Any]:

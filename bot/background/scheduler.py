@@ -121,9 +121,13 @@ class Scheduler:
         with suppress(StoreUnavailable):
             for (name, is_parked), count in (await self._agent.store.tasks.count_tasks()).items():
                 if name not in workers:
-                    logger.warning("%d tasks of %s wait: no plugin has a worker of this name", count, name)
+                    logger.warning(
+                        "%d tasks of %s wait: no plugin has a worker of this name", count, name, extra={"once": True}
+                    )
                 elif is_parked:
-                    logger.warning("%d tasks of %s are parked: they have failed too often", count, name)
+                    logger.warning(
+                        "%d tasks of %s are parked: they have failed too often", count, name, extra={"once": True}
+                    )
 
     async def _start_due(self) -> float:
         """Start what is due, as far as there is capacity; return the seconds to sleep then."""

@@ -1,7 +1,6 @@
 """Converts a character file of either elizaOS generation to the fields of `Character`."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 from uuid import UUID
@@ -25,6 +24,7 @@ from bot.characters.report import Format, ReportCollector
 from bot.characters.source_text import Path
 from bot.domain.character import AVATAR_SETTING
 from bot.domain.ids import derived_id
+from bot.text import find_closest, suggest
 
 Fields = dict[str, object]
 
@@ -109,8 +109,8 @@ class _Conversion:
         if self._suggestion_count >= _SUGGESTION_LIMIT or len(key) > _MAX_KEY_LENGTH:
             return
         self._suggestion_count += 1
-        if suggestion := _nearest_name(key, names):
-            self._collector.add_warning(node.key_offset, path, f"is not a field; did you mean '{suggestion}'?")
+        if hint := suggest(key, names, start="is not a field; "):
+            self._collector.add_warning(node.key_offset, path, hint)
 
     def _check_name(self, root: Node, members: dict[str, Node], fields: Fields) -> None:
         if str(fields.get("name", "")).strip():
@@ -120,7 +120,7 @@ class _Conversion:
                 self._collector.add_problem(members["name"].offset, ("name",), "is empty; every character has a name")
             return
         short_keys = (key for key in islice(members, _SUGGESTION_LIMIT) if len(key) <= _MAX_KEY_LENGTH)
-        suggestion = next((key for key in short_keys if _nearest_name(key, ("name",))), "")
+        suggestion = next((key for key in short_keys if find_closest(key, ("name",))), "")
         hint = f"; did you mean it with '{suggestion}'?" if suggestion else ""
         self._collector.add_problem(root.offset, ("name",), f"is missing; every character has a name{hint}")
 
@@ -270,10 +270,3 @@ class _Conversion:
             elif not is_empty(node):
                 settings[name] = to_setting(node)
                 self._collector.add_mapped(node.key_offset, (*path, key), f"read as the setting {name}")
-
-
-def _nearest_name(key: str, names: tuple[str, ...]) -> str:
-    """Return the known name most similar to a key; empty if none is similar."""
-    by_lower = {name.lower(): name for name in names}
-    matches = get_close_matches(key.lower().replace("_", ""), by_lower, n=1, cutoff=0.82)
-    return by_lower[matches[0]] if matches else ""

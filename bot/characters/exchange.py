@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from bot.characters.cards import EXTENSION, EXTENSION_FIELDS, PERSONALITY, SCENA
 from bot.characters.elizaos_names import FIELDS
 from bot.characters.field_readers import to_json
 from bot.characters.json_scanner import Node, scan_json
-from bot.characters.loader import load_character, parse_character, read_character_source
+from bot.characters.loader import CHARACTER_SUFFIXES, load_character, parse_character, read_character_source
 from bot.characters.lorebooks import Fields, is_lorebook, read_lorebook
 from bot.characters.report import Format, ImportReport, Note, ReportCollector
 from bot.characters.source_text import SourceText
@@ -32,9 +32,9 @@ from bot.errors import CharacterError
 CARD_SPEC: Final = "chara_card_v2"
 DEFAULT_ASSET: Final = "ccdefault:"  # of the programs that show a card
 PROJECT_FOLDER: Final = "characters"  # of the characters in a project of elizaOS
-_SUFFIXES: Final = (".json", ".png", ".charx")
 # Fields that files of other programs have too: package-lock.json, manifest.json, .eslintrc.json, devcontainer.json
 _GENERAL_FIELDS: Final = frozenset({"id", "name", "extends", "people", "plugins", "settings", "style", "templates"})
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9_]*")
 _EMBEDDED: Final = re.compile(r"^embed(?:d)?ed://")  # the specification writes it with one d
 
 
@@ -42,7 +42,8 @@ _EMBEDDED: Final = re.compile(r"^embed(?:d)?ed://")  # the specification writes 
 class ImportedCharacter:
     """A character from elsewhere: the text of its file, the report, its picture, and documents to copy beside it.
 
-    `documents` are the paths that its knowledge names, relative to the file that was imported.
+    `documents` are the paths that its knowledge names, relative to the file that was imported. `secrets` are those of
+    it that stood under the name of a variable; the text has none.
     """
 
     path: Path
@@ -51,6 +52,7 @@ class ImportedCharacter:
     report: ImportReport
     picture: bytes = b""
     documents: tuple[str, ...] = ()
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def picture_name(self) -> str:
@@ -65,12 +67,12 @@ def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedChar
     """
     source, file, skipped = _read_source(path)
     root, deviations = scan_json(source)
-    picture = b""
+    picture, secrets = b"", dict[str, str]()
     if is_lorebook(root):
         raise CharacterError(f"{path}: a lorebook alone: add it to a character by `import CARD --lorebook {path.name}`")
     if not is_card(root):
         loaded = load_character(path)
-        fields, report = _own_fields(loaded.character), loaded.report
+        fields, report, secrets = _own_fields(loaded.character), loaded.report, dict(loaded.secrets)
         picture, problem = _find_own_picture(path, loaded.character.picture_source)
         report = report.with_warnings([Note("picture", 1, problem)] if problem else [])
         settings = fields.get("settings")
@@ -94,7 +96,9 @@ def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedChar
     loaded = parse_character(text, source=f"the file for {path}")
     report = replace(report, secrets=(*report.secrets, *loaded.report.secrets))
     documents = tuple(item.path or item.directory for item in loaded.character.knowledge if not item.content)
-    return ImportedCharacter(path, loaded.character.name, text, report, picture, tuple(filter(None, documents)))
+    secrets = {name: value for name, value in {**secrets, **loaded.secrets}.items() if _VARIABLE.fullmatch(name)}
+    named = tuple(filter(None, documents))
+    return ImportedCharacter(path, loaded.character.name, text, report, picture, named, secrets)
 
 
 def file_stem(name: str) -> str:
@@ -109,7 +113,7 @@ def find_characters(folder: Path) -> list[Path]:
     """
     for place in (folder, folder / PROJECT_FOLDER):
         files = place.iterdir() if place.is_dir() else ()
-        paths = sorted(path for path in files if path.suffix.lower() in _SUFFIXES and path.is_file())
+        paths = sorted(path for path in files if path.suffix.lower() in CHARACTER_SUFFIXES and path.is_file())
         if found := [path for path in paths if _is_importable(path)]:
             return found
     raise CharacterError(

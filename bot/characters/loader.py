@@ -2,8 +2,10 @@
 
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,8 +23,11 @@ from bot.characters.source_text import SourceText
 from bot.domain.character import Character
 from bot.errors import CharacterError, FileProblem, TemplateError
 from bot.prompts.template_parser import compile_template
+from bot.text import find_closest
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
+CHARACTER_SUFFIXES: Final = (".json", ".png", ".charx")
+MAX_SUGGESTED_FROM: Final = 1_000  # files of a folder
 CARD_ADVICE: Final = "a SillyTavern card; `bot character import FILE` writes a character file from it"
 
 
@@ -68,7 +73,7 @@ def read_character_source(path: Path) -> str:
     except IsADirectoryError:
         raise CharacterError(f"{path}: a folder, not a character file; name a .json file in it") from None
     except FileNotFoundError:
-        raise CharacterError(f"{path}: no such file") from None
+        raise CharacterError(f"{path}: no such file{suggest_file(path, CHARACTER_SUFFIXES)}") from None
     except PermissionError:
         raise CharacterError(f"{path}: may not be read; give yourself permission to read it") from None
     except (OSError, ValueError) as error:
@@ -76,6 +81,16 @@ def read_character_source(path: Path) -> str:
     if max(size, len(data)) > MAX_FILE_BYTES:
         raise _too_large_error(str(path), max(size, len(data)))
     return _decode(data, str(path))
+
+
+def suggest_file(path: Path, suffixes: Collection[str] = ()) -> str:
+    """Return '; did you mean …?' with the name of a file beside one that does not exist; empty if none is near."""
+    with suppress(OSError):
+        files = islice(path.parent.iterdir(), MAX_SUGGESTED_FROM)
+        names = {file.stem: file.name for file in files if not suffixes or file.suffix.lower() in suffixes}
+        closest = find_closest(path.stem, names)
+        return f"; did you mean '{names[closest]}'?" if closest is not None else ""
+    return ""
 
 
 def write_character_source(path: Path, text: str, *, mode: int) -> None:

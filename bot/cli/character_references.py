@@ -5,14 +5,14 @@ template. Other names that mean nothing here are notes, for they may be of anoth
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from os.path import normpath
 from pathlib import Path
 
 from bot.adapter.room_rules import RoomRuleError, parse_room_rules
-from bot.characters import LoadedCharacter, Note
+from bot.characters import LoadedCharacter, Note, suggest_file
 from bot.characters.elizaos_names import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
 from bot.characters.places import FilePlaces
 from bot.cli.variables import find_adapter_groups, find_settings_groups, known_variables
@@ -24,7 +24,7 @@ from bot.plugin_system.source import PluginSource, find_location, find_plugin_fi
 from bot.prompts.template_parser import compile_template
 from bot.prompts.templates import DEFAULTS, SYSTEM, TemplateProblem, find_problems
 from bot.settings import Settings
-from bot.text import find_closest
+from bot.text import suggest
 
 MAX_NOTES = 40  # of one kind: each costs a search for the nearest name
 SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
@@ -50,8 +50,7 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
         elif path.resolve().is_relative_to(find_location(location) or location):
             problem = f"{kind} {name!r}: its folder holds the character's file: move its code into a folder of its own"
         elif find_plugin_file(location) is None:
-            nearest = find_closest(location.name, _python_names(location.parent))
-            hint = f"; did you mean {nearest!r}?" if nearest else ""
+            hint = suggest(location.name, _python_names(location.parent), start="; ")
             problem = f"{kind} {name!r}: there is no {location}.py and no folder {location} with an __init__.py{hint}"
         if problem:
             errors.append(_error_at(path, loaded, position, problem))
@@ -121,7 +120,7 @@ def _adapter_notes(loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note
     field = "clients" if "clients" in places.keys_of() and "adapters" not in places.keys_of() else "adapters"
     for index, name in enumerate(loaded.character.adapters):
         if name not in names and not name.startswith(PATH_STARTS):
-            message = f"{name}: no adapter is installed for this platform{_did_you_mean(name, names)}"
+            message = f"{name}: no adapter is installed for this platform{suggest(name, names, start='; ')}"
             yield places.build_note((field, index), message)
 
 
@@ -142,8 +141,7 @@ def _knowledge_notes(path: Path, loaded: LoadedCharacter, places: FilePlaces) ->
             message = f"{name!r} is outside the character's folder, {folder}: no document is read until it is moved"
             yield places.build_note(position, message)
         elif not exists:
-            nearest = _did_you_mean(location.name, _names(location.parent))
-            yield places.build_note(position, f"{name!r}: there is no such file or folder{nearest}")
+            yield places.build_note(position, f"{name!r}: there is no such file or folder{suggest_file(location)}")
 
 
 def _template_problems(
@@ -178,10 +176,11 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
         if all(path[-1] in known for path in keys):
             return
         known |= known_variables((), find_groups()[0])
+    allowed = sorted(variable.name for variable in known.values() if variable.is_character_setting)
     for path in keys:
         if path[-1] in known:
             continue
-        nearest = _did_you_mean(path[-1], known)
+        nearest = suggest(path[-1], allowed, start="; ")
         if nearest or path[-2] != "secrets":
             yield places.build_note(path, f"no part of this bot reads a setting of this name{nearest}")
 
@@ -194,11 +193,6 @@ def operator_setting_notes(loaded: LoadedCharacter, settings: Settings) -> Itera
         paths = ((*path, name) for path in SETTING_PATHS if name in places.keys_of(*path))
         message = "is ignored: only the operator sets it; if you want it, put it into .env"
         yield places.build_note(next(paths, ("settings", name)), message)
-
-
-def _did_you_mean(name: str, known: Iterable[str]) -> str:
-    nearest = find_closest(name, known)
-    return f"; did you mean '{nearest}'?" if nearest else ""
 
 
 def _is_inside(location: Path, folder: Path) -> bool:

@@ -7,7 +7,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 import bot
-from bot.characters import Format, LoadedCharacter, load_character
+from bot.characters import CHARACTER_SUFFIXES, Format, LoadedCharacter, load_character, suggest_file
 from bot.characters.elizaos_names import PATH_STARTS
 from bot.characters.source_text import text_version
 from bot.cli.character_references import (
@@ -20,6 +20,7 @@ from bot.cli.process.shutdown import print_notice
 from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups
 from bot.errors import CharacterError, SettingError
 from bot.inbound.agent_handle import AdapterSpec
+from bot.logs import ReportedWarnings
 from bot.models.types import ModelType
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_local_adapter, load_plugins
 from bot.plugin_system.plugin import Plugin, check_templates
@@ -130,7 +131,8 @@ def default_character() -> Path:
     if not (name := load_settings().get("BOT_CHARACTER")):
         return bundled_character()
     if not Path(name).is_file():
-        raise SettingError(f"BOT_CHARACTER: there is no file {name}: correct it, or run `bot init`")
+        hint = suggest_file(Path(name), CHARACTER_SUFFIXES)
+        raise SettingError(f"BOT_CHARACTER: there is no file {name}{hint}: correct it, or run `bot init`")
     return Path(name)
 
 
@@ -306,12 +308,23 @@ def ignored_settings_note(settings: Settings) -> Iterator[str]:
         )
 
 
+def reported_warnings(configs: Sequence[CharacterConfig]) -> ReportedWarnings:
+    """Return the warnings that were reported at earlier starts of these characters."""
+    return ReportedWarnings(configs[0].settings.load(CoreSettings).bot_data_dir if configs else None)
+
+
 def print_notes(configs: Sequence[CharacterConfig]) -> None:
-    """Print a few notes for each character about ignored or changed parts of its file, and of `.env`."""
-    if lines := find_unreadable_lines(ENV_FILE):
-        print_notice(f"{ENV_FILE}: not NAME=value, so it sets nothing: line {', '.join(map(str, lines[:MAX_NOTES]))}")
+    """Print a few notes for each character about ignored or changed parts of its file, and of `.env`.
+
+    Each is printed once; `bot character check` and `bot doctor` show them all.
+    """
+    reported = reported_warnings(configs)
+    numbers = ", ".join(map(str, find_unreadable_lines(ENV_FILE)[:MAX_NOTES]))
+    lines = [f"{ENV_FILE}: not NAME=value, so it sets nothing: line {numbers}"] if numbers else []
+    for line in reported.admit_all(lines, str(ENV_FILE.absolute())):
+        print_notice(line)
     for config in configs:
-        notes = list(_notes(config))
+        notes = reported.admit_all(list(_notes(config)), str(config.path.absolute()))
         for note in notes[:MAX_NOTES]:
             print_notice(strip_terminal_codes(f"{config.path.name}: {note}"))
         if len(notes) > MAX_NOTES:

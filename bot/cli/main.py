@@ -14,10 +14,11 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from bot.cli.options import unknown_command
 from bot.cli.process.exit_codes import Exit, UsageError, exit_code
 from bot.cli.process.limits import GC_THRESHOLDS
 from bot.errors import BotError
-from bot.text import find_closest, shorten, strip_terminal_codes
+from bot.text import shorten, strip_terminal_codes, suggest
 
 GROUPS = ("talk", "set up", "operate", "extend")
 EPILOG = """\b
@@ -92,11 +93,8 @@ class LazyCommands(TyperGroup):
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command. Raises UsageError for an unknown one."""
-        command = COMMANDS_BY_NAME.get(cmd_name)
-        if command is None:
-            suggestion = find_closest(cmd_name, COMMANDS_BY_NAME)
-            hint = f"did you mean {suggestion!r}?" if suggestion else "`bot --help` lists the commands"
-            raise UsageError(f"unknown command {shorten(cmd_name, 40)!r}: {hint}")
+        if (command := COMMANDS_BY_NAME.get(cmd_name)) is None:
+            raise unknown_command(ctx, cmd_name, COMMANDS_BY_NAME)
         return typer.main.get_command(importlib.import_module(command.module).app)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -166,6 +164,9 @@ def _run(argv: list[str]) -> int:
         if not text or text == context.get_help():
             print(context.get_help(), file=sys.stderr)
             return Exit.USAGE
+        if hasattr(error, "possibilities"):  # those of an option that does not exist, by another measure
+            options = [option for parameter in context.command.get_params(context) for option in parameter.opts]
+            text = f"{error.message}{suggest(getattr(error, 'option_name', ''), options, start=': ')}"
         text = _reword(" ".join(text.split()).rstrip("."))
         join = " See" if text.endswith("?") else "; see"
         raise UsageError(f"{text[:1].lower()}{text[1:]}{join} `{context.command_path} --help`") from None

@@ -1,9 +1,17 @@
 """What commands share: the frame of a command or a group, and the options `-c FILE` and `--json`."""
 
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
+
+from bot.cli.process.exit_codes import UsageError
+from bot.text import shorten, suggest
 
 CharacterFile = Annotated[
     Path | None,
@@ -26,6 +34,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON."
 Trusting = Annotated[bool, typer.Option("--trust", help="First trust the code as it is now, to run it here.")]
 
 
+def program() -> str:
+    """Return how a shell starts this program: `bot` where that is found, else the path of its script, else Python."""
+    scripts = (Path(sys.argv[0]), Path(sys.executable).with_name("bot"))
+    script = next((path for path in scripts if path.name == "bot" and path.is_file()), None)
+    if script is None:
+        return shlex.join([sys.executable, "-m", "bot"])
+    found = shutil.which("bot")
+    if found and Path(found).resolve() == script.resolve():
+        return "bot"
+    folder = Path.cwd()
+    return shlex.quote(str(script.relative_to(folder) if script.is_relative_to(folder) else script))
+
+
 def new_command(**options: Any) -> typer.Typer:
     """Return the frame of a command of its own; its one function is registered with `command` of the result."""
     return typer.Typer(
@@ -37,9 +58,25 @@ def new_command(**options: Any) -> typer.Typer:
     )
 
 
+class CommandGroup(TyperGroup):
+    """A command with subcommands."""
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a subcommand. Raises UsageError for an unknown one."""
+        if cmd_name not in self.commands:
+            raise unknown_command(ctx, cmd_name, self.commands)
+        return super().get_command(ctx, cmd_name)
+
+
+def unknown_command(context: Any, name: str, known: Iterable[str]) -> UsageError:
+    """Return the error for a command that is none of the known ones; it names the one that was probably meant."""
+    hint = suggest(name, known, otherwise=f"`{context.command_path} --help` lists the commands")
+    return UsageError(f"unknown command {shorten(name, 40)!r}: {hint}")
+
+
 def new_group(help: str) -> typer.Typer:
     """Return the frame of a command with subcommands, also if there is only one."""
-    group = new_command(no_args_is_help=True)
+    group = new_command(cls=CommandGroup, no_args_is_help=True)
     group.callback(help=help)(lambda: None)
     return group
 

@@ -11,7 +11,7 @@ from bot.cli.process.exit_codes import UsageError
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import adapter_names, find_adapter, find_adapters
-from bot.text import find_closest
+from bot.text import suggest
 
 WEB = "web"
 CONSOLE = "console"
@@ -81,8 +81,7 @@ def _check_names(text: str, available: Sequence[str], option: str, kind: str) ->
     names = _split_names(text)
     for name in names:
         if name not in available:
-            suggestion = find_closest(name, available)
-            hint = f"did you mean {suggestion!r}?" if suggestion else f"available: {', '.join(available)}"
+            hint = suggest(name, available, otherwise=f"available: {', '.join(available)}")
             raise UsageError(f"{option}: {name!r} is not {kind}: {hint}")
     if not names:
         raise UsageError(f"{option} needs one or more of {','.join(available)}")

@@ -19,7 +19,7 @@ from bot.plugin_system.imports import Installation, has_extra, install_extra, in
 from bot.plugin_system.loading import ELIZAOS_PACKAGE, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.settings import load_settings
-from bot.text import find_closest, strip_terminal_codes
+from bot.text import strip_terminal_codes, suggest
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ def _find_entry(name: str) -> IndexEntry | None:
         print_notice(strip_terminal_codes(note))
     if (entry := index.find(name)) is not None:
         return entry
-    suggestion = find_closest(name, [entry.name for entry in index.entries])
-    hint = f"did you mean {suggestion!r}?" if suggestion else "`bot plugin search` lists them"
+    names = [*plugin_names(), *(entry.name for entry in index.entries)]
+    hint = suggest(name, names, otherwise="`bot plugin search` lists them")
     raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
 
 

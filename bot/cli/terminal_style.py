@@ -68,6 +68,12 @@ def working(what: str) -> Iterator[None]:
         yield
 
 
+def announce_start(what: str) -> None:
+    """Show at once on stderr of a terminal that a command has begun: its imports take a while."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"starting {what} …", file=sys.stderr, flush=True)
+
+
 @contextmanager
 def progress(what: str) -> Iterator[None]:
     """Show on stderr how far the storage's work in the block is: a bar on a terminal, elsewhere a line at times."""

@@ -71,10 +71,10 @@ def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsG
     return groups, problems
 
 
-def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] = CORE_GROUPS) -> frozenset[str]:
-    """Return the names of all variables of these groups and plugins."""
+def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] = CORE_GROUPS) -> dict[str, Variable]:
+    """Return all variables of these groups and plugins by name."""
     models = [*(group.model for group in groups), *(plugin.settings for plugin in plugins if plugin.settings)]
-    return frozenset(variable.name for model in models for variable in list_variables(model))
+    return {variable.name: variable for model in models for variable in list_variables(model)}
 
 
 def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from bot.errors import ModelBusy, ModelError, ModelRefused
 from bot.models.types import ModelInfo
+from bot.text import suggest
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,9 @@ class ModelListing:
         for variable, name in self._wanted.items():
             if name not in names:
                 start = f"{self._provider}: {self._host} has no model {name!r} ({variable})"
-                logger.warning("%s: %s", start, self._advice_on(name))
+                logger.warning(
+                    "%s: %s", start, suggest(name, names, otherwise=self._advice_on(name)), extra={"once": True}
+                )
 
     def info(self, name: str) -> ModelInfo:
         """Return what the server has told of a model; nothing but its name if it has not listed it."""

@@ -139,6 +139,7 @@ class ModelProfile:
                 "%s reached the limit of an answer before its text began; from now on the limit is %d times as high",
                 self.name,
                 MORE_TOKENS,
+                extra={"once": True},
             )
 
 

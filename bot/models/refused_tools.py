@@ -63,7 +63,11 @@ class RefusedTools:
         for tool in tools:
             self._refused.add(_identify(tool))
             logger.warning(
-                "%s refuses the tool %s, which is left out from now on: %s", self._provider, tool.name, cause
+                "%s refuses the tool %s, which is left out from now on: %s",
+                self._provider,
+                tool.name,
+                cause,
+                extra={"once": True},
             )
 
 

@@ -97,7 +97,10 @@ class Composer:
         if not self._has_shortened:
             self._has_shortened = True
             logger.warning(
-                "prompts are shortened to the %d bytes that the model can read: less of %s", max_bytes, names
+                "prompts are shortened to the %d bytes that the model can read: less of %s",
+                max_bytes,
+                names,
+                extra={"once": True},
             )
 
     def missing_providers(self, turn: Turn, names: Iterable[str]) -> list[str]:

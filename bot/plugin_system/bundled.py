@@ -3,6 +3,7 @@
 The core names no plugin. It asks for the bundled plugins of a purpose.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
@@ -82,6 +83,19 @@ class ModelFiles:
     page: str
 
 
+@dataclass(frozen=True, slots=True)
+class EmbeddingModel:
+    """What a plugin needs to create embeddings.
+
+    `scope` says where that helps: where the plugin is loaded ("own"), where none of these is ("new"), "always".
+    """
+
+    plugin: str
+    variables: tuple[str, ...]
+    scope: str
+    note: str = ""
+
+
 @lru_cache(maxsize=1)
 def bundled_plugins() -> tuple[BundledPlugin, ...]:
     """Return the rows of the table in order."""
@@ -106,10 +120,27 @@ def store_settings() -> frozenset[str]:
     )
 
 
-def model_advice(*, is_embedding: bool = False) -> str:
-    """Return which variables enable a model for text, or one for embeddings."""
-    table = import_by_name(TABLE, PLUGINS_PACKAGE)
-    return str(table.EMBEDDING_MODEL_ADVICE if is_embedding else table.TEXT_MODEL_ADVICE)
+def model_advice() -> str:
+    """Return what enables a model for text."""
+    return str(import_by_name(TABLE, PLUGINS_PACKAGE).TEXT_MODEL_ADVICE)
+
+
+def embedding_advice(settings: Settings, loaded: Collection[str], *, is_named: bool) -> str:
+    """Return what enables a model for embeddings beside the loaded plugins, without what is set already.
+
+    `is_named` says that a plugin is loaded only where the character's file names it.
+    """
+    rows = [EmbeddingModel(**row) for row in import_by_name(TABLE, PLUGINS_PACKAGE).EMBEDDING_MODELS]
+    own = [row for row in rows if "own" in row.scope and row.plugin in loaded]
+    chosen = own or [row for row in rows if "new" in row.scope]
+    steps = []
+    for row in [*chosen, *(row for row in rows if "always" in row.scope)]:
+        missing = [name for name in row.variables if name not in settings]
+        parts = [f"set {' and '.join(missing)} {row.note}".rstrip()] if missing else []
+        if is_named and row.plugin not in loaded:
+            parts.insert(0, f"name the plugin {row.plugin} in the character's file")
+        steps.append(" and ".join(parts))
+    return ", or ".join(filter(None, steps))
 
 
 def model_servers() -> tuple[ModelServer, ...]:

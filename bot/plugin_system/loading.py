@@ -19,7 +19,14 @@ from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.inbound.emulated_platform import StartEmulator
 from bot.models.types import ModelType
-from bot.plugin_system.bundled import TABLE, PluginPurpose, bundled_name, bundled_names, bundled_plugins, model_advice
+from bot.plugin_system.bundled import (
+    TABLE,
+    PluginPurpose,
+    bundled_name,
+    bundled_names,
+    bundled_plugins,
+    embedding_advice,
+)
 from bot.plugin_system.imports import (
     ADAPTERS_PACKAGE,
     PLUGINS_PACKAGE,
@@ -31,7 +38,7 @@ from bot.plugin_system.imports import (
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import Approve, import_source, read_plugin_source
 from bot.settings import CoreSettings, Settings
-from bot.text import find_closest
+from bot.text import suggest
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"
 NO_EMBEDDINGS_NOTE = "no plugin here creates embeddings, so memories are searched by words only"
@@ -79,12 +86,14 @@ def load_plugins(
         if note:
             notes.append(note)
     plugins = list(by_name.values())
-    if not any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins):
+    is_named = any(_serves_model(plugin, ModelType.TEXT_LARGE, settings) for plugin in plugins)
+    if not is_named:
         models, note = _default_models(settings)
         plugins += [plugin for plugin in models if plugin not in plugins]
         notes += [note] if note else []
     if not any(_serves_model(plugin, ModelType.TEXT_EMBEDDING, settings) for plugin in plugins):
-        notes.append(f"{NO_EMBEDDINGS_NOTE}: {model_advice(is_embedding=True)}")
+        advice = embedding_advice(settings, [plugin.name for plugin in plugins], is_named=is_named)
+        notes.append(f"{NO_EMBEDDINGS_NOTE}: {advice}")
     return LoadedPlugins(sort_plugins(plugins), tuple(notes))
 
 
@@ -294,8 +303,7 @@ def _resolve(name: str, folder: Path, approve: Approve | None, *, is_foreign_for
         return None, f"{name}: {short_name} is an adapter here; it runs where its token is set"
     if match or is_foreign_format:
         return None, f"{name}: there is no counterpart here; the character works without it"
-    suggestion = find_closest(name, plugin_names())
-    hint = f"did you mean {suggestion!r}?" if suggestion else f"there are: {', '.join(plugin_names())}"
+    hint = suggest(name, plugin_names(), otherwise=f"there are: {', '.join(plugin_names())}")
     raise PluginError(f"plugin {name!r} is not known: {hint} (`bot plugin list` shows them)")
 
 

@@ -17,7 +17,7 @@ from bot.plugin_system.components import Evaluator, Provider, Worker
 from bot.plugin_system.declarations import ComponentType, WorldSetting
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings
-from bot.text import find_closest
+from bot.text import suggest
 
 T = TypeVar("T")
 NamedComponent = Action[Any] | Provider | Evaluator | Command[Any] | Worker
@@ -239,8 +239,7 @@ def _find_replaced(plugins: Sequence[Plugin]) -> dict[tuple[type, str], str]:
             if not own_keys:
                 raise PluginError(f"plugin {plugin.name!r} replaces {name} and brings no component of this name")
             if not keys:
-                nearest = find_closest(name, map(component_name, others))
-                hint = f": did you mean {nearest}?" if nearest else ""
+                hint = suggest(name, map(component_name, others), start=": ", quote="")
                 raise PluginError(f"plugin {plugin.name!r} replaces {name}, which no other plugin brings{hint}")
             for key in keys:
                 if (other_name := replaced.setdefault(key, plugin.name)) != plugin.name:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from bot.errors import TemplateError
 from bot.prompts.template_parser import compile_template
-from bot.text import find_closest
+from bot.text import find_closest, suggest
 from bot.user_texts import user_text
 
 SYSTEM = "systemTemplate"
@@ -388,7 +388,7 @@ PARTS: Mapping[str, tuple[TemplatePart, ...]] = {
     ),
 }
 
-MIN_TYPO_SIMILARITY = 0.9
+MAX_TYPO_SHARE = 1 / 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,7 +471,5 @@ def find_problems(
 
 
 def _build_problem(name: str, known: Collection[str], message: str, variable: str = "") -> TemplateProblem:
-    nearest = find_closest(name, known)
-    is_error = find_closest(name, known, similarity=MIN_TYPO_SIMILARITY) is not None
-    hint = f"; did you mean '{nearest}'?" if nearest else ""
-    return TemplateProblem(f"{message}{hint}", is_error, variable)
+    is_error = find_closest(name, known, max_share=MAX_TYPO_SHARE) is not None
+    return TemplateProblem(f"{message}{suggest(name, known, start='; ')}", is_error, variable)

@@ -29,7 +29,7 @@ from bot.runtime.world_settings import AgentWorldSettings
 from bot.settings import Layer
 from bot.settings.model import is_secret_name, secret_fields
 from bot.store.protocols import RecallScope, Store
-from bot.text import find_closest
+from bot.text import suggest
 from bot.turn import Turn
 
 logger = logging.getLogger(__name__)
@@ -90,8 +90,7 @@ class AgentComponents:
         model, agent = self._registry.find_plugin(plugin).settings, self._agent
         fields = {} if model is None else {info.alias or field: field for field, info in model.model_fields.items()}
         if model is None or agent is None or name not in fields:
-            nearest = find_closest(name, fields)
-            hint = f": did you mean {nearest}?" if nearest else ""
+            hint = suggest(name, fields, start=": ", quote="")
             raise SettingError(f"{name} is no setting that plugin {plugin!r} declares{hint}")
         if is_secret_name(name) or fields[name] in dict(secret_fields(model)):
             raise SettingError(f"{name} is a secret: only the operator sets it, in .env or the environment")

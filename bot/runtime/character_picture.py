@@ -57,7 +57,7 @@ class CharacterPicture:
                 picture = await asyncio.to_thread(_read_file, self._agent.folder, source)
             check_image(picture)
         except (FetchError, OSError, ValueError) as error:
-            logger.warning("%s: its picture is not shown: %s", self._agent.name, error)
+            logger.warning("%s: its picture is not shown: %s", self._agent.name, error, extra={"once": True})
             return None
         return picture
 

@@ -20,7 +20,7 @@ from bot.redaction import REDACTED
 from bot.settings import CoreSettings
 from bot.settings.encryption import SettingCipher, is_encrypted
 from bot.store.protocols import LogKind
-from bot.text import find_closest, is_storable, redact, shorten
+from bot.text import is_storable, redact, shorten, suggest
 
 logger = logging.getLogger(__name__)
 
@@ -185,10 +185,8 @@ class AgentWorldSettings:
     def _find(self, name: str) -> tuple[Plugin, WorldSetting]:
         if name in self._declared:
             return self._declared[name]
-        nearest = find_closest(name, self._declared)
-        raise SettingError(
-            f"no plugin declares the setting {name!r}" + (f": did you mean {nearest}?" if nearest else "")
-        )
+        hint = suggest(name, self._declared, start=": ", quote="")
+        raise SettingError(f"no plugin declares the setting {name!r}{hint}")
 
     def _purpose(self, name: str) -> str:
         """Return what a value is encrypted for: not the world, whose id changes where a group migrates."""

@@ -128,7 +128,7 @@ class Client(Service):
         if len(named) > 1 and EXCLUSIVE.search(message) and not is_repeated:
             refused = refused[1:]
         for name in refused:
-            logger.warning("%s refuses the parameter %s; it is omitted", model, name)
+            logger.warning("%s refuses the parameter %s; it is omitted", model, name, extra={"once": True})
             omit(name, body)
             if name not in ("stop_sequences", "output_config"):  # other values of these may be accepted
                 self._refused.setdefault(model, set()).add(name)

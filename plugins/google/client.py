@@ -133,7 +133,9 @@ class GoogleClient(Service):
             if refused:
                 self._refused.setdefault(model, set()).update(refused)
                 names = ", ".join(refused)
-                logger.warning("%s refuses the parameters %s; they are omitted from now on", model, names)
+                logger.warning(
+                    "%s refuses the parameters %s; they are omitted from now on", model, names, extra={"once": True}
+                )
 
     async def _fetch(
         self, model: str, contents: "types.ContentListUnion", parameters: dict[str, Any], sink: TextSink | None

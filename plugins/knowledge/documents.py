@@ -77,14 +77,14 @@ def list_sources(character: Character, folder: Path | None) -> list[Source]:
             try:
                 root, path = _resolve_inside(relative_path, folder)
             except UnreadableDocument as error:
-                logger.warning("knowledge[%d]: %r is skipped: %s", number, relative_path, error)
+                logger.warning("knowledge[%d]: %r is skipped: %s", number, relative_path, error, extra={"once": True})
                 continue
             for file in _walk_files(path, root):
                 name = file.relative_to(root).as_posix()
                 sources.setdefault(name, Source(name, path=file))
     files = [name for name, source in sources.items() if source.path is not None]
     for name in files[MAX_FILES:]:
-        logger.warning("%s is skipped: at most %d files are read", name, MAX_FILES)
+        logger.warning("%s is skipped: at most %d files are read", name, MAX_FILES, extra={"once": True})
         del sources[name]
     return list(sources.values())
 
@@ -109,10 +109,15 @@ def _walk_files(path: Path, root: Path) -> Iterator[Path]:
         if path.suffix.lower() in READABLE_SUFFIXES:
             yield path
         else:
-            logger.warning("%s is skipped: only %s files are read", path, ", ".join(sorted(READABLE_SUFFIXES)))
+            logger.warning(
+                "%s is skipped: only %s files are read",
+                path,
+                ", ".join(sorted(READABLE_SUFFIXES)),
+                extra={"once": True},
+            )
         return
     if not path.is_dir():
-        logger.warning("%s does not exist; it is skipped", path)
+        logger.warning("%s does not exist; it is skipped", path, extra={"once": True})
         return
     entry_count = 0
     for directory, subfolders, names in os.walk(path):
@@ -120,7 +125,7 @@ def _walk_files(path: Path, root: Path) -> Iterator[Path]:
         for name in sorted(names):
             entry_count += 1
             if entry_count > MAX_ENTRIES:
-                logger.warning("%s: only its first %d entries were read", path, MAX_ENTRIES)
+                logger.warning("%s: only its first %d entries were read", path, MAX_ENTRIES, extra={"once": True})
                 return
             file = Path(directory, name)
             if file.suffix.lower() in READABLE_SUFFIXES and not name.startswith(".") and _is_inside(file, root):
@@ -130,7 +135,7 @@ def _walk_files(path: Path, root: Path) -> Iterator[Path]:
 def _is_inside(file: Path, root: Path) -> bool:
     is_inside = file.resolve().is_relative_to(root)
     if not is_inside:
-        logger.warning("%s is skipped: it leads outside the character's folder", file)
+        logger.warning("%s is skipped: it leads outside the character's folder", file, extra={"once": True})
     return is_inside
 
 

@@ -96,7 +96,7 @@ class KnowledgeIndex(Service):
         async with self._adding:
             pieces = await asyncio.to_thread(split_text, document.text)
             if not pieces:
-                raise UnreadableDocument("it has no text")
+                raise UnreadableDocument(f"{document.name!r}: it has no text")
             stored = await self.list_added()
             fragment_count = await self.agent.store.memories.count(MemoryKind.FRAGMENT)
             if len(stored) >= MAX_ADDED_DOCUMENTS or fragment_count + len(pieces) > MAX_FRAGMENTS:
@@ -165,12 +165,16 @@ class KnowledgeIndex(Service):
                 document = await self._index_document(source, document, model)
             except UnreadableDocument as error:
                 self.problems[source.name] = str(error)
-                logger.warning("%s is skipped: %s", source.name, error)
+                logger.warning("%s is skipped: %s", source.name, error, extra={"once": True})
             except ModelError as error:
                 failure = error
             count += len(document.metadata["fragments"]) if document is not None else 0
             if count > MAX_FRAGMENTS:
-                logger.warning("the documents after %s are skipped: there are too many fragments", source.name)
+                logger.warning(
+                    "the documents after %s are skipped: there are too many fragments",
+                    source.name,
+                    extra={"once": True},
+                )
                 break
         if model:
             await self._embed_added(model)

@@ -2,6 +2,7 @@
 
 import logging
 from dataclasses import replace
+from functools import partial
 from typing import Self
 
 from bot import Agent, Service, Settings, model
@@ -9,7 +10,7 @@ from bot.models import EmbeddingRequest, EmbeddingResult, ModelInfo, ModelType, 
 from bot.models import openai_compatible as api
 from bot.platform import TimeSource
 from plugins.local.server import ModelProcess, model_name
-from plugins.local.settings import TINY_MODEL, LocalSettings, find_model_file
+from plugins.local.settings import TINY_MODEL, LocalSettings, find_model_file, writes_text
 
 logger = logging.getLogger(__name__)
 
@@ -22,24 +23,34 @@ class LocalModels(Service):
     def __init__(self, agent: Agent, time: TimeSource | None = None) -> None:
         super().__init__(agent)
         self.settings = agent.settings.load(LocalSettings)
-        file = find_model_file(self.settings.local_model, "LOCAL_MODEL")
-        self.text = ModelProcess(agent, self.settings, file, time=time)
+        self._text: ModelProcess | None = None
+        if writes_text(agent.settings):
+            file = find_model_file(self.settings.local_model, "LOCAL_MODEL")
+            self._text = ModelProcess(agent, self.settings, file, time=time)
         self.embedding: ModelProcess | None = None
         if self.settings.local_embedding_model:
             file = find_model_file(self.settings.local_embedding_model, "LOCAL_EMBEDDING_MODEL")
             self.embedding = ModelProcess(agent, self.settings, file, is_embedding=True, time=time)
 
+    @property
+    def text(self) -> ModelProcess:
+        """The model that writes; only where `writes_text`."""
+        assert self._text is not None  # its handlers are registered only with it
+        return self._text
+
     async def __aenter__(self) -> Self:
-        if self.settings.local_model == TINY_MODEL:
+        if self._text is not None and self.settings.local_model == TINY_MODEL:
             logger.warning(
                 "local: %s is a tiny model: it shows that everything works, but understands little; docs/models.md "
                 "says how to choose a better one for LOCAL_MODEL",
                 self.text.file.name,
+                extra={"once": True},
             )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.text.close()
+        if self._text is not None:
+            await self._text.close()
         if self.embedding is not None:
             await self.embedding.close()
 
@@ -77,13 +88,18 @@ async def _describe_model(agent: Agent) -> ModelInfo:
     return await agent.services[LocalModels].describe_model()
 
 
-@model(ModelType.TEXT_SMALL, can_call_tools=_offers_tools, can_write_json=_always, describe_model=_describe_model)
+_text_model = partial(
+    model, can_call_tools=_offers_tools, when=writes_text, can_write_json=_always, describe_model=_describe_model
+)
+
+
+@_text_model(ModelType.TEXT_SMALL)
 async def small(agent: Agent, request: TextRequest) -> TextResult:
     """Write a text."""
     return await agent.services[LocalModels].write(request)
 
 
-@model(ModelType.TEXT_LARGE, can_call_tools=_offers_tools, can_write_json=_always, describe_model=_describe_model)
+@_text_model(ModelType.TEXT_LARGE)
 async def large(agent: Agent, request: TextRequest) -> TextResult:
     """Write a text."""
     return await agent.services[LocalModels].write(request)

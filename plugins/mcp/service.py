@@ -99,7 +99,9 @@ class MCPServers(Service):
                 component = build_action(connection, tool, connection.config.policy_for(tool.name))
                 actions[tool.name] = (tool, self.register(component))
             except (PluginError, ValueError) as error:
-                logger.warning("the tool %r of MCP server %s is left out: %s", tool.name, name, error)
+                logger.warning(
+                    "the tool %r of MCP server %s is left out: %s", tool.name, name, error, extra={"once": True}
+                )
         return bool(changed)
 
     def _build_provider(self) -> Any:

@@ -63,13 +63,15 @@ def repair_tools(tools: Iterable[Any]) -> list[dict[str, Any]]:
     for tool in tools:
         name = tool.get("name") if isinstance(tool, dict) else None
         if not isinstance(name, str) or not name:
-            logger.warning("a tool without a name is left out of the listing of an MCP server")
+            logger.warning("a tool without a name is left out of the listing of an MCP server", extra={"once": True})
             continue
         schema = tool.get("inputSchema")
         schema = schema if isinstance(schema, dict) else {}
         names = _type_names(schema)
         if names and "object" not in names and names != ["null"]:
-            logger.warning("the tool %r of an MCP server is left out: its parameters are no object", name)
+            logger.warning(
+                "the tool %r of an MCP server is left out: its parameters are no object", name, extra={"once": True}
+            )
             continue
         properties, required = schema.get("properties"), schema.get("required")
         properties = properties if isinstance(properties, dict) else {}

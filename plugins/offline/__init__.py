@@ -6,8 +6,8 @@ from bot import Plugin, SettingsModel
 from plugins.offline.models import embed_texts, generate_text
 
 NOTICE = (
-    "offline model: {name} answers from built-in patterns, without a language model. For a real one put a key such as "
-    "OPENAI_API_KEY, or the address of a server such as OLLAMA_API_ENDPOINT, into .env (docs/models.md)"
+    "offline model: {name} answers from built-in patterns, without a language model. For a real one run "
+    "`bot init`; without a key `bot init --local-model FILE` runs a model file on this computer (docs/models.md)"
 )
 
 

@@ -40,6 +40,9 @@ class ListedTerminal:
     async def show(self, text: str) -> None:
         self.notices.append(text)
 
+    async def show_greeting(self) -> None:
+        """Show none: the character has no greeting."""
+
     def restore_terminal(self) -> None:
         """Do nothing."""
 

@@ -39,6 +39,7 @@ def test_an_empty_folder_passes_and_the_offline_model_is_reported(capsys: Out) -
     out = capsys.readouterr().out
     assert "warn  model      offline: built-in patterns" in out
     assert "→ for a real model set OPENAI_API_KEY" in out
+    assert "without a key `bot init --local-model FILE` runs a model file" in out
     assert "fail" not in out
 
 

@@ -18,6 +18,7 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 
 from adapters.telegram.emulator import start_emulator
 from bot.cli.main import entry
+from bot.cli.options import program
 from bot.cli.process.exit_codes import Exit
 from bot.cli.setup.env_file import write_variables
 from bot.cli.setup.guide import Guide
@@ -280,3 +281,87 @@ def test_keys_that_a_platform_refuses_are_not_written(
     output = capsys.readouterr().out
     assert "x is not connected" in output
     assert secret not in output + (workdir / ".env").read_text()
+
+
+CARD = {
+    "name": "Mara",
+    "bio": ["keeper of a lighthouse"],
+    "nam": "x",
+    "settings": {"voice": {"model": "en"}, "secrets": {"OPENAI_API_KEY": KEY, "SERVER_TOKEN": "of-a-stranger"}},
+}
+
+
+@pytest.fixture
+def card(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a character file with keys into another folder; return its path."""
+    monkeypatch.setenv("SERVER_PORT", "0")
+    (workdir / "cards").mkdir()
+    (workdir / "cards/mara.json").write_text(json.dumps(CARD))
+    return "cards/mara.json"
+
+
+def test_an_import_is_reported_and_a_key_that_is_found_is_written_to_the_env_file(
+    workdir: Path, card: str, capsys: Out
+) -> None:
+    entry(["init", "--yes", "--import", card, "--local-ports", "1"])
+    output = capsys.readouterr().out
+    for line in (
+        f"{card}: Mara (v1)",
+        "warning  line 1: nam: is not a field; did you mean 'name'?",
+        "secret   line 1: settings.secrets.OPENAI_API_KEY: removed from the character",
+        "ignored  line 1: settings.voice: has no effect",
+        "kept     line 1: nam: is not a field of a character; kept unchanged",
+        "wrote    mara.json",
+        f"SERVER_TOKEN is the operator's: the one of {card} is not used",
+        "wrote OPENAI_API_KEY to .env",
+    ):
+        assert line in output
+    assert (workdir / ".env").read_text() == f"OPENAI_API_KEY={KEY}\nBOT_CHARACTER=mara.json\n"
+    assert (workdir / ".env").stat().st_mode & 0o077 == 0
+    assert KEY not in output + (workdir / "mara.json").read_text()
+
+
+@pytest.mark.parametrize(("answer", "is_written"), [(ENTER, True), (DOWN + ENTER, False)])
+def test_the_guide_asks_once_whether_a_key_is_written(
+    workdir: Path, model_server: ThreadingHTTPServer, card: str, capsys: Out, answer: str, is_written: bool
+) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        answer_questions(DOWN + ENTER + card + ENTER + answer + CONTROL_C, port_of(model_server))
+    output = capsys.readouterr().out
+    assert f"{card}: Mara (v1)" in output
+    assert ("not written: OPENAI_API_KEY" in output) is not is_written
+    assert (f"OPENAI_API_KEY={KEY}" in (workdir / ".env").read_text()) is is_written
+
+
+def test_a_key_of_an_imported_file_replaces_none_that_is_set(workdir: Path, card: str, capsys: Out) -> None:
+    (workdir / ".env").write_text("OPENAI_API_KEY=my-own-key-here\n")
+    entry(["init", "--yes", "--import", card, "--local-ports", "1"])
+    assert f"OPENAI_API_KEY is set already: the one of {card} is not used" in capsys.readouterr().out
+    assert (workdir / ".env").read_text() == "OPENAI_API_KEY=my-own-key-here\nBOT_CHARACTER=mara.json\n"
+
+
+@pytest.mark.parametrize("layout", ["on the path", "in the folder", "another program on the path", "a module"])
+def test_the_command_that_starts_the_bot_is_one_that_a_shell_finds(
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    python, script, other = workdir / "venv/bin/python", workdir / "venv/bin/bot", workdir / "other/bot"
+    for file in (python, other) if layout == "a module" else (python, script, other):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("#!/bin/sh\n")
+        file.chmod(0o700)
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr("sys.argv", ["-m"])
+    folders = {"on the path": "venv/bin", "in the folder": "none"}
+    monkeypatch.setenv("PATH", str(workdir / folders.get(layout, "other")))
+    expected = {"on the path": "bot", "a module": f"{python} -m bot"}
+    assert program() == expected.get(layout, "venv/bin/bot")
+
+
+def test_the_price_of_a_model_on_this_machine_is_no_warning(
+    workdir: Path, model_server: ThreadingHTTPServer, capsys: Out
+) -> None:
+    options = ["--name", "Robin", "--model-url", f"http://127.0.0.1:{port_of(model_server)}", "--model", "tiny-1"]
+    entry(["init", "--yes", *options])
+    output = capsys.readouterr().out
+    assert output.count("tiny-1: your own server, without a price") == 2  # tried by the set-up, and by the doctor
+    assert "MODEL_PRICES=" not in output

@@ -50,6 +50,17 @@ def check_all(capsys: Out) -> None:
     assert [document["name"] for document in call(capsys, "list")["documents"]] == ["own.md"]
 
 
+def test_of_several_documents_each_that_cannot_be_added_is_named(workdir: Path, capsys: Out) -> None:
+    (workdir / "empty.md").write_text(" \n")
+    (workdir / "noise.txt").write_bytes(b"\xff\xfe\0")
+    problem = call(capsys, "add", "empty.md", "tides ö.md", "noise.txt", "gone.md", "http://127.0.0.1/a", code=2)
+    *lines, added = problem.removeprefix("bot: ").splitlines()
+    assert lines[:2] == ["'empty.md': it has no text", "'noise.txt': it is not UTF-8 text (byte 0): save it as UTF-8"]
+    assert ["gone.md" in lines[2], "http://127.0.0.1/a" in lines[3], len(lines)] == [True, True, 4]
+    assert added == "added: tides ö.md"
+    assert [document["name"] for document in call(capsys, "list")["documents"]] == ["own.md", "tides ö.md"]
+
+
 def test_documents_are_kept_while_no_bot_runs(workdir: Path, capsys: Out) -> None:
     (workdir / "bad.docx").write_bytes(b"no archive")
     check_all(capsys)

@@ -99,12 +99,41 @@ def test_without_a_command_the_help_is_shown(capsys: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("word", "hint"),
-    [("chta", "did you mean 'chat'?"), ("plugins", "did you mean 'plugin'?"), ("zzzz", "`bot --help` lists")],
+    ("words", "hint"),
+    [
+        ("chta", "unknown command 'chta': did you mean 'chat'?"),
+        ("plugins", "unknown command 'plugins': did you mean 'plugin'?"),
+        ("zzzz", "unknown command 'zzzz': `bot --help` lists the commands"),
+        ("plugin lsit", "unknown command 'lsit': did you mean 'list'?"),
+        ("person exprot", "unknown command 'exprot': did you mean 'export'?"),
+        ("token zzzz", "unknown command 'zzzz': `bot token --help` lists the commands"),
+        ("run --charcter x", "no such option: --charcter: did you mean '--character'? See `bot run --help`"),
+        ("run --zzzz", "no such option: --zzzz; see `bot run --help`"),
+        ("run -c mien.json", "mien.json: no such file; did you mean 'mine.json'?"),
+        ("character check mien.json", "mien.json: no such file; did you mean 'mine.json'?"),
+        ("character import fase.png", "fase.png: no such file; did you mean 'face.png'?"),
+        ("init --yes --character mien.json", "mien.json: no such file; did you mean 'mine.json'?"),
+        ("run --only discrod", "--only: 'discrod' is not a platform: did you mean 'discord'?"),
+        ("plugin add knowlegde", "plugin 'knowlegde' is in no list of plugins: did you mean 'knowledge'?"),
+        ("token revoke mobile", "there is no token 'mobile': `bot token list` shows them"),
+    ],
 )
-def test_an_unknown_command_gets_a_suggestion(word: str, hint: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert entry([word]) == 2
-    assert capsys.readouterr().err.startswith(f"bot: unknown command {word!r}: {hint}")
+def test_a_misspelt_word_of_the_command_line_gets_a_suggestion(
+    words: str, hint: str, workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "mine.json").write_text('{"name": "Robin"}')
+    (workdir / "face.png").write_bytes(b"")
+    assert entry(words.split()) in (2, 78)
+    assert capsys.readouterr().err == f"bot: {hint}\n"
+
+
+def test_a_character_that_is_misspelt_in_the_settings_gets_a_suggestion(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (workdir / "mine.json").write_text('{"name": "Robin"}')
+    (workdir / ".env").write_text("BOT_CHARACTER=mien.json\n")
+    assert entry(["chat"]) == 78
+    assert "there is no file mien.json; did you mean 'mine.json'?" in capsys.readouterr().err
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

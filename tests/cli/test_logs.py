@@ -4,10 +4,19 @@ import json
 import logging
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
-from bot.logs import MAX_MESSAGE_LENGTH, MAX_PER_LOCATION, MAX_QUEUED_RECORDS, configure_logging, strip_terminal_codes
+from bot.logs import (
+    MAX_MESSAGE_LENGTH,
+    MAX_PER_LOCATION,
+    MAX_QUEUED_RECORDS,
+    ReportedWarnings,
+    configure_logging,
+    strip_terminal_codes,
+)
 
 logger = logging.getLogger("bot.test")
 
@@ -153,3 +162,50 @@ def test_the_logging_configuration_is_restored(paper: TerminalPair) -> None:
 def test_characters_to_keep_are_not_removed() -> None:
     assert strip_terminal_codes("a\nb\tc\x1b[0m", allowed="\n") == "a\nb\\tc"
     assert strip_terminal_codes("тест — 日本 👩‍👧") == "тест — 日本 👩‍👧"
+
+
+def test_a_warning_about_what_stays_wrong_is_written_once_also_after_the_next_start(
+    paper: TerminalPair, tmp_path: Path
+) -> None:
+    for _ in range(2):
+        with configure_logging(fd=paper.fd, reported=ReportedWarnings(tmp_path / "data")):
+            for name in ("faq.md", "tides.md", "faq.md"):
+                logger.warning("%s does not exist", name, extra={"once": True})
+            logger.warning("the server is busy")
+            logger.warning("the server is busy")
+    written = [line.split("bot.test: ")[1] for line in paper.lines()]
+    assert written == ["faq.md does not exist", "tides.md does not exist", *["the server is busy"] * 4]
+    [file] = (tmp_path / "data").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+def test_a_warning_that_was_not_met_for_a_month_and_one_that_was_over_are_reported_again(tmp_path: Path) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+
+    def report(*texts: str, subject: str = "mara.json") -> list[str]:
+        return ReportedWarnings(tmp_path, lambda: now).admit_all(texts, subject)
+
+    assert report("a", "b") == ["a", "b"]
+    now += timedelta(days=20)
+    assert report("a", subject="robin.json") == ["a"]
+    assert report("a") == []
+    assert report("a", "b") == ["b"]
+    now += timedelta(days=20)
+    assert report("a", "b") == []
+    now += timedelta(days=31)
+    assert report("a", "b") == ["a", "b"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"a": 1}', "\0"])
+def test_a_damaged_file_of_reported_warnings_costs_only_that_they_are_reported_again(
+    tmp_path: Path, content: str
+) -> None:
+    (tmp_path / "reported.json").write_text(content)
+    assert ReportedWarnings(tmp_path).admit_all(["a"], "mara.json") == ["a"]
+    assert ReportedWarnings(tmp_path).admit_all(["a"], "mara.json") == []
+
+
+def test_where_nothing_can_be_stored_warnings_are_reported_at_each_start(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file, not a folder")
+    for _ in range(2):
+        assert ReportedWarnings(tmp_path / "data").admit_all(["a"], "mara.json") == ["a"]

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import pty
+import shutil
 import signal
 import socket
 import sys
@@ -174,6 +176,21 @@ async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(
     assert len(result.err.splitlines()) == 1
 
 
+async def test_what_stays_wrong_is_reported_at_the_first_start_only(bot_folder: BotFolder) -> None:
+    character = {"name": "Ada", "nam": "x", "topicz": ["y"], "knowledge": [{"path": "faq.md"}]}
+    mine = bot_folder.write("mine.json", character)
+    bot_folder.write(".env", "# mine\nODD LINE\nOPENAI_BASE_URL=http://127.0.0.1:9/v1\n")
+    first, second = [await bot_folder.run("chat", "-c", mine, said="/help\n") for _ in range(2)]
+    warnings = ("line 2", "nam: is not a field", "did you mean 'topics'", "'faq.md': there is no", "no plugin here")
+    assert [first.err.count(text) for text in (*warnings, "faq.md does not exist")] == [1] * 6
+    assert [second.err.count(text) for text in (*warnings, "faq.md does not exist")] == [0] * 6
+
+    bot_folder.write("mine.json", {**character, "adjectivez": ["z"]})
+    third = await bot_folder.run("chat", "-c", mine, said="/help\n")
+    assert "did you mean 'adjectives'" in third.err
+    assert "did you mean 'topics'" not in third.err
+
+
 async def test_output_printed_by_a_plugin_does_not_mix_with_replies(bot_folder: BotFolder) -> None:
     body = """\
 from bot import Plugin, Turn, ProviderResult, provider
@@ -338,6 +355,83 @@ async def test_a_signal_while_waiting_for_input_ends_the_chat(bot_folder: BotFol
         assert await process.wait() == code  # though stdin is still open
     assert process.stderr is not None
     assert b"Traceback" not in await process.stderr.read()
+
+
+async def test_the_first_interrupt_stops_the_answer_and_keeps_the_chat(bot_folder: BotFolder) -> None:
+    asked = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if "think long" in json.dumps((await request.json())["messages"][-1]):
+            asked.set()
+            await asyncio.Event().wait()
+        message = {"role": "assistant", "content": "Low water is at six."}
+        return web.json_response({"model": "m", "choices": [{"message": message, "finish_reason": "stop"}]})
+
+    screen, terminal = pty.openpty()
+    async with serving(answer) as address:
+        process = await asyncio.create_subprocess_exec(
+            *(*BOT, "chat"),
+            cwd=bot_folder.folder,
+            env={**bot_folder.environment, "TERM": "dumb", "OPENAI_BASE_URL": address, "OPENAI_LARGE_MODEL": "m"}
+            | {"OPENAI_SMALL_MODEL": "m", "STREAMING": "false", "CONVERSATION_LENGTH": "1"},
+            stdin=terminal,
+            stdout=terminal,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        bot_folder.started.append(process)
+        os.close(terminal)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(screen, "rb", buffering=0)
+        )
+        async with asyncio.timeout(DEADLINE):
+            await reader.readuntil(b"to Marlo> ")
+            os.write(screen, b"think long\n")
+            await asked.wait()
+            process.send_signal(signal.SIGINT)
+            await reader.readuntil(b"I have stopped.")
+            await reader.readuntil(b"to Marlo> ")
+            os.write(screen, b"when is low water?\n")
+            await reader.readuntil(b"Low water is at six.")
+            await reader.readuntil(b"to Marlo> ")
+            process.send_signal(signal.SIGINT)  # no answer is in progress: this ends the chat
+            assert await process.wait() == 130
+        transport.close()
+
+
+@pytest.mark.skipif(shutil.which("make") is None, reason="needs make")
+@pytest.mark.parametrize("target", ["run", "chat", "init"])
+async def test_make_says_that_the_program_starts_before_it_does(tmp_path: Path, target: str) -> None:
+    for name in ("Makefile", "pyproject.toml", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    for name in ("python", "bot"):
+        (tmp_path / ".venv/bin" / name).write_text("#!/bin/sh\nread line\n")
+        (tmp_path / ".venv/bin" / name).chmod(0o700)
+    (tmp_path / ".venv/.installed").touch()
+    process = await asyncio.create_subprocess_exec(
+        *("make", target), cwd=tmp_path, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    line = await until(process.stdout, "Starting")  # the program itself still waits for a line
+    assert line.startswith("Starting the ")
+    await process.communicate(b"\n")
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+async def test_a_command_says_on_a_terminal_that_it_starts_before_it_reads_anything(
+    bot_folder: BotFolder, command: str
+) -> None:
+    screen, terminal = pty.openpty()
+    process = await asyncio.create_subprocess_exec(
+        *(*BOT, command, "-c", "gone.json"), cwd=bot_folder.folder, env=bot_folder.environment, stderr=terminal
+    )
+    bot_folder.started.append(process)
+    os.close(terminal)
+    async with asyncio.timeout(DEADLINE):
+        assert await process.wait() == 78
+    lines = os.read(screen, 1000).decode().splitlines()
+    os.close(screen)
+    assert [lines[0].startswith("starting the "), lines[1]] == [True, "bot: gone.json: no such file"]
 
 
 @pytest.mark.long

@@ -132,6 +132,64 @@ def test_a_missing_embedding_model_is_noted(tmp_path: Path, settings: dict[str, 
     assert bool(notes) is has_note
 
 
+@pytest.mark.parametrize(
+    ("settings", "plugins", "steps"),
+    [
+        (
+            {"OLLAMA_API_ENDPOINT": "http://127.0.0.1:11434"},
+            (),
+            ["set OLLAMA_EMBEDDING_MODEL (`ollama pull nomic-embed-text` fetches one)", "LOCAL"],
+        ),
+        (
+            {"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1", "OPENAI_API_KEY": "sk-12345678"},
+            (),
+            ["set OPENAI_EMBEDDING_MODEL to such a model of your server", "LOCAL"],
+        ),
+        ({"OPENROUTER_API_KEY": "sk-or-12345678"}, (), ["set OPENROUTER_EMBEDDING_MODEL", "LOCAL"]),
+        (
+            {"ANTHROPIC_API_KEY": "sk-ant-12345678"},
+            (),
+            [
+                "set OLLAMA_API_ENDPOINT and OLLAMA_EMBEDDING_MODEL (`ollama pull nomic-embed-text` fetches one)",
+                "set OPENAI_API_KEY",
+                "set GOOGLE_GENERATIVE_AI_API_KEY",
+                "LOCAL",
+            ],
+        ),
+        (
+            {"ANTHROPIC_API_KEY": "sk-ant-12345678", "OPENAI_API_KEY": "sk-12345678"},
+            ("anthropic",),
+            [
+                "name the plugin ollama in the character's file and set OLLAMA_API_ENDPOINT and OLLAMA_EMBEDDING_MODEL "
+                "(`ollama pull nomic-embed-text` fetches one)",
+                "name the plugin openai in the character's file",
+                "name the plugin google in the character's file and set GOOGLE_GENERATIVE_AI_API_KEY",
+                "name the plugin local in the character's file and LOCAL",
+            ],
+        ),
+    ],
+)
+def test_the_advice_on_embeddings_names_what_helps_here_and_nothing_that_is_set(
+    tmp_path: Path, settings: dict[str, str], plugins: tuple[str, ...], steps: list[str]
+) -> None:
+    [note] = [text for text in load(tmp_path, *plugins, **settings).notes if "creates embeddings" in text]
+    told = note.split("words only: ")[1].split(", or ")
+    local = "set LOCAL_EMBEDDING_MODEL to a model file (GGUF) on this computer"
+    assert told == [step.replace("LOCAL", local) if step.endswith("LOCAL") else step for step in steps]
+    assert not [name for name in settings if re.search(rf"\b{name}\b", note)]
+
+
+def test_a_model_file_for_vectors_alone_makes_vectors_and_writes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "vectors.gguf"
+    file.write_bytes(b"GGUF")
+    settings = {"ANTHROPIC_API_KEY": "sk-ant-12345678", "LOCAL_EMBEDDING_MODEL": str(file)}
+    loaded = load(tmp_path, **settings)
+    assert not loaded.notes
+    [local] = [plugin for plugin in loaded.plugins if plugin.name == "local"]
+    layers = Settings([Layer("the environment", settings)])
+    assert [model.type for model in local.models if model.when(layers)] == [ModelType.TEXT_EMBEDDING]
+
+
 def test_the_key_of_the_operator_is_not_sent_to_a_server_from_a_character_file(tmp_path: Path) -> None:
     settings = Settings(
         [

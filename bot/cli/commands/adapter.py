@@ -18,7 +18,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import ADAPTER_GROUP, adapter_names, find_adapter, load_local_adapter
 from bot.plugin_system.source import read_plugin_source
-from bot.text import find_closest
+from bot.text import suggest
 
 PACKAGE_PREFIX = "greenroom_"
 
@@ -72,9 +72,8 @@ def _find_named(name: str) -> AdapterSpec:
     spec = find_adapter(name)
     if isinstance(spec, AdapterSpec):
         return spec
-    suggestion = find_closest(name, adapter_names()) if name not in adapter_names() else ""
-    hint = f"did you mean {suggestion!r}?" if suggestion else "a path begins with ./"
-    raise PluginError(f"{spec}: {hint}")
+    names = [] if name in adapter_names() else adapter_names()
+    raise PluginError(f"{spec}: {suggest(name, names, otherwise='a path begins with ./')}")
 
 
 def _new(name: str) -> int:

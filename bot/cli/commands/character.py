@@ -107,10 +107,10 @@ def _import(written: Sequence[WrittenCharacter], *, as_json: bool) -> int:
         print(json.dumps({"characters": characters}, ensure_ascii=False, indent=2))
         return Exit.OK
     for item in written:
-        report = item.imported.report
-        print(strip_terminal_codes(f"{item.imported.path}: {item.imported.name} ({report.format})"))
-        for line in (*report.format_lines(), *(f"wrote    {file}" for file in item.files)):
-            print(strip_terminal_codes(f"  {line}"))
+        print("\n".join(item.format_lines()))
+        if names := ", ".join(sorted(item.imported.secrets)):
+            command = f"bot init --import {shlex.quote(str(item.imported.path))}"
+            print(strip_terminal_codes(f"  not written: {names}: put them into .env; `{command}` does that"))
         print(strip_terminal_codes(f"  talk to it with: bot chat -c {shlex.quote(str(item.files[0]))}"))
     return Exit.OK
 

@@ -2,16 +2,26 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, redirect_stdout
 from dataclasses import replace
+from functools import partial
+from typing import TypeVar
 
 from bot.adapter.terminal import TerminalSession
-from bot.cli.characters import CharacterConfig, load_character_config, print_notes, print_plugin_notices
+from bot.cli.characters import (
+    CharacterConfig,
+    load_character_config,
+    print_notes,
+    print_plugin_notices,
+    reported_warnings,
+)
 from bot.cli.message_report import explain_receipt
 from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
+from bot.cli.terminal_style import announce_start
+from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, PluginError, PromptTooLong, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
@@ -24,9 +34,11 @@ from bot.store.inmemory import InMemoryStore
 from bot.text import is_blank, strip_terminal_codes
 
 CONSOLE = "console"
+STOP_COMMAND = "/stop"
 STOP_NOTICE = "finishing the current message; a second Ctrl-C exits at once"
 # Rules of receipts whose message no model will answer, however often it is sent.
 PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefused, PromptTooLong))
+T = TypeVar("T")
 QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
 
 
@@ -35,10 +47,11 @@ app = new_command()
 
 @app.command(epilog=examples("bot chat", "bot chat -c mine.json", "echo hello | bot chat -c mine.json"))
 def chat(character: CharacterFile = None) -> int:
-    """Talk with the character here in the terminal.
+    """Talk with the character here in the terminal; Ctrl-C stops an answer, and ends the chat between answers.
 
     With piped input, each line is a message, and the replies are printed to stdout.
     """
+    announce_start("the conversation")
     config = load_character_config(character)
     spec = find_adapter(CONSOLE)
     if isinstance(spec, str):
@@ -47,7 +60,8 @@ def chat(character: CharacterFile = None) -> int:
     print_plugin_notices([config])
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
-    with configure_logging(level=level, format=core.log_format, secrets=config.secrets):
+    reported = reported_warnings([config])
+    with configure_logging(level=level, format=core.log_format, secrets=config.secrets, reported=reported):
         return asyncio.run(_run_chat(config, spec))
 
 
@@ -56,7 +70,10 @@ async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
     from bot.runtime.runtime import Runtime
 
     conversation = Conversation(config.name)
-    with handle_stop_signals(conversation.announce_stop) as stop_request, ExitStack() as stack:
+    with (
+        handle_stop_signals(conversation.announce_stop, interrupt=conversation.interrupt) as stop_request,
+        ExitStack() as stack,
+    ):
         stack.enter_context(run_watchdog(stop_request, only_reports=True))
         async with (
             stop_remaining_tasks(),
@@ -100,6 +117,8 @@ class Conversation:
         self._last_receipt: Receipt | None = None
         self._failures: list[str] = []
         self._stop_notice: str | None = None
+        self._stop_answer: Callable[[], object] | None = None
+        self._stopping = TaskSet("stopping an answer")
 
     @property
     def exit_code(self) -> int:
@@ -120,12 +139,37 @@ class Conversation:
             if line is None or line.strip() == "/quit":
                 break
             if line.startswith("/"):
-                if response := await self._run_command(terminal, line.strip()):
+                if response := await self._await_answer(terminal, self._run_command(terminal, line.strip())):
                     await terminal.show(response)
             elif not is_blank(line):
-                self._record(await terminal.send_message(line))
+                self._record(await self._await_answer(terminal, terminal.send_message(line)))
         if terminal.is_interactive and line is None:
             await terminal.show("")
+
+    def interrupt(self) -> bool:
+        """Stop the answer in progress, once; return whether there is one. A signal's handler may call it."""
+        stop_answer, self._stop_answer = self._stop_answer, None
+        if stop_answer is None:
+            return False
+        stop_answer()
+        return True
+
+    async def _await_answer(self, terminal: TerminalSession, answer: Awaitable[T]) -> T:
+        """Return the result of what answers a line, which the user of a terminal can interrupt."""
+        loop = asyncio.get_running_loop()
+
+        async def stop() -> None:
+            response = await terminal.run_command(STOP_COMMAND)
+            await terminal.show(f"\n{response}")
+
+        if terminal.is_interactive:
+            self._stop_answer = partial(loop.call_soon_threadsafe, lambda: self._stopping.start(stop()))
+        try:
+            result = await answer
+        finally:
+            self._stop_answer = None
+        await self._stopping.wait()
+        return result
 
     def announce_stop(self) -> None:
         """Print that a signal was received, and end the line of the prompt."""

@@ -18,6 +18,7 @@ from bot.cli.characters import (
     load_character_configs,
     print_notes,
     print_plugin_notices,
+    reported_warnings,
     trusted_plugins,
 )
 from bot.cli.options import CharacterFiles, examples, new_command
@@ -156,7 +157,8 @@ def dev(
         print_plugin_notices(version.configs)
         core = version.configs[0].settings.load(CoreSettings)
         secrets = {secret for config in version.configs for secret in config.secrets}
-        with configure_logging(level=core.log_level, format=core.log_format, secrets=secrets):
+        reported = reported_warnings(version.configs)
+        with configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported):
             return asyncio.run(_run_until_stopped(session, version))
 
 

@@ -25,7 +25,7 @@ from bot.http import BoundRoute, RouteRequest, UploadedFile
 from bot.logs import configure_logging
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
 from bot.plugin_system.plugin import Plugin
-from bot.text import shorten, strip_terminal_codes
+from bot.text import shorten, strip_terminal_codes, suggest
 
 TIMEOUT_SECONDS = 300.0  # all fragments of a document are embedded before it answers
 MAX_PASSAGE_LENGTH = 300
@@ -197,7 +197,18 @@ async def _search(question: str, send: Send) -> Mapping[str, Any]:
 
 
 async def _add_all(sources: Sequence[str], send: Send) -> Mapping[str, Any]:
-    return {"documents": [item for source in sources for item in await _add(send, source)]}
+    """Add what can be added. Raises UsageError that names each source that cannot, and what was added."""
+    documents, problems = list[Mapping[str, Any]](), list[str]()
+    for source in sources:
+        try:
+            documents += await _add(send, source)
+        except UsageError as error:
+            text = str(error)
+            problems.append(text if Path(source).name in text else f"{source}: {text}")
+    if problems:
+        added = ", ".join(document["name"] for document in documents)
+        raise UsageError("\n".join([*problems, *([f"added: {added}"] if added else [])]))
+    return {"documents": documents}
 
 
 async def _delete_all(names: Sequence[str], send: Send) -> Mapping[str, Any]:
@@ -228,7 +239,8 @@ def _choose(listed: Sequence[Mapping[str, Any]], name: str) -> Mapping[str, Any]
     """Return the document of an id or a name. Raises UsageError unless there is exactly one that was added."""
     found = [document for document in listed if name in (document["id"], document["name"])]
     if not found:
-        raise UsageError(f"there is no document {name!r}: `bot knowledge list` shows them")
+        hint = suggest(name, [document["name"] for document in listed], otherwise="`bot knowledge list` shows them")
+        raise UsageError(f"there is no document {name!r}: {hint}")
     added = [document for document in found if document["added"]]
     if not added:
         raise UsageError(f"{name!r} is of the character's file: remove it there, or from its folder")

@@ -25,7 +25,7 @@ from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.source import read_plugin_source
 from bot.settings import load_settings
-from bot.text import find_closest, strip_terminal_codes
+from bot.text import strip_terminal_codes, suggest
 
 PACKAGE_PREFIX = "greenroom_"
 
@@ -126,10 +126,8 @@ def _find_named(name: str) -> Plugin:
         return plugin
     if Path(f"{name}.py").is_file() or Path(name, "__init__.py").is_file():
         raise PluginError(f"plugin {name!r} is not installed; for the one in this folder use ./{name}")
-    suggestion = find_closest(name, plugin_names())
     available = f"available: {', '.join(plugin_names())}; a path begins with ./"
-    hint = f"did you mean {suggestion!r}?" if suggestion else available
-    raise PluginError(f"plugin {name!r} is unknown: {hint}")
+    raise PluginError(f"plugin {name!r} is unknown: {suggest(name, plugin_names(), otherwise=available)}")
 
 
 def _new(name: str, *, is_single_file: bool) -> int:

@@ -11,7 +11,13 @@ from uuid import UUID
 import typer
 
 from bot.background.posting import MAX_COMPARED_POSTS, Post, write_post
-from bot.cli.characters import CharacterConfig, load_character_config, print_notes, print_plugin_notices
+from bot.cli.characters import (
+    CharacterConfig,
+    load_character_config,
+    print_notes,
+    print_plugin_notices,
+    reported_warnings,
+)
 from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit, UsageError
 from bot.cli.process.shutdown import print_notice
@@ -86,7 +92,8 @@ def post(
     secrets = config.secrets | (config.settings.secrets(publisher.spec.settings) if publisher else frozenset())
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
-    with configure_logging(level=level, format=core.log_format, secrets=secrets):
+    reported = reported_warnings([config])
+    with configure_logging(level=level, format=core.log_format, secrets=secrets, reported=reported):
         if delete is not None:
             deleter = publisher or require_publisher(config)
             return _delete(config, deleter, delete, is_confirmed=yes, is_dry_run=dry_run)

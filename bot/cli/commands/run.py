@@ -17,7 +17,13 @@ import typer
 
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionState
-from bot.cli.characters import CharacterConfig, load_character_configs, print_notes, print_plugin_notices
+from bot.cli.characters import (
+    CharacterConfig,
+    load_character_configs,
+    print_notes,
+    print_plugin_notices,
+    reported_warnings,
+)
 from bot.cli.emulation import EmulatedRun, run_emulators
 from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
@@ -26,6 +32,7 @@ from bot.cli.process.exit_codes import UsageError
 from bot.cli.process.file_changes import Changes, wake_regularly, watch_files
 from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
+from bot.cli.terminal_style import announce_start
 from bot.concurrency.isolation import run_isolated
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
@@ -80,6 +87,7 @@ def run(
     ] = False,
 ) -> int:
     """Start the character on every configured platform; without any token, on the web page only."""
+    announce_start("the bot")
     with exit_on_signal():
         raise_file_limit()
         return _run(character or [], only, emulate, role, is_strict=strict, opens_page=open_page)
@@ -166,9 +174,10 @@ def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platfor
         for secret in config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
     }
     core = configs[0].settings.load(CoreSettings)
+    reported = reported_warnings(configs)
     start_history = StartHistory(core.bot_data_dir, limit=core.max_crashed_starts)
     with (
-        configure_logging(level=core.log_level, format=core.log_format, secrets=secrets),
+        configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported),
         start_history.track_outcome(),
     ):
         yield start_history

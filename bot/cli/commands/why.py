@@ -27,7 +27,7 @@ from bot.errors import ConfigError, TemporaryError
 from bot.inbound.agent_handle import ConversationReader
 from bot.logs import configure_logging
 from bot.store.protocols import Store
-from bot.text import find_closest, shorten, strip_terminal_codes
+from bot.text import shorten, strip_terminal_codes, suggest
 
 NAME_WIDTH = 40
 COST_COLUMNS = ("cost", "calls", "failed", "without a price", "tokens in", "of them cached", "tokens out")
@@ -263,8 +263,7 @@ async def _find_rooms(conversations: ConversationReader, name: str) -> list[Room
     ]
     if not matches:
         names = list(dict.fromkeys(room.name or room.external_id for room in rooms))
-        suggestion = find_closest(name, names)
         latest = ", ".join(room_label(room, room.id) for room in rooms[:5]) or "none yet"
-        hint = f"did you mean {suggestion!r}?" if suggestion else f"the latest are: {latest}"
+        hint = suggest(name, names, otherwise=f"the latest are: {latest}")
         raise UsageError(f"no room {name!r} was found; {hint}")
     return matches

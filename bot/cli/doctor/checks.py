@@ -1,7 +1,6 @@
 """Checks of `bot doctor`: each yields findings; a problem comes with advice."""
 
 import asyncio
-import difflib
 import os
 import platform
 import socket
@@ -24,10 +23,10 @@ from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.plugin import find_storage
 from bot.settings import CoreSettings, Settings, find_unreadable_lines
 from bot.store.storage import Storage
-from bot.text import strip_terminal_codes
+from bot.text import find_closest, strip_terminal_codes
 
 MIN_PYTHON = (3, 11)
-NAME_SIMILARITY = 0.85
+MAX_MISSPELT_SHARE = 0.15  # of a name in .env, which may be another program's
 OTHERS_MODE_BITS = 0o077
 NOT_INSTALLED = "which is not installed"
 INSTALLING_ADVICE = "install it; a plugin that is not needed can be taken out of the character's file"
@@ -113,10 +112,10 @@ def _check_env_file(settings: Settings, known_names: Collection[str]) -> Iterato
         yield Finding(FindingStatus.WARN, "settings", f"{ENV_FILE}, line {number}: it sets nothing", "write NAME=value")
     for name in settings:
         if settings.source_of(name) == str(ENV_FILE) and name not in known_names:
-            suggestions = difflib.get_close_matches(name.upper(), known_names, n=1, cutoff=NAME_SIMILARITY)
-            if suggestions:
+            closest = find_closest(name, known_names, max_share=MAX_MISSPELT_SHARE)
+            if closest is not None:
                 message = f"{name} (in {ENV_FILE}) is not a known variable"
-                yield Finding(FindingStatus.WARN, "settings", message, f"did you mean {suggestions[0]}?")
+                yield Finding(FindingStatus.WARN, "settings", message, f"did you mean {closest}?")
 
 
 def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:

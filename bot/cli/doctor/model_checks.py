@@ -179,7 +179,7 @@ async def ask_model(agent: Agent, settings: Settings, prompt_bytes: int = 4_000)
     findings.append(Finding(FindingStatus.OK, "model", message))
     if is_local and speed.first_at is not None:
         findings.append(_speed_finding(speed.first_at - started, speed.count_words(), ended - speed.first_at))
-    return [*findings, *check_price(settings, result.model)]
+    return [*findings, *check_price(settings, result.model, is_local=is_local)]
 
 
 class _SpeedSink:
@@ -251,8 +251,8 @@ def check_budget(settings: Settings) -> Iterator[Finding]:
     yield Finding(FindingStatus.OK, "costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
 
 
-def check_price(settings: Settings, model: str) -> Iterator[Finding]:
-    """Check that the price of a model is known."""
+def check_price(settings: Settings, model: str, *, is_local: bool = False) -> Iterator[Finding]:
+    """Check that the price of a model is known; one of a server on this machine or in its network needs none."""
     try:
         money = settings.operator_only().load(BudgetSettings)
     except SettingError:
@@ -265,6 +265,9 @@ def check_price(settings: Settings, model: str) -> Iterator[Finding]:
             tokens = f"${price.tokens_in:g} in, ${price.tokens_cached:g} cached, ${price.tokens_out:g} out"
             price_text = f"{tokens} {PER_MILLION_TOKENS}"
         yield Finding(FindingStatus.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})")
+        return
+    if is_local:
+        yield Finding(FindingStatus.OK, "costs", f"{model}: your own server, without a price (MODEL_PRICES sets one)")
         return
     message = f"the price of {model} is unknown: its tokens are counted, its cost is not"
     if money.has_money_budget:

@@ -23,6 +23,7 @@ from bot.characters.exchange import (
 from bot.characters.report import Note
 from bot.domain.character import Character
 from bot.errors import CharacterError
+from bot.text import strip_terminal_codes
 
 MISSING_DOCUMENT = "{name} is not copied: there is no such file beside the character's, or it is not below its folder"
 
@@ -33,6 +34,13 @@ class WrittenCharacter:
 
     imported: ImportedCharacter
     files: tuple[Path, ...]
+
+    def format_lines(self) -> list[str]:
+        """Return what became of each part of the file, and what was written, for the terminal."""
+        imported = self.imported
+        lines = (*imported.report.format_lines(), *(f"wrote    {file}" for file in self.files))
+        heading = f"{imported.path}: {imported.name} ({imported.report.format})"
+        return [strip_terminal_codes(line) for line in (heading, *(f"  {line}" for line in lines))]
 
 
 def write_imported(path: Path, folder: Path, lorebooks: Sequence[Path] = ()) -> list[WrittenCharacter]:

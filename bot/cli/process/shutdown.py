@@ -39,16 +39,21 @@ class StopRequest:
 
 
 @contextmanager
-def handle_stop_signals(on_stop: Callable[[], None]) -> Iterator[StopRequest]:
+def handle_stop_signals(
+    on_stop: Callable[[], None], *, interrupt: Callable[[], bool] = lambda: False
+) -> Iterator[StopRequest]:
     """Cancel the block at the first signal, after calling `on_stop`; exit the process at the second.
 
-    The block's clean-up runs before this returns; the cancellation is not propagated.
+    SIGINT is no such signal where `interrupt`, called in the signal's handler, returns that it stopped something
+    smaller. The block's clean-up runs before this returns; the cancellation is not propagated.
     """
     loop, task, stop_request = asyncio.get_running_loop(), asyncio.current_task(), StopRequest()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if stop_request.received_signal is not None:
             os._exit(Exit.INTERRUPTED)
+        if number == signal.SIGINT and interrupt():
+            return
         stop_request.received_signal, stop_request.received_at = signal.Signals(number), time.monotonic()
         loop.call_soon_threadsafe(cancel_task)
 

@@ -11,9 +11,9 @@ import typer
 
 from bot.cli.characters import default_character
 from bot.cli.operator.character_exchange import write_imported
-from bot.cli.options import examples, new_command
+from bot.cli.options import examples, new_command, program
 from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.setup.guide import Guide, asks_to_start
+from bot.cli.setup.guide import Guide, asks_to_start, asks_to_write
 from bot.cli.setup.model_servers import (
     default_ports,
     file_variables,
@@ -30,8 +30,8 @@ from bot.cli.setup.steps import (
     create_character,
     failures,
     find_platforms,
+    finish_import,
     is_accepted,
-    program,
     save,
     save_character,
     say,
@@ -43,7 +43,7 @@ from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.bundled import model_files, model_keys, model_servers
 from bot.settings import load_settings
 
-INTERRUPTED = "Stopped. Everything above is written; `bot init` goes on from here."
+INTERRUPTED = "Stopped. Everything above is written; `{program} init` goes on from here."
 app = new_command()
 
 
@@ -111,11 +111,11 @@ def init(
     if not yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("there is no terminal to ask questions in: use `bot init --yes` with options, see --help")
     try:
-        problems = _apply(answers, finds_model=yes)
+        problems = _apply(answers, asks=not yes)
         if not problems and not yes:
             Guide(answers.ports).run()
     except KeyboardInterrupt:
-        say(INTERRUPTED)
+        say(INTERRUPTED.format(program=program()))
         return Exit.INTERRUPTED
     if problems:
         return Exit.TRY_AGAIN if all(finding.is_outside for finding in problems) else Exit.CONFIG
@@ -137,22 +137,22 @@ def _finish(*, asks: bool) -> int:
             return run_bot()
     else:
         say("")
-        say(f"Correct what failed above, or run `bot init` again; then: {program()} run")
+        say(f"Correct what failed above, or run `{program()} init` again; then: {program()} run")
     return code
 
 
-def _apply(answers: Answers, *, finds_model: bool) -> list[Finding]:
+def _apply(answers: Answers, *, asks: bool) -> list[Finding]:
     """Do what the options say; return what must be corrected, which is not written."""
-    problems = failures(list(check_values(answers.values)))
-    if problems:
-        show(problems)
+    findings = list(check_values(answers.values))
+    show(findings)
+    if problems := failures(findings):
         return problems
-    _choose_character(answers)
+    _choose_character(answers, asks=asks)
     platforms = [spec for spec in find_platforms() if set(spec.needs) & set(answers.values)]
     checked_names = {name for spec in platforms for name in spec.needs} | {service.key for service in model_keys()}
     if plain := {name: value for name, value in answers.values.items() if name not in checked_names}:
         save(plain)
-    problems = _choose_model(answers, finds_model=finds_model)
+    problems = _choose_model(answers, finds_model=not asks)
     for spec in platforms:
         values = {name: answers.values[name] for name in spec.needs if name in answers.values}
         findings = check_platform(spec, default_character(), values)
@@ -165,13 +165,15 @@ def _apply(answers: Answers, *, finds_model: bool) -> list[Finding]:
     return problems
 
 
-def _choose_character(answers: Answers) -> None:
+def _choose_character(answers: Answers, *, asks: bool) -> None:
     if bool(answers.name) + (answers.character is not None) + (answers.card is not None) > 1:
         raise UsageError("use one of --name, --character and --import")
     if answers.name:
         save_character(create_character(answers.name))
     elif answers.card is not None:
-        save_character(write_imported(answers.card, Path())[0].files[0])
+        written = write_imported(answers.card, Path())
+        finish_import(written, confirm=asks_to_write if asks else lambda _: True)
+        save_character(written[0].files[0])
     elif answers.character is not None:
         save_character(answers.character)
 

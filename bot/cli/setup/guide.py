@@ -25,6 +25,7 @@ from bot.cli.setup.steps import (
     create_character,
     failures,
     find_platforms,
+    finish_import,
     is_accepted,
     is_connected,
     save,
@@ -56,6 +57,12 @@ def asks_to_start() -> bool:
     """Return whether the character is to be started at once."""
     options = [Option("Start it now", NOW), Option("Later", LATER)]
     return choose("What now?", options, has_back=False) == NOW
+
+
+def asks_to_write(question: str) -> bool:
+    """Return whether what was found is to be written."""
+    options = [Option("Yes", NOW), Option("No", LATER)]
+    return choose(question, options, has_back=False) == NOW
 
 
 class Guide:
@@ -118,7 +125,9 @@ class Guide:
             source = ask_text("The file, JSON, PNG or .charx, or a folder:")
             if not source:
                 return None
-            files = [written.files[0] for written in write_imported(Path(source).expanduser(), Path())]
+            written = write_imported(Path(source).expanduser(), Path())
+            finish_import(written, confirm=asks_to_write)
+            files = [item.files[0] for item in written]
             if len(files) == 1:
                 return files[0]
             chosen = choose("Which of them?", [Option(str(path), str(path)) for path in files])

@@ -1,10 +1,7 @@
 """What the set-up does once it knows an answer: write it down, or check it live first."""
 
 import os
-import shlex
-import shutil
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bot.characters import load_character
@@ -12,7 +9,7 @@ from bot.characters.exchange import file_stem
 from bot.cli.characters import ENV_FILE, load_character_config
 from bot.cli.doctor.account_checks import check_accounts
 from bot.cli.doctor.checks import SETTINGS_ADVICE, finding_lines
-from bot.cli.operator.character_exchange import write_starter
+from bot.cli.operator.character_exchange import WrittenCharacter, write_starter
 from bot.cli.platforms import Platform
 from bot.cli.setup.env_file import write_variables
 from bot.cli.setup.model_servers import LAYER
@@ -24,7 +21,7 @@ from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
 from bot.plugin_system.loading import find_adapter, find_adapters
 from bot.settings import Layer, Settings, load_settings
-from bot.text import strip_terminal_codes
+from bot.text import strip_terminal_codes, suggest
 
 CHARACTER_VARIABLE = "BOT_CHARACTER"
 
@@ -32,11 +29,6 @@ CHARACTER_VARIABLE = "BOT_CHARACTER"
 def say(text: str) -> None:
     """Print a line of the set-up."""
     print(strip_terminal_codes(text), flush=True)
-
-
-def program() -> str:
-    """Return how a shell starts this program: `bot`, or the Python that runs it where its folder is not searched."""
-    return "bot" if shutil.which("bot") else shlex.join([sys.executable, "-m", "bot"])
 
 
 def show(findings: Sequence[Finding]) -> None:
@@ -60,6 +52,30 @@ def save_character(path: Path) -> None:
     character = load_character(path).character
     save({CHARACTER_VARIABLE: str(path)})
     say(f"{character.name} is the character now; edit {path} to change it")
+
+
+def finish_import(written: Sequence[WrittenCharacter], *, confirm: Callable[[str], bool]) -> None:
+    """Print what was imported; write the keys that stood in the files to `.env` if that is confirmed.
+
+    A variable that is set keeps its value, and one of the operator is not taken from a character's file.
+    """
+    known = known_variables((), find_settings_groups()[0]) if any(item.imported.secrets for item in written) else {}
+    for item in written:
+        for line in item.format_lines():
+            say(line)
+        settings, values = load_settings(), dict[str, str]()
+        for name, value in item.imported.secrets.items():
+            if name in settings:
+                say(f"{name} is set already: the one of {item.imported.path} is not used")
+            elif (variable := known.get(name)) is None or variable.is_character_setting:
+                values[name] = value
+            else:
+                say(f"{name} is the operator's: the one of {item.imported.path} is not used")
+        names = ", ".join(values)
+        if values and confirm(f"{item.imported.path} holds {names}. Write to {ENV_FILE}, where only you can read it?"):
+            save(values)
+        elif values:
+            say(f"not written: {names}; without it in {ENV_FILE} nothing uses it")
 
 
 def create_character(name: str) -> Path:
@@ -113,7 +129,7 @@ def failures(findings: Sequence[Finding]) -> list[Finding]:
 def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is wrong with values, before anything is written."""
     groups = [*CORE_GROUPS, *find_adapter_groups()[0]]
-    if not known_variables((), groups).issuperset(values):
+    if not values.keys() <= known_variables((), groups).keys():
         groups, _ = find_settings_groups()  # imports every plugin
     settings = load_settings().with_layer(Layer(LAYER, values))
     for group in groups:
@@ -125,4 +141,5 @@ def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
     known = known_variables((), groups)
     for name in values:
         if name not in known:
-            yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", "")
+            hint = suggest(name, known)
+            yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", hint)
