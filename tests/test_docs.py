@@ -4,9 +4,10 @@ import ast
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from bot.models import ModelType, Purpose, TextRequest, Tool, ToolCall
 from bot.platform import ChoiceSelection, CommandInvocation, UploadedFile
 from bot.plugin_system import WebhookSignature
 from bot.plugin_system.loading import find_plugin, plugin_names
-from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
+from bot.testing import AgentHarness, ScriptedModel, check_plugin_contract, make_message, model_answer, running_agent
 from tests.doc_blocks import PLUGIN, ROOT, Block, find_blocks, write_blocks
 from tests.plugins.loopback import Sink
 
@@ -231,6 +232,15 @@ async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
         await check(stage)
 
 
+@pytest.mark.parametrize("name", sorted(PLUGINS))
+async def test_a_documented_plugin_obeys_the_contract_of_all_plugins(name: str, tmp_path: Path) -> None:
+    write_blocks(tmp_path, [PLUGINS[name]])
+    plugin = find_plugin(f"./{name}", tmp_path)
+    assert plugin is not None
+    results = await check_plugin_contract(plugin, {"LIBRARY_BOOKS": "Kim", "PRESS_SECRET": "a-secret-of-the-press"})
+    assert [result for result in results if result.problems or result.skipped] == []
+
+
 @pytest.mark.parametrize("doc", DOCS, ids=lambda doc: doc.name)
 def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None:
     blocks = [block for block in PYTHON if block.doc == doc and doc.name not in FOLLOWED]
@@ -240,10 +250,22 @@ def test_documented_files_and_their_tests_run(doc: Path, tmp_path: Path) -> None
         for block in blocks:
             compile(block.body, block.file, "exec")
         return
-    (tmp_path / "pytest.ini").write_text("[pytest]\nanyio_mode = auto\nfilterwarnings = error\npythonpath = .\n")
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    _run_plain_pytest(tmp_path, files)
+
+
+@pytest.mark.parametrize("test", sorted((ROOT / "examples").glob("test_*.py")), ids=lambda test: test.stem)
+def test_a_copied_example_passes_its_tests_without_settings_of_pytest(test: Path, tmp_path: Path) -> None:
+    for file in (test, test.with_name(test.name.removeprefix("test_"))):
+        shutil.copy(file, tmp_path)
+    _run_plain_pytest(tmp_path, [test.name])
+
+
+def _run_plain_pytest(folder: Path, files: Sequence[str]) -> None:
+    """Run tests as their reader does, in a folder that has nothing else."""
+    command = [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", *files]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
 
 
 @pytest.mark.parametrize(

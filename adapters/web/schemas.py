@@ -71,19 +71,31 @@ class AttachmentRequest(RequestModel):
         return self
 
 
-class MessageRequest(RequestModel):
+class ContentRequest(RequestModel):
+    """What a message consists of: a text, attachments, or both."""
+
+    text: Text = ""
+    attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=MAX_ATTACHMENTS)
+
+    @model_validator(mode="after")
+    def check_content(self) -> Self:
+        """Raise ValueError for a message of nothing."""
+        if "text" not in self.model_fields_set and not self.attachments:
+            raise ValueError("a message has a text or attachments")
+        return self
+
+
+class MessageRequest(ContentRequest):
     """A message to an agent.
 
     `room` and `user` are names of your choice: the same names mean the same room and person. A message sent
     twice with one `idempotency_key` is answered once. With attachments it needs no text.
     """
 
-    text: Text
     room: RoomName = "api"
     user: UserName = "guest"
     idempotency_key: Key | None = None
     stream: bool = False
-    attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=MAX_ATTACHMENTS)
 
 
 class Query(BaseModel):

@@ -22,13 +22,11 @@ class HelloFrame(schemas.RequestModel):
     agent: schemas.AgentName | None = None
 
 
-class SendFrame(schemas.RequestModel):
+class SendFrame(schemas.ContentRequest):
     """A message, with text or attachments; send it again with the same `client_id` if it was not acknowledged."""
 
     type: Literal["message"]
-    text: schemas.Text
     client_id: schemas.Key
-    attachments: list[schemas.AttachmentRequest] = Field(default_factory=list, max_length=schemas.MAX_ATTACHMENTS)
 
 
 class CommandFrame(schemas.RequestModel):

@@ -138,7 +138,8 @@ class State(RenamedMembers):
 
     `results` holds each provider's result by name, so that none runs twice in a turn. `text` and `values`
     come from the last composition, of the `composed_providers` in their order. `data` is shared between
-    stages (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in elizaOS). `is_shortened`
+    stages (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in elizaOS); its `providers` are the
+    results of the composed providers by name. `is_shortened`
     means that the prompt was too long for a model. `result_authors` are the authors of the results of actions
     that the last composition showed. `max_message_length` is the length of a message to answer in a prompt, in
     characters.

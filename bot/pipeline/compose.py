@@ -82,7 +82,7 @@ class Composer:
         return self.registry.provider_names(*kinds)
 
     def compose_text(self, turn: Turn) -> None:
-        """Build text and values of the state from the providers composed last."""
+        """Build text, values and `data["providers"]` of the state from the providers composed last."""
         state = turn.state
         results = [state.results[name] for name in state.composed_providers]
         state.text = SEPARATOR.join(result.text for result in results if result.text)
@@ -90,6 +90,7 @@ class Composer:
         state.values = {**turn.template_values(), "providers": state.text}
         for result in results:
             state.values.update(result.values)
+        state.data["providers"] = dict(zip(state.composed_providers, results, strict=True))
 
     def note_shortening(self, turn: Turn, names: str, max_bytes: int) -> None:
         """Note in the receipt, and log once, that a prompt was shortened."""

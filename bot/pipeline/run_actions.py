@@ -395,8 +395,10 @@ def _read_json(value: object) -> object:
 def _normalize_result(turn: Turn, returned: object, name: str) -> ActionResult:
     if isinstance(returned, Failure):
         return ActionResult(False, error=returned.cause, action=name)
-    if returned is None:
+    if returned is None or returned is True:
         return ActionResult(action=name)
+    if returned is False:
+        return ActionResult(False, error="it did not succeed", action=name)
     if not isinstance(returned, ActionResult):
         return ActionResult(False, error=f"it gave {type(returned).__name__}, not ActionResult", action=name)
     texts = {key: getattr(returned, key) for key in ("text", "error")}

@@ -32,20 +32,20 @@ class Action(Generic[P]):
     """
 
     spec: ActionSpec
-    handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]
+    handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]
     arguments: type[BaseModel]
     when: TurnCondition | None = None
     preview: Preview | None = None
 
-    async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | None:
+    async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | bool | None:
         return await self.handler(turn, *args, **kwargs)
 
-    async def run(self, turn: Turn, arguments: Mapping[str, Any]) -> ActionResult | None:
+    async def run(self, turn: Turn, arguments: Mapping[str, Any]) -> ActionResult | bool | None:
         """Validate the arguments and call the function.
 
         Raises pydantic's ValidationError, before the call, if they do not fit the signature.
         """
-        handler: Callable[..., Awaitable[ActionResult | None]] = self.handler
+        handler: Callable[..., Awaitable[ActionResult | bool | None]] = self.handler
         return await handler(turn, **self.validate(arguments))
 
     def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def action(
     preview: Preview | None = None,
     confirm: Confirmation = "answer",
     deadline: float | None = None,
-) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]], Action[P]]:
+) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]], Action[P]]:
     """Return a decorator that makes an action of an async function whose first parameter is the turn.
 
     The other parameters are the arguments that the model gives; `Annotated[str, "The city's name"]` describes
@@ -85,7 +85,7 @@ def action(
     without a type or of a type unknown to JSON, and for another deadline.
     """
 
-    def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | None]]) -> Action[P]:
+    def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]) -> Action[P]:
         check_name(name, "action")
         check_async(handler, name, "action")
         if deadline is not None and not 0 < deadline <= MAX_DEADLINE:

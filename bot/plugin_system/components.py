@@ -225,7 +225,7 @@ class ServiceScope(Protocol):
 class Service:
     """An async context manager opened and closed with the agent: a session, a socket, a cache.
 
-    Built with the agent as its argument. `capability` is one sentence on what it enables the character to do.
+    Built by `start`, with the agent as its argument. `capability` is one sentence on what it lets the character do.
     It starts after the services of the classes in `uses`, or derived from them, and stops before they do. One
     that `uses_models` starts after the services of the plugins that bring models. `scope` is set by the runtime
     before it starts the service.
@@ -237,8 +237,22 @@ class Service:
 
     scope: ServiceScope | None = None
 
+    def __init_subclass__(cls, **details: Any) -> None:
+        """Take the capability from its name in elizaOS, too."""
+        super().__init_subclass__(**details)
+        names = ("capability", "capabilityDescription", "capability_description")
+        cls.capability = next(filter(None, (getattr(cls, name, "") for name in names)), "")
+
     def __init__(self, agent: Agent) -> None:
         self.agent = agent
+
+    @classmethod
+    async def start(cls, agent: Agent) -> Self:
+        """Return the service for an agent. It has no tasks and components before it is entered."""
+        return cls(agent)
+
+    async def stop(self) -> None:
+        """Stop; called by `__aexit__`, so that a service that is no context manager needs no other method."""
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in the background while the service runs.
@@ -267,6 +281,7 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Stop."""
+        await self.stop()
 
 
 WorkerHandler = Callable[[Agent, Task], Awaitable[None]]

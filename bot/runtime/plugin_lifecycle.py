@@ -161,8 +161,8 @@ class RunningService:
     """
 
     def __init__(self, kind: type[Service], plugin: str, agent: Agent) -> None:
-        self.service = kind(agent)
-        self.service.scope = self
+        self.service: Service
+        self._kind = kind
         self.registrations = ExitStack()
         self._plugin = plugin
         self._agent = agent
@@ -174,6 +174,9 @@ class RunningService:
         async with AsyncExitStack() as stack:
             stack.callback(self.registrations.close)
             await stack.enter_async_context(self._group)
+            is_method = inspect.isfunction(inspect.getattr_static(self._kind, "start"))  # of an instance
+            self.service = self._kind(self._agent) if is_method else await self._kind.start(self._agent)
+            self.service.scope = self
             await stack.enter_async_context(self.service)
             stack.push_async_callback(self._cancel_tasks)
             self._exits = stack.pop_all()
@@ -186,7 +189,7 @@ class RunningService:
 
     def start_task(self, work: Coroutine[Any, Any, None]) -> None:
         """Run work in a task of the service's group."""
-        task = self._group.create_task(_without_exit(work), name=f"task of service {type(self.service).__name__}")
+        task = self._group.create_task(_without_exit(work), name=f"task of service {self._kind.__name__}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -20,7 +20,7 @@ from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Receipt
 from bot.errors import PluginError
 from bot.plugin_system.bundled import PluginPurpose, bundled_names
-from bot.plugin_system.loading import find_plugin
+from bot.plugin_system.loading import find_plugin, sort_plugins
 from bot.plugin_system.plugin import Plugin
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime
@@ -81,12 +81,13 @@ async def running_agent(
 ) -> AsyncIterator[AgentHarness]:
     """Run an agent with bootstrap, these plugins, the plugins they require and a scripted model.
 
-    Raises PluginError if a required plugin is not installed.
+    Raises PluginError if a required plugin is not installed, for two plugins of one name and for plugins that require
+    each other, as the loader does.
     """
     model, adapter = model or ScriptedModel(), adapter or RecordingAdapter()
     character = character or Character(name="Ada")
     layers = [Layer("the test", settings or {})]
-    all_plugins = (*add_required(plugins), model.plugin)
+    all_plugins = sort_plugins((*add_required(plugins), model.plugin))
     config = AgentConfig(character, all_plugins, Settings(layers), store, clock, folder, role=role)
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)

@@ -174,6 +174,8 @@ CYCLE["self"] = CYCLE
     ("given", "expected", "noted"),
     [
         (None, ActionResult(action="ACT"), False),
+        (True, ActionResult(action="ACT"), False),
+        (False, ActionResult(False, error="it did not succeed", action="ACT"), True),
         ("text", ActionResult(False, error="it gave str, not ActionResult", action="ACT"), True),
         (ActionResult(text=None), ActionResult(action="ACT"), True),  # type: ignore[arg-type]
         (ActionResult(text="x", values=None), ActionResult(text="x", action="ACT"), True),  # type: ignore[arg-type]

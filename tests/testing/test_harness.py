@@ -2,7 +2,7 @@
 
 import asyncio
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Self
 
 import pytest
 
@@ -15,13 +15,14 @@ from bot import (
     MediaKind,
     Plugin,
     ProviderResult,
+    Service,
     Turn,
     action,
     provider,
     testing,
 )
 from bot.domain.ledger import DeliveryState, Outcome
-from bot.errors import DeliveryUnknown, ModelRefused, NotSent
+from bot.errors import DeliveryUnknown, ModelRefused, NotSent, PluginError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.plugin_system import PluginTest, PluginTestSuite
 from bot.prompts.reply_parser.reader import read_reply
@@ -250,3 +251,57 @@ async def test_a_message_with_text_is_recorded_with_its_attachments(agent_harnes
     await agent_harness.agent.say(room, Content(text="A fox.", attachments=(picture,)))
     await agent_harness.adapter.wait_until_sent(2)
     assert [item.data for item in agent_harness.adapter.sent[-1].content.attachments] == [b"png"]
+
+
+@pytest.mark.parametrize(
+    ("plugins", "problem"),
+    [
+        ([Plugin("one"), Plugin("one")], "two plugins are called 'one'"),
+        ([Plugin("one", requires=["two"]), Plugin("two", requires=["one"])], "require each other in a circle"),
+        ([Plugin("one", requires=["absent"])], "absent"),
+    ],
+)
+async def test_plugins_that_the_loader_refuses_are_refused_in_tests_too(plugins: list[Plugin], problem: str) -> None:
+    with pytest.raises(PluginError, match=problem):
+        async with running_agent(*plugins):
+            pass
+
+
+class ClassicService(Service):
+    """A service in the form of elizaOS."""
+
+    service_type = "classic"
+    capabilityDescription = "remember what was started"
+
+    stopped = 0
+    greeting = ""
+
+    @classmethod
+    async def start(cls, agent: Agent) -> Self:
+        service = cls(agent)
+        service.greeting = await asyncio.sleep(0, "started")
+        return service
+
+    async def stop(self) -> None:
+        type(self).stopped += 1
+
+
+async def test_a_service_in_the_form_of_elizaos_is_started_offered_and_stopped() -> None:
+    async with running_agent(Plugin("classic", services=[ClassicService])) as harness:
+        assert harness.agent.services[ClassicService].greeting == "started"
+        await harness.send("Hello")
+        assert "- remember what was started" in harness.model.requests[-1].prompt
+        assert ClassicService.stopped == 0
+    assert ClassicService.stopped == 1
+
+
+async def test_the_data_of_the_state_has_the_results_of_the_composed_providers_by_name() -> None:
+    @provider("TIDE", "The tide.")
+    async def tide(turn: Turn) -> ProviderResult:
+        return ProviderResult("The tide is low.", data={"metres": 1.2})
+
+    async with running_agent(Plugin("tides", providers=[tide])) as harness:
+        turn = make_turn(harness.agent)
+        state = await harness.agent.rooms.compose(turn.room, ["TIDE"], only_included=True)
+    assert list(state.data["providers"]) == ["TIDE"]
+    assert state.data["providers"]["TIDE"].data == {"metres": 1.2}

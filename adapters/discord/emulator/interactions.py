@@ -35,7 +35,7 @@ class InteractionServer:
             web.delete(original, self._delete_original),
         ]
 
-    async def run_command(self, bot: str, user: str, channel: str, name: str, **options: Any) -> str:
+    async def run_command(self, bot: str, user: str, channel: str, name: str, /, **options: Any) -> str:
         """Run a command as a user; return the interaction's id."""
         option_list = [{"name": option, "type": 3, "value": value} for option, value in options.items()]
         data = {"id": self._state.new_id(), "name": name, "type": 1, "options": option_list}

@@ -152,8 +152,9 @@ class DiscordView(EmulatorActions):
         command = next((item for item in self._recorder.commands if item["name"] == name), None)
         if command is None or not text.startswith("/"):
             return False
-        first_option = next((item["name"] for item in command.get("options") or ()), "")
-        options = {first_option: arguments.strip()} if first_option and arguments.strip() else {}
+        names = [item["name"] for item in command.get("options") or ()]
+        words = arguments.split(None, max(len(names) - 1, 0))  # the last option takes the rest
+        options = dict(zip(names, words, strict=False))
         bot = self._state.direct_bots.get(place) or next(iter(self._state.tokens.values()))
         await self._interactions.run_command(bot, person, place, name, **options)
         return True

@@ -1,5 +1,6 @@
 """Settings of the database: its location, durability and retention."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -12,7 +13,10 @@ from bot import CommaList, SettingError, Settings, SettingsModel
 from bot.text import user_text
 
 FILE_NAME = "greenroom.db"
-POSTGRES_SCHEMES = ("postgres", "postgresql")
+# As it is copied, too: `psql 'postgresql://…'`, and with the name of a driver before or after the scheme.
+POSTGRES_ADDRESS = re.compile(
+    r"\s*(?:psql\s+)?(['\"]?)(?:jdbc:)?postgres(?:ql)?(?:\+\w+)?://(?P<rest>.*)\1\s*", re.DOTALL | re.IGNORECASE
+)
 SQLITE_PREFIXES = ("sqlite:///", "sqlite+pysqlite:///", "sqlite+aiosqlite:///")
 
 
@@ -131,8 +135,7 @@ def find_postgres_variable(settings: Settings) -> str:
     """Return the variable that names a PostgreSQL database, or an empty text."""
     if settings.get("POSTGRES_URL"):
         return "POSTGRES_URL"
-    scheme = (settings.get("DATABASE_URL") or "").partition("://")[0].split("+")[0]
-    return "DATABASE_URL" if scheme in POSTGRES_SCHEMES else ""
+    return "DATABASE_URL" if POSTGRES_ADDRESS.fullmatch(settings.get("DATABASE_URL") or "") else ""
 
 
 def find_database_file(settings: Settings) -> Path:

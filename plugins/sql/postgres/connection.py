@@ -1,20 +1,116 @@
 """Addresses of PostgreSQL databases, and connections to them."""
 
 import asyncio
+import re
+import ssl
 import struct
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 
 from bot import SettingError
-from plugins.sql.core.settings import POSTGRES_SCHEMES
+from plugins.sql.core.settings import POSTGRES_ADDRESS
 
 CONNECT_TIMEOUT, STATEMENT_TIMEOUT, IDLE_TRANSACTION_TIMEOUT = 5.0, 30.0, 5.0
 POOLER_OPTIONS = ("prepared_statement_cache_size", "statement_cache_size")
-IGNORED_OPTIONS = (*POOLER_OPTIONS, "channel_binding", "pgbouncer")  # options of other programs
+# Of the driver, and of pg_dump and psql.
+DRIVER_OPTIONS = frozenset(
+    [
+        "dbname",
+        "gsslib",
+        "host",
+        "krbsrvname",
+        "passfile",
+        "port",
+        "service",
+        "ssl_max_protocol_version",
+        "ssl_min_protocol_version",
+        "sslcert",
+        "sslcrl",
+        "sslkey",
+        "sslmode",
+        "sslnegotiation",
+        "sslpassword",
+        "sslrootcert",
+        "target_session_attrs",
+    ]
+)
+FILE_OPTIONS = ("sslcert", "sslcrl", "sslkey", "sslrootcert")
+SYSTEM_CERTIFICATES = "system"  # as a value of `sslrootcert`
+# Of the server; they become `options`, which the driver and PostgreSQL's own programs pass on alike.
+SERVER_OPTIONS = frozenset(
+    [
+        "idle_in_transaction_session_timeout",
+        "idle_session_timeout",
+        "lock_timeout",
+        "role",
+        "search_path",
+        "statement_timeout",
+        "timezone",
+        "work_mem",
+    ]
+)
+# Of other programs (Prisma, Rails, SQLAlchemy, JDBC, node-postgres, libpq): without effect here, and no mistake.
+FOREIGN_OPTIONS = frozenset(
+    [
+        "application_name",
+        "binary",
+        "channel_binding",
+        "client_encoding",
+        "command_timeout",
+        "connection_limit",
+        "encoding",
+        "fallback_application_name",
+        "gssencmode",
+        "keepalives",
+        "keepalives_count",
+        "keepalives_idle",
+        "keepalives_interval",
+        "max_connection_lifetime",
+        "max_idle_connection_lifetime",
+        "pgbouncer",
+        "pool",
+        "pool_size",
+        "pool_timeout",
+        "prepared_statement_cache_size",
+        "prepared_statement_name_func",
+        "prepared_statements",
+        "preparethreshold",
+        "query_timeout",
+        "requiressl",
+        "rewritebatchedinserts",
+        "socket_timeout",
+        "sockettimeout",
+        "sslaccept",
+        "sslcompression",
+        "sslidentity",
+        "sslsni",
+        "statement_cache_capacity",
+        "statement_cache_size",
+        "supa",
+        "tcp_user_timeout",
+        "timeout",
+        "uselibpqcompat",
+        "workaround",
+    ]
+)
+RENAMED_OPTIONS = {"currentschema": "schema", "database": "dbname", "ssl": "sslmode"}
+SSL_MODES = dict.fromkeys(("true", "1", "on", "yes", "no-verify"), "require")
+SSL_MODES |= dict.fromkeys(("false", "0", "off", "no"), "disable")
+DEFAULT_SCHEMA = "public"
+VECTOR_SCHEMAS = (DEFAULT_SCHEMA, "extensions")  # where servers have pgvector
+HOST = r"(?:\[[0-9A-Fa-f:.]+\]|[\w.%~-]*)(?::\d{1,5})?"
+PLACE = re.compile(rf"(?P<hosts>{HOST}(?:,{HOST})*)(?:/(?P<database>[^/?#@]*))?(?:\?(?P<query>[^#]*))?")
+TEXT_OPTIONS = frozenset(
+    ("user", "password", "options", "application_name")
+)  # only these have an @ that is not encoded
+PLACEHOLDER = re.compile(r"[\[<{]+\w*[-_ ]?password[\]>}]+", re.IGNORECASE)
+MAX_PORT = 65_535
 MAX_CACHED_STATEMENTS = 500  # more than this code has
 SERVER_SETTINGS = {
     "jit": "off",  # compiling takes longer than these statements run
@@ -29,34 +125,123 @@ FIND_VECTOR_SCHEMA += "WHERE t.oid = to_regtype('halfvec')"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The address of a database: `label`, without the password, is for messages; `url` is for the driver.
+    """The address of a database: `label`, without user and password, is for messages; `url` is for the driver.
 
     If `is_pooled`, a pooler such as pgbouncer shares its connections: no state may remain on them, and
-    no statement is prepared.
+    no statement is prepared. `schema` is where the tables are, if not where the server puts them; `unused` names
+    unknown options. The certificate of the server is checked with `certificates`, if it names them.
     """
 
     label: str
     url: str = field(repr=False)
     is_pooled: bool = False
+    connect_timeout: float = CONNECT_TIMEOUT
+    schema: str = ""
+    unused: tuple[str, ...] = ()
+    certificates: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
 
-def parse_address(url: str, name: str) -> Address:
-    """Parse an address; raise SettingError that names the setting."""
-    parts = urlsplit(url)
-    try:
-        host = f"{parts.hostname or 'localhost'}{f':{parts.port}' if parts.port else ''}"
-        if parts.scheme.partition("+")[0] not in POSTGRES_SCHEMES:
-            raise ValueError(parts.scheme)
-    except ValueError:
-        raise SettingError(f"{name}: it must look like postgresql://user:password@host:5432/database") from None
-    options = parse_qsl(parts.query, keep_blank_values=True)
-    is_pooled = any(key in POOLER_OPTIONS and value == "0" for key, value in options)
-    driver_options = [(key, value) for key, value in options if key not in IGNORED_OPTIONS]
-    return Address(
-        f"postgresql://{host}{parts.path}",
-        parts._replace(scheme="postgresql", query=urlencode(driver_options)).geturl(),
-        is_pooled,
+def parse_address(url: str, name: str, *, has_direct: bool = False) -> Address:
+    """Parse an address as it is copied from a provider; raise SettingError that names the setting.
+
+    Characters of the user and the password need not be encoded. With `has_direct`, the server has an address of its
+    own, so that `pgbouncer=true` says that this one leads to a pooler.
+    """
+    match = POSTGRES_ADDRESS.fullmatch(url)
+    parsed = _split(match["rest"]) if match else None
+    if parsed is None:
+        raise SettingError(
+            f"{name}: it must look like postgresql://user:password@host:5432/database; "
+            "in the user and the password write @ as %40, / as %2F, ? as %3F and # as %23"
+        )
+    user_info, place = parsed
+    options = _read_options(place["query"])
+    user, has_password, password = user_info.partition(":")
+    user, password = options.pop("user", unquote(user)), options.pop("password", unquote(password))
+    if has_password and PLACEHOLDER.fullmatch(password):
+        raise SettingError(f"{name}: it has a placeholder where the password belongs: put the password there")
+    login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
+    database = f"/{place['database'] or quote(options.pop('dbname', ''))}".rstrip("/")
+    is_pooled = any(options.get(key) == "0" for key in POOLER_OPTIONS) or (
+        has_direct and options.get("pgbouncer", "").lower() == "true"
     )
+    schema = options.pop("schema", "").strip('"')
+    schema = "" if schema == DEFAULT_SCHEMA else schema
+    if schema and is_pooled:
+        raise SettingError(
+            f"{name}: a pooler does not pass a schema on: remove it from the address, and set it for the user of the "
+            "database, with ALTER ROLE … SET search_path"
+        )
+    if schema:
+        options["search_path"] = ", ".join(f'"{part}"' for part in (schema, *VECTOR_SCHEMAS))
+    timeout = options.pop("connect_timeout", "")
+    if timeout and not timeout.isdecimal():
+        raise SettingError(f"{name}: connect_timeout must be a whole number of seconds")
+    query = _driver_options(options, name)
+    host = place["hosts"] or query.get("host", "")
+    is_local = not host or host.startswith(("/", "%2F", "%2f"))  # the folder of a socket
+    return Address(
+        f"postgresql://{'localhost' if is_local else host}{database}",
+        f"postgresql://{f'{login}@' if login else ''}{place['hosts']}{database}"
+        f"{f'?{urlencode(query, quote_via=quote)}' if query else ''}",
+        is_pooled,
+        float(timeout or 0) or CONNECT_TIMEOUT,
+        schema,
+        tuple(sorted(options.keys() - DRIVER_OPTIONS - SERVER_OPTIONS - FOREIGN_OPTIONS - {"options"})),
+        ssl.create_default_context() if query.get("sslrootcert") == SYSTEM_CERTIFICATES else None,
+    )
+
+
+def _driver_options(options: Mapping[str, str], name: str) -> dict[str, str]:
+    """Return the options for the driver, among them `options` for the server."""
+    chosen = {key: value for key, value in options.items() if key in DRIVER_OPTIONS and value}
+    for key in FILE_OPTIONS:
+        file = chosen.get(key, SYSTEM_CERTIFICATES)
+        if file != SYSTEM_CERTIFICATES and not Path(file).is_file():
+            raise SettingError(f"{name}: {key} must name a file, and there is no {file}")
+    if not all(port.isdecimal() for port in chosen.get("port", "0").split(",")):
+        raise SettingError(f"{name}: port must be a number")
+    flags = (f"-c {key}={_escape(options[key])}" for key in sorted(SERVER_OPTIONS & options.keys()) if options[key])
+    if words := " ".join(filter(None, (options.get("options", ""), *flags))):
+        chosen["options"] = words
+    return chosen
+
+
+def _split(rest: str) -> tuple[str, dict[str, str]] | None:
+    """Return what is before the host, and the parts of what follows; None if no part of the text is a host.
+
+    The user's part ends with the first @ after which everything is as it must be: a password may have one, too.
+    """
+    ends = [-1, *(index for index, letter in enumerate(rest) if letter == "@")]
+    for end in ends:
+        match = PLACE.fullmatch(rest, end + 1)
+        if (
+            match is None
+            or not any(match.groups())
+            or any(int(port) > MAX_PORT for port in re.findall(r":(\d+)(?=,|$)", match["hosts"]))
+        ):
+            continue
+        place = {key: value or "" for key, value in match.groupdict().items()}
+        items = [item.partition("=") for item in place["query"].split("&")]
+        if all("@" not in f"{key}{value}" or ("@" not in key and key in TEXT_OPTIONS) for key, _, value in items):
+            return rest[: max(end, 0)], place
+    return None
+
+
+def _read_options(query: str) -> dict[str, str]:
+    """Return the options by the names that the driver knows; of several with a name the last."""
+    options = {key.lower(): value for key, value in parse_qsl(query, keep_blank_values=True)}
+    for old, new in RENAMED_OPTIONS.items():
+        if old in options:
+            options.setdefault(new, options.pop(old))
+    if mode := options.get("sslmode", "").lower():
+        options["sslmode"] = SSL_MODES.get(mode, mode)
+    return options
+
+
+def _escape(value: str) -> str:
+    """Return a value as one word of `options`."""
+    return re.sub(r"([\\\s])", r"\\\1", value)
 
 
 async def connect(address: Address, *, is_bounded: bool = True) -> Any:
@@ -64,9 +249,11 @@ async def connect(address: Address, *, is_bounded: bool = True) -> Any:
     settings = {"application_name": "greenroom"}
     if not address.is_pooled and is_bounded:
         settings |= SERVER_SETTINGS
-    async with asyncio.timeout(CONNECT_TIMEOUT):
+    async with asyncio.timeout(address.connect_timeout):
         connection = await asyncpg.connect(
             address.url,
+            timeout=None,
+            ssl=address.certificates,
             command_timeout=STATEMENT_TIMEOUT if is_bounded else None,
             statement_cache_size=0 if address.is_pooled else MAX_CACHED_STATEMENTS,
             max_cached_statement_lifetime=0,

@@ -1,6 +1,7 @@
 """An open PostgreSQL database: connection pools, retries and health."""
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
@@ -9,8 +10,10 @@ from functools import partial
 from itertools import count
 from typing import Any, TypeVar, cast
 
+from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
+from sqlalchemy.schema import CreateSchema
 from sqlalchemy.util import greenlet_spawn
 
 from bot import BotError
@@ -18,7 +21,7 @@ from bot.platform import Backoff, TaskSet
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
 from plugins.sql.core.schema import metadata
-from plugins.sql.core.upgrade import upgrade_schemas
+from plugins.sql.core.upgrade import LOCK_KEY, upgrade_schemas
 from plugins.sql.postgres.batches import BatchedReads
 from plugins.sql.postgres.connection import Address, connect
 from plugins.sql.postgres.errors import (
@@ -31,6 +34,8 @@ from plugins.sql.postgres.errors import (
     opening_error,
 )
 from plugins.sql.postgres.heartbeat import Heartbeat
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 MAX_WAIT_SECONDS = 10.0
@@ -199,6 +204,14 @@ class PostgresDatabase:
     async def open(self, schemas: Schemas = NO_SCHEMAS) -> None:
         """Connect and upgrade the schema; raise ConfigError or StoreUnavailable."""
         upgrade = partial(upgrade_schemas, location=self.address.label, schemas=schemas)
+        if self.address.unused:
+            logger.warning(
+                "the address of %s has unknown options, which are not used: %s",
+                self.address.label,
+                ", ".join(self.address.unused),
+            )
+        if self.direct.schema:
+            await run_once(self.direct, partial(_create_schema, self.direct.schema))
         await run_once(self.direct, upgrade, is_bounded=False)
         if not self._rechecks:
             self._rechecks.start(self._recheck_regularly())
@@ -259,6 +272,14 @@ class PostgresDatabase:
         except Exception:  # whatever it is, the problem remains; the checks must not end
             return
         self.health.recover()
+
+
+def _create_schema(name: str, connection: Connection) -> None:
+    """Create a schema if it is missing: the right to do so is not needed where it exists."""
+    connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": LOCK_KEY})
+    if connection.execute(text("SELECT 1 FROM pg_namespace WHERE nspname = :name"), {"name": name}).first() is None:
+        connection.execute(CreateSchema(name))
+    connection.commit()
 
 
 async def _collect_statistics(driver: Any) -> None:

@@ -113,7 +113,8 @@ def _data_folder(settings: Settings) -> Path:
 
 def _address(settings: Settings) -> Address:
     name = find_postgres_variable(settings)
-    return parse_address(settings.get(name) or "", f"{name} (in {settings.source_of(name)})")
+    has_direct = bool(settings.get("POSTGRES_DIRECT_URL"))
+    return parse_address(settings.get(name) or "", f"{name} (in {settings.source_of(name)})", has_direct=has_direct)
 
 
 def _direct_address(settings: Settings) -> Address | None:

@@ -8,6 +8,8 @@ from aiohttp import ClientSession
 from adapters.discord.emulator import Emulator, start_emulator
 from adapters.discord.emulator.fixtures import discord_emulator
 from adapters.discord.emulator.gateway import Session
+from bot import Plugin, derived_id
+from bot.plugin_system import WorldSetting
 from tests.adapters.discord.server import TOKEN, EmulatedServer
 
 OWN = {"Authorization": f"Bot {TOKEN}"}
@@ -110,3 +112,19 @@ async def test_commands_and_buttons_work_on_the_page(server: EmulatedServer) -> 
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
         assert (await shown("Deleted: "))["is_bot"]
         assert await stage.agent.store.ledger.receipts() == []
+
+
+async def test_an_argument_of_a_command_on_the_page_may_have_any_name(server: EmulatedServer) -> None:
+    who = {"person": server.kim, "place": server.lobby}
+    ledger = server.emulator.recorder
+    plugin = Plugin("digest", world_settings=[WorldSetting("DIGEST_HOUR", "When it is posted.", default="9")])
+    async with ClientSession() as http, server.run_bot(None, plugin) as (stage, _):
+        await ledger.wait_until(lambda: ledger.counts["commands"] > 0)
+        async with http.post(
+            f"{server.emulator.url}/page/say", json={**who, "text": "/settings DIGEST_HOUR 7"}
+        ) as answer:
+            assert answer.status == 200
+        await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
+        world = await stage.agent.store.worlds.world(derived_id(stage.agent.id, "discord", "world", server.guild))
+        assert world is not None
+        assert stage.agent.world_settings.value(world, "DIGEST_HOUR") == "7"

@@ -100,6 +100,13 @@ async def test_another_message_with_the_same_key_is_refused(web_server: Any, oth
     assert error["code"] == "idempotency_mismatch"
 
 
+async def test_a_message_with_attachments_needs_no_text_and_one_of_nothing_is_refused(web_server: Any) -> None:
+    url = "/api/agents/ada/messages"
+    picture = {"url": "https://a.example/cat.png", "content_type": "image/png"}
+    assert (await web_server.post(url, {"attachments": [picture]}))["outcome"] == "answered"
+    assert "a message has a text or attachments" in str(await web_server.post(url, {"room": "den"}, 422))
+
+
 async def test_without_a_key_every_message_is_a_new_one(web_server: Any) -> None:
     one, two = await web_server.send("Hello"), await web_server.send("Hello")
     assert one["message_id"] != two["message_id"]

@@ -61,6 +61,19 @@ async def test_a_copy_replaces_the_database_and_the_previous_one_is_kept(setting
     assert not leftovers(tmp_path)
 
 
+async def test_a_database_whose_address_has_options_of_other_programs_is_copied_and_restored(
+    settings: Settings, tmp_path: Path
+) -> None:
+    url = f"{settings.get('POSTGRES_URL')}&schema=own&connect_timeout=9&statement_timeout=20s&pool_timeout=15"
+    options = Settings([Layer("environment", {"POSTGRES_URL": url, "BOT_DATA_DIR": str(tmp_path / "data")})])
+    storage = SqlStorage()
+    await converse(storage, options, "one")
+    copy = await storage.backup(options, tmp_path / "copy.dump")
+    await converse(storage, options, "two")
+    await storage.restore(options, copy)
+    assert await texts(storage, options) == ["one", "Aye."]
+
+
 async def test_open_work_of_a_restored_copy_is_held(settings: Settings, tmp_path: Path) -> None:
     storage = SqlStorage()
     async with storage.open(ADA, settings) as store:

@@ -5,29 +5,36 @@ import gc
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
+from urllib.parse import quote
 
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 import pytest
 from sqlalchemy import Connection
 
-from bot import ConfigError, Outcome, SettingError, derived_id, system_clock
+from bot import ConfigError, Outcome, SettingError, derived_id, load_settings, system_clock
 from bot.platform import DeliveryState
 from bot.store import StoreUnavailable
 from bot.testing import make_message, running_agent
+from plugins.sql.core.settings import find_postgres_variable
 from plugins.sql.postgres import database as postgres_desk
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.database import PostgresDatabase
-from plugins.sql.postgres.storage import OpenServers
+from plugins.sql.postgres.storage import OpenServers, PostgresStorage
 from plugins.sql.stores.store import SqlStore
 from tests.plugins.sql.postgres.proxy import Proxy
 from tests.postgres import PostgresServer
 
 OpenStore = Callable[[], AbstractAsyncContextManager[SqlStore]]
 MOST = 60
+SSL_REQUEST = (80877103).to_bytes(4)
 
 
 def executed(text: str, connection: Connection) -> int:
     return connection.exec_driver_sql(text).rowcount
+
+
+def fetched(text: str, connection: Connection) -> object:
+    return connection.exec_driver_sql(text).scalar_one()
 
 
 @pytest.fixture
@@ -214,6 +221,128 @@ def test_an_address_of_another_form_is_refused(url: str) -> None:
     with pytest.raises(SettingError, match="POSTGRES_URL: it must look like postgresql://") as caught:
         parse_address(url, "POSTGRES_URL")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["a@b", "#1", "a/b", "w?rd", "a:b", "100%", "@#/?:%", "p@ss/w?rd#1:2%", "12345#x", "1@2/3", "x?y=1", "[a]", "a b"],
+)
+@pytest.mark.parametrize("is_encoded", [True, False])
+async def test_a_password_of_any_characters_reaches_the_server_and_is_never_taken_for_its_host(
+    password: str, is_encoded: bool
+) -> None:
+    received: list[bytes] = []
+
+    async def ask_for_password(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Ask in clear text, as a server does that trusts its network, and refuse what is said."""
+        length = int.from_bytes(await reader.readexactly(4))
+        start = await reader.readexactly(length - 4)
+        if start == SSL_REQUEST:
+            writer.write(b"N")
+            length = int.from_bytes(await reader.readexactly(4))
+            start = await reader.readexactly(length - 4)
+        writer.write(b"R\0\0\0\x08\0\0\0\x03")
+        await reader.readexactly(1)
+        received.append(await reader.readexactly(int.from_bytes(await reader.readexactly(4)) - 4))
+        fields = b"SFATAL\0C28P01\0Mpassword authentication failed\0\0"
+        writer.write(b"E" + (len(fields) + 4).to_bytes(4) + fields)
+        writer.close()
+        await writer.wait_closed()
+
+    async with await asyncio.start_server(ask_for_password, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        written = quote(password, safe="") if is_encoded else password
+        settings = load_settings(
+            environment={"POSTGRES_URL": f"postgresql://bot:{written}@127.0.0.1:{port}/db?connect_timeout=9"}
+        )
+        report = await PostgresStorage().check(settings)
+    assert received == [password.encode() + b"\0"]
+    assert report.location == f"postgresql://127.0.0.1:{port}/db"
+    assert all(password not in problem.replace(report.location, "") for problem in report.problems if len(password) > 3)
+    [problem] = report.problems
+    assert problem.startswith(f"the database {report.location} refuses the user or the password")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://bot:hunter@2#x@db.example:port/bot",
+        "postgresql://bot:hunter2@db.example:65536/bot",
+        "postgresql://bot:hunter2@db.example/bot@",
+        "postgresql://bot:hunter#2@",
+        "postgresql://bot:[YOUR-PASSWORD]@db.example/bot",
+        "postgresql://bot:hunter2@db.example/bot?connect_timeout=soon",
+        "postgresql://bot:hunter2@db.example/bot?sslmode=verify-full&sslrootcert=missing.crt",
+        "postgresql://bot:hunter2@db.example/bot?schema=own&statement_cache_size=0",
+    ],
+)
+def test_what_cannot_be_an_address_is_refused_without_showing_a_piece_of_it(url: str) -> None:
+    with pytest.raises(SettingError, match=r"^POSTGRES_URL: ") as caught:
+        parse_address(url, "POSTGRES_URL")
+    assert "hunter" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "",  # Heroku, Railway, Supabase
+        "sslmode=no-verify",  # Heroku with node-postgres
+        "ssl=prefer",
+        "ssl=false",
+        "ssl=0&uselibpqcompat=true",
+        "sslmode=PREFER&channel_binding=prefer&options=-c%20geqo%3Doff",  # Neon
+        "connect_timeout=10&pool_timeout=15&pgbouncer=true&connection_limit=1&schema=public",  # Prisma
+        "connect_timeout=0&socket_timeout=5&sslaccept=strict&application_name=me@example",
+        "supa=base-pooler.x&workaround=supabase-pooler.vercel",  # Vercel
+        "schema=own&statement_timeout=20s&search_path=",
+        "currentSchema=own&reWriteBatchedInserts=true",  # JDBC
+        "pool=5&prepared_statements=false&encoding=unicode",  # Rails
+        "keepalives=1&keepalives_idle=30&client_encoding=utf8&target_session_attrs=any&gssencmode=disable",
+        "prepared_statement_name_func=x&command_timeout=3&timeout=3&flag",
+    ],
+)
+async def test_an_address_with_the_options_of_any_program_opens_the_database(
+    url_without_schema: str, options: str
+) -> None:
+    url = f"{url_without_schema}{'&' if '?' in url_without_schema else '?'}{options.replace('no-verify', 'prefer')}"
+    async with OpenServers().use(parse_address(url, "POSTGRES_URL")) as database:
+        place = await database.search(partial(fetched, "SELECT current_schema()"))
+        tables = await database.search(
+            partial(
+                fetched,
+                "SELECT nspname FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE relname = 'receipts'",
+            )
+        )
+    assert place == tables == ("own" if "own" in options else "public")
+
+
+@pytest.mark.parametrize(
+    "form", ["postgres://{}", "psql 'postgresql://{}'", "jdbc:postgresql://{}", '"postgresql+psycopg2://{}" ']
+)
+def test_each_form_in_which_an_address_is_copied_is_read(form: str) -> None:
+    settings = load_settings(environment={"DATABASE_URL": form.format("bot:hunter2@db.example:5432/bot?ssl=true")})
+    assert find_postgres_variable(settings) == "DATABASE_URL"
+    address = parse_address(settings.get("DATABASE_URL") or "", "DATABASE_URL")
+    assert address.url == "postgresql://bot:hunter2@db.example:5432/bot?sslmode=require"
+    assert address.label == "postgresql://db.example:5432/bot"
+
+
+def test_options_that_nobody_knows_are_named_and_not_used() -> None:
+    address = parse_address("postgresql://db.example/bot?sslmod=require&connection_limit=1", "the url")
+    assert (address.url, address.unused) == ("postgresql://db.example/bot", ("sslmod",))
+
+
+def test_the_certificates_of_the_system_are_used_where_an_address_says_so() -> None:
+    address = parse_address("postgresql://db.example/bot?sslmode=verify-full&sslrootcert=system", "the url")
+    assert address.certificates is not None
+    assert address.certificates.check_hostname
+
+
+def test_an_address_of_a_pooler_is_known_by_the_one_of_the_server_beside_it() -> None:
+    url = "postgresql://db.example:6543/bot?pgbouncer=true"
+    assert not parse_address(url, "the url").is_pooled
+    assert parse_address(url, "the url", has_direct=True).is_pooled
 
 
 def test_an_address_may_say_that_a_pooler_stands_between() -> None:
