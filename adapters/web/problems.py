@@ -76,9 +76,9 @@ class ModelBody(ResponseModel):
     """A model, what it is used for, and how it has answered since the start of the bot.
 
     One that `rests` after repeated failures is not called before `rests_until`; `why` is the last failure, and
-    `replaced_by` the model that is called instead. One `fails` if its last two calls have failed. `agents` are the
-    names of the characters that use it. `unused` ones have not answered yet. `usd` is what the model has
-    cost today (in UTC), null where no price is known.
+    `replaced_by` the model that is called instead. One `fails` if its server was busy or not there at the last attempt,
+    or its last two calls were refused. `agents` are the names of the characters that use it. `unused` ones have not
+    answered yet. `usd` is what the model has cost today (in UTC), null where no price is known.
     """
 
     name: str
@@ -137,7 +137,7 @@ def build_problem(condition: Condition) -> ProblemBody:
 
 
 def build_headline(situation: Situation, problems: Sequence[object]) -> HeadlineBody:
-    """Return the worst of the four headlines."""
+    """Return the worst of the five headlines."""
     summary = build_summary(situation)
     if situation.store_problem is not None:
         return HeadlineBody(level="bad", text=store_text(situation.store_problem), summary=summary)
@@ -147,6 +147,10 @@ def build_headline(situation: Situation, problems: Sequence[object]) -> Headline
     if problems:
         things = "1 thing needs" if len(problems) == 1 else f"{len(problems)} things need"
         return HeadlineBody(level="warn", text=f"Running; {things} attention", summary=summary)
+    absent = [account for account in situation.accounts if account.state is not ConnectionState.CONNECTED]
+    if absent:  # for moments, at the start: what lasts is a problem
+        text = f"Running; {absent[0].label} is {absent[0].state_text}"
+        return HeadlineBody(level="warn", text=text, summary=summary)
     return HeadlineBody(level="good", text="All is well", summary=summary)
 
 

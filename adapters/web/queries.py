@@ -143,6 +143,12 @@ async def collect_page(
     return wanted, cursor
 
 
+def has_text(wanted: str, texts: Iterable[str]) -> bool:
+    """Return whether one of the texts contains another, in any case."""
+    folded = wanted.casefold()
+    return not folded or any(folded in text.casefold() for text in texts)
+
+
 def read_query(request: web.Request, lists: Collection[str] = ()) -> dict[str, str | list[str]]:
     """Return the query of a request, with a list of values for each of the names that may be repeated."""
     return {name: request.query.getall(name) if name in lists else value for name, value in request.query.items()}

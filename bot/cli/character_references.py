@@ -15,7 +15,7 @@ from bot.adapter.room_rules import RoomRuleError, parse_room_rules
 from bot.characters import LoadedCharacter, Note, suggest_file
 from bot.characters.elizaos_names import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
 from bot.characters.places import FilePlaces
-from bot.cli.variables import find_adapter_groups, find_settings_groups, known_variables
+from bot.cli.variables import find_settings_groups, known_variables
 from bot.domain.character import AVATAR_SETTING
 from bot.errors import CharacterError, PluginError, TemplateError
 from bot.plugin_system.loading import SCRIPT_SUFFIXES, adapter_names
@@ -172,10 +172,9 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
         if key not in SETTINGS_WITHOUT_EFFECT and key != AVATAR_SETTING and not places.is_object(*path, key)
     ]
     known = known_variables(plugins)
-    for find_groups in (find_adapter_groups, find_settings_groups):  # also of what is installed and not used
-        if all(path[-1] in known for path in keys):
-            return
-        known |= known_variables((), find_groups()[0])
+    if all(path[-1] in known for path in keys):
+        return
+    known |= known_variables((), find_settings_groups(imports_others=False)[0])  # also of what is not used
     allowed = sorted(variable.name for variable in known.values() if variable.is_character_setting)
     for path in keys:
         if path[-1] in known:

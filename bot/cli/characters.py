@@ -17,7 +17,7 @@ from bot.cli.character_references import (
     read_local_plugins,
 )
 from bot.cli.process.shutdown import print_notice
-from bot.cli.variables import CORE_GROUPS, find_adapter_groups, find_settings_groups
+from bot.cli.variables import CORE_GROUPS, find_settings_groups
 from bot.errors import CharacterError, SettingError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import ReportedWarnings
@@ -267,13 +267,11 @@ def trusted_plugins() -> TrustedPlugins:
 def declare_settings(settings: Settings, plugins: Sequence[Plugin]) -> Settings:
     """Return the settings with the models that declare them: those of the plugins, and of others if need be.
 
-    Only a file that sets variables of other parts makes them be imported.
+    Only a file that sets variables of other parts makes adapters be imported; other plugins never are.
     """
     settings = settings.with_models(*(plugin.settings for plugin in plugins if plugin.settings))
-    for find_groups in (find_adapter_groups, find_settings_groups):
-        if not settings.undeclared_names:
-            break
-        settings = settings.with_models(*(group.model for group in find_groups()[0]))
+    if settings.undeclared_names:
+        settings = settings.with_models(*(group.model for group in find_settings_groups(imports_others=False)[0]))
     return settings
 
 

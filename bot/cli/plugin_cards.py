@@ -1,8 +1,9 @@
 """What people are shown of plugins: cards of those that are installed or can be added, and what one may do."""
 
 import importlib.metadata
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from bot.cli.characters import CharacterConfig
@@ -12,8 +13,8 @@ from bot.domain.authority import AuthorityKind
 from bot.domain.component_specs import ActionSpec, Effect
 from bot.domain.environment import Role
 from bot.errors import PluginError
-from bot.plugin_system.bundled import PluginPurpose, bundled_names
-from bot.plugin_system.imports import DISTRIBUTION
+from bot.plugin_system.bundled import PluginPurpose, bundled_descriptions, bundled_names, bundled_plugins
+from bot.plugin_system.imports import DISTRIBUTION, find_distribution, has_extra, install_command
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.settings import Settings, address_variables
@@ -96,7 +97,8 @@ class PluginCard:
 def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[PluginCard]:
     """Yield a card for each installed plugin, and for those that the character names by path.
 
-    With `only_used` those are left out that the character does not use, so that their code is not imported.
+    With `only_used` those are left out that the character does not use, so that their code is not imported;
+    `describe_unused_plugins` tells of them.
     """
     enabled = {plugin.name: plugin for plugin in config.plugins}
     index = load_bundled_index()
@@ -107,13 +109,58 @@ def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[
         missing = ""
         if plugin is not None and name not in enabled:
             missing = plugin.missing_settings(config.settings)
-            reason = f"a setting is missing: {missing}" if missing else _off_reason(plugin, config)
+            reason = f"a setting is missing: {missing}" if missing else _off_reason(name, config)
         entry = index.find(name)
         if entry is not None and entry.is_bundled:
             version = importlib.metadata.version(DISTRIBUTION)
             yield PluginCard(name, plugin, reason, entry.package, version, entry=entry, missing=missing)
         else:
             yield PluginCard(name, plugin, reason, *find_origin(name), missing=missing)
+
+
+def describe_unused_plugins(config: CharacterConfig) -> Iterator[dict[str, Any]]:
+    """Yield what `PluginCard.to_json` has of each installed plugin that the character does not use.
+
+    None is imported: the bundled ones are described by a file, of another one only its distribution is known. `install`
+    is the command that installs the packages of a bundled one, if they are missing.
+    """
+    index, descriptions = load_bundled_index(), bundled_descriptions()
+    used = {plugin.name for plugin in config.plugins}
+    rows = {row.name: row for row in bundled_plugins()}
+    for name in plugin_names():
+        entry = index.find(name)
+        if name in used:
+            continue
+        if name not in rows or entry is None:
+            package, version, _ = find_origin(name)
+            found = find_distribution(package) if package else None
+            description = (found.metadata["Summary"] if found is not None else None) or ""
+            card = PluginCard(name, None, _off_reason(name, config), package, version).to_json()
+            yield {**card, "description": description}
+            continue
+        described = descriptions[name]
+        is_missing = bool(rows[name].settings) and not rows[name].is_enabled(config.settings)
+        missing = described["missing"] if is_missing else ""
+        reason = f"a setting is missing: {missing}" if missing else _off_reason(name, config)
+        version = importlib.metadata.version(DISTRIBUTION)
+        card = PluginCard(name, None, reason, entry.package, version, "", entry, missing).to_json()
+        known = {key: described[key] for key in ("description", "api", "components")}
+        install = "" if has_extra(entry.extra) else install_command(entry.extra)
+        yield {**card, **known, "settings": [item["name"] for item in described["variables"]], "install": install}
+
+
+def describe_bundled_plugins() -> str:
+    """Return the text of the file that `bundled_descriptions` reads, made from the plugins."""
+    parts = []
+    for name in sorted(row.name for row in bundled_plugins()):
+        plugin = find_plugin(name)
+        assert plugin is not None
+        known = {"description": plugin.description, "api": plugin.api, "missing": plugin.missing_settings(Settings())}
+        head = json.dumps({**known, "components": component_names(plugin)}, ensure_ascii=False)
+        variables = list_variables(plugin.settings) if plugin.settings is not None else ()
+        lines = ",\n".join(json.dumps(asdict(item), ensure_ascii=False) for item in variables)  # easy to merge
+        parts.append(f'"{name}": {head[:-1]}, "variables": [\n{lines}\n]}}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def find_origin(name: str) -> tuple[str, str, str]:
@@ -312,7 +359,7 @@ def _load_plugin(name: str) -> Plugin | str:
         return str(error)
 
 
-def _off_reason(plugin: Plugin, config: CharacterConfig) -> str:
-    if plugin.name in bundled_names(PluginPurpose.FALLBACK_MODEL):
+def _off_reason(name: str, config: CharacterConfig) -> str:
+    if name in bundled_names(PluginPurpose.FALLBACK_MODEL):
         return "another plugin provides a model"
     return f"{config.path.name} does not name it among its plugins"

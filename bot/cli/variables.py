@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from pydantic import SecretStr
+from pydantic import Field, SecretStr, create_model
 
 from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.settings import ModelSettings
+from bot.plugin_system.bundled import bundled_descriptions
 from bot.plugin_system.loading import find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, NetworkSettings, SettingsModel, character_settings, is_secret_name, secret_fields
@@ -51,24 +53,45 @@ def find_adapter_groups() -> tuple[list[SettingsGroup], list[str]]:
     return groups, [f"{name}: {problem}" for name, problem in adapters.items() if isinstance(problem, str)]
 
 
-def find_settings_groups(plugins: Sequence[Plugin] = ()) -> tuple[list[SettingsGroup], list[str]]:
-    """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems."""
+def find_settings_groups(
+    plugins: Sequence[Plugin] = (), *, imports_others: bool = True
+) -> tuple[list[SettingsGroup], list[str]]:
+    """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems.
+
+    Without `imports_others`, as in a running bot, no plugin is imported: the bundled ones have a model made from their
+    description, which accepts any text, and plugins of other distributions are left out.
+    """
     adapter_groups, problems = find_adapter_groups()
-    groups = [*CORE_GROUPS, *adapter_groups]
-    by_name: dict[str, Plugin] = {}
-    for name in plugin_names():
-        try:
-            if (plugin := find_plugin(name)) is not None:
-                by_name[name] = plugin
-        except PluginError as error:
-            problems.append(str(error))
-    by_name.update((plugin.name, plugin) for plugin in plugins)
-    groups += [
-        SettingsGroup(f"{name} plugin", known_plugin.settings)
-        for name, known_plugin in by_name.items()
-        if known_plugin.settings
-    ]
-    return groups, problems
+    models: dict[str, type[SettingsModel] | None] = {}
+    if imports_others:
+        for name in plugin_names():
+            try:
+                if (plugin := find_plugin(name)) is not None:
+                    models[name] = plugin.settings
+            except PluginError as error:
+                problems.append(str(error))
+    else:
+        models |= {name: _described_model(name) for name, item in bundled_descriptions().items() if item["variables"]}
+    models.update((plugin.name, plugin.settings) for plugin in plugins)
+    groups = [SettingsGroup(f"{name} plugin", model) for name, model in models.items() if model]
+    return [*CORE_GROUPS, *adapter_groups, *groups], problems
+
+
+@lru_cache(maxsize=64)  # the same plugin must have the same model
+def _described_model(name: str) -> type[SettingsModel]:
+    """Return a model with the variables of a bundled plugin that is not imported."""
+    variables = bundled_descriptions()[name]["variables"]
+    fields: dict[str, Any] = {
+        item["name"].lower(): (
+            SecretStr | None if item["is_secret"] else str,
+            Field(None if item["is_secret"] else item["default"], description=item["description"]),
+        )
+        for item in variables
+    }
+    own = frozenset(item["name"] for item in variables if item["is_character_setting"])
+    model = create_model(f"{name}_settings", __base__=SettingsModel, **fields)
+    model.CHARACTER_SETTINGS = own
+    return model
 
 
 def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] = CORE_GROUPS) -> dict[str, Variable]:

@@ -95,14 +95,24 @@ class ConversationReader:
 
         Those of the rooms that were active last are searched.
         """
-        rooms = (await self._store.worlds.rooms())[:MAX_SEARCHED_ROOMS]
+        rooms = await self._store.worlds.rooms()
+        found = await self._search(MemoryKind.FACT, text, rooms, limit)
+        return [*found, *await self._search(MemoryKind.MESSAGE, text, rooms, limit - len(found) or 1)][:limit]
+
+    async def search_messages(self, text: str, rooms: Sequence[Room], limit: int = 20) -> list[Memory]:
+        """Return the messages of these rooms that share the most words with a text, best first.
+
+        Of many rooms only the first are searched.
+        """
+        return await self._search(MemoryKind.MESSAGE, text, rooms, limit)
+
+    async def _search(self, kind: MemoryKind, text: str, rooms: Sequence[Room], limit: int) -> list[Memory]:
         if not rooms:
             return []
-        also = frozenset(audience for room in rooms for audience in (room.id, room.world_id))
-        scope, found = RecallScope(rooms[0].id, rooms[0].world_id, also), list[Memory]()
-        for kind in (MemoryKind.FACT, MemoryKind.MESSAGE):
-            found += await self._store.memories.search(text, scope, kind, limit - len(found) or 1)
-        return found[:limit]
+        searched = rooms[:MAX_SEARCHED_ROOMS]
+        also = frozenset(audience for room in searched for audience in (room.id, room.world_id))
+        scope = RecallScope(searched[0].id, searched[0].world_id, also)
+        return await self._store.memories.search(text, scope, kind, limit)
 
     async def authors(self, messages: list[Memory]) -> dict[UUID, Entity]:
         """Return the authors of these messages by id."""

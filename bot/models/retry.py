@@ -39,7 +39,7 @@ FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
 JITTER = 0.25  # so that clients do not retry at the same time
 FAILURE_THRESHOLD = 3
 OPEN_SECONDS = 30.0
-FAILING_CALLS = 2  # in a row: a single one may have been refused for what it asks
+FAILING_CALLS = 2  # in a row that were refused: a single one may have been for what it asks
 LOG_INTERVAL_SECONDS = 3600.0
 MAX_DURATIONS = 200  # of the latest answers, for their median
 MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
@@ -242,8 +242,10 @@ class CallPolicy:
 class ModelStatus:
     """How the model behind one handler has answered since the start of the process.
 
-    `model` is empty until it has answered. `median_seconds` is that of the latest answers. While it rests after
-    failures, it is not called for `rest_seconds`. `cause` is the last failure if it rests or the last two calls failed.
+    `model` is empty until it has answered. `calls` and `failed` count each attempt, as the costs do, but no refusal of
+    a tool that is then left out. `median_seconds` is that of the latest answers, with the attempts before them. While
+    it rests after failures, it is not called for `rest_seconds`. `cause` is the last failure if it rests, if the server
+    was busy or not there at the last attempt, also while that is repeated, or if the last two calls were refused.
     """
 
     provider: str
@@ -318,19 +320,23 @@ class HandlerClient:
         """Log outages; a long prompt or a spent budget is none."""
         label = f"{self.handler.name} ({self.handler.type})"
         started_at = self._policy.time.monotonic()
-        self._calls += 1
         try:
             result = await self._send(pending, has_next=has_next)
         except ModelError as error:
             if not isinstance(error, PromptTooLong | BudgetSpent):
                 self._failed += 1
-                self._failures_in_row, self._cause = self._failures_in_row + 1, str(error)
+                self._record_failure(error)
                 self._outage_log.record_failure(label, str(error))
             raise
         self._outage_log.record_success(label)
         self._model, self._failures_in_row = result.model, 0
         self._durations.append(self._policy.time.monotonic() - started_at)
         return result
+
+    def _record_failure(self, error: ModelError) -> None:
+        is_outage = isinstance(error, ModelBusy | ModelUnreachable)
+        self._failures_in_row = max(self._failures_in_row + 1, FAILING_CALLS if is_outage else 0)
+        self._cause = str(error)
 
     async def profile(self) -> ModelProfile:
         """Return what is known of the model that will answer."""
@@ -403,6 +409,8 @@ class HandlerClient:
             failed.total += 1
             failed.billed += attempt.call is not None and attempt.call.is_counted
             raise
+        finally:
+            self._calls += attempt.call is not None  # as the costs count them: each attempt
         if isinstance(result, TextResult) and attempt.call is not None and attempt.timer is not None:
             profile.learn(result, attempt.call, attempt.timer)
         return result
@@ -419,6 +427,7 @@ class HandlerClient:
                 return await self._attempt(pending, profile, failed)
             except ModelBusy as error:
                 failures += 1
+                self._record_failure(error)
                 elapsed = policy.time.monotonic() - started_at
                 delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
@@ -428,4 +437,5 @@ class HandlerClient:
                 if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
                     raise
                 has_invalid, delay = True, 0.0
+            self._failed += 1
             await policy.time.sleep(delay)

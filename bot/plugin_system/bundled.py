@@ -3,15 +3,18 @@
 The core names no plugin. It asks for the bundled plugins of a purpose.
 """
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
+from typing import Any
 
-from bot.plugin_system.imports import PLUGINS_PACKAGE, import_by_name
+from bot.plugin_system.imports import PLUGINS_PACKAGE, ROOT, import_by_name
 from bot.settings import Settings
 
 TABLE = f"{PLUGINS_PACKAGE}.bundled"
+DESCRIPTIONS = ROOT / PLUGINS_PACKAGE / "bundled.json"  # what `.ci/describe_plugins.py` prints
 
 
 class PluginPurpose(StrEnum):
@@ -101,6 +104,16 @@ def bundled_plugins() -> tuple[BundledPlugin, ...]:
     """Return the rows of the table in order."""
     rows = import_by_name(TABLE, PLUGINS_PACKAGE).BUNDLED
     return tuple(BundledPlugin(**{**row, "purpose": PluginPurpose(row["purpose"])}) for row in rows)
+
+
+@lru_cache(maxsize=1)
+def bundled_descriptions() -> Mapping[str, Mapping[str, Any]]:
+    """Return what each bundled plugin is, brings and reads, by its name; none is imported for it.
+
+    `missing` is the setting without which it does not work, `variables` has what `bot.cli.variables.Variable` has.
+    """
+    descriptions: Mapping[str, Mapping[str, Any]] = json.loads(DESCRIPTIONS.read_text(encoding="utf-8"))
+    return descriptions
 
 
 def bundled_name(name: str) -> str:

@@ -15,6 +15,7 @@ from bot.user_texts import LANGUAGE, load_catalogue, user_text
 BUDGET_WARNING_SHARE = 0.8
 TURN_TOLERANCE = timedelta(minutes=5)  # an answer that takes longer is stuck
 SEND_TOLERANCE = timedelta(minutes=1)  # the same for a part of a reply on a platform that is connected
+CONNECT_TOLERANCE = timedelta(minutes=1)  # of an account that is not connected for the first time, or not yet again
 MIN_FREE_BYTES, MIN_FREE_SHARE = 500_000_000, 0.05  # of a disk; below both it is nearly full
 MAX_LAG_SECONDS = 1.0
 MAX_CLOCK_JUMP = timedelta(minutes=1)
@@ -231,7 +232,8 @@ def _find_accounts(situation: Situation) -> Iterator[Condition]:
         yield Condition(ConditionKind.ACCOUNT, ConditionLevel.BAD, text, _to_sentence(cause), subject=name)
     for account in situation.accounts:
         subject = f"{account.platform}/{account.name}"
-        if account.state in (ConnectionState.OFF, ConnectionState.DEGRADED):
+        is_slow = account.state is ConnectionState.CONNECTING and situation.now - account.since > CONNECT_TOLERANCE
+        if is_slow or account.state in (ConnectionState.OFF, ConnectionState.DEGRADED):
             yield Condition(
                 ConditionKind.ACCOUNT,
                 ConditionLevel.BAD if account.state is ConnectionState.OFF else ConditionLevel.WARN,

@@ -29,6 +29,36 @@ async def test_a_problem_leads_to_its_cause(visitor: Any) -> None:
     assert "400: the request was refused" in await tab.page.get_by_role("main").inner_text()
 
 
+async def test_ctrl_k_finds_people_by_name_and_messages_by_text(visitor: Any) -> None:
+    tab = await visitor.enter("console/tasks")
+    page = tab.page
+    await page.get_by_text("Order more thread").wait_for()
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("torn sleeve")
+    await page.get_by_role("option", name="Ines: What should I bring for a torn sleeve").click()
+    await page.get_by_role("heading", level=1, name="Answered").wait_for()
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("ine")
+    await page.get_by_role("option", name="Ines").filter(has=page.get_by_text("telegram", exact=True)).click()
+    await page.get_by_role("heading", level=1, name="Ines").wait_for()
+
+
+async def test_ctrl_k_finds_their_conversations_for_a_token_for_chats(workshop: Any, visitor: Any) -> None:
+    tab = await visitor.enter("", token=workshop.tokens[TokenScope.CHAT])
+    page = tab.page
+    await tab.write("The kettle is cold")
+    await tab.wait_for_text("You said: The kettle")
+    await tab.open("")
+    await page.get_by_role("link", name="The kettle is cold").wait_for()
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("kettle")
+    await page.get_by_role("option", name="The kettle is cold").click()
+    await tab.wait_for_text("You said: The kettle")
+    await page.keyboard.press("Control+k")
+    await page.keyboard.type("torn sleeve")
+    await page.get_by_text("Nothing found").wait_for()
+
+
 async def test_a_room_leads_to_a_model_call_in_three_clicks(visitor: Any) -> None:
     tab = await visitor.enter("console/rooms")
     await tab.page.get_by_role("link", name="mending").click()

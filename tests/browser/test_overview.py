@@ -40,6 +40,20 @@ async def test_the_overview_shows_an_outage_and_its_end_without_a_reload(browser
 
 
 @pytest.mark.long
+async def test_without_a_connection_the_overview_does_not_say_that_all_is_well(browser: Any) -> None:
+    tab = await browser.sign_in("console")
+    page = tab.page
+    await page.locator(".well p", has_text="All is well").wait_for()
+    tab.may_lose_connection = True
+    await page.context.set_offline(True)
+    await page.evaluate("import(new URL('pages/js/stream.js', document.baseURI)).then((m) => m.stream.lost())")
+    await page.locator(".well p", has_text="Not connected to the bot").wait_for()
+    assert "All is well" not in await page.get_by_role("main").inner_text()
+    await page.context.set_offline(False)
+    await page.locator(".well p", has_text="All is well").wait_for()
+
+
+@pytest.mark.long
 async def test_the_overview_is_accessible_and_never_scrolls_sideways(browser: Any) -> None:
     [handle] = browser.server.runtime.handles
     shaky = ShakyAdapter(handle.agent_id)

@@ -43,7 +43,8 @@ list(run_checks(config, config.settings))
 installed = asyncio.run(read_installed_plugins(config))
 states = {state.name: state for state in list_plugin_states(config, {}, {}, installed)}
 print(states["anthropic"].is_on, states["anthropic"].fix)
-print(states["sql"].is_on, *sorted({"anthropic", "google.genai", "mcp"} & set(sys.modules)))
+loaded = {name for name in states if f"plugins.{name}" in sys.modules}
+print(states["sql"].is_on, *sorted(loaded), *sorted({"anthropic", "google.genai", "mcp"} & set(sys.modules)))
 """
 PAGER = """
 from bot import SettingsModel
@@ -112,7 +113,10 @@ def test_only_the_libraries_of_platforms_that_are_on_are_loaded(workdir: Path) -
 def test_the_list_of_plugins_imports_none_that_is_off(workdir: Path) -> None:
     command = [sys.executable, "-c", LIST_PLUGINS, load_config(workdir).path]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    assert ran.stdout.splitlines() == ["False set it in .env or the environment, and start the bot again", "True"]
+    assert ran.stdout.splitlines() == [
+        "False set it in .env or the environment, and start the bot again",
+        "True bootstrap offline sql",
+    ]
 
 
 @pytest.mark.parametrize(("name", "library"), [("discord", "discord"), ("telegram", "markdown_it"), ("x", "tweepy")])

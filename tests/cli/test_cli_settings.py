@@ -8,7 +8,9 @@ import pytest
 
 from bot.cli.commands.settings import build_owner_table
 from bot.cli.main import entry
+from bot.cli.plugin_cards import describe_bundled_plugins
 from bot.cli.variables import find_settings_groups, list_variables
+from bot.plugin_system.bundled import DESCRIPTIONS
 from bot.settings import load_settings
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +41,21 @@ def test_the_example_sets_nothing_and_uncommented_sets_the_defaults(workdir: Pat
     settings = load_settings(environment={})
     for group in groups:
         assert settings.load(group.model) == group.model()
+
+
+def test_the_description_of_bundled_plugins_is_what_they_are() -> None:
+    assert describe_bundled_plugins() == DESCRIPTIONS.read_text(encoding="utf-8"), (
+        "a plugin has changed: run `PYTHONPATH=. python .ci/describe_plugins.py`"
+    )
+
+
+def test_the_variables_of_plugins_are_the_same_without_importing_them() -> None:
+    imported, described = (
+        {group.name: group.model for group in find_settings_groups(imports_others=how)[0]} for how in (True, False)
+    )
+    assert {name: list(list_variables(model)) for name, model in described.items()} == {
+        name: list(list_variables(model)) for name, model in imported.items()
+    }
 
 
 def test_the_table_of_owners_is_the_documented_one() -> None:

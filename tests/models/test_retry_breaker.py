@@ -5,9 +5,9 @@ import logging
 
 import pytest
 
-from bot.errors import ModelBusy, ModelRefused, ModelUnavailable, PromptTooLong
+from bot.errors import ModelBusy, ModelRefused, ModelUnavailable, ModelUnreachable, PromptTooLong
 from bot.models.retry import LOG_INTERVAL_SECONDS, MAX_CONCURRENT_CALLS, OPEN_SECONDS
-from bot.models.types import ModelType, TextRequest
+from bot.models.types import ModelType, TextRequest, TextResult
 from tests.models.bench import RouterBench, build_result
 
 REQUEST = TextRequest("Hello?")
@@ -265,3 +265,29 @@ async def test_one_refused_call_is_no_failing_model_and_two_in_a_row_are() -> No
         assert bench.router.statuses()[0].cause == cause
     await bench.router.text(REQUEST)
     assert bench.router.statuses()[0].cause == ""
+
+
+async def test_a_busy_model_is_failing_from_the_first_attempt_until_it_answers_and_each_attempt_is_counted() -> None:
+    bench = RouterBench(retries=2)
+    seen: list[tuple[int, int, str]] = []
+
+    async def attempt(request: TextRequest) -> TextResult:
+        [status] = bench.router.statuses()
+        seen.append((status.calls, status.failed, status.cause))
+        if len(seen) < 3:
+            raise ModelBusy("503")
+        return build_result()
+
+    bench.serve(attempt)
+    await bench.router.text(REQUEST)
+    [status] = bench.router.statuses()
+    assert seen == [(0, 0, ""), (1, 1, "503"), (2, 2, "503")]
+    assert (status.calls, status.failed, status.cause) == (3, 2, "")
+    assert len(bench.calls) == status.calls  # what the costs count
+
+
+async def test_a_server_that_is_not_there_is_failing_after_one_call() -> None:
+    bench = RouterBench()
+    bench.serve(ModelUnreachable("cannot connect"))
+    await fail(bench, 1)
+    assert bench.router.statuses()[0].cause == "cannot connect"

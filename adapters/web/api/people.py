@@ -18,7 +18,7 @@ from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
+from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
 from bot import Component, Entity, Memory
 from bot.platform import AgentHandle, Person, TaskSet
@@ -287,12 +287,6 @@ async def find_person(directory: AgentDirectory, request: web.Request) -> Found:
         if (person := await handle.people.find(person_id)) is not None:
             return handle, person
     raise build_not_found("person", person_id)
-
-
-def has_text(wanted: str, texts: Iterable[str]) -> bool:
-    """Return whether one of the texts contains another, in any case."""
-    folded = wanted.casefold()
-    return not folded or any(folded in text.casefold() for text in texts)
 
 
 def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:

@@ -1,10 +1,6 @@
 """Plugins, variables and checks of the program around a running agent."""
 
 import asyncio
-import json
-import logging
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -16,39 +12,22 @@ from bot.cli.doctor import checks
 from bot.cli.doctor.account_checks import check_accounts, check_tasks
 from bot.cli.doctor.model_checks import check_budget
 from bot.cli.platforms import WEB, list_platforms
-from bot.cli.plugin_cards import list_cards
+from bot.cli.plugin_cards import describe_unused_plugins, list_cards
 from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, list_variables
 from bot.errors import ConfigError, SettingError
 from bot.inbound.operator_tools import Finding, FindingStatus, PluginState, VariableState
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, Settings
 
-logger = logging.getLogger(__name__)
-LISTING_SECONDS = 60.0
 LOG_ADVICE = "the log says more; correct the cause and start the bot again"
 
 
 async def read_installed_plugins(config: CharacterConfig) -> list[Mapping[str, Any]]:
-    """Return what `bot plugin list --json` prints; an empty list, and a line in the log, if it fails.
+    """Return what `bot plugin list --json` prints of the plugins that a character does not use, without their code.
 
-    It runs in a process of its own: the libraries of plugins that are off would double the size of this one.
+    The libraries of plugins that are off would double the size of this process.
     """
-    command = [sys.executable, "-P", "-m", "bot", "plugin", "list", "--json", "-c", str(config.path)]
-    process = await asyncio.create_subprocess_exec(*command, stdin=DEVNULL, stdout=PIPE, stderr=PIPE)
-    try:
-        async with asyncio.timeout(LISTING_SECONDS):
-            output, errors = await process.communicate()
-        if process.returncode == 0:
-            cards: list[Mapping[str, Any]] = json.loads(output)["plugins"]
-            return cards
-        logger.warning("the plugins that are off are not listed: %s", errors.decode("utf-8", "replace").strip())
-    except TimeoutError:
-        logger.warning("the plugins that are off are not listed: they took more than %d s", LISTING_SECONDS)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return []
+    return await asyncio.to_thread(lambda: list(describe_unused_plugins(config)))
 
 
 def list_plugin_states(
@@ -63,9 +42,7 @@ def list_plugin_states(
     """
     causes = find_failures(config, inactive, failures)
     used = [card.to_json() for card in list_cards(config, only_used=True)]
-    names = {card["name"] for card in used}
-    cards = [*used, *(card for card in installed if card["name"] not in names)]
-    states = [_plugin_state(card, causes.get(card["name"], ""), config) for card in cards]
+    states = [_plugin_state(card, causes.get(card["name"], ""), config) for card in (*used, *installed)]
     return sorted(states, key=lambda state: (state.name not in causes, not state.is_on, state.name))
 
 
@@ -80,17 +57,18 @@ def find_failures(config: CharacterConfig, inactive: Mapping[str, str], failures
 
 
 def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) -> PluginState:
-    is_loaded = bool(card["api"])
     advice = LOG_ADVICE if cause else ""
-    if card["reason"] and is_loaded:
+    if card["reason"] and not cause:
         advice = f"name {card['name']!r} among the plugins of {config.path.name}, and start the bot again"
         if card["missing"]:
             advice = "set it in .env or the environment, and start the bot again"
+        if card.get("install"):
+            advice = f"{advice}; packages of it are not installed: {card['install']}"
     return PluginState(
         name=card["name"],
         description=card["description"],
         is_on=not (card["reason"] or cause),
-        is_failed=bool(cause) or not is_loaded,
+        is_failed=bool(cause),
         why=cause or card["reason"],
         fix=advice,
         package=card["package"],
@@ -102,7 +80,7 @@ def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) 
 
 def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[VariableState]:
     """Return every variable of the core, adapters and plugins; a secret has no value."""
-    groups, _ = find_settings_groups(plugins)
+    groups, _ = find_settings_groups(plugins, imports_others=False)
     settings = settings.with_models(*(group.model for group in groups))
     return [_variable_state(group, item, settings) for group in groups for item in list_variables(group.model)]
 
@@ -128,7 +106,7 @@ def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[Finding]
     """Run the checks of `bot doctor` but those of the port, which this process has, and of the model."""
     yield from checks.check_python()
     yield from _check_character(config)
-    groups, problems = find_settings_groups(config.plugins)
+    groups, problems = find_settings_groups(config.plugins, imports_others=False)
     settings = settings.with_models(*(group.model for group in groups))
     for note in ignored_settings_note(settings):
         yield Finding(FindingStatus.WARN, "settings", note)

@@ -72,6 +72,14 @@ def test_the_headline_says_that_no_platform_is_connected() -> None:
     assert headline(replace(WELL, accounts=[PAGE])) == "All is well"
 
 
+def test_all_is_not_well_while_an_account_is_still_connecting() -> None:
+    connecting = replace(ACCOUNT, platform="discord", state=ConnectionState.CONNECTING)
+    starting = replace(WELL, accounts=[ACCOUNT, connecting, PAGE])
+    told = build_headline(starting, find_problems(starting))
+    assert (told.level, told.text) == ("warn", "Running; Ada on Discord is connecting")
+    assert kinds(replace(starting, now=NOW + timedelta(minutes=2))) == ["account"]
+
+
 def test_a_store_that_takes_nothing_in_is_the_worst() -> None:
     problem = StoreProblem("db_full", "the database /data/x.db cannot grow: free some space on its disk", NOW)
     situation = replace(WELL, accounts=[CUT_OFF], store_problem=problem)
@@ -233,6 +241,28 @@ async def test_spans_that_are_over_are_read_from_the_store_once(open_server: Ser
         assert asked[0] == 60
         assert asked[1] <= 3
         assert sum(first["in"]) == sum(second["in"]) == 1
+
+
+async def test_all_is_not_well_while_a_provider_answers_503(web_server: RunningServer) -> None:
+    await web_server.send("Hello")
+    assert (await web_server.get("/api/overview"))["headline"]["text"] == "All is well"
+    [before] = (await web_server.get("/api/models"))["models"]
+    web_server.script.retry_after = 60
+    client = await web_server.open_socket()
+    await client.send(type="message", text="overload", client_id="c1")
+    message_id = (await client.wait_for("ack"))["message_id"]
+    while not (await client.wait_for("typing"))["model_busy"]:
+        pass
+    told = await web_server.get("/api/overview")
+    assert (told["headline"]["level"], told["headline"]["text"]) == ("warn", "Running; 1 thing needs attention")
+    assert [(item["kind"], item["text"], item["why"]) for item in told["problems"]] == [
+        ("model", "scripted fails.", "503. No other model replaces it.")
+    ]
+    [model] = (await web_server.get("/api/models"))["models"]
+    assert (model["state"], model["failed"], model["calls"] - before["calls"]) == ("fails", 1, 1)
+    await web_server.post(f"/api/messages/{message_id}/stop", None)
+    await web_server.send("Hello again")
+    assert (await web_server.get("/api/overview"))["headline"]["text"] == "All is well"
 
 
 async def test_models_are_listed_with_their_work_calls_and_rest(web_server: RunningServer) -> None:

@@ -42,6 +42,19 @@ async def test_everything_is_found_by_its_id(web_server: Any) -> None:
     assert await find(web_server, str(uuid4())) == []
 
 
+async def test_people_are_found_by_a_part_of_their_name_and_messages_by_their_words(web_server: Any) -> None:
+    asked = await web_server.send("Where are the blue irons?", room="den", user="evelyn")
+    await web_server.send("Something else", room="attic", user="tom")
+    assert await find(web_server, "EVEL") == [("person", "evelyn")]
+    assert await find(web_server, "irons") == [
+        ("message", "Ada: You said: Where are the blue irons?"),
+        ("message", "evelyn: Where are the blue irons?"),
+    ]
+    hits = (await web_server.get("/api/search?q=irons"))["results"]
+    assert {hit["receipt_id"] for hit in hits} == {asked["message_id"]}
+    assert {hit["where"] for hit in hits} == {"den"}
+
+
 @pytest.mark.parametrize("text", ["%", "_", "\\", "' OR 1=1 --", "\x00", "\U0001f4a3" * 60, "{}", "["])
 async def test_no_text_is_taken_for_a_pattern(web_server: Any, text: str) -> None:
     await web_server.send("Hello", room="den")

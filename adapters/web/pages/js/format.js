@@ -82,7 +82,7 @@ export function formatFull(at) {
 
 /** Return a share between 0 and 1 as percent. */
 export function formatPercent(share) {
-  return isUnknown(share) ? "–" : `${Math.round(share * 100)} %`;
+  return isUnknown(share) ? "–" : `${formatCount(Math.round(share * 100))} %`;
 }
 
 /** Return a count with its noun: "1 room", "3 rooms". */

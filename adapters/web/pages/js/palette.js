@@ -8,11 +8,11 @@ import { Icon } from "./ui.js";
 
 const ICONS = { page: "lines", room: "rooms", person: "people", message: "chat", receipt: "check", conversation: "chat" };
 const TO = {
-  room: (id) => `console/rooms/${id}`,
-  person: (id) => `console/people/${id}`,
-  message: (id) => `console/receipts/${id}`,
-  receipt: (id) => `console/receipts/${id}`,
-  conversation: (id) => `c/${id}`,
+  room: ({ id }) => `console/rooms/${id}`,
+  person: ({ id }) => `console/people/${id}`,
+  message: ({ id, receipt_id: receipt }) => `console/receipts/${receipt ?? id}`,
+  receipt: ({ id }) => `console/receipts/${id}`,
+  conversation: ({ id }) => `c/${id}`,
 };
 const KEYS = [
   ["Ctrl K", "Search everything"], ["g, then o r d c p k t", "Overview, Rooms, Deliveries, Costs, People, Knowledge, Tasks"],
@@ -20,8 +20,16 @@ const KEYS = [
   ["Alt ↑, Alt ↓", "Previous and next message"], ["Esc", "Close"], ["?", "This list"],
 ];
 
-/** Search pages, and rooms, people, messages and receipts of the server. `pages`: `[{ title, path, icon }]`. */
-export function Palette({ pages, onClose }) {
+const findAll = async (q, options) => (await get("api/search", { q }, options)).results.filter((hit) => TO[hit.kind]);
+
+/** What a token for chats may find: its own conversations. */
+async function findConversations(q, options) {
+  const { conversations } = await get("api/conversations", { q, limit: 5 }, options);
+  return conversations.map(({ id, title }) => ({ kind: "conversation", id, title, where: "Conversation" }));
+}
+
+/** Search pages, and on the server rooms and people by name, messages by text, and all by id. `pages`: `[{ title, path, icon }]`. */
+export function Palette({ pages, role, onClose }) {
   const [text, setText] = useState("");
   const [found, setFound] = useState([]);
   const [at, setAt] = useState(0);
@@ -33,8 +41,7 @@ export function Palette({ pages, onClose }) {
     const abort = new AbortController();
     const timer = setTimeout(async () => {
       try {
-        const { results } = await get("api/search", { q: wanted }, { signal: abort.signal });
-        setFound(results.filter((hit) => TO[hit.kind]));
+        setFound(await (role === "chat" ? findConversations : findAll)(wanted, { signal: abort.signal }));
       } catch (error) {
         if (error.name !== "AbortError") setFound([]);
       }
@@ -48,7 +55,7 @@ export function Palette({ pages, onClose }) {
     ...pages.filter((page) => page.title.toLowerCase().includes(wanted))
       .map((page) => ({ key: page.path, title: page.title, where: "Page", icon: page.icon, to: page.path })),
     ...found.map((hit) => ({ key: hit.kind + hit.id, title: hit.title, where: hit.where || hit.kind, icon: ICONS[hit.kind],
-      to: TO[hit.kind](hit.id) })),
+      to: TO[hit.kind](hit) })),
   ];
   const choose = (hit) => {
     onClose();
@@ -66,8 +73,8 @@ export function Palette({ pages, onClose }) {
   };
   return html`<${Dialog} title="Search everything" class="palette" onClose=${onClose}>
     <input class="input" type="search" autofocus role="combobox" aria-expanded="true" aria-controls="palette-list"
-      aria-activedescendant=${hits.length ? `palette-${at}` : undefined} aria-label="Search a page, a room, a person or an id"
-      placeholder="A page, a room, a person or an id" value=${text} onInput=${(event) => setText(event.target.value)}
+      aria-activedescendant=${hits.length ? `palette-${at}` : undefined} aria-label="Search a page, a room, a person, a message or an id"
+      placeholder="A page, a room, a person, words of a message" value=${text} onInput=${(event) => setText(event.target.value)}
       onKeyDown=${onKeyDown} />
     <ul id="palette-list" role="listbox" aria-label="Found" ref=${list}>${hits.map((hit, index) => html`
       <li key=${hit.key} id=${`palette-${index}`} role="option" aria-selected=${String(index === at)}

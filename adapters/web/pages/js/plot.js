@@ -4,6 +4,7 @@ import { html, useLayoutEffect, useRef, useState } from "./lib.js";
 import { IconButton } from "./ui.js";
 
 const MARGIN = { left: 38, right: 8, top: 10, bottom: 18 };
+const SIGN_WIDTH = 6.6; // at most, of the digits of the axis
 
 /** Return the highest value of the axis: the next round number. */
 export function roundUp(value) {
@@ -31,7 +32,7 @@ export function Plot({ title, labels, series, kind = "line", format = String, su
     return () => observer.disconnect();
   }, [asTable]);
   const count = labels.length;
-  const shape = measure({ width, height, labels, series, kind, limit, wholeNumbers });
+  const shape = measure({ width, height, labels, series, kind, limit, wholeNumbers, format });
   const last = count - 1;
   const shown = at === null ? Math.min(Math.max(current, 0), last) : Math.min(at, last);
   const isEmpty = !series.some((item) => item.values.some((value) => value));
@@ -66,39 +67,41 @@ function valueText(value, format) {
   return value === null || value === undefined ? "–" : format(value);
 }
 
-/** Compute the scales: `x(index)`, `y(value)`, `max`, `indexAt(x)`. */
-function measure({ width, height, labels, series, kind, limit, wholeNumbers }) {
+/** Compute the scales: `x(index)`, `y(value)`, `max`, `indexAt(x)`, and `left`, where the axis with its numbers ends. */
+function measure({ width, height, labels, series, kind, limit, wholeNumbers, format }) {
   const count = labels.length;
-  const inner = Math.max(0, width - MARGIN.left - MARGIN.right);
   const tall = height - MARGIN.top - MARGIN.bottom;
   const sums = labels.map((_, index) => series.reduce((sum, item) => sum + (item.values[index] ?? 0), 0));
   const single = series.flatMap((item) => item.values.filter((value) => value !== null && value !== undefined));
   const highest = Math.max(0, limit?.value ?? 0, ...(kind === "bars" ? sums : single));
   const max = wholeNumbers && highest <= 4 ? 4 : roundUp(highest * 1.04 || 1);
+  const signs = Math.max(...[0, max / 2, max].map((value) => format(value).length));
+  const left = Math.max(MARGIN.left, Math.ceil(signs * SIGN_WIDTH) + 8);
+  const inner = Math.max(0, width - left - MARGIN.right);
   const step = kind === "bars" ? inner / Math.max(1, count) : inner / Math.max(1, count - 1);
   const offset = kind === "bars" ? 0.5 : 0;
   return {
-    width, inner, tall, max, step,
-    x: (index) => MARGIN.left + (index + offset) * step,
+    width, left, inner, tall, max, step,
+    x: (index) => left + (index + offset) * step,
     y: (value) => MARGIN.top + tall - (value / max) * tall,
-    indexAt: (x) => Math.round((x - MARGIN.left) / (step || 1) - offset),
+    indexAt: (x) => Math.round((x - left) / (step || 1) - offset),
   };
 }
 
 function Drawing({ shape, labels, series, kind, format, summary, limit, height, at }) {
-  const { x, y, max, inner, width } = shape;
+  const { x, y, max, left, inner, width } = shape;
   const every = Math.max(1, Math.ceil(labels.length / Math.max(2, Math.floor(inner / 84))));
-  const right = MARGIN.left + inner;
+  const right = left + inner;
   return html`<svg viewBox=${`0 0 ${width} ${height}`} height=${height} role="img" aria-label=${summary}>
-    ${[0, max / 2, max].map((value, index) => html`<g key=${index}><line class=${index ? "grid" : "axis"} x1=${MARGIN.left}
-      x2=${right} y1=${y(value)} y2=${y(value)} /><text x=${MARGIN.left - 6} y=${y(value) + 4} text-anchor="end"
+    ${[0, max / 2, max].map((value, index) => html`<g key=${index}><line class=${index ? "grid" : "axis"} x1=${left}
+      x2=${right} y1=${y(value)} y2=${y(value)} /><text x=${left - 6} y=${y(value) + 4} text-anchor="end"
       >${format(value)}</text></g>`)}
     ${labels.map((label, index) => index % every === 0 && x(index) < right - 18 && html`<text key=${`x${index}`} x=${x(index)}
       y=${height - 3} text-anchor=${index || kind === "bars" ? "middle" : "start"}>${label}</text>`)}
     ${kind === "bars" ? html`<${Bars} ...${{ shape, labels, series }} />`
       : series.map((item) => html`<${Line} key=${item.name} item=${item} shape=${shape} />`)}
-    ${limit && html`<line class="limit" x1=${MARGIN.left} x2=${right} y1=${y(limit.value)} y2=${y(limit.value)} />
-      <text class="lbl-limit" x=${MARGIN.left + 4} y=${y(limit.value) - 5}>${limit.label}</text>`}
+    ${limit && html`<line class="limit" x1=${left} x2=${right} y1=${y(limit.value)} y2=${y(limit.value)} />
+      <text class="lbl-limit" x=${left + 4} y=${y(limit.value) - 5}>${limit.label}</text>`}
     ${at !== null && html`<line class="cross" x1=${x(at)} x2=${x(at)} y1=${MARGIN.top} y2=${MARGIN.top + shape.tall} />`}
   </svg>`;
 }

@@ -6,16 +6,17 @@ const RECEIPT = "button.why, a[href*='/console/receipts/'], a[href*='message=']"
 const GO = { o: "", r: "rooms", d: "deliveries", c: "costs", p: "people", k: "knowledge", t: "tasks" };
 
 /**
- * Return `{ search, help, overlay }`: functions that open the palette and the list of shortcuts, and what they show. `pages` are those of the palette.
+ * Return `{ search, help, overlay }`: functions that open the palette and the list of shortcuts, and what they show. `pages` are those of the palette,
+ * and `role` says what may be searched.
  */
-export function usePalette(pages) {
+export function usePalette(pages, role) {
   const [opened, setOpened] = useState(null);
   const open = (name) => async () => {
     const module = await import("./palette.js");
     setOpened({ Body: module[name] });
   };
   const close = () => setOpened(null);
-  const overlay = opened && html`<${opened.Body} pages=${pages} onClose=${close} />`;
+  const overlay = opened && html`<${opened.Body} ...${{ pages, role }} onClose=${close} />`;
   return { search: open("Palette"), help: open("ShortcutList"), overlay };
 }
 

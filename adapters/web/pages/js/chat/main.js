@@ -125,7 +125,7 @@ function Chat({ session }) {
   const unsent = useRef(null);
   const isReadOnly = session.role === "read_only";
   const title = open?.title || (isId(key) ? "Conversation" : key) || "New conversation";
-  const { search, help, overlay } = usePalette(PAGES);
+  const { search, help, overlay } = usePalette(PAGES, session.role);
   useShortcuts({ search, help });
   useEffect(() => void (document.title = `${title} · ${agent.name} · Greenroom`));
   useEffect(() => {

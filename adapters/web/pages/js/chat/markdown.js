@@ -13,6 +13,8 @@ const MARKUP = { ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ["href", "src", "alt", "title
   ALLOW_DATA_ATTR: false, ALLOW_ARIA_ATTR: false, RETURN_DOM_FRAGMENT: true };
 const COLOURS = { ALLOWED_TAGS: ["span"], ALLOWED_ATTR: ["class"], ALLOW_DATA_ATTR: false, RETURN_DOM_FRAGMENT: true };
 const OWN_FILE = /^\/?api\/files\/[\w-]+$/;
+// Scripts that are written from right to left: Hebrew, Arabic, Syriac, Thaana, NKo, and their presentation forms.
+const FIRST_LETTER = /([\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc])|\p{L}/u;
 const ESCAPES = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 const LONG_WORD = /\S{2000}/; // no Markdown, and marked would need seconds for some of them
 const FENCES = /^(```|~~~)[^]*?^\1/gm;
@@ -84,6 +86,7 @@ function renderBlock(token, links) {
   fragment.querySelectorAll("a").forEach(finishLink);
   fragment.querySelectorAll("pre").forEach(finishCode);
   fragment.querySelectorAll("table").forEach(finishTable);
+  setDirections(fragment);
   return [...fragment.childNodes].filter((node) => node.nodeType === Node.ELEMENT_NODE || node.textContent.trim())
     .map((node) => (node.nodeType === Node.TEXT_NODE ? make("p", "", node.textContent) : node));
 }
@@ -93,6 +96,16 @@ function make(tag, name = "", text = "") {
   if (name) node.className = name;
   node.textContent = text;
   return node;
+}
+
+// Each block has the direction of its first word; code, which is always from left to right, does not count.
+export function setDirections(fragment) {
+  for (const block of fragment.children) {
+    const words = block.cloneNode(true);
+    words.querySelectorAll("code, .codebox > div").forEach((code) => code.remove());
+    const letter = FIRST_LETTER.exec(words.textContent);
+    if (letter) block.classList.add(letter[1] ? "rtl" : "ltr");
+  }
 }
 
 // Pictures only from this server; another address becomes a link.

@@ -27,8 +27,8 @@ function MemorySearch({ agent, query }) {
   const { value, error, isLoading, reload } = useLoad(q && chosen ? "api/memory/search" : null, { q, room: chosen });
   const options = rooms.map((item) => [item.id, `in ${item.name || "a room without a name"}`]);
   return html`<${Card} title=${`Search as ${agent?.name ?? "the character"} does`} padded><div class="stack">
-    <div class="row wrap"><div class="grow"><${Search} label="Question" placeholder="What would a person ask?" value=${q}
-        onSearch=${(text) => setQuery({ q: text })} /></div>
+    <div class="ask"><${Search} label="Question" placeholder="What would a person ask?" value=${q}
+        onSearch=${(text) => setQuery({ q: text })} />
       ${options.length > 0 && html`<${Select} label="In which room" options=${options} value=${chosen}
         onChange=${(id) => setQuery({ room: id })} />`}</div>
     ${(error ?? roomsError) && html`<${ErrorNote} error=${error ?? roomsError} onRetry=${reload} />`}

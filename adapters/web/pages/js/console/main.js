@@ -88,7 +88,7 @@ function Console() {
     isFirst.current = false;
   }, [key]);
   const known = shownPages.filter((item) => item.title).map((item) => ({ ...item, path: pathOf(item) }));
-  const { search, help, overlay } = usePalette(known);
+  const { search, help, overlay } = usePalette(known, session?.role);
   useShortcuts({
     search,
     help,

@@ -6,7 +6,7 @@ import { html, useEffect, useRef, useState } from "../lib.js";
 import { ErrorNote, Skeleton, Table } from "../lists.js";
 import { Meter, Strip } from "../plot.js";
 import { Link, link, setQuery } from "../router.js";
-import { useStream } from "../stream.js";
+import { useConnection, useStream } from "../stream.js";
 import { Button, Card, Dot, Icon, PageBody, Segmented, State } from "../ui.js";
 import { Plots } from "./overview_plots.js";
 
@@ -34,11 +34,11 @@ export default function Page({ query }) {
   return html`<${PageBody} title="Overview" actions=${choice}>
     ${overview.error && html`<${ErrorNote} error=${overview.error} onRetry=${overview.reload} />`}
     ${!isReady && !overview.error && html`<${Skeleton} rows=${8} label="Loading the overview" />`}
-    ${isReady && html`<${Shown} ...${{ overview: overview.value, metrics, models, silences, range, agent }} />`}</${PageBody}>`;
+    ${isReady && html`<${Shown} ...${{ overview: overview.value, error: overview.error, metrics, models, silences, range, agent }} />`}</${PageBody}>`;
 }
 
-function Shown({ overview, metrics, models, silences, range, agent }) {
-  return html`<${Headline} overview=${overview} agent=${agent} />
+function Shown({ overview, error, metrics, models, silences, range, agent }) {
+  return html`<${Headline} ...${{ overview, agent, error }} />
     <${Accounts} accounts=${overview.accounts} startedAt=${overview.started_at} />
     <${Numbers} overview=${overview} agent=${agent} />
     ${metrics.error && html`<${ErrorNote} error=${metrics.error} onRetry=${metrics.reload} />`}
@@ -73,7 +73,11 @@ function useUpdates(agent, groups) {
   }, []);
 }
 
-function Headline({ overview: { headline, problems }, agent }) {
+function Headline({ overview, agent, error }) {
+  const { isLost } = useConnection();
+  const { problems } = overview;
+  const headline = isLost || error ? { level: "bad", text: isLost ? "Not connected to the bot" : "The state is unknown",
+    summary: html`What you see is from <${Time} at=${overview.at} as="second" />.` } : overview.headline;
   const isWell = headline.level === "good";
   return html`<section class="card" aria-label="State"><div class="well"><span class=${`big ${isWell ? "" : headline.level}`}>
       <${Icon} name=${isWell ? "check" : "warn"} /></span><p>${headline.text}</p><p class="q2">${headline.summary}</p></div>

@@ -22,13 +22,14 @@ function PeopleList({ query, navigate }) {
   const clear = () => setQuery({ q: "", platform: "" });
   const to = (person) => link(`console/people/${person.id}`, { agent });
   const columns = [
-    { key: "name", title: "Name", cell: (person) => html`<span class="row"><${Face} name=${person.name} size="s" isPerson />
-      <a href=${to(person)}>${person.name || "No name"}</a>${person.is_bot && html`<span class="q">bot</span>`}</span>` },
+    { key: "name", title: "Name", isFull: true,
+      cell: (person) => html`<span class="row"><${Face} name=${person.name} size="s" isPerson />
+      <a class="name" dir="auto" href=${to(person)}>${person.name || "No name"}</a>${person.is_bot && html`<span class="q">bot</span>`}</span>` },
     { key: "seen", title: "Seen on", cell: (person) => html`<span class="row q2">${person.accounts.map((account) => html`
       <${Platform} key=${account.platform} name=${account.platform} />`)}</span>` },
     { key: "messages", title: "Messages", isNumber: true, isHidden: true, cell: (person) => formatCount(person.messages) },
     { key: "answered", title: "Answered", isNumber: true, isHidden: true, cell: (person) => formatCount(person.answered) },
-    { key: "facts", title: "Facts", label: "facts", isNumber: true, cell: (person) => formatCount(person.facts) },
+    { key: "facts", title: "Facts", isNumber: true, isHidden: true, cell: (person) => formatCount(person.facts) },
     { key: "last", title: "Last wrote", isNumber: true, cell: (person) => html`<${Time} at=${person.last_at} />` },
   ];
   const actions = html`<${Select} label="Platform" options=${PLATFORMS} value=${platform}

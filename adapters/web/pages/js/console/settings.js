@@ -13,11 +13,14 @@ function Value({ setting }) {
   return html`<span class="mono wrap">${setting.value}</span>`;
 }
 
+/** A text with what stands between backticks as code. */
+const withCode = (text) => text.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+
 const COLUMNS = [
   { key: "name", title: "Variable", isFull: true, cell: (row) => html`<span class="mono word">${row.name}</span>` },
   { key: "value", title: "Value", cell: (row) => html`<${Value} setting=${row} />` },
   { key: "origin", title: "From", cell: (row) => row.origin && html`<${Chip}>${row.origin}</${Chip}>` },
-  { key: "meaning", title: "Meaning", isFull: true, cell: (row) => html`<span class="q2">${row.meaning}</span>` },
+  { key: "meaning", title: "Meaning", isFull: true, cell: (row) => html`<span class="q2 wrap">${withCode(row.meaning)}</span>` },
 ];
 
 export default function Page({ session, query }) {
@@ -33,6 +36,6 @@ export default function Page({ session, query }) {
   return html`<${PageBody} title="Settings" actions=${actions}>
     <${Note} icon="key">Read from the character's file, then the environment, then <code>.env</code>. This page shows them and
       changes none; limits are changed under <${Link} to="console/costs">Costs</${Link}>. Secrets are never shown.</${Note}>
-    <section class="card" aria-label="Variables"><${Table} label="Table of variables" columns=${COLUMNS} rows=${rows} list=${{ ...list, rows }}
+    <section class="card variables" aria-label="Variables"><${Table} label="Table of variables" columns=${COLUMNS} rows=${rows} list=${{ ...list, rows }}
       isFiltered=${Boolean(query.q) || onlySet} onClear=${() => setQuery({ q: undefined, set: undefined })} /></section></${PageBody}>`;
 }

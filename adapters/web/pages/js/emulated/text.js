@@ -2,7 +2,7 @@
 
 import DOMPurify from "../../vendor/dompurify.js";
 import { Marked } from "../../vendor/marked.js";
-import { finishCode, finishLink } from "../chat/markdown.js";
+import { finishCode, finishLink, setDirections } from "../chat/markdown.js";
 
 const TAGS = ["a", "blockquote", "br", "code", "del", "em", "h2", "li", "ol", "p", "pre", "small", "strong", "u", "ul"];
 const MARKUP = { ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ["href", "start", "data-language", "data-spoiler"], RETURN_DOM_FRAGMENT: true };
@@ -79,6 +79,7 @@ function discordNodes(text) {
   fragment.querySelectorAll("[data-spoiler]").forEach((node) => node.replaceWith(spoiler([...node.childNodes])));
   fragment.querySelectorAll("a").forEach(finishLink);
   fragment.querySelectorAll("pre").forEach(finishCode);
+  setDirections(fragment);
   return [...fragment.childNodes].filter((node) => node.nodeType === Node.ELEMENT_NODE || node.textContent.trim())
     .map((node) => (node.nodeType === Node.TEXT_NODE ? make("p", [node]) : node));
 }
