@@ -273,7 +273,10 @@ async def test_what_the_api_sends_into_a_conversation_leaves_it_a_conversation_w
     await web_server.send("/help", room=room)
     assert (await web_server.get(path))["title"] == "Kettles"
     assert await titles(web_server) == ["Kettles"]
-    texts = [message["text"] for message in (await web_server.get(f"/api/rooms/{page.ready['room_id']}/messages"))["messages"]]
+    texts = [
+        message["text"]
+        for message in (await web_server.get(f"/api/rooms/{page.ready['room_id']}/messages"))["messages"]
+    ]
     assert "You said: and a teapot" in texts
 
 
