@@ -130,9 +130,8 @@ class WebApp:
             self._middleware.declare(route, access)
 
     def start(self) -> None:
-        """Start removing the uploaded files that no message has, counting for `GET /metrics`, and naming rooms."""
+        """Start removing the uploaded files that no message has, and counting for `GET /metrics`."""
         self._prometheus.start()
-        self._message_service.start(self.directory)
         self._background.start(self.uploads.sweep_regularly(self.directory.find_stored))
 
     async def stop(self) -> None:

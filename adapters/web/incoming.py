@@ -65,7 +65,10 @@ def is_own_room(grant: Grant, room: Room) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SubmittedMessage:
-    """A message before it has an id; a repeated `key` identifies the same message."""
+    """A message before it has an id; a repeated `key` identifies the same message.
+
+    A blank `room_name` leaves the known one, without any it is the client's name for the room.
+    """
 
     text: str
     participant: Participant
@@ -73,6 +76,7 @@ class SubmittedMessage:
     source: str
     key: str = ""
     attachments: tuple[Attachment, ...] = ()
+    room_name: str | None = None
 
     @property
     def room(self) -> str:
@@ -124,15 +128,15 @@ def parse_page_message(participant: Participant, frame: SendFrame, grant: Grant)
 
 
 def build_inbound_message(
-    submitted: SubmittedMessage, *, agent_id: UUID, message_id: UUID, sent_at: datetime, room_name: str | None = None
+    submitted: SubmittedMessage, *, agent_id: UUID, message_id: UUID, sent_at: datetime
 ) -> InboundMessage:
-    """Return the inbound message; a blank `room_name` leaves the known one, without any it is the client's name for it.
+    """Return the inbound message.
 
     The client chooses the user's name freely, so the user gets no role.
     """
     participant = submitted.participant
     author = Entity(user_id_of(submitted.user), PLATFORM, submitted.user, (sanitize_name(participant.name),))
-    name = submitted.room if room_name is None else room_name
+    name = submitted.room if submitted.room_name is None else submitted.room_name
     world, room = build_place(agent_id, participant, submitted.kind, name)
     return InboundMessage.build(
         world,
@@ -237,9 +241,8 @@ def build_command_invocation(submitted: SubmittedMessage, *, agent_id: UUID, sen
 
 
 def build_choice_selection(
-    participant: Participant, frame: SelectFrame, *, agent_id: UUID, sent_at: datetime
+    submitted: SubmittedMessage, value: str, *, agent_id: UUID, sent_at: datetime
 ) -> ChoiceSelection:
-    """Return the selected choice of a frame."""
-    submitted = parse_page_event(participant, frame)
+    """Return the selected choice."""
     context = build_inbound_message(submitted, agent_id=agent_id, message_id=new_id(), sent_at=sent_at)
-    return ChoiceSelection(context.world, context.room, context.author, frame.value, context.key.event_id, sent_at)
+    return ChoiceSelection(context.world, context.room, context.author, value, context.key.event_id, sent_at)

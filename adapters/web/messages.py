@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -21,6 +21,7 @@ from adapters.web.incoming import (
     build_command_invocation,
     build_inbound_message,
     build_title,
+    is_command,
     is_conversation_name,
     parse_page_event,
     room_id_of,
@@ -40,11 +41,9 @@ from adapters.web.queries import load_message, load_message_response
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, SelectFrame
 from bot import Attachment, ChannelType, Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
-from bot.events import ChannelCleared, EntityErased
-from bot.platform import AgentHandle, BoundedSet, InboxClosed, TaskSet
+from bot.platform import AgentHandle, InboxClosed, TaskSet
 
 T = TypeVar("T")
-MAX_NAMED_ROOMS = 10_000
 OnStored = Callable[[Receipt], None]
 
 
@@ -65,14 +64,6 @@ class MessageService:
         self._announcements = TaskSet("announcing an outcome")
         self._clock = clock
         self._watched: set[UUID] = set()
-        self._named_rooms = BoundedSet[UUID](MAX_NAMED_ROOMS)
-        self._unsubscribes: list[Callable[[], None]] = []
-
-    def start(self, handles: Iterable[AgentHandle]) -> None:
-        """Look up again which conversations have a title once a person was forgotten or a conversation deleted."""
-        for handle in handles:
-            self._unsubscribes.append(handle.subscribe(EntityErased, self._forget_names))
-            self._unsubscribes.append(handle.subscribe(ChannelCleared, self._forget_names))
 
     async def submit(
         self,
@@ -102,11 +93,11 @@ class MessageService:
         A question that a command asks is a message: it is published to the room except `sender`.
         """
         sent_at = self._clock()
+        submitted = await self._keep_place(handle, parse_page_event(participant, frame))
         if isinstance(frame, SelectFrame):
             return await handle.select_choice(
-                build_choice_selection(participant, frame, agent_id=handle.agent_id, sent_at=sent_at)
+                build_choice_selection(submitted, frame.value, agent_id=handle.agent_id, sent_at=sent_at)
             )
-        submitted = parse_page_event(participant, frame)
         invocation = build_command_invocation(submitted, agent_id=handle.agent_id, sent_at=sent_at)
         response = await handle.run_command(invocation)
         await self._publish_question(handle, response, exclude=sender)
@@ -116,6 +107,7 @@ class MessageService:
         """Run a command that was submitted as a message; its text is the reply, which is not stored."""
         if submitted.key:  # the same key of another user, or with another command, is another event
             submitted = replace(submitted, key=f"{submitted.key}:{submitted.fingerprint}")
+        submitted = await self._keep_place(handle, submitted)
         invocation = build_command_invocation(submitted, agent_id=handle.agent_id, sent_at=self._clock())
         response = await handle.run_command(invocation)
         await self._publish_question(handle, response)
@@ -145,10 +137,7 @@ class MessageService:
             self._announcements.start(self._announce_outcome(handle, receipt, has_files))
 
     async def stop(self) -> None:
-        """Cancel the announcements of outcomes, and listen to nothing more."""
-        for unsubscribe in self._unsubscribes:
-            unsubscribe()
-        self._unsubscribes.clear()
+        """Cancel the announcements of outcomes."""
         await self._announcements.cancel()
 
     async def _submit(
@@ -199,11 +188,10 @@ class MessageService:
         sender: UpdateListener | None,
     ) -> Receipt:
         inbound = build_inbound_message(
-            submitted,
+            await self._keep_place(handle, submitted),
             agent_id=handle.agent_id,
             message_id=message_id,
             sent_at=self._clock(),
-            room_name=await self._name_room(handle, submitted),
         )
         receipt = await handle.submit(inbound)
         is_new = receipt.memory_id == inbound.message.id
@@ -217,26 +205,21 @@ class MessageService:
         self.announce_outcome(handle, receipt, has_files=bool(submitted.attachments))
         return receipt
 
-    def _forget_names(self, event: EntityErased | ChannelCleared) -> None:
-        self._named_rooms = BoundedSet[UUID](MAX_NAMED_ROOMS)
+    async def _keep_place(self, handle: AgentHandle, submitted: SubmittedMessage) -> SubmittedMessage:
+        """Return what was submitted with the kind and the name of its room: a conversation stays one, with its title.
 
-    async def _name_room(self, handle: AgentHandle, submitted: SubmittedMessage) -> str | None:
-        """Return the title of a new conversation, blank for one that has a name; None for a room of the API.
-
-        A room is looked up once, with the first message since the start.
+        A message gives a title to a conversation without one.
         """
-        is_conversation = is_conversation_name(submitted.room)
-        if not is_conversation and submitted.kind is not ChannelType.DM:
-            return None
-        room_id = room_id_of(handle.agent_id, submitted.room)
-        if room_id in self._named_rooms:
-            return ""
-        self._named_rooms.add(room_id)
-        room = await handle.conversations.room(room_id)
-        if room is not None and room.name and DELETED_KEY not in room.metadata:
-            return ""
+        room = await handle.conversations.room(room_id_of(handle.agent_id, submitted.room))
+        is_named = is_conversation_name(submitted.room)
+        is_known = room is not None and room.type is ChannelType.DM
+        if not (is_named or is_known or submitted.kind is ChannelType.DM):
+            return submitted
+        has_title = room is not None and room.name and DELETED_KEY not in room.metadata
         files = (attachment.title or attachment.name for attachment in submitted.attachments)
-        return build_title(submitted.text or next(files, "")) if is_conversation else submitted.room
+        title = build_title(submitted.text or next(files, "")) if is_named else submitted.room
+        is_title = not has_title and (submitted.attachments or not is_command(submitted.text))
+        return replace(submitted, kind=ChannelType.DM, room_name=title if is_title else "")
 
     async def _check_same_message(self, handle: AgentHandle, receipt: Receipt, submitted: SubmittedMessage) -> None:
         """Raise HttpProblem if the stored message with this key has another content."""

@@ -160,3 +160,26 @@ async def test_an_answer_is_stopped_repeated_explained_and_a_message_is_edited(b
     await page.get_by_label("Edit the message").fill("good evening")
     await page.get_by_role("button", name="Send", exact=True).first.click()
     await tab.wait_for_text("You said: good evening")
+
+
+@pytest.mark.long
+async def test_the_line_under_a_reply_tells_the_outcome_with_its_cause(open_browser: Any) -> None:
+    async with open_browser(settings={"BUDGET_TOKENS_PER_ROOM": "300"}) as browser:
+        tab = await browser.sign_in()
+        said = tab.page.locator(".msg .under .said")
+        await tab.write("refuse this")
+        await tab.page.locator(".msg.bot .said.bad", has_text="Failed: the model refused").wait_for()
+        assert await said.all_inner_texts() == ["Failed: the model refused"]  # not also under the message
+        await tab.write("hello")
+        await tab.wait_for_text("Answered in")
+        await tab.write("once more")
+        await said.nth(2).wait_for()
+        await tab.write("and again")
+        await said.nth(3).wait_for()
+        line = tab.page.locator(".msg.bot .said", has_text="today's limit of 300 tokens is spent")
+        await line.wait_for()
+        shown = await said.all_inner_texts()
+        await tab.page.reload()
+        await line.wait_for()
+        assert await said.all_inner_texts() == shown
+        assert "Answered" not in shown[-1]

@@ -17,6 +17,7 @@ from bot.platform import AccessTokens, TokenScope
 from tests.adapters.web.conftest import TOKEN
 from tests.adapters.web.test_agents import PICTURE
 from tests.browser.conftest import run_browser
+from tests.browser.scrolling import check_following
 from tests.ports import free_port
 
 pytestmark = pytest.mark.long
@@ -172,6 +173,7 @@ async def test_older_messages_are_loaded_without_moving_what_is_read(browser: An
     tab = await browser.sign_in()
     await tab.page.get_by_role("link", name="number 000").click()
     await see(tab, "You said: number 069")
+    await check_following(tab)
     log, messages = tab.page.locator(".log"), tab.page.locator(".msg")
     assert await messages.count() == 50
     await log.evaluate("node => node.scrollTop = 400")
@@ -186,7 +188,7 @@ async def test_older_messages_are_loaded_without_moving_what_is_read(browser: An
     assert await messages.count() == 140
     assert await tab.page.locator(".older").count() == 0
     await client.send_message("one more", "more")
-    await tab.page.get_by_role("button", name="new messages").click()
+    await tab.page.get_by_role("button", name="2 new messages").click()
     await see(tab, "You said: one more")
     assert await log.evaluate("node => node.scrollHeight - node.scrollTop - node.clientHeight") < 2
     await tab.page.keyboard.press("Alt+ArrowUp")

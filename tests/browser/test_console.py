@@ -1,15 +1,20 @@
 """Journeys of an operator through the Console, on one bot with data for every page."""
 
+import asyncio
 import csv
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bot import Outcome
 from bot.platform import DeliveryState, TokenScope
 from tests.adapters.web.conftest import TOKEN
-from tests.browser.workshop import INES, SMOKE
+from tests.browser.scrolling import check_following, scroll_up, wait_for_end
+from tests.browser.workshop import INES, MENDING, SMOKE, compose
 
 pytestmark = pytest.mark.long
 ACTIONS = ("Send", "Drop", "Save", "Forget", "Export", "Correct:", "Delete", "Run now:", "Pause:", "Resume:", "Add")
@@ -84,6 +89,60 @@ async def test_a_room_shows_what_happens_and_is_filtered(workshop: Any, visitor:
     await tab.wait_for_text(SMOKE)
     await tab.page.go_back()
     await tab.page.get_by_text("About seam 33").wait_for()
+
+
+async def test_a_room_opens_at_its_newest_message_and_follows_new_ones(workshop: Any, visitor: Any) -> None:
+    tab = await visitor.enter(f"console/rooms/{workshop.room()}")
+    await tab.page.locator(".log .msg").first.wait_for()
+    await check_following(tab)
+    await workshop.hear("Is there tea?", "Tom")
+    await tab.page.locator(".log .msg", has_text="Is there tea?").first.wait_for()
+    await wait_for_end(tab)
+    await scroll_up(tab)
+    await workshop.hear("Is there milk?", "Tom")
+    await tab.page.get_by_role("button", name=re.compile(r"\d new messages? ↓")).click()
+    await wait_for_end(tab)
+
+
+async def test_a_reply_stands_as_markdown_under_the_message_that_it_answers(workshop: Any, visitor: Any) -> None:
+    tab = await visitor.enter(f"console/rooms/{workshop.room()}")
+    await tab.page.locator(".log .msg").first.wait_for()
+    released = asyncio.Event()
+    answering = asyncio.Event()
+
+    async def wait() -> None:
+        answering.set()
+        await released.wait()
+
+    workshop.script.wait = wait
+    slow = asyncio.create_task(workshop.hear("Marlo, **where** is [the key](https://example.org/key)?", "Eve"))
+    await answering.wait()
+    workshop.script.wait = None
+    between = compose("I have to go now.", "Tom", MENDING, "between")
+    [event] = await workshop.store.ledger.receive([between], between.message.created_at)
+    await workshop.store.ledger.save_receipts([replace(event.receipt, outcome=Outcome.IGNORED, rule="IGNORE")])
+    released.set()
+    await slow
+    reply = tab.page.locator(".log .msg.own", has_text="You said: Marlo, where is the key")
+    await reply.wait_for()
+    for _ in range(2):
+        before = await reply.evaluate("node => node.previousElementSibling.innerText")
+        assert "where is the key" in before
+        assert "Answered: its name was called" in before
+        assert await reply.locator("strong").inner_text() == "where"
+        assert await reply.locator(".md a").get_attribute("href") == "https://example.org/key"
+        await tab.page.reload()
+        await reply.wait_for()
+
+
+@pytest.mark.parametrize(("width", "left_over"), [(1440, 60), (390, 40)])
+async def test_the_messages_of_a_room_use_its_width(workshop: Any, visitor: Any, width: int, left_over: int) -> None:
+    tab = await visitor.enter(f"console/rooms/{workshop.room()}", width=width)
+    await tab.page.locator(".log .msg .body").last.wait_for()
+    room = await tab.page.locator(".log").evaluate("node => node.getBoundingClientRect().right")
+    message = await tab.page.locator(".log .msg").last.evaluate("node => node.getBoundingClientRect().right")
+    assert width - room < 2
+    assert room - message < left_over
 
 
 async def test_undelivered_parts_are_sent_and_dropped(workshop: Any, visitor: Any) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.adapters.web.conftest import TOKEN
 from tests.browser.conftest import Browser, run_browser
+from tests.browser.scrolling import check_following, scroll_up, wait_for_end
 from tests.cli.test_cli_emulate import character, pages, start_emulated_bot
 
 pytestmark = pytest.mark.long
@@ -150,6 +151,38 @@ async def test_a_post_on_x_becomes_a_conversation(platforms: Any) -> None:
     await page.get_by_role("heading", level=1, name="@marlo hello from the #quay").wait_for()
     await write(tab, "thank you")
     await page.locator(".msg.theirs", has_text="thank you").locator(".replied", has_text="@marlo").wait_for()
+
+
+async def test_a_room_opens_at_its_newest_message_follows_new_ones_and_shows_own_ones(platforms: Any) -> None:
+    tab = await open_platform(platforms, "discord")
+    page = tab.page
+    await add(tab, "Person", "Tilda")
+    await add(tab, "Channel", "long")
+    await page.get_by_role("heading", level=1, name="#long").wait_for()
+    people = page.get_by_label("Who writes")
+    await people.select_option(label="Robin")
+    robin = await people.input_value()
+    place = await page.evaluate("new URL(location.href).searchParams.get('room')")
+    say = """([place, person, text]) => fetch(new URL("page/say", document.baseURI), { method: "POST",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ place, person, text, answers: "", files: "" }) })"""
+    for number in range(40):
+        await page.evaluate(say, [place, robin, f"**message** {number}\n- one\n- two\n```python\nprint({number})\n```"])
+        await page.locator(".msg .body", has_text=f"message {number}").wait_for()
+        if number > 5:
+            await wait_for_end(tab)
+    await check_following(tab)
+    await page.reload()
+    await page.locator(".msg .body", has_text="message 39").wait_for()
+    await check_following(tab)
+    await scroll_up(tab)
+    await people.select_option(label="Tilda")
+    await page.evaluate(say, [place, robin, "from somebody else"])
+    await page.get_by_role("button", name="1 new message ↓").wait_for()
+    assert await page.locator(".log").evaluate("node => node.scrollTop") < 2
+    await write(tab, "my own words")
+    await page.locator(".msg", has_text="my own words").wait_for()
+    await wait_for_end(tab)
 
 
 async def test_without_the_sign_in_of_the_web_page_receipts_are_refused_with_the_way_to_it(platforms: Any) -> None:

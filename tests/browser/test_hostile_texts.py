@@ -9,7 +9,7 @@ from tests.adapters.web.test_hostile_texts import WORDS
 
 # Renders texts with the page's module and returns what is in the document that could do something.
 RENDER = """async (texts) => {
-  const { renderMarkdown } = await import(new URL("pages/js/chat/markdown.js", document.baseURI));
+  const { renderMarkdown } = await import(new URL("pages/js/markdown.js", document.baseURI));
   window.alerts = [];
   window.alert = (text) => window.alerts.push(text);
   const found = [];

@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -99,11 +99,12 @@ RULES = "The mending circle meets on Thursdays at seven.\n\nWhoever leaves last 
 class WorkshopModel(EchoModel):
     """Answers as written above, at a known price; otherwise as EchoModel does, or as `say` decides.
 
-    It takes `seconds`, which are none but for pictures.
+    It takes `seconds`, which are none but for pictures, and what `wait` takes.
     """
 
     say: Callable[[str], str] | None = None
     seconds = 0.0
+    wait: Callable[[], Awaitable[None]] | None = None
 
     async def answer(self, request: TextRequest) -> TextResult:
         lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
@@ -111,6 +112,8 @@ class WorkshopModel(EchoModel):
             return TextResult("<response></response>", MODEL, Usage(900, 4))
         said = lines[-1]
         await asyncio.sleep(self.seconds)
+        if self.wait is not None:
+            await self.wait()
         if self.say is not None:
             return TextResult(self.say(said), MODEL, Usage(900, 40))
         if said == SMOKE:

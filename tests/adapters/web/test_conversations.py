@@ -259,3 +259,28 @@ async def test_a_chat_token_sees_what_was_used_of_its_own_memories_only(open_ser
                 pass
         shown = await (await web_server.request("GET", path, headers=eve)).json()
         assert [memory["text"] for memory in shown["memory"]] == ["Eve mends kettles."]
+
+
+@pytest.mark.parametrize("room", ["c-kettles", "chat-1"])
+async def test_what_the_api_sends_into_a_conversation_leaves_it_a_conversation_with_its_title(
+    web_server: Any, room: str
+) -> None:
+    page = await web_server.open_socket(room=room)
+    await page.send_message("Mending a kettle", "first")
+    path = f"{PATH}/{page.ready['room_id']}"
+    await request(web_server, "PATCH", path, {"title": "Kettles"})
+    await web_server.send("and a teapot", room=room)
+    await web_server.send("/help", room=room)
+    assert (await web_server.get(path))["title"] == "Kettles"
+    assert await titles(web_server) == ["Kettles"]
+    texts = [
+        message["text"]
+        for message in (await web_server.get(f"/api/rooms/{page.ready['room_id']}/messages"))["messages"]
+    ]
+    assert "You said: and a teapot" in texts
+
+
+async def test_a_message_of_the_api_begins_the_conversation_that_it_names_and_gives_it_a_title(web_server: Any) -> None:
+    await web_server.send("/help", room="c-kettles")
+    await web_server.send("Mending a kettle", room="c-kettles")
+    assert await titles(web_server) == ["Mending a kettle"]

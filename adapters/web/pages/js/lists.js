@@ -1,6 +1,6 @@
 // Lists in all their states: loading, rows, empty, nothing matches, error, more, and new rows that wait.
 
-import { classes, html, useEffect, useRef, useState } from "./lib.js";
+import { classes, html, useEffect, useState } from "./lib.js";
 import { Button, Icon } from "./ui.js";
 
 const SHOWN_AFTER = 150; // an answer that comes sooner needs no grey lines
@@ -83,41 +83,4 @@ export function Table({ label, columns, rows, list, empty, isFiltered, onClear, 
       ${columns.map((column) => html`<td key=${column.key} data-l=${column.label}
         class=${classes(column.isNumber && "num", column.isFull && "full", column.isHidden && "hide")}
         >${column.cell(row)}</td>`)}</tr>`)}</tbody></table></div>${list && html`<${More} list=${list} />`}</div>`;
-}
-
-/**
- * Keep a tail scrolled to its end: return `{ ref, isAtEnd, missed, toEnd }`. It follows new rows only while it is at
- * its end; otherwise `missed` counts them, for a button "3 new messages ↓".
- */
-export function useTail(count) {
-  const ref = useRef(null);
-  const state = useRef({ isAtEnd: true, count });
-  const [missed, setMissed] = useState(0);
-  const toEnd = () => {
-    if (ref.current) ref.current.scrollTop = ref.current.scrollHeight;
-    setMissed(0);
-  };
-  useEffect(() => {
-    const box = ref.current;
-    if (!box) return undefined;
-    const onScroll = () => {
-      state.current.isAtEnd = box.scrollHeight - box.scrollTop - box.clientHeight < 80;
-      if (state.current.isAtEnd) setMissed(0);
-    };
-    const follow = new ResizeObserver(() => state.current.isAtEnd && (box.scrollTop = box.scrollHeight));
-    box.addEventListener("scroll", onScroll, { passive: true });
-    follow.observe(box);
-    for (const child of box.children) follow.observe(child);
-    return () => {
-      box.removeEventListener("scroll", onScroll);
-      follow.disconnect();
-    };
-  }, [ref.current]);
-  useEffect(() => {
-    const added = count - state.current.count;
-    state.current.count = count;
-    if (state.current.isAtEnd) toEnd();
-    else if (added > 0) setMissed((old) => old + added);
-  }, [count]);
-  return { ref, missed, toEnd, isAtEnd: () => state.current.isAtEnd };
 }

@@ -1,63 +1,28 @@
 // One message of the thread, with what stands under it.
 
-import { formatCost, formatDuration, formatSize, Time, useNow } from "../format.js";
-import { classes, html, useEffect, useLayoutEffect, useRef, useState } from "../lib.js";
+import { formatCost, formatDuration, Time, useNow } from "../format.js";
+import { classes, html, useEffect, useRef, useState } from "../lib.js";
 import { copyText } from "../overlay.js";
 import { parseAddress, setQuery } from "../router.js";
+import { Files, Markdown } from "../thread.js";
 import { Button, Face, Icon, IconButton } from "../ui.js";
 import { OPEN } from "./room.js";
 
-let renderer = null; // the Markdown module, loaded with the first reply
-const loadRenderer = () => (renderer ? Promise.resolve(renderer) : import("./markdown.js").then((module) => (renderer = module)));
-
-/** A text as Markdown; plain until the renderer is there. */
-function Markdown({ text, isStreaming }) {
-  const box = useRef(null);
-  const [isLoaded, setLoaded] = useState(!!renderer);
-  useEffect(() => {
-    let isShown = true;
-    if (!renderer) loadRenderer().then(() => isShown && setLoaded(true), () => {});
-    return () => void (isShown = false);
-  }, []);
-  useLayoutEffect(() => {
-    if (isLoaded) renderer.renderMarkdown(box.current, text, { isStreaming });
-  }, [text, isStreaming, isLoaded]);
-  return isLoaded ? html`<div key="md" class="body md" dir="auto" ref=${box}></div>`
-    : html`<div key="plain" class="body plain" dir="auto">${text}</div>`;
+/** The sentence about the outcome of a message, or how long its answer took and what it cost; nothing while it is open. */
+function Said({ outcome, isComplete = true }) {
+  const isOpen = !outcome || OPEN.has(outcome.outcome);
+  if (isOpen && isComplete) return null;
+  const { outcome: state, headline, took_ms: took, cost, rule = "stopped" } = outcome ?? {};
+  const cause = isOpen || rule === "stopped" ? "Stopped by you" : headline || "Not answered";
+  const answered = took ? `Answered in ${formatDuration(took)}${cost === null ? "" : ` · ${formatCost(cost)}`}` : "";
+  const text = !isComplete ? `${cause}; the reply is incomplete` : state === "answered" ? answered : headline || "Not answered";
+  return text && html`<span class=${classes("said", state === "failed" && "bad")}>${text}</span>`;
 }
 
-/** The files of a message: pictures and recordings in place, others as a link. */
-function Files({ files }) {
-  const [isLoaded, setLoaded] = useState(!!renderer);
-  useEffect(() => void loadRenderer().then(() => setLoaded(true), () => {}), []);
-  if (!isLoaded) return null;
-  return html`<div class="files">${files.map((file, index) => html`<${File} key=${index} file=${file} />`)}</div>`;
-}
-
-function File({ file }) {
-  const [isBroken, setBroken] = useState(false);
-  const own = file.isOfCommand ? file.url : renderer.ownFile(file.url);
-  const name = file.title || file.description || file.url || file.kind.toLowerCase();
-  if (own && file.kind === "IMAGE" && !isBroken) {
-    return html`<a href=${own} target="_blank"><img class="pic" src=${own} alt=${file.description || name}
-      onError=${() => setBroken(true)} /></a>`;
-  }
-  if (own && file.kind === "AUDIO") {
-    return html`<div class="sound"><audio class="player" src=${own} controls aria-label=${name}></audio>
-      ${file.text && html`<p class="q2" dir="auto">${file.text}</p>`}${file.problem && html`<p class="q">${file.problem}</p>`}</div>`;
-  }
-  if (own && file.kind === "VIDEO") return html`<video class="pic" src=${own} controls aria-label=${name}></video>`;
-  const label = html`<${Icon} name="file" /><span>${name}${(file.problem || file.bytes) && html`<small>${
-    file.bytes ? formatSize(file.bytes) : ""}${file.bytes && file.problem ? ", " : ""}${file.problem}</small>`}</span>`;
-  const isWeb = /^https?:/.test(file.url);
-  return own || isWeb
-    ? html`<a class="file" href=${own ?? file.url} download=${file.isOfCommand && name} target="_blank" rel="noopener noreferrer nofollow">${label}</a>`
-    : html`<span class="file">${label}</span>`;
-}
-
-/** Return the sentence about a message without a reply, or "" while it is open or the reply says it. */
-function outcomeText({ id, outcome }, room) {
-  return !outcome || OPEN.has(outcome.outcome) || room.hasReply(id) ? "" : outcome.headline || "Not answered";
+/** The outcome of a message, unless a reply tells it. */
+function Told({ message: { id, outcome }, room }) {
+  if (!outcome || OPEN.has(outcome.outcome) || room.hasReply(id)) return null;
+  return html`<${Said} outcome=${outcome} /><${WhyButton} id=${id} />`;
 }
 
 function Writing({ since, text = "Writing" }) {
@@ -75,11 +40,9 @@ function UnderOwn({ message, room, onEdit }) {
   if (message.state === "waiting" && !room.isReady) {
     return html`<${Icon} name="clock" size="s" /><span>Waits for the connection</span>`;
   }
-  const text = outcomeText(message, room);
   const canEdit = message.state === "sent" && !isReadOnly(room) && message.text && !message.text.startsWith("/");
   return html`<${Time} at=${message.created_at} as="minute" />${message.edited_at && html`<span>edited</span>`}
-    ${text && html`<span class=${classes("said", message.outcome.outcome === "failed" && "bad")}>${text}</span>
-    <${WhyButton} id=${message.id} />`}
+    <${Told} message=${message} room=${room} />
     ${canEdit && html`<${IconButton} icon="edit" label="Edit and resend" onClick=${onEdit} />`}`;
 }
 
@@ -121,15 +84,9 @@ function UnderReply({ message, room, version, onVersion }) {
     return html`<span>Only you see this</span>${message.choices.map((choice) => html`<${Button} key=${choice.value}
       onClick=${() => room.press(message.id, choice.value)}>${choice.label}</${Button}>`)}`;
   }
-  if (!message.author.is_agent) {
-    const text = outcomeText(message, room);
-    return text && html`<span class="said">${text}</span><${WhyButton} id=${message.id} />`;
-  }
+  if (!message.author.is_agent) return html`<${Told} message=${message} room=${room} />`;
   const outcome = room.answered(message);
-  const figures = outcome?.took_ms ? `Answered in ${formatDuration(outcome.took_ms)}${
-    outcome.cost === null ? "" : ` · ${formatCost(outcome.cost)}`}` : "";
-  const said = message.is_complete === false ? "Stopped by you; the reply is incomplete" : figures;
-  return html`${said && html`<span class="said">${said}</span>`}
+  return html`<${Said} outcome=${outcome} isComplete=${message.is_complete !== false} />
     ${outcome && html`<${WhyButton} id=${message.in_reply_to} />`}
     <${IconButton} icon="copy" label="Copy" onClick=${() => copyText(message.text)} />
     ${outcome && !isReadOnly(room) && html`<${IconButton} icon="again" label="Regenerate"
@@ -151,7 +108,7 @@ export function Message({ message, room }) {
     if (!isKept) setEditing(false);
   };
   const isMine = message.isOwn || (!author.is_agent && author.id === room.me?.id);
-  const files = attachments.length > 0 && html`<${Files} files=${attachments} />`;
+  const files = html`<${Files} files=${attachments} />`;
   if (isMine) {
     return html`<li class=${classes("msg me", message.state)} id=${`m-${message.id}`} tabindex="-1">
       <span class="vh">You wrote:</span>${files}
@@ -163,7 +120,7 @@ export function Message({ message, room }) {
     aria-hidden=${isStreaming ? "true" : undefined}>
     <${Face} name=${author.name} picture=${author.is_agent ? room.agent.face : undefined} isPerson=${!author.is_agent} />
     <p class="who">${author.name}<${Time} at=${message.created_at} as="minute" /></p>
-    ${files}${text && html`<${Markdown} text=${text} isStreaming=${isStreaming} />`}
+    ${files}${text && html`<${Markdown} text=${text} detail=${isStreaming} />`}
     <div class="under"><${UnderReply} ...${{ message, room, version }} onVersion=${setChosen} /></div></li>`;
 }
 

@@ -101,14 +101,13 @@ export class Room {
     waiting.filter((message) => message.state === "waiting").forEach((message) => this.transmit(message));
   }
 
-  /** Load the messages before the first one; `onBefore()` is called before they are added. */
-  async loadOlder(onBefore) {
+  /** Load the messages before the first one. */
+  async loadOlder() {
     const { history } = this;
     if (!history.hasMore || history.isLoading || !this.roomId) return;
     const loading = history.load(this.roomId, () => this.messages);
     this.changed();
     const older = await loading;
-    if (older) onBefore?.();
     this.messages = [...(older ?? []), ...this.messages];
     this.changed();
   }

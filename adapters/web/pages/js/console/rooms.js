@@ -1,15 +1,17 @@
 // Rooms: the rooms by platform and world, one room as it goes on, and the receipt of a message in it.
 
 import { get, useLoad, usePages } from "../api.js";
-import { formatAge, formatDuration, formatTime, useNow } from "../format.js";
+import { formatAge, formatDuration, formatTime, Time, useNow } from "../format.js";
 import { classes, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
-import { Empty, ErrorNote, ListState, More, Skeleton, useTail } from "../lists.js";
+import { Empty, ErrorNote, ListState, More, Skeleton } from "../lists.js";
 import { useMedia } from "../overlay.js";
 import { Link, link, setQuery } from "../router.js";
 import { useStream } from "../stream.js";
-import { Button, Chip, Dot, Icon, IconButton, Search, Select } from "../ui.js";
+import { arrange, drawByDay, Files, Log, Markdown, Replied } from "../thread.js";
+import { Button, Chip, Dot, Face, Icon, IconButton, Search, Select } from "../ui.js";
 import { OUTCOMES, OutcomeMark, TIMES, useSince, Why } from "../why.js";
 
+const LONGEST_NAME = 200; // characters of a message that name the link to its receipt
 const TONES = { answered: "good", failed: "bad" };
 const PLATFORMS = { discord: "Discord", telegram: "Telegram", x: "X", web: "Web" };
 
@@ -101,15 +103,22 @@ function useTailOf(roomId, filters, isPaused) {
     return frame.type === "changed" ? refresh() : settle(frame);
   });
   useEffect(() => void (!isPaused && missed && load()), [isPaused]);
-  const more = async () => {
-    const answer = await get(path, { ...filters, limit: 100, before: state.older });
-    setState((old) => ({ ...old, rows: [...answer.messages, ...old.rows], older: answer.next }));
+  const loadOlder = async () => {
+    setState((old) => ({ ...old, isOlderComing: true, olderError: null }));
+    try {
+      const answer = await get(path, { ...filters, limit: 100, before: state.older });
+      setState((old) => ({ ...old, rows: [...answer.messages, ...old.rows], older: answer.next, isOlderComing: false }));
+    } catch (error) {
+      setState((old) => ({ ...old, olderError: error, isOlderComing: false }));
+    }
   };
-  return { ...state, reload: load, more, isLoading: !state.rows && !state.error };
+  // With filters a part may be empty: each is asked for.
+  const history = { hasMore: !!state.older, isLoading: state.isOlderComing, error: state.olderError, load: loadOlder, isManual: hasFilter };
+  return { ...state, history, reload: load };
 }
 
 function Tail({ roomId, query, list }) {
-  const known = list.rows?.find((room) => room.id === roomId);
+  const room = list.rows?.find((item) => item.id === roomId);
   const [isPaused, setPaused] = useState(false);
   const since = useSince(query.hours);
   const filters = { outcome: query.outcome, rule: query.rule, author: query.author, from: since };
@@ -119,10 +128,15 @@ function Tail({ roomId, query, list }) {
   const rules = [...new Set([query.rule, ...(counts.value?.counts ?? []).map((item) => item.rule)].filter(Boolean))];
   const people = new Map((tail.rows ?? []).filter((row) => !row.author.is_agent).map((row) => [row.author.id, row.author.name || "unknown"]));
   if (query.author && !people.has(query.author)) people.set(query.author, "This person");
-  const { ref, missed, toEnd } = useTail(tail.rows?.length ?? 0);
-  const name = known ? known.name || known.external_id : "Room";
+  const rows = useMemo(() => arrange(tail.rows ?? []), [tail.rows]);
+  const known = new Map(rows.map((row) => [row.id, row]));
+  const name = room ? room.name || room.external_id : "Room";
   const filter = (changes) => setQuery(changes, { replace: false });
   const clear = () => filter({ outcome: "", rule: "", author: "", hours: "" });
+  const empty = tail.error ? html`<${ErrorNote} error=${tail.error} onRetry=${tail.reload} />`
+    : !tail.rows ? html`<${Skeleton} rows=${10} />`
+    : isFiltered ? html`<${Empty} title="Nothing matches"><${Button} onClick=${clear}>Clear filters</${Button}></${Empty}>`
+    : html`<${Empty} title="No messages yet">They appear here as they come.</${Empty}>`;
   return html`<section class="mid" aria-label=${name}><div class="phead">
       <${IconButton} icon="left" label="All rooms" class="only-narrow" to="console/rooms" query=${{ q: query.q, agent: query.agent }} />
       <h2 class="cut">${name}</h2><${Chip} tone=${isPaused ? "" : "good"}><${Dot} tone=${isPaused ? "off" : "good"} />${isPaused ? "Paused" : "Live"}</${Chip}>
@@ -132,26 +146,33 @@ function Tail({ roomId, query, list }) {
         <${Select} label="Rule" options=${[["", "Rule"], ...rules.map((rule) => [rule, rule])]} value=${query.rule ?? ""} onChange=${(rule) => filter({ rule })} />
         <${Select} label="Person" options=${[["", "Person"], ...people]} value=${query.author ?? ""} onChange=${(author) => filter({ author })} />
         <${Select} label="Time" options=${TIMES} value=${query.hours ?? ""} onChange=${(hours) => filter({ hours })} /></div></div>
-    <div class="pbody" tabindex="0" role="region" aria-label="Messages" ref=${ref}><div>
-      ${tail.isLoading && html`<${Skeleton} rows=${10} />`}
-      ${tail.error && html`<${ErrorNote} error=${tail.error} onRetry=${tail.reload} />`}
-      ${tail.older && html`<div class="more-rows"><${Button} onClick=${tail.more}>${isFiltered ? "Look further back" : "Show older"}</${Button}></div>`}
-      ${tail.rows?.length === 0 && (isFiltered ? html`<${Empty} title="Nothing matches"><${Button} onClick=${clear}>Clear filters</${Button}></${Empty}>`
-        : html`<${Empty} title="No messages yet">They appear here as they come.</${Empty}>`)}
-      ${tail.rows?.length > 0 && html`<ol class="tail">${tail.rows.map((row) => html`<${Line} key=${row.id} row=${row}
-        isPicked=${query.message === row.id} />`)}</ol>`}</div></div>
-    ${missed > 0 && html`<div class="new-rows" role="status"><${Button} icon="down" onClick=${toEnd}>${missed} new</${Button}></div>`}</section>`;
+    <${Log} label="Messages" messages=${rows} history=${tail.history} empty=${rows.length === 0 && !tail.history.hasMore && empty}>
+      ${rows.length === 0 && html`<li>${empty}</li>`}
+      ${rows.length > 0 && tail.error && html`<li><${ErrorNote} error=${tail.error} onRetry=${tail.reload} /></li>`}
+      ${drawByDay(rows, (row, isUnder) => html`<${Line} key=${row.id} ...${{ row, isUnder, answered: isUnder ? null : known.get(row.in_reply_to) }}
+        isPicked=${query.message === row.id} />`)}</${Log}></section>`;
 }
 
-/** One message; a person's has the sentence of its outcome, the character's own is indented. */
-function Line({ row, isPicked }) {
-  const isOwn = row.author.is_agent;
-  const text = row.text || row.attachments?.map((file) => file.title || file.kind).join(", ") || "(no text)";
-  const target = isOwn ? row.in_reply_to : row.id;
-  const content = html`<time datetime=${row.created_at}>${formatTime(row.created_at, "second")}</time>
-    <span class="txt"><b>${row.author.name || "unknown"}</b>${text}</span>${isOwn ? null : html`<${Result} row=${row} />`}`;
-  return html`<li class=${isOwn ? "own" : ""} data-row=${row.id}>${target ? html`<a href=${link(location.pathname.slice(link("").length), { ...queryNow(), message: target })}
-    aria-current=${isPicked ? "true" : undefined}>${content}</a>` : html`<a>${content}</a>`}</li>`;
+/** One message, a link to the receipt of it or of what it answers; a person's has the sentence of its outcome. */
+function Line({ row, isUnder, answered, isPicked }) {
+  const { author, text } = row;
+  const name = author.name || "unknown";
+  const target = author.is_agent ? row.in_reply_to : row.id;
+  const address = target && link(location.pathname.slice(link("").length), { ...queryNow(), message: target });
+  const time = html`<${Time} at=${row.created_at} as="second" />`;
+  const pick = (event) => {
+    if (!event.target.closest("a, button, audio, video") && !String(getSelection())) setQuery({ message: target }, { replace: false });
+  };
+  const said = text || row.attachments?.map((file) => file.title || file.kind).join(", ") || "(no text)";
+  return html`<li class=${classes("msg bot", author.is_agent ? "own" : "theirs", isUnder && "reply")} id=${`m-${row.id}`} data-row=${row.id}
+      tabindex="-1" onClick=${target && pick}>
+    <${Face} name=${name} isPerson=${!author.is_agent} />
+    <p class="who">${address ? html`<a href=${address} aria-current=${isPicked ? "true" : undefined}
+      aria-label=${`${name} ${formatTime(row.created_at, "second")}: ${said.slice(0, LONGEST_NAME)}`}>${name}${time}</a>` : html`${name}${time}`}</p>
+    ${answered && html`<${Replied} by=${answered.author.name || "unknown"} text=${answered.text || "a message"} />`}
+    <${Files} files=${row.attachments} />
+    ${text ? html`<${Markdown} text=${text} />` : !row.attachments?.length && html`<p class="body q">(no text)</p>`}
+    ${!author.is_agent && html`<${Result} row=${row} />`}</li>`;
 }
 
 function queryNow() {
@@ -162,10 +183,10 @@ function Result({ row }) {
   if (!row.outcome) return null;
   const { outcome } = row.outcome;
   if (["claimed", "received"].includes(outcome)) {
-    return html`<span class="res good"><span class="spin" aria-hidden="true"></span>Working on it</span>`;
+    return html`<p class="outcome good"><span class="spin" aria-hidden="true"></span>Working on it</p>`;
   }
   const took = outcome === "answered" && row.took_ms !== null ? ` · ${formatDuration(row.took_ms)}` : "";
-  return html`<span class=${classes("res", TONES[outcome])}><${OutcomeMark} outcome=${outcome} />${row.headline}${took}</span>`;
+  return html`<p class=${classes("outcome", TONES[outcome])}><${OutcomeMark} outcome=${outcome} /><span class="said">${row.headline}${took}</span></p>`;
 }
 
 /** The receipt of the picked message: beside the messages, or over the page where it is narrow. */

@@ -1,18 +1,18 @@
 // The page of an emulated platform: its rooms at the side, one of them, and the receipt of a message.
 
 import { get } from "../api.js";
-import { useThread } from "../chat/scrolling.js";
 import { html, readStored, render, useEffect, useRef, useState, writeStored } from "../lib.js";
 import { Banner } from "../overlay.js";
 import { link, navigate, setQuery, startRouter, useRoute } from "../router.js";
 import { ThemeButton, useSideMenu } from "../shell.js";
+import { Log } from "../thread.js";
 import { Brand, Button, Chip, Dot, Face, Icon, IconButton, Search } from "../ui.js";
 import { Composer } from "./composer.js";
 import { Message } from "./message.js";
 import { Platform, usePlatform } from "./platform.js";
 
 const platform = new Platform();
-const HISTORY = { hasMore: false, error: null }; // a page shows the newest 200 messages of a room
+const NO_MESSAGES = [];
 const ICONS = { Discord: "discord", Telegram: "telegram", X: "x" };
 
 /** The rooms under their headings. */
@@ -49,14 +49,11 @@ function Announcer() {
 }
 
 function Thread({ person, onReply }) {
-  const messages = platform.messages ?? [];
-  const { box, missed, toEnd } = useThread({ messages, history: HISTORY, loadOlder: () => {} });
-  return html`<div class="log" ref=${box} tabindex="0" role="log" aria-live="off" aria-label=${`Messages in ${platform.room.name}`}>
-      <ol aria-label="Messages"><li class="day">Emulated on this machine: nothing here reaches the real ${platform.name}</li>
+  const messages = platform.messages ?? NO_MESSAGES;
+  return html`<${Log} label=${`Messages in ${platform.room.name}`} messages=${messages} isOwn=${(message) => message.user_id === person}>
+      <li class="day">Emulated on this machine: nothing here reaches the real ${platform.name}</li>
       ${messages.map((message) => html`<${Message} key=${message.id} ...${{ message, platform, person, onReply }} />`)}
-      ${platform.typing.map((name) => html`<${TypingLine} key=${`typing ${name}`} name=${name} />`)}</ol></div><${Announcer} />
-    ${missed > 0 && html`<button type="button" class="btn latest" onClick=${toEnd}>${missed} new ${
-      missed === 1 ? "message" : "messages"} ↓</button>`}`;
+      ${platform.typing.map((name) => html`<${TypingLine} key=${`typing ${name}`} name=${name} />`)}</${Log}><${Announcer} />`;
 }
 
 /** The receipt of a message, which the web page shows to its operator. */

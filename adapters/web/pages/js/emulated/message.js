@@ -2,25 +2,20 @@
 
 import { address } from "../api.js";
 import { formatCost, formatDuration, formatSize, Time } from "../format.js";
-import { classes, html, useEffect, useRef, useState } from "../lib.js";
+import { classes, html, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { Menu, toast } from "../overlay.js";
 import { parseAddress, setQuery } from "../router.js";
+import { lazy, Markdown, Replied } from "../thread.js";
 import { Button, Face, Icon, IconButton } from "../ui.js";
 import { OutcomeMark } from "../why.js";
 
-let renderer = null; // the module that formats texts, loaded with the first message
-const loadRenderer = () => (renderer ? Promise.resolve(renderer) : import("./text.js").then((module) => (renderer = module)));
+const text = lazy(() => import("./text.js")); // formats texts; loaded with the first message
+const drawText = (module, box, _, { message, dialect }) => module.renderText(box, message, dialect);
 
-/** A text as the platform shows it; plain until the renderer is there. */
+/** A text as the platform shows it. */
 function Text({ message, dialect }) {
-  const box = useRef(null);
-  const [isLoaded, setLoaded] = useState(!!renderer);
-  useEffect(() => void loadRenderer().then(() => setLoaded(true), () => {}), []);
-  useEffect(() => {
-    if (isLoaded) renderer.renderText(box.current, message, dialect);
-  }, [message.text, message.spans, dialect, isLoaded]);
-  return isLoaded ? html`<div key="shown" class="body md" dir="auto" ref=${box}></div>`
-    : html`<div key="plain" class="body plain" dir="auto">${message.text}</div>`;
+  const detail = useMemo(() => ({ message, dialect }), [message.text, message.spans, dialect]);
+  return html`<${Markdown} text=${message.text} detail=${detail} part=${text} draw=${drawText} />`;
 }
 
 function File({ file }) {
@@ -62,12 +57,11 @@ function EditField({ text, onDone }) {
       <button type="submit" class="btn primary">Save</button></div></form>`;
 }
 
-/** The message that this one answers, in one line. */
-function Replied({ message, platform }) {
+/** The message that this one answers. */
+function Question({ message, platform }) {
   const replied = message.reply_to && platform.messages.find((other) => other.id === message.reply_to);
   if (!replied) return message.note ? html`<p class="replied q cut">${message.note}</p>` : null;
-  const text = replied.text || replied.files[0]?.name || "a message";
-  return html`<p class="replied q cut"><${Icon} name="reply" size="s" /> ${replied.by}: ${text}</p>`;
+  return html`<${Replied} by=${replied.by} text=${replied.text || replied.files[0]?.name || "a message"} />`;
 }
 
 /** A message; `person` is who writes on this page, `onReply(message)` answers it. */
@@ -92,7 +86,7 @@ export function Message({ message, platform, person, onReply }) {
     <${Face} name=${message.by} isPerson=${isPerson} />
     <p class="who">${message.by}${message.at && html`<${Time} at=${message.at} as="minute" />`}${message.is_edited
       && html` <span class="q edited">edited</span>`}</p>
-    <${Replied} ...${{ message, platform }} />
+    <${Question} ...${{ message, platform }} />
     ${message.files.length > 0 && html`<div class="files">${message.files.map((file) => html`<${File} key=${file.id} file=${file} />`)}</div>`}
     ${isEditing ? html`<${EditField} text=${message.text} onDone=${finishEdit} />`
       : message.text && html`<${Text} message=${message} dialect=${platform.dialect} />`}

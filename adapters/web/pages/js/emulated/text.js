@@ -2,7 +2,7 @@
 
 import DOMPurify from "../../vendor/dompurify.js";
 import { Marked } from "../../vendor/marked.js";
-import { finishCode, finishLink, setDirections } from "../chat/markdown.js";
+import { finishCode, finishLink, setDirections } from "../markdown.js";
 
 const TAGS = ["a", "blockquote", "br", "code", "del", "em", "h2", "li", "ol", "p", "pre", "small", "strong", "u", "ul"];
 const MARKUP = { ALLOWED_TAGS: TAGS, ALLOWED_ATTR: ["href", "start", "data-language", "data-spoiler"], RETURN_DOM_FRAGMENT: true };

@@ -2,10 +2,10 @@
 // Finished blocks of a streamed reply are rendered once and stay; the last, unfinished one only appends text, so that
 // a selection survives.
 
-import DOMPurify from "../../vendor/dompurify.js";
-import { Marked } from "../../vendor/marked.js";
-import { address, BASE } from "../api.js";
-import { copyText } from "../overlay.js";
+import DOMPurify from "../vendor/dompurify.js";
+import { Marked } from "../vendor/marked.js";
+import { address, BASE } from "./api.js";
+import { copyText } from "./overlay.js";
 
 const TAGS = ["a", "b", "blockquote", "br", "code", "del", "em", "h2", "hr", "i", "img", "li", "ol", "p", "pre", "s",
   "strong", "sub", "sup", "table", "tbody", "td", "th", "thead", "tr", "ul"];
@@ -174,7 +174,7 @@ export function finishCode(pre) {
 
 async function highlight(code, language) {
   if (!language) return;
-  const { default: highlighter } = await import("../../vendor/highlight.js");
+  const { default: highlighter } = await import("../vendor/highlight.js");
   if (!highlighter.getLanguage(language)) return;
   const { value } = highlighter.highlight(code.textContent, { language, ignoreIllegals: true });
   code.replaceChildren(DOMPurify.sanitize(value, COLOURS));
