@@ -34,16 +34,19 @@ async def test_a_problem_leads_to_its_cause(visitor: Any) -> None:
     assert "400: the request was refused" in await tab.page.get_by_role("main").inner_text()
 
 
+async def find_everywhere(page: Any, text: str) -> None:
+    await page.keyboard.press("Control+k")
+    await page.get_by_role("combobox", name="Search a page").and_(page.locator(":focus")).fill(text)
+
+
 async def test_ctrl_k_finds_people_by_name_and_messages_by_text(visitor: Any) -> None:
     tab = await visitor.enter("console/tasks")
     page = tab.page
     await page.get_by_text("Order more thread").wait_for()
-    await page.keyboard.press("Control+k")
-    await page.keyboard.type("torn sleeve")
+    await find_everywhere(page, "torn sleeve")
     await page.get_by_role("option", name="Ines: What should I bring for a torn sleeve").click()
     await page.get_by_role("heading", level=1, name="Answered").wait_for()
-    await page.keyboard.press("Control+k")
-    await page.keyboard.type("ine")
+    await find_everywhere(page, "ine")
     await page.get_by_role("option", name="Ines").filter(has=page.get_by_text("telegram", exact=True)).click()
     await page.get_by_role("heading", level=1, name="Ines").wait_for()
 
@@ -55,12 +58,10 @@ async def test_ctrl_k_finds_their_conversations_for_a_token_for_chats(workshop: 
     await tab.wait_for_text("You said: The kettle")
     await tab.open("")
     await page.get_by_role("link", name="The kettle is cold").wait_for()
-    await page.keyboard.press("Control+k")
-    await page.keyboard.type("kettle")
+    await find_everywhere(page, "kettle")
     await page.get_by_role("option", name="The kettle is cold").click()
     await tab.wait_for_text("You said: The kettle")
-    await page.keyboard.press("Control+k")
-    await page.keyboard.type("torn sleeve")
+    await find_everywhere(page, "torn sleeve")
     await page.get_by_text("Nothing found").wait_for()
 
 

@@ -26,7 +26,7 @@ FIND_OVERLAPS = """() => [...document.querySelectorAll("main td > *")].filter((n
   return [...node.querySelectorAll("*"), node].some((item) => item.getBoundingClientRect().right > cell.right + 1);
 }).map((node) => node.textContent)"""
 SHOW_MARKDOWN = """async (text) => {
-  const { renderMarkdown } = await import(new URL("pages/js/chat/markdown.js", document.baseURI));
+  const { renderMarkdown } = await import(new URL("pages/js/markdown.js", document.baseURI));
   const box = document.createElement("div");
   box.className = "body md";
   const message = document.createElement("div");

@@ -32,7 +32,7 @@ ON_OVERVIEW = {
     "unknown": ("the model does not exist", "Cleo", "does not know the model or path (404)"),
     "overloaded": ("the model is overloaded and rests", "Dora", "openai is resting after repeated failures."),
     "elsewhere": ("it is not offered in this country", "Finn", "refused the request (403): Country"),
-    "web-page": ("a proxy answers instead of it", "Emil", "returned no valid chat completion"),
+    "web-page": ("a proxy answers instead of it", "Emil", "returned no chat completion"),
 }
 IN_RECEIPT = {"small": "Gus", "empty": "Hal"}
 

@@ -22,10 +22,9 @@ const KEYS = [
 
 const findAll = async (q, options) => (await get("api/search", { q }, options)).results.filter((hit) => TO[hit.kind]);
 
-/** What a token for chats may find: its own conversations. */
-async function findConversations(q, options) {
+async function findConversations(q, options) { // all that a token for chats may read
   const { conversations } = await get("api/conversations", { q, limit: 5 }, options);
-  return conversations.map(({ id, title }) => ({ kind: "conversation", id, title, where: "Conversation" }));
+  return conversations.map((found) => ({ ...found, kind: "conversation", where: "Conversation" }));
 }
 
 /** Search pages, and on the server rooms and people by name, messages by text, and all by id. `pages`: `[{ title, path, icon }]`. */

@@ -6,8 +6,7 @@ const RECEIPT = "button.why, a[href*='/console/receipts/'], a[href*='message=']"
 const GO = { o: "", r: "rooms", d: "deliveries", c: "costs", p: "people", k: "knowledge", t: "tasks" };
 
 /**
- * Return `{ search, help, overlay }`: functions that open the palette and the list of shortcuts, and what they show. `pages` are those of the palette,
- * and `role` says what may be searched.
+ * Return `{ search, help, overlay }`: functions that open the palette (of `pages`, for `role`) and the list of shortcuts, and what they show.
  */
 export function usePalette(pages, role) {
   const [opened, setOpened] = useState(null);
