@@ -20,6 +20,7 @@ from benchmarks.speaking import measure_speaking
 from benchmarks.starting import measure_start
 from benchmarks.statements import measure_statements
 from benchmarks.store import measure_store
+from benchmarks.strangers import measure_strangers
 from benchmarks.tabs import measure_tabs
 from benchmarks.talking import measure_talking
 from benchmarks.telegram import measure_telegram
@@ -45,6 +46,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "speaking": measure_speaking,
     "console": measure_console,
     "tabs": measure_tabs,
+    "strangers": measure_strangers,
 }
 WIDTH = 46
 USAGE = 2

@@ -2,10 +2,20 @@
 
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, cast
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from bot import MediaKind, MemoryScope, Outcome
 from bot.platform import ConnectionState, DisconnectCause
@@ -74,15 +84,16 @@ class AttachmentRequest(RequestModel):
 class ContentRequest(RequestModel):
     """What a message consists of: a text, attachments, or both."""
 
-    text: Text = ""
     attachments: list[AttachmentRequest] = Field(default_factory=list, max_length=MAX_ATTACHMENTS)
+    text: Text = Field(default_factory=lambda: cast(str, None), validate_default=True)  # optional, but see below
 
-    @model_validator(mode="after")
-    def check_content(self) -> Self:
+    @field_validator("text", mode="before")
+    @classmethod
+    def check_content(cls, text: object, info: ValidationInfo) -> object:
         """Raise ValueError for a message of nothing."""
-        if "text" not in self.model_fields_set and not self.attachments:
+        if text is None and not info.data.get("attachments"):
             raise ValueError("a message has a text or attachments")
-        return self
+        return "" if text is None else text
 
 
 class MessageRequest(ContentRequest):

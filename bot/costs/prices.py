@@ -59,8 +59,10 @@ class PriceList:
     by_type: Mapping[str, Price] = field(default_factory=dict)
 
     def find(self, model: str) -> Price | None:
-        """Return the price of a model; None if it is unknown."""
+        """Return the price of a model; None if it is unknown. Without a name it is known if all have the same."""
         name = model.strip().lower()
+        if not name:
+            return self.overrides[0][1] if self.overrides and self.overrides[0][0] == "*" else None
         for pattern, price in self.overrides:
             if fnmatchcase(name, pattern):
                 return price

@@ -353,6 +353,7 @@ class HandlerClient:
 
     async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
         profile = await self.profile()
+        pending = replace(pending, model="" if profile.name == self.handler.name else profile.name)
         if not isinstance(pending.request, TextRequest):
             return await self._retry(pending, profile, has_next=has_next)
         prompt_bytes = count_prompt_bytes(pending.request)
@@ -363,12 +364,11 @@ class HandlerClient:
                 f"window has {profile.window} tokens"
             )
 
-        model = "" if profile.name == self.handler.name else profile.name
         least: int = profile.min_tokens(pending.request)
 
         async def send(request: TextRequest, min_tokens: int = least) -> R:
             min_tokens = min(min_tokens, request.max_tokens or min_tokens)
-            limited = replace(pending, request=request, model=model, min_tokens=min_tokens)
+            limited = replace(pending, request=request, min_tokens=min_tokens)
             return await self._retry(limited, profile, has_next=has_next)
 
         request = profile.with_limit(pending.request, prompt_bytes)

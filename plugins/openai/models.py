@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from bot import Agent, model
@@ -9,6 +10,7 @@ from bot.models import (
     ImageRequest,
     ImageResult,
     ModelError,
+    ModelInfo,
     ModelType,
     SpeechRequest,
     SpeechResult,
@@ -57,7 +59,14 @@ def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Conne
     return client.settings, client.connection(capability), name
 
 
-@model(ModelType.IMAGE, when=Client.serves("IMAGE"))
+def _describe(capability: str) -> Callable[[Agent], Awaitable[ModelInfo]]:
+    async def describe_model(agent: Agent) -> ModelInfo:
+        return ModelInfo(model_for(agent.services[Client].settings, capability))
+
+    return describe_model
+
+
+@model(ModelType.IMAGE, when=Client.serves("IMAGE"), describe_model=_describe("IMAGE"))
 async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     """Return a picture that a model generates. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "IMAGE")
@@ -78,7 +87,7 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     return ImageResult(data=image, content_type=sniff_media_type(image, "image/png"), model=name, usage=usage)
 
 
-@model(ModelType.TRANSCRIPTION, when=Client.serves("TRANSCRIPTION"))
+@model(ModelType.TRANSCRIPTION, when=Client.serves("TRANSCRIPTION"), describe_model=_describe("TRANSCRIPTION"))
 async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     """Return the transcript of a recording. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "TRANSCRIPTION")
@@ -94,7 +103,7 @@ async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     return TextResult(body["text"], name, api.read_usage(body.get("usage")))
 
 
-@model(ModelType.TEXT_TO_SPEECH, when=Client.serves("TTS"))
+@model(ModelType.TEXT_TO_SPEECH, when=Client.serves("TTS"), describe_model=_describe("TTS"))
 async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
     """Return a text as speech. Raises as `Connection.mapped_errors` does."""
     settings, connection, name = _server_of(agent, "TTS")

@@ -95,11 +95,13 @@ async def test_code_that_is_not_trusted_any_more_is_refused(monkeypatch: pytest.
     assert "plugin './mine' has changed since you trusted it" in result.error
 
 
-async def test_what_only_the_running_bot_refuses_is_said(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+async def test_a_document_outside_the_folder_is_left_out_and_the_rest_taken_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
     async with running_bot(monkeypatch):
-        write(knowledge=[{"path": "../secret.md"}])  # a note for a start, which then leaves the plugin out
-        assert await reload_character() == 78
-    assert "keeps the version it has: ada.json:1:" in capsys.readouterr().err
+        write(bio="Counts gulls.", knowledge=[{"path": "../secret.md"}])
+        assert await reload_character() == 0
+    assert "taken up from ada.json: bio" in capsys.readouterr().out
 
 
 async def test_a_character_is_found_by_its_name_where_the_file_has_a_new_id(

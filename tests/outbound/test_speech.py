@@ -178,7 +178,7 @@ async def test_a_reply_with_nothing_to_say_aloud_is_written() -> None:
 
 async def test_the_costs_of_speech_stand_in_the_receipt_and_count_for_the_budget() -> None:
     speaker = Speaker()
-    settings = {"MODEL_PRICES": "gpt-4o-mini-tts=1/call, *=0", "BUDGET_USD": "1.5"}
+    settings = {"MODEL_PRICES": "gpt-4o-mini-tts=1/call, *=0", "BUDGET_USD": "2"}
     async with speaking_agent(speaker, settings=settings) as harness:
         receipts = [await harness.send(SPOKEN) for _ in range(3)]
         await harness.agent.outbox.drain(5)
@@ -192,7 +192,7 @@ async def test_the_costs_of_speech_stand_in_the_receipt_and_count_for_the_budget
 
 async def test_a_budget_that_ends_before_the_speech_leaves_the_text() -> None:
     speaker = Speaker()
-    settings = {"MODEL_PRICES": "*=2/call", "BUDGET_USD": "1"}
+    settings = {"MODEL_PRICES": "*=0.6/call", "BUDGET_USD": "1"}
     async with speaking_agent(speaker, settings=settings) as harness:
         receipt = await harness.send(SPOKEN)
         await harness.agent.outbox.drain(5)

@@ -323,8 +323,14 @@ def _omit(client: CompatibleClient, connection: Connection, model: str, names: l
     known = client.refused_parameters[connection.host, model]
     if new := [name for name in names if name not in known]:  # calls at the same time learn the same
         known.update(new)
-        text, listed = "%s at %s %s %s; it is not sent from now on", ", ".join(new)
-        logger.warning(text, model, connection.host, verb, listed, extra={"once": True})
+        logger.warning(
+            "%s at %s %s %s; it is not sent from now on",
+            model,
+            connection.host,
+            verb,
+            ", ".join(new),
+            extra={"once": True},
+        )
 
 
 def _lacks_object(result: TextResult) -> bool:
