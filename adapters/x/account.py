@@ -10,7 +10,7 @@ from typing import Self
 from adapters.x import incoming
 from adapters.x.client import XClient
 from adapters.x.config import read_settings
-from adapters.x.connection import RequestRefused, XConnection
+from adapters.x.connection import NotAllowedNow, RequestRefused, XConnection
 from adapters.x.deleting import PostDeleter
 from adapters.x.permissions import OptOutList, ReplyPermissions
 from adapters.x.rate_limits import Quota
@@ -46,7 +46,7 @@ class XAccount:
         state = AccountState(handle.cursor, settings.account_id, handle)
         self.quota = Quota(settings, state, handle.settings.load(CoreSettings).bot_data_dir, clock)
         self.status = ConnectionStatus(incoming.PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
-        self.connection = XConnection(settings, self.quota, state, self.status, clock)
+        self.connection = XConnection(settings, self.quota, state, self.status, time_source)
         self.client = XClient(settings.account_id, self.connection, self.quota)
         self._opt_outs = OptOutList(settings, state)
         permissions = ReplyPermissions(handle, self.client, settings, self._opt_outs)
@@ -88,9 +88,9 @@ class XAccount:
         return Feed(world, room, interval, pause_reason, self.client.find_posts, self.deleter.delete)
 
     async def _poll_mentions(self) -> None:
-        """Poll mentions until the process stops or the keys are refused."""
+        """Poll mentions until the process stops."""
         delay = 0.0
-        while not self.connection.stop_reason:
+        while True:
             await self._sleep(delay)
             try:
                 delay = await self._poll_once()
@@ -106,15 +106,21 @@ class XAccount:
         interval = float(self.settings.x_poll_interval)
         try:
             delay = 0.0 if await self.receiver.poll() else interval
+        except NotAllowedNow as error:
+            return self._report_unreadable(error, error.retry_after or MAX_DELAY_SECONDS)
         except NotSent as error:
             logger.info("mentions of account %s are not read now: %s", self.account_id, error)
             return max(interval, (error.retry_after or 0.0) + random.uniform(0, JITTER_SECONDS))
         except RequestRefused as error:
-            reason = f"account {self.account_id} may not read its mentions: {error}"
-            self.status.failed(DisconnectCause.FORBIDDEN, reason)
-            return max(interval, MAX_DELAY_SECONDS)
+            return self._report_unreadable(error, MAX_DELAY_SECONDS)
         except (DeliveryError, StoreUnavailable) as error:
             logger.info("mentions of account %s were not read: %s", self.account_id, error)
             return interval
         self.status.connected()
         return delay
+
+    def _report_unreadable(self, error: Exception, delay: float) -> float:
+        """Report that the mentions may not be read; return the seconds until the next poll."""
+        reason = f"account {self.account_id} may not read its mentions: {error}"
+        self.status.failed(DisconnectCause.FORBIDDEN, reason)
+        return max(float(self.settings.x_poll_interval), delay)

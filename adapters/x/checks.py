@@ -1,12 +1,12 @@
 """`bot doctor` for X: the keys, the remaining quota and anything that prevents posting."""
 
 from adapters.x.config import read_settings
-from adapters.x.connection import RequestRefused, XConnection, account_problem
+from adapters.x.connection import ClockSkewed, NotAllowedNow, RequestRefused, XConnection, account_problem
 from adapters.x.incoming import PLATFORM
 from adapters.x.rate_limits import Quota, next_month_start
 from adapters.x.state import AccountState
 from bot import CoreSettings, Settings, TemporaryError, system_clock
-from bot.platform import ConnectionStatus, CursorReader, DeliveryError
+from bot.platform import ConnectionStatus, CursorReader, DeliveryError, TimeSource
 from bot.store import CheckReport
 
 KEY_VARIABLES = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
@@ -31,7 +31,8 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
     }
     problems = [f"{quota.off_switch} is there, so nothing is read or sent: remove it"] if quota.is_off else []
     label, is_reachable = f"account {x_settings.account_id} on X", quota.is_off
-    async with XConnection(x_settings, quota, state, ConnectionStatus(PLATFORM, label, clock), clock) as connection:
+    status = ConnectionStatus(PLATFORM, label, clock)
+    async with XConnection(x_settings, quota, state, status, TimeSource()) as connection:
         try:
             if not quota.is_off:
                 user = await connection.read_own_user()
@@ -39,7 +40,9 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
                 if user.id != x_settings.account_id:
                     problems.append("X_ACCESS_TOKEN does not belong to the account of the keys: generate it again")
                 problems += filter(None, [account_problem(x_settings.expected_username, user)])
-        except RequestRefused as error:
+        except ClockSkewed as error:
+            problems.append(str(error))
+        except (RequestRefused, NotAllowedNow) as error:
             problems.append(f"{error}: look at the app's permissions and plan")
         except DeliveryError as error:
             if not connection.stop_reason:

@@ -2,11 +2,14 @@
 
 import asyncio
 import json as json_format
+import logging
 import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
+from email.utils import parsedate_to_datetime
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -27,16 +30,32 @@ from adapters.x.payloads import Page, User, parse_page, parse_user
 from adapters.x.rate_limits import EndpointLimits, Quota, endpoint_of
 from adapters.x.signing import SigningClient
 from adapters.x.state import AccountState
-from bot import Clock, crash_point
-from bot.platform import ConnectionStatus, DeliveryUnknown, DisconnectCause, NotSent, disconnect_cause
+from bot import Clock, crash_point, system_clock
+from bot.platform import (
+    Backoff,
+    ConnectionStatus,
+    DeliveryError,
+    DeliveryUnknown,
+    DisconnectCause,
+    NotSent,
+    TaskSet,
+    TimeSource,
+    disconnect_cause,
+)
 from bot.store import StoreUnavailable
 from bot.text import shorten
 
+logger = logging.getLogger(__name__)
 PendingCall = Coroutine[Any, Any, Any]
 VERIFIED_KEY = "account"
-STOPPED_RETRY_SECONDS = 3600.0  # retry interval of deliveries that cannot leave before the next start
+KEY_CHECKS = Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys
+PLAN_RETRY_SECONDS = 3600.0  # between two attempts at what the plan, the credits or the app's permissions do not allow
+MAX_CLOCK_SKEW = timedelta(minutes=5)  # beyond it X refuses a signature
 MAX_RESPONSE_BYTES = 1024 * 1024
 MAX_DETAIL_LENGTH = 300
+# The types of X's problems that are not about the request itself.
+PLAN_PROBLEMS = frozenset({"client-forbidden", "oauth1-permissions", "unsupported-authentication", "usage-capped"})
+USAGE_CAP_TITLE = "UsageCapExceeded"
 REQUEST_TIMEOUT, CONNECT_TIMEOUT = 30.0, 10.0
 
 
@@ -44,12 +63,13 @@ class XConnection:
     """The connection of one account to X, open while its context is entered.
 
     Calls raise NotSent if nothing was done, DeliveryUnknown if the result is unknown, and RequestRefused if
-    X refuses. After the first 401 no further call is made. If X_USERNAME is set, nothing is written before X
+    X refuses. After a 401 X is asked whose the keys are; if it refuses that too, no call is made but that one,
+    with growing pauses of up to an hour, until it succeeds. If X_USERNAME is set, nothing is written before X
     has confirmed, once, that the keys belong to that account.
     """
 
     def __init__(
-        self, settings: XSettings, quota: Quota, state: AccountState, status: ConnectionStatus, clock: Clock
+        self, settings: XSettings, quota: Quota, state: AccountState, status: ConnectionStatus, time_source: TimeSource
     ) -> None:
         self._is_dry_run = settings.x_dry_run
         self._expected_username = settings.expected_username
@@ -57,8 +77,10 @@ class XConnection:
         self._quota = quota
         self._state = state
         self._status = status
-        self._clock = clock
-        self._transport = HttpTransport(settings.x_api_base_url, clock)
+        self._clock, self._sleep = time_source.now, time_source.sleep
+        self._transport = HttpTransport(settings.x_api_base_url, self._clock)
+        self._key_checks = TaskSet(f"checking the keys of account {settings.account_id} on X")
+        self._next_check_at = self._clock()
         self.stop_reason = ""
         self.tweepy = SigningClient(
             consumer_key=_secret_text(settings.x_api_key),
@@ -76,6 +98,7 @@ class XConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._key_checks.cancel()
         await self._transport.__aexit__(kind, error, trace)
 
     @property
@@ -112,27 +135,45 @@ class XConnection:
 
     async def read_own_user(self) -> User:
         """Return the account's user; this reads no post."""
-        user = parse_user(await self.send(self.tweepy.get_me(user_fields=["name", "username"])))
+        self._check_open()
+        try:
+            return await self._ask_own_user()
+        except RequestRefused as error:
+            if error.status == 401:
+                raise self._refuse_keys(error) from error
+            raise
+
+    async def send(self, call: PendingCall) -> Any:
+        """Send a call and return X's response."""
+        with closing(call):
+            self._check_open()
+            try:
+                return await self._send(call)
+            except RequestRefused as error:
+                if error.status == 401:
+                    raise await self._check_keys(error) from error
+                raise
+
+    async def _ask_own_user(self) -> User:
+        """Return the account's user; raise RequestRefused with the status 401 if X refuses the keys."""
+        user = parse_user(await self._send(self.tweepy.get_me(user_fields=["name", "username"])))
         if user is None:
             raise DeliveryUnknown("X does not return whose the keys are")
         return user
 
-    async def send(self, call: PendingCall) -> Any:
-        """Send a call and return X's response."""
-        try:
-            self._check_open()
-        except NotSent:
-            call.close()
-            raise
+    async def _send(self, call: PendingCall) -> Any:
         try:
             response = await call
         except RequestRefused as error:
             if error.status == 401:
-                raise self._stop(f"X refuses the keys ({error}): renew them and start again") from error
+                self._check_clock(error)
+                raise
             if error.status >= 500 or error.status < 400:
                 self._status.failed(DisconnectCause.PLATFORM, error)
                 raise DeliveryUnknown(str(error)) from error
             self._mark_connected()
+            if error.is_of_plan:
+                raise NotAllowedNow(str(error), retry_after=error.retry_after or PLAN_RETRY_SECONDS) from error
             if error.status == 429:
                 raise NotSent(str(error), retry_after=error.retry_after) from error
             raise
@@ -142,6 +183,30 @@ class XConnection:
             raise
         self._mark_connected()
         return response
+
+    def _check_clock(self, error: "RequestRefused") -> None:
+        """Raise ClockSkewed if the clocks of X and of this machine differ so much that X refuses any signature."""
+        if error.clock_offset is None or abs(error.clock_offset) <= MAX_CLOCK_SKEW:
+            return
+        minutes, direction = round(abs(error.clock_offset) / timedelta(minutes=1)), "behind"
+        if error.clock_offset < timedelta():
+            direction = "ahead of"
+        problem = f"this machine's clock is {minutes} minutes {direction} X's, so X refuses what it signs ({error})"
+        problem = f"{problem}: set the clock, and have it kept right"
+        self._status.failed(DisconnectCause.CLOCK, problem)
+        raise ClockSkewed(problem) from error
+
+    async def _check_keys(self, refusal: "RequestRefused") -> NotSent:
+        """Return the error for a 401: X may refuse the keys, or only this one call."""
+        try:
+            await self._ask_own_user()
+        except RequestRefused as error:
+            if error.status == 401:
+                return self._refuse_keys(error)
+        except (NotSent, DeliveryUnknown) as error:
+            return NotSent(f"{refusal}; X could not be asked about the keys: {error}", retry_after=error.retry_after)
+        self._status.failed(DisconnectCause.PLATFORM, f"{refusal}, although the keys are valid")
+        return NotSent(f"{refusal}, although the keys are valid")
 
     async def post_raw(self, route: str, body: dict[str, Any]) -> Any:
         """Call an endpoint for which tweepy has no method."""
@@ -166,15 +231,42 @@ class XConnection:
         if self._status.snapshot.cause not in (DisconnectCause.REFUSED, DisconnectCause.FORBIDDEN):
             self._status.connected()
 
+    def _refuse_keys(self, error: "RequestRefused") -> NotSent:
+        return self._stop(f"X refuses the keys ({error}): put valid ones into `.env` and start again")
+
     def _stop(self, problem: str) -> NotSent:
-        """Stop all further calls; deliveries wait for the next start."""
-        self.stop_reason = problem
-        self._status.stopped(DisconnectCause.REFUSED, problem)
-        return NotSent(problem, retry_after=STOPPED_RETRY_SECONDS)
+        """Make no further call until X accepts the keys, which is checked with growing pauses."""
+        if not self.stop_reason:
+            self.stop_reason = problem
+            self._status.stopped(DisconnectCause.REFUSED, problem)
+            self._key_checks.start(self._wait_for_keys())
+        return self._stopped()
+
+    def _stopped(self) -> NotSent:
+        wait = (self._next_check_at - self._clock()).total_seconds()
+        return NotSent(self.stop_reason, retry_after=max(wait, 0.0) + 1.0)
+
+    async def _wait_for_keys(self) -> None:
+        """Check the keys until X accepts them, then allow calls again."""
+        for failures in count(1):
+            delay = KEY_CHECKS.delay(failures)
+            self._next_check_at = self._clock() + timedelta(seconds=delay)
+            await self._sleep(delay)
+            if self._quota.is_off:
+                continue
+            try:
+                user = await self._ask_own_user()
+            except (DeliveryError, RequestRefused) as error:
+                logger.info("X still does not accept the keys: %s", error)
+                continue
+            if not account_problem(self._expected_username, user):
+                break
+        self.stop_reason = ""
+        self._status.accepted()
 
     def _check_open(self) -> None:
         if self.stop_reason:
-            raise NotSent(self.stop_reason, retry_after=STOPPED_RETRY_SECONDS)
+            raise self._stopped()
         if self._quota.is_off:
             reason = f"X is switched off: {self._quota.off_switch} is there"
             self._status.failed(DisconnectCause.SWITCHED_OFF, reason)
@@ -192,14 +284,36 @@ def _secret_text(secret: Any) -> str:
     return secret.get_secret_value() if secret is not None else ""
 
 
-class RequestRefused(Exception):
-    """X refused a request; `detail` is its explanation."""
+class ClockSkewed(NotSent):
+    """X refused a signature because the clock of this machine is wrong."""
 
-    def __init__(self, status: int, detail: str, retry_after: float | None = None) -> None:
+
+class NotAllowedNow(NotSent):
+    """The plan, the credits or the app's permissions do not allow a call; that may change at any time."""
+
+
+class RequestRefused(Exception):
+    """X refused a request; `detail` is its explanation.
+
+    `is_of_plan` tells that not the request is wrong: the plan, the credits or the app's permissions do not allow it.
+    `clock_offset` is how far X's clock is ahead of this machine's; None if X does not say.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        retry_after: float | None = None,
+        *,
+        is_of_plan: bool = False,
+        clock_offset: timedelta | None = None,
+    ) -> None:
         super().__init__(f"X says {status}: {detail}" if detail else f"X says {status}")
         self.status = status
         self.detail = detail
         self.retry_after = retry_after
+        self.is_of_plan = is_of_plan
+        self.clock_offset = clock_offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +374,18 @@ class HttpTransport:
         if wait := self.limits.wait_seconds(endpoint, self._clock()):
             raise NotSent(f"X allows no more calls of {endpoint} for now", retry_after=wait)
         response = await self._send(method, url, json, dict(headers or {}))
-        self.limits.update(endpoint, response.status, response.headers, self._clock())
+        problems, now = _problems_in(response.body), self._clock()
+        is_of_plan = _is_of_plan(response.status, problems)
+        if not is_of_plan:  # its wait is not that of the endpoint
+            self.limits.update(endpoint, response.status, response.headers, now)
         if not 200 <= response.status < 300:
-            wait = self.limits.wait_seconds(endpoint, self._clock())
-            raise RequestRefused(response.status, _error_detail(response.body), wait or None)
+            raise RequestRefused(
+                response.status,
+                _error_detail(problems),
+                self.limits.wait_seconds(endpoint, now) or None,
+                is_of_plan=is_of_plan,
+                clock_offset=_clock_offset(response.headers),
+            )
         yield response
 
     async def _send(self, method: str, url: URL, json: Any, headers: dict[str, str]) -> HttpResponse:
@@ -305,19 +427,40 @@ async def _read_bounded(response: ClientResponse) -> bytes:
     return bytes(body)
 
 
-def _error_detail(body: bytes) -> str:
-    """Return X's explanation of an error, in any of its formats: the detail of each error, or the title."""
+def _problems_in(body: bytes) -> list[Mapping[str, Any]]:
+    """Return what X explains about an error, in any of its formats: the body, and each of its errors."""
     try:
         payload = json_format.loads(body)
     except ValueError:
-        return ""
+        return []
     if not isinstance(payload, Mapping):
-        return ""
+        return []
     errors = payload.get("errors")
     problems = [payload, *(errors if isinstance(errors, list) else [])]
-    details = [
-        str(problem.get("detail") or problem.get("message") or "")
-        for problem in problems
-        if isinstance(problem, Mapping)
-    ]
-    return shorten(" ".join(dict.fromkeys(filter(None, details))) or str(payload.get("title") or ""), MAX_DETAIL_LENGTH)
+    return [problem for problem in problems if isinstance(problem, Mapping)]
+
+
+def _error_detail(problems: Sequence[Mapping[str, Any]]) -> str:
+    """Return the detail of each error, or the title."""
+    details = [str(problem.get("detail") or problem.get("message") or "") for problem in problems]
+    titles = [str(problem.get("title") or "") for problem in problems[:1]]
+    return shorten(" ".join(dict.fromkeys(filter(None, details))) or "".join(titles), MAX_DETAIL_LENGTH)
+
+
+def _is_of_plan(status: int, problems: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether X does not allow a call because of the plan, the credits or the app's permissions."""
+    if status == 402:
+        return True
+    if status not in (403, 429):
+        return False
+    types = {str(problem.get("type") or "").rpartition("/")[2] for problem in problems}
+    return not PLAN_PROBLEMS.isdisjoint(types) or any(problem.get("title") == USAGE_CAP_TITLE for problem in problems)
+
+
+def _clock_offset(headers: Mapping[str, str]) -> timedelta | None:
+    """Return how far the clock of a response is ahead of the one that requests are signed by; None without a date."""
+    try:
+        sent_at = parsedate_to_datetime(headers.get("Date", ""))
+    except ValueError:
+        return None
+    return sent_at - system_clock() if sent_at.tzinfo is not None else None

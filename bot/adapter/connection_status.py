@@ -1,7 +1,7 @@
 """`ConnectionStatus`: how an account is connected to its platform; an outage is logged once."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from uuid import UUID
@@ -35,6 +35,7 @@ class DisconnectCause(StrEnum):
     TIMEOUT = "timeout"
     LIMITED = "rate_limited"
     REFUSED = "refused"
+    CLOCK = "clock"  # it is so wrong that the platform refuses what is signed
     FORBIDDEN = "forbidden"  # the token is valid and lacks a permission
     CONTESTED = "contested"
     WEBHOOK = "webhook"
@@ -154,11 +155,18 @@ class ConnectionStatus:
         logger.warning("%s is cut off from %s (%s): %s", self.label, self.platform, cause, detail)
 
     def stopped(self, cause: DisconnectCause, detail: object) -> None:
-        """Record that no further attempt is made until the next start."""
+        """Record that no further attempt is made until the next start, or until `accepted` is called."""
         if self._snapshot.state is ConnectionState.OFF:
             return
         self._change(ConnectionSnapshot(ConnectionState.OFF, self._clock(), cause))
         logger.error("%s is off %s: %s", self.label, self.platform, detail)
+
+    def accepted(self) -> None:
+        """Record that the platform accepts an account again that was stopped, and answers."""
+        if self._snapshot.state is ConnectionState.OFF:
+            self._snapshot = replace(self._snapshot, state=ConnectionState.DEGRADED)
+            self._is_outage_logged = True
+        self.connected()
 
     def _change(self, snapshot: ConnectionSnapshot) -> None:
         previous, self._snapshot = self._snapshot, snapshot

@@ -128,6 +128,17 @@ def test_an_account_that_is_given_up_stays_so_and_is_told_once(
     assert told(caplog) == ["Ada is off example: renew the token"]
 
 
+def test_an_account_that_is_accepted_again_is_connected_and_told_once(
+    link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
+) -> None:
+    link.stopped(DisconnectCause.REFUSED, "renew the token")
+    wall.on(minutes=5)
+    link.accepted()
+    link.accepted()
+    assert link.snapshot.state is ConnectionState.CONNECTED
+    assert told(caplog) == ["Ada is off example: renew the token", "Ada is on example again, after 300 s"]
+
+
 @pytest.mark.failure("C-13")
 @pytest.mark.parametrize(
     ("error", "cause"),

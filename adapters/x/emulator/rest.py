@@ -4,7 +4,7 @@ import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import unquote
 
@@ -244,6 +244,14 @@ def token_of(header: str) -> str:
         return str(dict(parse_authorization_header(header)).get("oauth_token", ""))
     except ValueError:
         return ""
+
+
+def signing_time(header: str) -> datetime | None:
+    """Return when a request was signed; None if it does not say."""
+    try:
+        return datetime.fromtimestamp(float(dict(parse_authorization_header(header))[TIMESTAMP]), UTC)
+    except (ValueError, KeyError):
+        return None
 
 
 def nonce_of(header: str) -> str:

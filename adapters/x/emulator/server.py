@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from email.utils import format_datetime
 from enum import StrEnum
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -16,7 +17,16 @@ from aiohttp import web
 
 from adapters.x.emulator.control import XControl
 from adapters.x.emulator.page import XView
-from adapters.x.emulator.rest import ApiError, ApiRequest, Keys, RestServer, nonce_of, signature_problem, token_of
+from adapters.x.emulator.rest import (
+    ApiError,
+    ApiRequest,
+    Keys,
+    RestServer,
+    nonce_of,
+    signature_problem,
+    signing_time,
+    token_of,
+)
 from adapters.x.emulator.state import PlatformState
 from adapters.x.rate_limits import endpoint_of
 from bot import Clock, system_clock
@@ -26,6 +36,7 @@ HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
 DEFAULT_LIMIT = (10_000, 900.0)
 MAX_USERNAME_LENGTH = 15
+MAX_CLOCK_SKEW = timedelta(minutes=5)
 # Inside the emulator there are other users, reading is free, posts are to be seen, and mentions are polled
 # as often as possible.
 NEUTRAL_SETTINGS = {
@@ -112,6 +123,7 @@ class Emulator(EmulatorServer):
         self.reads: Counter[str] = Counter()  # by month
         self.reset_override: Callable[[datetime], str] | None = None  # builds the reset header from the end of a window
         self.is_revoked = False
+        self.clock_offset = timedelta()  # how far X's clock is ahead of the one that signs the requests
         self._rest = RestServer(self.state)
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._nonces: set[str] = set()
@@ -213,6 +225,8 @@ class Emulator(EmulatorServer):
         try:
             if fault is not None and fault.kind in (FaultKind.CUT, FaultKind.LOST) and request.transport is not None:
                 request.transport.abort()
+            if signed_at := signing_time(request.headers.get("Authorization", "")):
+                headers.setdefault("Date", format_datetime(signed_at + self.clock_offset, usegmt=True))
             return web.Response(status=status, text=text, headers=headers, content_type="application/json")
         finally:
             self._recorder.record(endpoint)
@@ -240,6 +254,8 @@ class Emulator(EmulatorServer):
         problem = signature_problem(request.method, url, header, keys) if keys else "unknown keys"
         if self.is_revoked:
             problem = "the token was revoked"
+        if not problem and abs(self.clock_offset) > MAX_CLOCK_SKEW:
+            problem = "Timestamp out of bounds."
         if not problem and nonce_of(header) in self._nonces:
             problem = "the nonce was used before"
         if problem or keys is None:
