@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
 from bot.background.posting import Post, publish
@@ -59,10 +60,10 @@ class PublishingSession:
             return []
         return await self._wait_for_parts(await agent.store.ledger.deliveries(turn_id=memory.turn_id))
 
-    async def resume(self) -> list[PublishedPart]:
+    async def resume(self) -> list[list[PublishedPart]]:
         """Send the undelivered parts of earlier posts again, but not those that an operator dropped.
 
-        Returns them as `publish` does.
+        Returns all parts of each of these posts, as `publish` does.
         """
         agent = self.agent_runtime.agent
         undelivered = UndeliveredParts(agent.store.ledger, agent.outbox)
@@ -71,34 +72,41 @@ class PublishingSession:
             for delivery in await undelivered.parts(MAX_PENDING_PARTS)
             if delivery.room_id == self.feed.room.id and not is_dropped(delivery)
         ]
-        for part in sorted(pending_parts, key=lambda delivery: delivery.seq):
+        pending_parts.sort(key=lambda delivery: delivery.seq)
+        for part in pending_parts:
             if part.state in HELD_STATES:
                 await undelivered.retry(part.id)
-        return await self._wait_for_parts(pending_parts)
+        await self._wait_for_parts(pending_parts)
+        posts = dict.fromkeys((part.turn_id, part.memory_id) for part in pending_parts)
+        return [await self._read_post(turn_id, memory_id) for turn_id, memory_id in posts]
+
+    async def _read_post(self, turn_id: UUID, memory_id: UUID) -> list[PublishedPart]:
+        deliveries = await self.agent_runtime.agent.store.ledger.deliveries(turn_id=turn_id)
+        return [_to_published(delivery) for delivery in deliveries if delivery.memory_id == memory_id]
 
     async def _wait_for_parts(self, parts: Sequence[Delivery]) -> list[PublishedPart]:
         """Wait until each part is final, sending is stalled or PUBLISH_TIMEOUT is over; return the parts."""
         ledger = self.agent_runtime.agent.store.ledger
+        earlier_failures = {delivery.id: _count_failures(delivery) for delivery in parts}
         clock = asyncio.get_running_loop().time
         deadline = clock() + PUBLISH_TIMEOUT
         while True:
             deliveries = [await ledger.delivery(delivery.id) or delivery for delivery in parts]
             open_deliveries = [delivery for delivery in deliveries if delivery.state in OPEN_STATES]
-            if not open_deliveries or clock() > deadline or self._is_stalled(open_deliveries):
-                return [
-                    PublishedPart(delivery.id, delivery.part, delivery.state, delivery.external_id, delivery.cause)
-                    for delivery in deliveries
-                ]
+            failures = [_count_failures(delivery) - earlier_failures[delivery.id] for delivery in open_deliveries]
+            if not open_deliveries or clock() > deadline or self._is_stalled(failures):
+                return [_to_published(delivery) for delivery in deliveries]
             await asyncio.sleep(POLL_SECONDS)
 
-    def _is_stalled(self, deliveries: Sequence[Delivery]) -> bool:
-        """Return whether sending is unlikely to succeed soon: sending is stopped, or a part failed often."""
+    def _is_stalled(self, failures: Sequence[int]) -> bool:
+        """Return whether sending is unlikely to succeed soon: a part failed often, or once while sending is stopped."""
         feed = _find_feed(self.agent_runtime, self.feed.room.platform)
         is_stopped = feed is None or bool(feed.pause_reason)
-        return any(
-            _count_failures(delivery) >= MAX_FAILED_ATTEMPTS or (delivery.attempts and is_stopped)
-            for delivery in deliveries
-        )
+        return max(failures) >= (1 if is_stopped else MAX_FAILED_ATTEMPTS)
+
+
+def _to_published(delivery: Delivery) -> PublishedPart:
+    return PublishedPart(delivery.id, delivery.part, delivery.state, delivery.external_id, delivery.cause)
 
 
 def _count_failures(delivery: Delivery) -> int:
@@ -257,16 +265,16 @@ def _ask_running_bot(
     return reply.body
 
 
-def check_all_sent(parts: Sequence[PublishedPart]) -> None:
-    """Raise an error that names each part that has not been sent, with its cause.
+def check_all_sent(posts: Sequence[Sequence[PublishedPart]]) -> None:
+    """Raise an error that names each part of these posts that has not been sent, with its cause.
 
     It is a ConfigError if a part was refused for good, else a TemporaryError.
     """
-    unsent = [part for part in parts if part.state is not DeliveryState.SENT]
+    unsent = [(part, len(parts)) for parts in posts for part in parts if part.state is not DeliveryState.SENT]
     if not unsent:
         return
-    lines = [_problem_line(part, len(parts)) for part in unsent]
-    if any(part.state in REFUSED_STATES for part in unsent):
+    lines = [_problem_line(part, count) for part, count in unsent]
+    if any(part.state in REFUSED_STATES for part, _ in unsent):
         lines.append("correct that, then `bot post --resume` sends what is missing; `bot outbox drop ID` gives it up")
         raise ConfigError("\n".join(lines))
     lines.append("`bot post --resume` sends the rest, `bot outbox list` shows the waiting parts")

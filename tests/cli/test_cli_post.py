@@ -21,6 +21,7 @@ from bot.cli.running_bot import open_store_for_reading
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import DeliveryState
 from bot.inbound.agent_handle import AdapterSpec, Publishing
+from bot.outbound import delivery_attempt
 from bot.plugin_system.loading import find_adapter
 from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, make_message
@@ -269,7 +270,7 @@ def test_refused_keys_are_reported_at_once(file: Path, emulator: Emulator, capsy
     assert post("-c", str(file), "--text", FOG, "--yes") == Exit.TRY_AGAIN
     said = capsys.readouterr()
     assert "X refuses the keys" in said.err
-    assert len(emulator.calls) == 1
+    assert [call.endpoint for call in emulator.calls] == ["POST /2/tweets", "GET /2/users/me"]
 
 
 REFUSAL = Fault("POST /2/tweets", status=403, body='{"errors": [{"detail": "Your app may only read."}]}')
@@ -290,6 +291,60 @@ def test_a_refusal_for_good_has_another_exit_code_than_a_limit(
     assert post("-c", str(file), "--text", FOG, "--yes") == code
     assert problem in capsys.readouterr().err
     assert emulator.bot_texts == []
+
+
+THREAD = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
+NOT_NOW = Fault("POST /2/tweets", status=503, body="{}")
+
+
+@pytest.fixture
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the next attempt at once."""
+    monkeypatch.setattr(delivery_attempt, "FIRST_DELAY_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("no_pauses")
+@pytest.mark.parametrize("command", [("--resume",), ("--text", "Rain.", "--yes")])
+def test_a_part_that_has_had_many_attempts_is_sent_once_x_accepts_it(
+    command: Sequence[str], file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("X_POST_DAILY_CAP", "5000")
+    monkeypatch.setenv("X_MONTHLY_POSTS", "5000")
+    emulator.add_faults(*[NOT_NOW] * 2000)
+    assert post("-c", str(file), "--text", "Fog.", "--yes") == Exit.TRY_AGAIN
+    assert post("-c", str(file), "--resume") == Exit.TRY_AGAIN
+    emulator.faults.clear()
+    assert post("-c", str(file), *command) == Exit.OK
+    assert emulator.bot_texts[0] == "Fog."
+
+
+@pytest.mark.usefixtures("no_pauses")
+def test_resuming_names_each_post_and_its_own_parts(
+    file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    emulator.add_faults(REFUSAL, Fault("POST /2/tweets", FaultKind.PASSED), *[REFUSAL] * 3)
+    assert post("-c", str(file), "--text", "One line.", "--yes") == Exit.CONFIG
+    assert post("-c", str(file), "--text", THREAD, "--yes") == Exit.CONFIG
+    emulator.faults.clear()
+    emulator.add_faults(*[REFUSAL] * 3)
+    capsys.readouterr()
+    assert post("-c", str(file), "--resume") == Exit.CONFIG
+    said = capsys.readouterr()
+    first, *_ = emulator.state.posts_by(emulator.user_id)
+    assert said.out == f"https://x.com/i/status/{first.id}\n"
+    assert "the post (" in said.err
+    assert [line.partition(" (")[0] for line in said.err.splitlines() if " of " in line.partition(" (")[0]] == [
+        "part 2 of 3",
+        "part 3 of 3",
+    ]
+
+
+def test_a_post_in_quiet_hours_that_the_operator_makes_is_sent(
+    file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("X_QUIET_HOURS", "00:00-23:59")
+    assert post("-c", str(file), "--text", THREAD, "--yes") == Exit.OK
+    assert len(emulator.bot_texts) == 3
 
 
 PostBeside = Callable[..., subprocess.CompletedProcess[str]]

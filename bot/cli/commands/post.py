@@ -106,7 +106,7 @@ def post(
             return Exit.OK
         _show(config, content, sys.stderr)
         if yes or _is_confirmed(f"Publish it on {publisher.platform}?"):
-            return _print_result(publisher, asyncio.run(_publish(config, publisher, content)))
+            return _print_result(publisher, [asyncio.run(_publish(config, publisher, content))])
     print_notice("not published")
     return Exit.OK
 
@@ -175,18 +175,19 @@ async def _delete_post(config: CharacterConfig, publisher: Publisher, post_id: s
 
 
 def _resume(config: CharacterConfig, publisher: Publisher) -> int:
-    async def resume() -> list[PublishedPart]:
+    async def resume() -> list[list[PublishedPart]]:
         async with open_publishing(config, publisher) as session:
             return await session.resume()
 
     return _print_result(publisher, asyncio.run(resume()))
 
 
-def _print_result(publisher: Publisher, parts: Sequence[PublishedPart]) -> int:
-    """Print the post's URL. Raises as `check_all_sent` does."""
-    if url := publisher.post_url(parts):
-        print(url, flush=True)
-    check_all_sent(parts)
+def _print_result(publisher: Publisher, posts: Sequence[Sequence[PublishedPart]]) -> int:
+    """Print the URL of each post. Raises as `check_all_sent` does."""
+    for parts in posts:
+        if url := publisher.post_url(parts):
+            print(url, flush=True)
+    check_all_sent(posts)
     return Exit.OK
 
 
