@@ -1,43 +1,14 @@
-"""Replies as threads of posts, and X's weighted text length. Pure functions."""
+"""Replies as threads of posts. Pure functions."""
 
 import re
 import unicodedata
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, repeat
 
+from adapters.x.text_length import MAX_WEIGHT, text_weight, weighted_pieces
 from bot import Content, MediaKind
 from bot.platform import PostOperationKind
 
-MAX_WEIGHT = 280
-URL_WEIGHT = 23  # of any URL: X replaces it by a short one
-DEFAULT_WEIGHT = 2
-# Code points that count 1 instead of 2: scripts up to Georgian, and common punctuation.
-LIGHT_RANGES = ((0, 4351), (8192, 8205), (8208, 8223), (8242, 8247))
-
-# Candidates for URLs. X knows every top-level domain and reads `it.Then` as two words; here a candidate
-# counts as the heavier of both readings, so that a text is never longer on X than here.
-_URL = re.compile(
-    r"https?://[^\s<>\"]*[\w/=&#]"
-    r"|(?<![A-Za-z0-9_@.\-/#$])(?:[A-Za-z0-9-]+\.)+[A-Za-z]{2,24}(?::\d+)?(?:[/?][!-~]*[A-Za-z0-9/])?(?![@A-Za-z0-9])",
-    re.IGNORECASE,
-)
-_CERTAIN_URL = re.compile(
-    r"https?://[a-z0-9-]+(?:\.[a-z0-9-]+)+(?::\d+)?(?:[/?][a-z0-9_./~%+&=#?:@!-]*)?", re.IGNORECASE
-)
-_ZERO_WIDTH_JOINER, _KEYCAP, _VARIANT = "\u200d", "\u20e3", "\ufe0f"
-_PICTURE = (
-    "[\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f"
-    "\u2b00-\u2bff\u3030\u303d\u3297\u3299\U0001f000-\U0001faff]"
-)
-_SKIN = "[\U0001f3fb-\U0001f3ff]"
-_EMOJI_UNIT = f"{_PICTURE}(?:{_SKIN}|{_VARIANT})?"
-_EMOJI = re.compile(
-    rf"[0-9#*]{_VARIANT}?{_KEYCAP}"
-    r"|[\U0001f1e6-\U0001f1ff]{2}"
-    r"|\U0001f3f4[\U000e0061-\U000e007a\U000e0030-\U000e0039]+\U000e007f"
-    rf"|{_EMOJI_UNIT}(?:{_ZERO_WIDTH_JOINER}{_EMOJI_UNIT})*"
-)
 MAX_PICTURES = 4
 MAX_REPLY_POSTS = 5  # posts with which one mention may be answered
 ELLIPSIS = "…"
@@ -46,50 +17,6 @@ _LEADING_MENTIONS = re.compile(r"^(?:\s*[@＠]\w{1,15}\b[,:]?)+\s*")
 _MENTION = re.compile(  # as X detects them: after any character but a letter, and after RT
     r"(https?://\S+)|(?:(?<![A-Za-z0-9_])|(?<=\b[Rr][Tt]))[@＠](?=[A-Za-z0-9_])"
 )
-
-
-def text_weight(text: str) -> int:
-    """Return the length of a text by X's rules; a post has at most MAX_WEIGHT."""
-    return sum(piece_weight for _, piece_weight in weighted_pieces(text))
-
-
-def weighted_pieces(text: str) -> Iterator[tuple[str, int]]:
-    """Yield the unbreakable pieces of a text, each with its weight."""
-    text = unicodedata.normalize("NFC", text)
-    start = 0
-    for match in _URL.finditer(text):
-        yield from _weighted_characters(text[start : match.start()])
-        certain_url = _CERTAIN_URL.match(match[0])
-        if certain_url is None:
-            yield match[0], max(_plain_weight(match[0]), URL_WEIGHT)
-        else:
-            yield match[0], URL_WEIGHT + _plain_weight(match[0][certain_url.end() :])
-        start = match.end()
-    yield from _weighted_characters(text[start:])
-
-
-def _plain_weight(text: str) -> int:
-    return sum(weight for _, weight in _weighted_characters(text))
-
-
-def _weighted_characters(text: str) -> Iterator[tuple[str, int]]:
-    position = 0
-    while position < len(text):
-        match = _EMOJI.match(text, position)
-        if match is not None:
-            yield match[0], DEFAULT_WEIGHT
-            position = match.end()
-            continue
-        end = position + 1
-        while end < len(text) and unicodedata.category(text[end]).startswith("M"):
-            end += 1
-        yield text[position:end], sum(_character_weight(character) for character in text[position:end])
-        position = end
-
-
-def _character_weight(character: str) -> int:
-    code = ord(character)
-    return 1 if any(first <= code <= last for first, last in LIGHT_RANGES) else DEFAULT_WEIGHT
 
 
 def split_reply(content: Content) -> list[Content]:
@@ -127,6 +54,8 @@ def split_text(text: str) -> list[str]:
     while (fitting := _fitting_length(remaining)) < len(remaining):
         end = _last_break(_SENTENCE_END, remaining, fitting) or remaining.rfind(" ", 1, fitting + 1)
         end = end if end > 0 else fitting
+        while end > 1 and text_weight(remaining[:end].rstrip()) > MAX_WEIGHT:  # the cut has made a word a URL
+            end -= 1
         pieces.append(remaining[:end].rstrip())
         remaining = remaining[end:].lstrip()
     return [*pieces, remaining]

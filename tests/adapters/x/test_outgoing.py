@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.outgoing import MAX_REPLY_POSTS, MAX_WEIGHT, remove_mentions, split_reply, split_text, text_weight
+from adapters.x.outgoing import MAX_REPLY_POSTS, remove_mentions, split_reply, split_text
+from adapters.x.text_length import MAX_WEIGHT, text_weight
 from bot import Attachment, Content, MediaKind, new_id
 from bot.platform import PostOperation, PostOperationKind
 
@@ -133,3 +134,9 @@ def test_an_operation_without_text_is_one_part() -> None:
     content = Content(text="Liked " + "x" * 500, operation=like, metadata={"other": "no"})
     [part] = split_reply(content)
     assert (part.operation, part.metadata) == (like, {})
+
+
+@pytest.mark.parametrize("offset", range(30))
+def test_a_cut_that_makes_a_word_a_url_does_not_make_a_post_too_long(offset: int) -> None:
+    pieces = split_text("長" * (140 - offset) + ".comm.comm.comm.comm.comm.com" * 9)
+    assert max(map(text_weight, pieces)) <= MAX_WEIGHT
