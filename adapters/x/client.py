@@ -1,17 +1,19 @@
 """The endpoints in use: mentions, search, post, like, repost, media upload."""
 
 import base64
+import logging
 from datetime import datetime
 from typing import Any
 
 from adapters.x.config import post_url
-from adapters.x.connection import RequestRefused, XConnection
+from adapters.x.connection import NotAllowedNow, RequestRefused, XConnection
 from adapters.x.incoming import text_of
 from adapters.x.payloads import Page, Post, parse_deleted, parse_id
 from adapters.x.rate_limits import Quota
 from bot import Attachment, TemporaryError
 from bot.platform import DeliveryError, DeliveryUnknown, FoundPost, NotSent, Undeliverable
 
+logger = logging.getLogger(__name__)
 MIN_PAGE_SIZE, MAX_PAGE_SIZE = 5, 100
 SEARCH_PAGE_SIZE = 10  # X's minimum
 READ_SHARE = 20  # one page reads at most this fraction of the remaining month
@@ -156,13 +158,20 @@ class XClient:
             if not media_id:
                 raise NotSent("X returned no id for the picture")
             if alt_text := picture.description or picture.title:
-                alt = {"id": media_id, "metadata": {"alt_text": {"text": alt_text[:MAX_ALT_LENGTH]}}}
-                await self._connection.write(self._connection.post_raw("/2/media/metadata", alt))
+                await self._describe(media_id, alt_text, picture.name)
         except DeliveryUnknown as error:
             raise NotSent(f"the picture could not be uploaded to X: {error}") from error
         except RequestRefused as error:
             raise Undeliverable(f"X does not take {picture.name or 'the picture'}: {error}") from error
         return media_id
+
+    async def _describe(self, media_id: str, alt_text: str, name: str) -> None:
+        """Set the alt text of a picture; without one that X refuses, the picture is posted all the same."""
+        alt = {"id": media_id, "metadata": {"alt_text": {"text": alt_text[:MAX_ALT_LENGTH]}}}
+        try:
+            await self._connection.write(self._connection.post_raw("/2/media/metadata", alt))
+        except (RequestRefused, NotAllowedNow) as error:
+            logger.warning("%s is posted without its alt text: %s", name or "a picture", error)
 
 
 def _to_found_post(post: Post, page: Page) -> FoundPost:

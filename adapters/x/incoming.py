@@ -136,16 +136,15 @@ def _build_quotation(post: Post, page: Page, identity: BotIdentity) -> Quotation
 
 def _mentions_after_handles(post: Post, account: str) -> bool:
     """Return whether the text of a reply mentions an account after the mentions that X puts before it."""
-    usernames = {user.username.casefold() for user in post.entities.mentions if user.id == account}
-    written = set(_HANDLE.findall(_HANDLES.sub("", post.text).casefold()))
+    text, entities = post.full_text.text, (post.entities, post.full_text.entities)
+    usernames = {user.username.casefold() for item in entities for user in item.mentions if user.id == account}
+    written = set(_HANDLE.findall(_HANDLES.sub("", text).casefold()))
     return not usernames.isdisjoint(written)
 
 
 def text_of(post: Post) -> str:
     """Return the text of a post with full URLs and without the mentions that X puts before a reply."""
-    text, entities = post.text, post.entities
-    if post.note_tweet is not None and post.note_tweet.text:
-        text, entities = post.note_tweet.text, post.note_tweet.entities
+    text, entities = post.full_text.text, post.full_text.entities
     for short_url in entities.urls:
         text = text.replace(short_url.url, "" if short_url.media_key else short_url.expanded_url or short_url.url)
     text = html.unescape(text).strip()

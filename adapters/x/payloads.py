@@ -109,9 +109,16 @@ class Post(Payload):
         conversation_id = self.conversation_id or self.id
         return self.versions[0] if conversation_id in self.versions else conversation_id
 
+    @property
+    def full_text(self) -> LongText:
+        """The whole text with its entities, of which X shows the beginning alone where it is long."""
+        if self.note_tweet is not None and self.note_tweet.text:
+            return self.note_tweet
+        return LongText(text=self.text, entities=self.entities)
+
     def has_mention_of(self, account: str) -> bool:
         """Return whether the post mentions an account or replies to it."""
-        mentioned_ids = {user.id for user in self.entities.mentions}
+        mentioned_ids = {user.id for user in (*self.entities.mentions, *self.full_text.entities.mentions)}
         return account in mentioned_ids or self.in_reply_to_user_id == account
 
     def reference_id(self, kind: str) -> str:

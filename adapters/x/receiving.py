@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Self
 
 from adapters.x.client import XClient
-from adapters.x.connection import RequestRefused
+from adapters.x.connection import NotAllowedNow, RequestRefused
 from adapters.x.incoming import (
     PLATFORM,
     THREAD_CONTEXT,
@@ -19,6 +19,7 @@ from adapters.x.incoming import (
 from adapters.x.payloads import Page, Post
 from adapters.x.permissions import OptOutList, ReplyPermissions
 from adapters.x.state import AccountState
+from adapters.x.timeline import OwnTimeline
 from bot import Clock
 from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule
 
@@ -26,6 +27,9 @@ logger = logging.getLogger(__name__)
 POSITION_KEY = "mentions"
 CONVERSION_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 MAX_EMPTY_PAGES = 20  # in a row, at one look
+MAX_POST_AGE = timedelta(days=7) - timedelta(minutes=1)  # X may refuse bounds that are older than seven days
+BAD_REQUEST = 400
+ANSWERED_RULE = "answered already"
 INITIAL_LOOKBACK = timedelta(minutes=15)  # at the first start; older mentions are not answered anyway
 
 
@@ -98,17 +102,26 @@ class MentionReceiver:
         MAX_EMPTY_PAGES without a post. Raises as the client and the inbox do.
         """
         position = await self._load_position()
-        page = await self._read_page(position.query_bounds)
+        try:
+            page = await self._read_page(position.query_bounds)
+        except RequestRefused as error:
+            if error.status != BAD_REQUEST or position.start is not None:
+                raise
+            position = MentionPosition(newest=position.newest or position.since, start=self._clock() - MAX_POST_AGE)
+            page = await self._read_page(position.query_bounds)
+            logger.warning("older mentions than a week are not read, because X does not list them: %s", error)
         for unreadable in page.unreadable:
             await self._record_unreadable(unreadable.id, unreadable.raw, unreadable.problem)
         mentions = [post for post in page.posts if post.author_id != self._identity.account_id]
         edited_ids = {version for post in mentions for version in post.versions[: post.revision]}
+        answered_ids = await self._read_answered_ids(position, mentions)
         messages: list[InboundMessage] = []
         for post in sorted(mentions, key=lambda mention: int(mention.id)):
             if post.id in edited_ids:  # a later version is on this page
                 continue
             try:
-                messages += await self._read_mention(post, page)
+                is_answered = not answered_ids.isdisjoint((post.id, *post.versions))
+                messages += await self._read_mention(post, page, denied_by=ANSWERED_RULE if is_answered else "")
                 if post.revision:
                     await self._submit_edited(messages)
                     messages = []
@@ -143,12 +156,30 @@ class MentionReceiver:
         event_id = f"post {post_id}" if post_id else ""
         await self._handle.record_unreadable(PLATFORM, self._identity.account_id, event_id, raw, error)
 
-    async def _read_mention(self, post: Post, page: Page) -> list[InboundMessage]:
+    async def _read_answered_ids(self, position: MentionPosition, mentions: Sequence[Post]) -> set[str]:
+        """Return which mentions from before the first start have been answered: the account may have run elsewhere.
+
+        If X does not list the account's own posts, all count as answered.
+        """
+        if position.start is None:
+            return set()
+        first_start = position.start + INITIAL_LOOKBACK
+        earlier_ids = {post.id for post in mentions if post.created_at is None or post.created_at < first_start}
+        if not earlier_ids:
+            return set()
+        try:
+            timeline = await OwnTimeline(self._client).read(position.start)
+        except (RequestRefused, NotAllowedNow) as error:
+            logger.warning("mentions from before the first start are not answered, because %s", error)
+            return earlier_ids
+        return {post.reference_id("replied_to") for own_page in timeline.pages for post in own_page.posts}
+
+    async def _read_mention(self, post: Post, page: Page, *, denied_by: str) -> list[InboundMessage]:
         """Return a mention after the posts that it refers to; nothing where a rule ignores its room."""
         rule = self._handle.room_rules.find(PLATFORM, post.conversation, self._identity.account_id)
         if rule.is_ignored:
             return []
-        return [*await self._read_context(post, page), await self._to_inbound(post, page, rule)]
+        return [*await self._read_context(post, page), await self._to_inbound(post, page, rule, denied_by)]
 
     async def _load_position(self) -> MentionPosition:
         text = await self._state.read(POSITION_KEY)
@@ -161,12 +192,12 @@ class MentionReceiver:
         await self._state.write(POSITION_KEY, str(position))
         return position
 
-    async def _to_inbound(self, post: Post, page: Page, rule: RoomRule) -> InboundMessage:
+    async def _to_inbound(self, post: Post, page: Page, rule: RoomRule, denied_by: str) -> InboundMessage:
         """Build the inbound message of a mention; an opt-out takes effect at once."""
         message = to_inbound_message(post, page, self._identity, received_at=self._clock())
         await self._opt_outs.update_from(post.author_id, int(post.id), text_of(post))
         mention = message.message.content.mention
-        if rule_name := self._permissions.denying_rule(message.author) or rule.refusal_for(mention):
+        if rule_name := self._permissions.denying_rule(message.author) or rule.refusal_for(mention) or denied_by:
             return to_inbound_message(post, page, self._identity, received_at=self._clock(), denied_by=rule_name)
         return message
 

@@ -123,6 +123,7 @@ class Emulator(EmulatorServer):
         self.reads: Counter[str] = Counter()  # by month
         self.reset_override: Callable[[datetime], str] | None = None  # builds the reset header from the end of a window
         self.is_revoked = False
+        self.max_bound_age = timedelta.max  # of the post in `since_id` or `until_id`
         self.clock_offset = timedelta()  # how far X's clock is ahead of the one that signs the requests
         self._rest = RestServer(self.state)
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
@@ -238,6 +239,7 @@ class Emulator(EmulatorServer):
             return problem.status, json.dumps(problem.body), {}
         try:
             headers = self._count_call((user_id, endpoint))
+            self._check_bounds(request)
             api_request = ApiRequest(user_id, request.path, dict(request.query), body)
             status, payload = self._rest.handle(endpoint, api_request)
             self._count_reads(payload)
@@ -245,6 +247,13 @@ class Emulator(EmulatorServer):
             headers = self._headers((user_id, endpoint)) if problem.status == 429 else {}
             return problem.status, json.dumps(problem.body), headers
         return status, json.dumps(payload), headers
+
+    def _check_bounds(self, request: web.Request) -> None:
+        """Raise ApiError if a bound names a post that is too old."""
+        for name in ("since_id", "until_id"):
+            post = self.state.posts.get(request.query.get(name, ""))
+            if post is not None and self._clock() - post.created_at > self.max_bound_age:
+                raise ApiError(400, "Invalid Request", f"'{name}' must be a tweet id created after 7 days ago")
 
     def _authenticate(self, request: web.Request) -> str:
         """Return the account of a call; raise ApiError if its signature is invalid."""

@@ -56,6 +56,9 @@ def test_a_mention_that_x_repeats_in_a_reply_to_another_person_is_none() -> None
     assert written.is_mention
     unknown = page(told(text="@carol @ada is that so?", **reply))  # the post above is not known
     assert to_inbound_message(unknown.posts[0], unknown, ME, received_at=NOW).message.content.mention.is_mention
+    end = {"text": "@carol at six … and @ada knows", "entities": {"mentions": [{"id": "1000", "username": "ada"}]}}
+    long_post = page(told(text="@carol at six …", note_tweet=end, **reply), tweets=[above])
+    assert to_inbound_message(long_post.posts[0], long_post, ME, received_at=NOW).message.content.mention.is_mention
     own = page(told(in_reply_to_user_id="1000"))
     mention = to_inbound_message(own.posts[0], own, ME, received_at=NOW).message.content.mention
     assert (mention.is_reply, mention.replies_to) == (True, ME.agent_id)

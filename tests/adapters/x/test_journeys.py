@@ -1,12 +1,14 @@
 """From a mention to its answer, with the real library and the emulated X."""
 
+from datetime import timedelta
+
 import pytest
 
 from adapters.x.emulator import Emulator, Fault
 from bot import Attachment, Character, Content, MediaKind, Outcome, Role, derived_id
 from bot.models import Purpose, TextRequest
 from bot.store import InMemoryStore
-from bot.testing import model_answer
+from bot.testing import ManualClock, model_answer
 from tests.adapters.x.conftest import RunX
 from tests.fussy import REFUSED, fussy_store
 from tests.remembering import SETTINGS, RememberingModel, check_memory
@@ -84,6 +86,66 @@ async def test_mentions_missed_while_offline_are_answered_at_the_next_start(run_
     async with run_x(model_answer("One."), model_answer("Two."), store=store) as harness:
         await harness.wait_idle()
         assert {one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)} == {first, second}
+
+
+async def test_a_fresh_data_folder_answers_no_mention_again(
+    run_x: RunX, emulator: Emulator, clock: ManualClock
+) -> None:
+    async with run_x() as harness:
+        answered = emulator.say("bob", "@greenroom_bot are you there?")
+        await harness.poll()
+    missed = emulator.say("carol", "@greenroom_bot hello?")
+    clock.advance(1)
+    async with run_x(store=InMemoryStore(clock.now)) as harness:
+        await harness.wait_idle()
+        assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)] == [answered, missed]
+        assert (await harness.receipts())[answered].rule == "answered already"
+        assert [call.endpoint for call in emulator.calls].count("GET /2/users/:id/tweets") == 1
+
+
+async def test_where_the_own_posts_may_not_be_read_no_mention_from_before_the_first_start_is_answered(
+    run_x: RunX, emulator: Emulator, clock: ManualClock
+) -> None:
+    emulator.add_faults(Fault("GET /2/users/:id/tweets", status=403))
+    emulator.say("bob", "@greenroom_bot are you there?")
+    clock.advance(1)
+    async with run_x() as harness:
+        assert emulator.bot_texts == []
+        emulator.say("bob", "@greenroom_bot and now?")
+        await harness.poll()
+        assert emulator.bot_texts == ["Noted."]
+
+
+async def test_after_more_than_a_week_the_mentions_that_x_still_lists_are_answered(
+    run_x: RunX, emulator: Emulator, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = InMemoryStore(clock.now)
+    async with run_x(store=store) as harness:
+        emulator.say("bob", "@greenroom_bot hello")
+        await harness.poll()
+    clock.advance(timedelta(days=8).total_seconds())
+    emulator.max_bound_age = timedelta(days=7)
+    missed = emulator.say("carol", "@greenroom_bot are you there?")
+    async with run_x(store=store) as harness:
+        await harness.wait_idle()
+        await harness.poll()
+        assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)][1:] == [missed]
+    assert caplog.text.count("older mentions than a week are not read") == 1
+
+
+async def test_a_picture_whose_alt_text_x_refuses_is_posted_without(
+    run_x: RunX, emulator: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with run_x(X_REPLY_ENABLE="false") as harness:
+        emulator.add_faults(Fault("POST /2/media/metadata", status=400, body='{"detail": "alt_text is not valid"}'))
+        [feed] = harness.agent.outbox.feeds()
+        await harness.agent.store.worlds.save_world(feed.world, [feed.room])
+        picture = Attachment("1", MediaKind.IMAGE, content_type="image/png", data=b"png", description="Fog")
+        await harness.agent.say(feed.room, Content(text="This morning.", attachments=(picture,)))
+        await harness.agent.outbox.drain(60.0)
+        [made] = emulator.state.posts_by(emulator.user_id)
+        assert [emulator.state.pictures[key]["alt"] for key in made.pictures] == [""]
+    assert "without its alt text: X says 400: alt_text is not valid" in caplog.text
 
 
 @pytest.mark.failure("B-12")
