@@ -17,6 +17,7 @@ from bot.plugin_system.loading import find_plugin
 from bot.settings import Layer
 from bot.store import InMemoryStore, Store
 from bot.testing import ManualClock, ScriptedModel, model_answer
+from tests.adapters.x.described import find_violations, read_description
 
 DEADLINE = 60.0
 
@@ -75,6 +76,8 @@ def clock() -> ManualClock:
 async def emulator(clock: ManualClock) -> AsyncIterator[Emulator]:
     async with Emulator(clock=clock.now) as running:
         yield running
+        if (description := read_description()) is not None:
+            assert [problem for call in running.calls for problem in find_violations(call, description)] == []
 
 
 @pytest.fixture
