@@ -50,7 +50,7 @@ class XAccount:
         self.client = XClient(settings.account_id, self.connection, self.quota)
         self._opt_outs = OptOutList(settings, state)
         permissions = ReplyPermissions(handle, self.client, settings, self._opt_outs)
-        self.sender = MessageSender(handle, self.client, settings, permissions, time_source)
+        self.sender = MessageSender(handle, self.client, settings, permissions, self.quota, time_source)
         self.deleter = PostDeleter(handle, self.client, incoming.build_feed_room(self._identity).id)
         self.receiver = MentionReceiver(
             handle, self._identity, self.client, state, permissions, self._opt_outs, clock, settings.x_thread_depth

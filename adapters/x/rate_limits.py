@@ -209,6 +209,12 @@ class Quota:
         self._usage = self.usage.add(posts=1)
         await self._state.write_later(USAGE_KEY, str(self._usage))
 
+    async def release_post(self, at: datetime) -> None:
+        """Release a post that was counted at a time on this day and, as it turned out, was not written."""
+        if self._usage.at_time(at, self._zone).day == self.usage.day:
+            self._usage = self.usage.add(posts=-1)
+            await self._state.write_later(USAGE_KEY, str(self._usage))
+
     def _is_quiet_time(self) -> bool:
         settings = self._settings
         return is_quiet(settings.x_quiet_hours, settings.x_time_zone, self._clock())

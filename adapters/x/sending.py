@@ -12,6 +12,7 @@ from adapters.x.incoming import text_of
 from adapters.x.outgoing import remove_mentions
 from adapters.x.payloads import Page, Post
 from adapters.x.permissions import ContentRules, ReplyPermissions
+from adapters.x.rate_limits import Quota
 from adapters.x.timeline import OwnTimeline
 from bot import Content
 from bot.platform import (
@@ -49,6 +50,7 @@ class MessageSender:
         client: XClient,
         settings: XSettings,
         permissions: ReplyPermissions,
+        quota: Quota,
         time_source: TimeSource,
     ) -> None:
         self._conversations = handle.conversations
@@ -57,7 +59,10 @@ class MessageSender:
         self._permissions = permissions
         self._content_rules = ContentRules(settings)
         self._timeline = OwnTimeline(client)
+        self._quota = quota
         self._clock = time_source.now
+        # by part of unknown outcome: when it was counted as a post
+        self._counted_at = BoundedDict[str, datetime](MAX_REJECTED)
         # by part that X called a duplicate and whose post was not found: since when
         self._rejected_duplicates = BoundedDict[str, datetime](MAX_REJECTED)
 
@@ -69,6 +74,9 @@ class MessageSender:
             return f"{DRY_RUN_PREFIX}{delivery.id}"
         try:
             return await self._send(delivery)
+        except DeliveryUnknown:
+            self._counted_at[delivery.id] = self._clock()
+            raise
         except RequestRefused as error:
             if error.status == 403 and DUPLICATE_TEXT in error.detail.casefold():
                 return await self._handle_duplicate(delivery, error)
@@ -81,10 +89,13 @@ class MessageSender:
         if self._is_dry_run or is_repeatable:
             return await self.deliver(delivery)
         if post_id := await self._find_post(delivery):
-            self._rejected_duplicates.pop(delivery.id, None)
+            if self._rejected_duplicates.pop(delivery.id, None) is not None:
+                await self._quota.record_post()  # it was released when it was not on the timeline yet
             return post_id
         since = self._rejected_duplicates.get(delivery.id)
         if since is None:
+            if counted_at := self._counted_at.pop(delivery.id, None):
+                await self._quota.release_post(counted_at)
             raise NotSent("it is not on the timeline")
         if self._clock() - since > MAX_SEARCH:
             raise DeliveryHeld("X reports a duplicate, but the post is not among the latest: check the account")

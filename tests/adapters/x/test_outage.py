@@ -30,6 +30,16 @@ async def test_a_reply_that_failed_four_times_is_posted_once(kind: FaultKind, ru
         assert emulator.bot_texts == ["Noted."]
 
 
+@pytest.mark.parametrize("kind", [FaultKind.REFUSED, FaultKind.FAILED, FaultKind.CUT, FaultKind.LOST])
+async def test_attempts_that_created_no_post_are_not_counted(kind: FaultKind, run_x: RunX, emulator: Emulator) -> None:
+    async with run_x(X_POST_DAILY_CAP="2") as harness:
+        emulator.add_faults(*[Fault(POST, kind) for _ in range(FAILURES)])
+        emulator.say("bob", "@greenroom_bot hello")
+        await harness.poll()
+        assert emulator.bot_texts == ["Noted."]
+        assert harness.account.quota.usage.posts == 1
+
+
 @pytest.mark.parametrize("kind", [FaultKind.CUT, FaultKind.LOST])
 async def test_the_timeline_is_read_until_it_can_be(kind: FaultKind, run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
