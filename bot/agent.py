@@ -86,7 +86,7 @@ class WorldSettings(Protocol):
     """The settings of worlds that the plugins of one agent declare."""
 
     async def worlds_of(self, person_id: UUID) -> list[World]:
-        """Return the worlds that a person owns, of those where they were active last; none without settings."""
+        """Return the worlds that a person owns, by name; none where no plugin declares settings of worlds."""
 
     async def states(self, world: World) -> list[WorldSettingState]:
         """Return the settings that a world can have now, without values of secrets, in the plugins' order."""

@@ -74,13 +74,9 @@ class CommandDispatcher:
     async def _execute(self, invocation: CommandInvocation) -> CommandResponse:
         command = self._commands.get(invocation.name)
         if command is None:
-            suggestion = find_closest(invocation.name, self._commands)
-            hint = (
-                user_text("commands.unknown_suggestion", suggestion=suggestion)
-                if suggestion
-                else user_text("commands.unknown_list")
+            return CommandResponse(
+                format_unknown_command(invocation.name, find_closest(invocation.name, self._commands))
             )
-            return CommandResponse(user_text("commands.unknown", name=invocation.name, hint=hint))
         context = CommandContext(
             self._agent, invocation, await current_role(self._agent, invocation.world, invocation.author.id)
         )
@@ -157,6 +153,12 @@ def _build_usage_error(command: Command[Any], error: ValidationError) -> str:
     details = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}" for problem in problems[:5])
     names = " ".join(f"<{name}>" for name in command.spec.parameters.get("properties", ()))
     return f"/{command.spec.name} {names}\n{details}"
+
+
+def format_unknown_command(name: str, suggestion: str | None = None) -> str:
+    """Return what the person reads who has sent a command that there is not."""
+    known = user_text("commands.unknown_suggestion", suggestion=suggestion) if suggestion else ""
+    return user_text("commands.unknown", name=name, hint=known or user_text("commands.unknown_list"))
 
 
 def _to_cached(response: CommandResponse) -> dict[str, Any]:

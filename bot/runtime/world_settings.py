@@ -54,10 +54,7 @@ class AgentWorldSettings:
         """Return the worlds that a person owns; see `WorldSettings`."""
         if not self._declared:
             return []
-        worlds = self._require_agent().store.worlds
-        world_ids = list(dict.fromkeys(room.world_id for room in await worlds.rooms_of(person_id)))
-        found = await asyncio.gather(*(worlds.world(world_id) for world_id in world_ids[:MAX_OWN_WORLDS]))
-        return [world for world in found if world is not None and world.role_of(person_id) is Role.OWNER]
+        return (await self._require_agent().store.worlds.worlds_owned_by(person_id))[:MAX_OWN_WORLDS]
 
     async def states(self, world: World) -> list[WorldSettingState]:
         """Return the settings that a world can have now; see `WorldSettings`."""

@@ -51,6 +51,9 @@ class WorldStore(Protocol):
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
         """Return the rooms in which an entity takes part, the most recently active first."""
 
+    async def worlds_owned_by(self, entity_id: UUID) -> list[World]:
+        """Return the worlds in which an entity has the role OWNER, by name; it may have written in none of them."""
+
 
 class EntityStore(Protocol):
     """Entities, their components, and their relationships."""

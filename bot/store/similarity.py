@@ -63,14 +63,25 @@ def top_by_word_overlap(
 
     Candidates that share less than a word found in a tenth of all texts are left out.
     """
-    scores = {key: sum(weights.get(word, 0.0) for word in words) for key, words in candidates.items()}
-    ranked = sorted(scores, key=lambda key: -scores[key])
-    return [key for key in ranked[:limit] if scores[key] >= log(1 + total / 10)]
+    least = log(1 + min(total / 10, 10))  # of a word that a tenth of the texts have; of fewer than 100 texts, ten
+    scores = _score(candidates, weights)
+    return [key for key in nlargest(limit, scores, key=lambda key: scores[key]) if scores[key] >= least]
 
 
-def rank_by_word_overlap(query: str, texts: Sequence[str], limit: int) -> list[int]:
-    """Return the indexes of the texts that share words with a question, best first."""
+def _score(candidates: Mapping[K, Collection[str]], weights: Mapping[str, float]) -> dict[K, float]:
+    return {key: sum(weights.get(word, 0.0) for word in words) for key, words in candidates.items()}
+
+
+def rank_by_word_overlap(query: str, texts: Sequence[str], limit: int, *, is_transcript: bool = False) -> list[int]:
+    """Return the indexes of the texts that share words with a question, best first; of equals the earlier ones.
+
+    In a transcript a text is found by every word, however many others have it: people look for what they have read.
+    """
     query_words = index_words(query)
-    shared = {index: query_words & index_words(text) for index, text in enumerate(texts)}
+    shared = {index: words for index, text in enumerate(texts) if (words := query_words & index_words(text))}
     counts = Counter(word for words in shared.values() for word in words)
-    return top_by_word_overlap(shared, word_weights(counts, len(texts)), len(texts), limit)
+    weights = word_weights(counts, len(texts))
+    if not is_transcript:
+        return top_by_word_overlap(shared, weights, len(texts), limit)
+    scores = _score(shared, weights)
+    return nlargest(limit, scores, key=lambda index: scores[index])

@@ -7,6 +7,7 @@ from uuid import UUID
 import pytest
 
 from bot.cli.commands.chat import Conversation
+from bot.commands.dispatcher import format_unknown_command
 from bot.domain.ledger import EventKey, Outcome, Receipt
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -35,7 +36,7 @@ class ListedTerminal:
         return receipt(Outcome.FAILED, self._rules.pop(0)) if self._rules else receipt()
 
     async def run_command(self, line: str) -> str:
-        return f"the agent is asked {line}"
+        return format_unknown_command(line[1:]) if line[1:] in ("qiut", "sing") else f"the agent is asked {line}"
 
     async def show(self, text: str) -> None:
         self.notices.append(text)
@@ -79,6 +80,15 @@ async def test_any_other_command_goes_to_the_agent() -> None:
     assert terminal.notices[1] == "the agent is asked /mute"
     assert terminal.notices[2] == "the agent is asked /help\n/quit  End the conversation; Ctrl-D does the same."
     assert terminal.messages == []
+
+
+async def test_a_command_that_nobody_knows_and_that_is_nearly_quit_suggests_it() -> None:
+    terminal = await run_conversation(["/qiut", "/sing", "/quiz"])
+    assert terminal.notices[1:4] == [
+        "I do not know /qiut. Did you mean /quit?",
+        "I do not know /sing. /help lists what there is.",
+        "the agent is asked /quiz",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,14 @@ from typing import Any
 
 import pytest
 
-from bot.cli.doctor.model_checks import check_budget, check_price
+from bot import Agent, Plugin, model
+from bot.cli.doctor.model_checks import ask_model, check_budget, check_price
 from bot.cli.main import entry
+from bot.errors import BudgetSpent
 from bot.inbound.operator_tools import Finding, FindingStatus
+from bot.models import ModelType, TextRequest
 from bot.settings import Layer, Settings
+from bot.testing import running_agent
 
 Out = pytest.CaptureFixture[str]
 
@@ -70,3 +74,14 @@ def test_a_model_without_a_price_is_a_warning_and_mentions_a_limit_in_dollars() 
     assert "limits in dollars have no effect on it" in worse.message
     [known] = prices(MODEL_PRICES="llama*=0")
     assert (known.status, known.message.startswith("llama3.2: $0 in")) == (FindingStatus.OK, True)
+
+
+async def test_a_model_that_the_budget_does_not_pay_for_is_not_tried_and_the_limit_is_named() -> None:
+    @model(ModelType.TEXT_LARGE, priority=1_000)
+    async def refuse(agent: Agent, request: TextRequest) -> str:
+        raise BudgetSpent("BUDGET_TOKENS", "the budget is used up")
+
+    async with running_agent(Plugin("poor", models=[refuse])) as stage:
+        [found] = await ask_model(stage.agent, settings())
+    assert (found.status, found.advice) == (FindingStatus.WARN, "raise BUDGET_TOKENS, or wait until midnight UTC")
+    assert found.message == "not tried: the budget is used up"

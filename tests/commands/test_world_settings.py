@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,13 @@ async def test_an_owner_lists_sets_and_removes_what_plugins_declare(stage: Agent
     assert (await settings(stage, "DIGEST_HOUR default")).startswith("DIGEST_HOUR is removed")
     assert value(await world_of(stage), "DIGEST_HOUR") == "9"
     assert APPLIED == [("The World", "17"), ("The World", "")]
+
+
+async def test_an_owner_who_has_written_nothing_yet_sets_what_plugins_declare(stage: AgentHarness) -> None:
+    world = await world_of(stage)
+    await stage.agent.store.worlds.save_world(replace(world, roles={derived_id("test", "entity", "Ida"): Role.OWNER}))
+    told = await settings(stage, "DIGEST_HOUR 17", author="Ida")
+    assert told.startswith("DIGEST_HOUR is set for The World (test).")
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,22 @@ def test_code_runs_as_it_was_trusted_and_no_further(trusted: TrustedPlugins, tmp
     assert find_plugin("./mine.py", tmp_path, trusted.approval(character)) is not None
 
 
+@pytest.mark.parametrize("name", ["./mine", "./mine.py", "../code/mine", "./../code/./mine.py", "./link", "./link.py"])
+def test_trust_is_that_of_the_file_whatever_the_spelling_of_its_path(
+    trusted: TrustedPlugins, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    character = folder / "ada.json"
+    (folder / "link.py").symlink_to("mine.py")
+    trusted.trust([write(folder / "mine.py")], character)
+    assert find_plugin(name, folder, trusted.approval(character)) is not None
+    assert find_plugin(str(folder / name), Path("/"), trusted.approval(character)) is not None
+    trusted.revoke(folder / name)
+    with pytest.raises(PluginError, match="not trusted"):
+        find_plugin(name, folder, trusted.approval(character))
+
+
 def test_trust_is_that_of_one_characters_file(trusted: TrustedPlugins, tmp_path: Path) -> None:
     source = write(tmp_path / "mine.py")
     trusted.trust([source], tmp_path / "ada.json")

@@ -1,6 +1,8 @@
 """Ranking by word overlap."""
 
-from bot.store.similarity import rank_by_word_overlap
+import pytest
+
+from bot.store.similarity import rank_by_word_overlap, top_by_word_overlap, word_weights
 
 
 def rank(question: str, *texts: str) -> list[int]:
@@ -28,3 +30,25 @@ def test_one_word_that_many_texts_have_is_not_enough() -> None:
 
 def test_words_that_most_texts_have_do_not_count() -> None:
     assert rank("the", "the lamp", "the tide", "the gull") == []
+
+
+def test_a_transcript_is_searched_for_words_that_many_of_its_texts_have() -> None:
+    texts = ["the gull", *[f"the lamp {number}" for number in range(30)], "the oil of the lamp"]
+    assert rank_by_word_overlap("the", texts, 3, is_transcript=True) == [0, 1, 2]
+    assert rank_by_word_overlap("oil lamp", texts, 2, is_transcript=True) == [31, 1]
+    assert rank_by_word_overlap("chess", texts, 3, is_transcript=True) == []
+
+
+def find_with(word_count: int, total: int) -> list[int]:
+    weights = word_weights({"lamp": word_count}, total)
+    return top_by_word_overlap({number: {"lamp"} for number in range(word_count)}, weights, total, 1)
+
+
+@pytest.mark.parametrize(("word_count", "total"), [(10, 100), (11, 400), (40, 400), (1_000, 10_000)])
+def test_one_word_that_a_tenth_of_the_texts_have_is_enough_for_facts(word_count: int, total: int) -> None:
+    assert find_with(word_count, total) == [0]
+
+
+@pytest.mark.parametrize(("word_count", "total"), [(11, 100), (41, 400)])
+def test_one_word_that_more_texts_have_is_not_enough_for_facts(word_count: int, total: int) -> None:
+    assert find_with(word_count, total) == []

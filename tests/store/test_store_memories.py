@@ -390,6 +390,12 @@ async def test_words_of_most_memories_in_scope_find_nothing(store: Store) -> Non
     assert await search_texts(store, "the lamp") == []
 
 
+async def test_messages_are_found_by_a_word_that_all_of_them_have(store: Store) -> None:
+    await store.memories.add([build_note(f"the raid is at {number}", kind=MemoryKind.MESSAGE) for number in range(12)])
+    found = await store.memories.search("raid", RecallScope(LOBBY, WORLD), MemoryKind.MESSAGE, 3)
+    assert texts_of(found) == ["the raid is at 11", "the raid is at 10", "the raid is at 9"]
+
+
 async def test_a_search_reads_every_script_and_case(store: Store) -> None:
     await store.memories.add(
         [build_note("Größe und STRASSE"), build_note("Αθήνα"), build_note("Москва"), build_note("naïveté")]

@@ -174,3 +174,16 @@ async def test_grants_and_settings_follow_a_room_to_another_world(store: Store, 
     assert found is not None
     assert (found.role_of(ALICE), found.role_of(BOB)) == (Role.OWNER, Role.ADMIN)
     assert found.settings == {"ON_EDIT": "rerun"}
+
+
+async def test_a_person_owns_worlds_in_which_they_have_not_written(store: Store) -> None:
+    owner, other = new_id(), new_id()
+    quay, attic, cellar = (World(new_id(), "test", name, name) for name in ("quay", "attic", "cellar"))
+    await store.worlds.save_world(replace(quay, roles={owner: Role.OWNER, other: Role.ADMIN}))
+    await store.worlds.save_world(replace(attic, roles={other: Role.OWNER}))
+    await store.worlds.save_world(cellar)
+    await store.worlds.set_role(attic.id, owner, Role.OWNER)
+
+    assert [world.name for world in await store.worlds.worlds_owned_by(owner)] == ["attic", "quay"]
+    assert [world.name for world in await store.worlds.worlds_owned_by(other)] == ["attic"]
+    assert await store.worlds.worlds_owned_by(new_id()) == []

@@ -21,6 +21,7 @@ from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
 from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.cli.terminal_style import announce_start
+from bot.commands.dispatcher import format_unknown_command
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, PluginError, PromptTooLong, StoreInaccessible
@@ -31,7 +32,7 @@ from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
-from bot.text import is_blank, strip_terminal_codes
+from bot.text import find_closest, is_blank, strip_terminal_codes
 
 CONSOLE = "console"
 STOP_COMMAND = "/stop"
@@ -39,7 +40,8 @@ STOP_NOTICE = "finishing the current message; a second Ctrl-C exits at once"
 # Rules of receipts whose message no model will answer, however often it is sent.
 PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefused, PromptTooLong))
 T = TypeVar("T")
-QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
+QUIT = "/quit"
+QUIT_HELP = f"{QUIT}  End the conversation; Ctrl-D does the same."
 
 
 app = new_command()
@@ -136,7 +138,7 @@ class Conversation:
             self._stop_notice = "" if terminal.is_interactive else None
             line = await terminal.read_line()
             self._stop_notice = STOP_NOTICE
-            if line is None or line.strip() == "/quit":
+            if line is None or line.strip() == QUIT:
                 break
             if line.startswith("/"):
                 if response := await self._await_answer(terminal, self._run_command(terminal, line.strip())):
@@ -181,7 +183,11 @@ class Conversation:
             lines = explain_receipt(self._last_receipt) if self._last_receipt else ["there has been no message yet"]
             return "\n".join(lines)
         response = await terminal.run_command(line)
-        return f"{response}\n{QUIT_HELP}" if line == "/help" else response
+        if line == "/help":
+            return f"{response}\n{QUIT_HELP}"
+        name = line[1:].partition(" ")[0]
+        is_unknown = response == format_unknown_command(name) and find_closest(name, [QUIT[1:]])
+        return format_unknown_command(name, QUIT[1:]) if is_unknown else response
 
     def _record(self, receipt: Receipt) -> None:
         self._last_receipt = receipt

@@ -16,7 +16,7 @@ from bot.costs.budget import BudgetSettings, build_limits
 from bot.costs.prices import load_prices
 from bot.domain.component_specs import ProviderKind
 from bot.domain.environment import Role
-from bot.errors import ModelError, ModelRefused, SettingError
+from bot.errors import BudgetSpent, ModelError, ModelRefused, SettingError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.models.listing import ModelListing
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -166,6 +166,9 @@ async def ask_model(agent: Agent, settings: Settings, prompt_bytes: int = 4_000)
         return [_timeout_finding(seconds)]
     except ModelRefused as error:
         return [Finding(FindingStatus.FAIL, "model", str(error), "correct the key or the model's name in .env")]
+    except BudgetSpent as error:
+        advice = f"raise {error.setting}, or wait until midnight UTC"
+        return [Finding(FindingStatus.WARN, "model", f"not tried: {error}", advice)]
     except ModelError as error:
         return [Finding(FindingStatus.FAIL, "model", str(error), OUTSIDE_ADVICE, is_outside=True)]
     ended = time.monotonic()

@@ -166,6 +166,10 @@ class InMemoryWorlds:
         room_ids = self._entities.rooms_of(entity_id)
         return [room for room in await self.rooms() if room.id in room_ids]
 
+    async def worlds_owned_by(self, entity_id: UUID) -> list[World]:
+        owned = [world for world in self._worlds.values() if world.role_of(entity_id) is Role.OWNER]
+        return sorted(owned, key=lambda world: (world.name, world.id))
+
     async def participant_state(self, room_id: UUID) -> ParticipantState:
         return self.participant_state_of(room_id)
 

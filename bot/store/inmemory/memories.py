@@ -117,10 +117,9 @@ class InMemoryMemories:
             candidates = [memory for memories in rooms for memory in memories[-limit_per_room:]]
         else:
             candidates = [memory for memory in self._memories.values() if memory.kind == kind and scope.covers(memory)]
-        newest = candidates[::-1]
-        return [
-            newest[index] for index in rank_by_word_overlap(text, [memory.content.text for memory in newest], limit)
-        ]
+        newest, is_transcript = candidates[::-1], kind in TRANSCRIPT_KINDS
+        texts = [memory.content.text for memory in newest]
+        return [newest[index] for index in rank_by_word_overlap(text, texts, limit, is_transcript=is_transcript)]
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         await self.set_embeddings({memory_id: embedding}, model)

@@ -235,7 +235,9 @@ def _search_words(
             for row in RECENT.rows(connection, agent, room_id.bytes, kind.value, limit_per_room)
         ]
         texts = [content_of(row[CONTENT]).text for row in rows]
-        return list(MEMORY.read_all(rows[index] for index in rank_by_word_overlap(text, texts, limit)))
+        return list(
+            MEMORY.read_all(rows[index] for index in rank_by_word_overlap(text, texts, limit, is_transcript=True))
+        )
     positions = search.find_by_words(connection, agent, text, scope, kind, limit)
     memories_by_position = dict(_read_with_vectors(AT_POSITIONS.rows(connection, ids=positions)))
     return [memories_by_position[position] for position in positions if position in memories_by_position]

@@ -162,6 +162,10 @@ ROOMS_OF_ENTITY = Statement(
         .where(matches(participants, "agent_id", "entity_id"), participants.c.active > 0)
     )
 )
+# Few people own worlds, and few worlds have long roles: reading them all is faster than keeping an index of them.
+WORLDS_THAT_NAME = Statement(
+    lambda _: select(*WORLD).where(matches(worlds, "agent_id"), worlds.c.roles.contains(bindparam("entity_id")))
+)
 FIND_PARTICIPANT_STATE = Statement(
     lambda _: select(participants.c.attendance).where(matches(participants, "agent_id", "room_id", "entity_id"))
 )
@@ -384,3 +388,8 @@ class SqlWorlds(SqlStorePart):
         key = (self._agent, entity_id.bytes)
         rows = await self._database.read(lambda db: ROOMS_OF_ENTITY.rows(db, *key))
         return list(ROOM.read_all(row[1:] for row in sorted(rows, key=itemgetter(0), reverse=True)))
+
+    async def worlds_owned_by(self, entity_id: UUID) -> list[World]:
+        rows = await self._database.read(lambda db: WORLDS_THAT_NAME.rows(db, self._agent, str(entity_id)))
+        owned = [world for world in WORLD.read_all(rows) if world.role_of(entity_id) is Role.OWNER]
+        return sorted(owned, key=lambda world: (world.name, world.id))
