@@ -31,6 +31,7 @@ from adapters.telegram.membership import (
     parse_own_membership,
     parse_service_message,
 )
+from adapters.telegram.rich_text import with_rich_text
 from adapters.telegram.validation import check_update, read_partly
 from bot import BotError, TemporaryError
 from bot.platform import (
@@ -213,24 +214,25 @@ class UpdateReceiver:
 
         With `may_be_old`, old messages are stored and not answered.
         """
-        updates: list[tuple[RawUpdate, Update, int | None]] = []
+        updates: list[tuple[RawUpdate, RawUpdate, Update, int | None]] = []
         for raw in batch:
+            flat = with_rich_text(raw)
             try:
-                updates.append((raw, *self._parse_raw(raw)))
+                updates.append((raw, flat, *self._parse_raw(flat)))
             except Exception as error:  # the library does not check types, so it may raise anything
-                if (partial_update := self._read_partly(raw)) is not None:
-                    updates.append((raw, *self._parse_raw(partial_update)))
+                if (partial_update := self._read_partly(flat)) is not None:
+                    updates.append((raw, partial_update, *self._parse_raw(partial_update)))
                 else:
                     await self._record_unreadable(raw, error)
         await self._administrators.refresh({chat_id for *_, chat_id in updates if chat_id is not None})
         parsed = []
-        for raw, update, chat_id in updates:
+        for raw, flat, update, chat_id in updates:
             items: tuple[UpdateItem, ...] = ()
             try:
                 await self._find_topic(update)
                 items = self._parse_items(update, chat_id, may_be_old)
             except Exception as error:  # as above
-                if (partial_update := self._read_partly(raw)) is not None:
+                if (partial_update := self._read_partly(flat)) is not None:
                     items = self._parse_items(*self._parse_raw(partial_update), may_be_old)
                 else:
                     await self._record_unreadable(raw, error)
@@ -335,7 +337,11 @@ class UpdateReceiver:
     def _read_partly(self, raw: RawUpdate) -> RawUpdate | None:
         """Return an update without the fields that cannot be read; None if too little of it would be left."""
         update_id = update_id_of(raw)
-        partial_update = read_partly(raw, self._is_readable) if update_id is not None else None
+        try:
+            partial_update = read_partly(raw, self._is_readable, self._time.now()) if update_id is not None else None
+        except Exception:  # an update that cannot be repaired must not stop those that follow
+            logger.warning("update %s could not be read in parts", update_id, exc_info=True)
+            return None
         if partial_update is None:
             return None
         if partial_update[1]:

@@ -3,6 +3,8 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
 from itertools import islice
 from typing import Any
 
@@ -10,6 +12,9 @@ MAX_INTEGER = 1 << 53  # Telegram guarantees 52 significant bits
 MAX_UPDATE_DEPTH = 24
 MAX_JSON_DEPTH = 100
 _BRACKET_PATTERN = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+
+_MENTION_PATTERN = re.compile(r"(?<![\w@./])@[A-Za-z0-9_]{4,32}(?!\w)")
+_NUMBER_PATTERN = re.compile(r"-?\d{1,16}", re.ASCII)
 
 
 def field_names(text: str) -> frozenset[str]:
@@ -26,6 +31,7 @@ INTEGER_FIELDS = field_names(
     "update_id message_id message_thread_id date edit_date migrate_to_chat_id migrate_from_chat_id offset "
     "length width height duration value until_date"
 )
+BOOLEAN_FIELDS = field_names("is_bot is_topic_message is_automatic_forward")
 LIST_FIELDS = field_names(
     "entities caption_entities photo new_chat_members options old_reaction new_reaction new_chat_photo"
 )
@@ -45,6 +51,15 @@ REQUIRED_FIELDS = field_names(
     "message_id date chat from text caption id chat_instance old_reaction new_reaction old_chat_member new_chat_member"
 )
 WORDS = field_names("text caption")  # what a person said is never left out
+UPDATES = field_names("message edited_message channel_post edited_channel_post guest_message")
+EVENTS = field_names("callback_query message_reaction my_chat_member chat_member")
+MESSAGES = UPDATES | field_names("reply_to_message pinned_message")
+USERS = field_names(
+    "from user via_bot sender_user left_chat_member new_chat_members sender_business_bot guest_bot_caller_user"
+)
+CHATS = field_names("chat sender_chat actor_chat guest_bot_caller_chat")
+ENTITIES = field_names("entities caption_entities")
+IDENTITY = field_names("id type title username first_name last_name is_bot is_forum language_code")
 # Whose words they are is never left out either: these stand for an author who cannot be read.
 UNKNOWN_AUTHORS: Mapping[str, Any] = {
     "forward_origin": {"type": "hidden_user", "date": 0, "sender_user_name": ""},
@@ -63,7 +78,7 @@ def check_update(value: Any, name: str = "", depth: int = 0) -> None:
         if name in FIELDS_WITH_ID and not _is_integer(value.get("id")):
             raise ValueError(f"{name} has no number")
         for key, item in value.items():
-            if item is not None and not _has_right_type(key, item):
+            if item is None or not _has_right_type(key, item):  # Telegram leaves out what has no value
                 raise ValueError(f"{key} is {type(item).__name__}")
             check_update(item, key, depth + 1)
     elif isinstance(value, list):
@@ -73,16 +88,21 @@ def check_update(value: Any, name: str = "", depth: int = 0) -> None:
             check_update(item, name, depth + 1)
 
 
-def read_partly(update: Any, is_readable: Callable[[Any], bool]) -> tuple[Any, list[str]] | None:
+def read_partly(
+    update: Mapping[str, Any], is_readable: Callable[[Any], bool], now: datetime
+) -> tuple[Any, list[str]] | None:
     """Return an update without what makes it unreadable, and the names of what was left out; None if words would be.
 
-    Of a user without `first_name` nothing is left out: deleted accounts have a blank one.
+    A required field without which nothing could be read, such as the date, gets a value that stands for it: the time
+    `now`, a blank name (which deleted accounts have too), the type of chat that the chat's id tells.
     """
-    update = _with_first_names(update)
+    left_out = list[str]()
+    known = {name: value for name, value in update.items() if name in UPDATES | EVENTS | {"update_id"}}
+    update = _Repair(-update["update_id"], int(now.timestamp()), left_out).repair(known)
     if is_readable(update):
-        return update, []
+        return update, left_out
     kind = next((name for name, value in update.items() if isinstance(value, Mapping)), "")
-    content, kept, left_out = update.get(kind, {}), dict[str, Any](), list[str]()
+    content, kept = update.get(kind, {}), dict[str, Any]()
     required = {name: value for name, value in content.items() if name in REQUIRED_FIELDS}
     for part in (required, *({name: value} for name, value in content.items() if name not in REQUIRED_FIELDS)):
         name = "" if part is required else next(iter(part))
@@ -91,6 +111,8 @@ def read_partly(update: Any, is_readable: Callable[[Any], bool]) -> tuple[Any, l
             versions.append((name, {name: UNKNOWN_AUTHORS[name]}))
         else:
             versions += [*islice(_versions_without_part(part), MAX_VERSIONS), *([(name, {})] if name else [])]
+        if part is required:
+            versions.append(("details of chat and author", {key: _identity_of(item) for key, item in part.items()}))
         for missing, version in versions:
             if missing not in WORDS and is_readable({**update, kind: {**kept, **version}}):
                 kept |= version
@@ -101,11 +123,101 @@ def read_partly(update: Any, is_readable: Callable[[Any], bool]) -> tuple[Any, l
     return {**update, kind: kept}, left_out
 
 
-def _with_first_names(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        names = {"first_name": ""} if "is_bot" in value else {}
-        return {**names, **{name: _with_first_names(item) for name, item in value.items()}}
-    return [_with_first_names(item) for item in value] if isinstance(value, list) else value
+def _identity_of(value: Any) -> Any:
+    """Return a chat or a user without all that does not identify them."""
+    if not isinstance(value, Mapping) or "id" not in value:
+        return value
+    return {name: item for name, item in value.items() if name in IDENTITY}
+
+
+@dataclass(frozen=True, slots=True)
+class _Repair:
+    """Removes what is of another type than the library expects, and adds required fields; `left_out` names both."""
+
+    message_id: int
+    date: int
+    left_out: list[str]
+
+    def repair(self, value: Any, name: str = "", depth: int = 0) -> Any:
+        """Return a value with all required fields, each of its type; what is nested too deeply becomes None."""
+        if depth > MAX_UPDATE_DEPTH:
+            return None
+        if isinstance(value, list):
+            items = [self.repair(item, name, depth + 1) for item in value]
+            kept = [item for item in items if name not in LIST_FIELDS or _is_item(name, item)]
+            self.left_out.extend([f"an item of {name}"] if len(kept) < len(items) else [])
+            return kept
+        if not isinstance(value, Mapping) or name in UNREAD_FIELDS:
+            return value
+        repaired = {
+            key: self.repair(_as_integer(name, key, item), key, depth + 1)
+            for key, item in value.items()
+            if item is not None
+        }
+        for key in [key for key, item in repaired.items() if key not in WORDS and not _is_usable(key, item)]:
+            self.left_out.append(f"{name}.{key}" if depth > 1 else key)
+            del repaired[key]
+            if key in UNKNOWN_AUTHORS:
+                repaired[key] = UNKNOWN_AUTHORS[key]
+        for key, words in (("entities", "text"), ("caption_entities", "caption")):
+            if key in value and repaired.get(key) != value[key] and isinstance(value.get(words), str):
+                repaired[key] = [item for item in repaired.get(key, ()) if item.get("type") != "mention"]
+                repaired[key] += find_mentions(value[words])
+        chat = value.get("chat")
+        if (
+            "chat" not in repaired
+            and "from" in repaired
+            and isinstance(chat, Mapping)
+            and chat.get("type") == "private"
+        ):
+            repaired["chat"] = {"id": repaired["from"]["id"], "type": "private"}  # which have the same id
+        return {**self._stand_ins(name, repaired), **repaired}
+
+    def _stand_ins(self, name: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Return values for the required fields of an object."""
+        if name in USERS:
+            return {"is_bot": False, "first_name": ""}
+        if name in CHATS:
+            number = value.get("id")
+            return {"type": "private" if _is_integer(number) and number > 0 else "supergroup"}
+        if name in MESSAGES:
+            return {"message_id": self.message_id, "date": self.date}
+        return {"date": self.date} if name in EVENTS else {}
+
+
+def _as_integer(parent: str, name: str, value: Any) -> Any:
+    """Return the number that a text or a fraction stands for, where a number is expected."""
+    if name in INTEGER_FIELDS or (name == "id" and parent in FIELDS_WITH_ID):
+        if isinstance(value, str) and _NUMBER_PATTERN.fullmatch(value):
+            return int(value)
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+    return value
+
+
+def _is_usable(name: str, value: Any) -> bool:
+    if name in FIELDS_WITH_ID and isinstance(value, Mapping) and not _is_integer(value.get("id")):
+        return False
+    return _has_right_type(name, value)
+
+
+def _is_item(name: str, value: Any) -> bool:
+    if name in ENTITIES:
+        return isinstance(value, Mapping) and {"type", "offset", "length"} <= value.keys()
+    has_id = name not in FIELDS_WITH_ID or (isinstance(value, Mapping) and _is_integer(value.get("id")))
+    return isinstance(value, Mapping | list) and has_id
+
+
+def find_mentions(text: str) -> list[dict[str, Any]]:
+    """Return an entity for each @name in a text, as Telegram does."""
+    return [
+        {
+            "type": "mention",
+            "offset": len(text[: match.start()].encode("utf-16-le", "replace")) // 2,
+            "length": len(match[0]),
+        }
+        for match in _MENTION_PATTERN.finditer(text)
+    ]
 
 
 def _versions_without_part(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -127,6 +239,8 @@ def _has_right_type(name: str, value: Any) -> bool:
         return isinstance(value, str)
     if name in INTEGER_FIELDS:
         return _is_integer(value)
+    if name in BOOLEAN_FIELDS:
+        return isinstance(value, bool)
     if name in LIST_FIELDS:
         return isinstance(value, list)
     return name not in OBJECT_FIELDS or isinstance(value, Mapping)
