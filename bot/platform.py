@@ -10,6 +10,7 @@ from bot.adapter.connection_status import ConnectionSnapshot, ConnectionState, C
 from bot.adapter.known_people import KnownPeople
 from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
 from bot.adapter.terminal import TerminalSession
+from bot.adapter.token_check import TokenCheck
 from bot.concurrency.bounded import BoundedDict, BoundedSet
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, TaskSet
@@ -198,6 +199,7 @@ __all__ = [
     "TerminalSession",
     "TimeSource",
     "TimeZoneName",
+    "TokenCheck",
     "TokenScope",
     "TraceStep",
     "TrialReply",

@@ -18,7 +18,7 @@ from adapters.telegram.send_methods import SendMethods
 from adapters.telegram.sending import MessageSender, TypingIndicator
 from adapters.telegram.webhook import Webhook
 from bot import BotError
-from bot.platform import AgentHandle, Backoff, ConnectionStatus, DisconnectCause, TaskSet, TimeSource
+from bot.platform import AgentHandle, Backoff, ConnectionStatus, TaskSet, TimeSource, TokenCheck
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -41,11 +41,18 @@ class TelegramAccount:
         self.client = BotClient(settings, limits, connector)
         rate_limiter = RateLimiter(time_source.monotonic)
         self.send_methods = SendMethods(self.client, self._on_chat_migrated)
+        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
+        self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
         self.message_sender = MessageSender(
-            self.send_methods, rate_limiter, limits, time_source, settings.telegram_unclear, settings.telegram_quote
+            self.send_methods,
+            rate_limiter,
+            limits,
+            time_source,
+            settings.telegram_unclear,
+            self._token_check,
+            settings.telegram_quote,
         )
         self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
-        self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._command_handler = CommandHandler(handle, self.client, self.message_sender)
         self._context = self._build_context(BotIdentity(handle.agent_id, settings.account), {})
         self._receiver: UpdateReceiver | None = None
@@ -61,26 +68,51 @@ class TelegramAccount:
     async def close(self) -> None:
         """Stop all tasks and close the sessions. Telegram sends unconfirmed updates again."""
         await self.typing_indicator.stop()
+        await self._token_check.close()
         await self._tasks.cancel()
         if self._receiver is not None:
             await self._receiver.stop()
         await self.client.close_sessions()
 
     async def _run(self) -> None:
+        """Identify the bot and receive updates; while Telegram refuses the token, wait until it accepts it."""
+        failures, backoff = 0, Backoff(1.0, self._limits.max_retry_delay)
+        while True:
+            try:
+                identity = await self._identify()
+            except InvalidToken:
+                self._token_check.refuse()
+                await self._token_check.wait_accepted()
+                continue
+            try:
+                return await self._receive_updates(identity)
+            except InvalidToken as error:
+                if await self._token_check.confirm():
+                    await self._token_check.wait_accepted()
+                    continue
+                self.status.failed(disconnect_cause_of(error), error_text(error))
+                failures += 1
+                await self._time.sleep(backoff.delay(failures))
+
+    async def _is_token_accepted(self) -> bool | None:
         try:
-            await self._receive_updates(await self._identify())
+            await self.client.get_me()
         except InvalidToken:
-            self.message_sender.reject_all()
-            self.status.stopped(DisconnectCause.REFUSED, TOKEN_REFUSED)
+            return False
+        except (TelegramError, *PARSE_ERRORS):
+            return None
+        return True
 
     async def _receive_updates(self, identity: BotIdentity) -> None:
-        """Receive updates until the inbox closes. Raises InvalidToken if Telegram rejects the token."""
+        """Receive updates until the inbox closes. Raises InvalidToken if Telegram refuses a call for its token."""
         self._context = self._build_context(identity, await self._load_former_chat_ids())
         self.status.account = f"@{identity.username}" if identity.username else ""
         self.message_sender.known_people.add_bot(identity.username.lower())
         if not self.is_receiving:
             self.status.connected()
             return
+        if self._receiver is not None:
+            await self._receiver.stop()
         self._receiver = self._create_receiver()
         self._tasks.start(register_commands(self.client, self._handle.commands))
         if self._settings.telegram_webhook_url:

@@ -39,6 +39,7 @@ NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, a
 LIBRARY_STATUSES = frozenset(
     {400, 401, 403, 404, 408, 409}
 )  # the library maps these to its own errors, or the outcome is unknown
+PROXY_STATUSES = frozenset({401, 403, 404, 407, 409})  # with a page instead of JSON they say nothing about the bot
 DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of seconds
 LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
@@ -141,6 +142,8 @@ class TelegramRequest(BaseRequest):
             raise NetworkError(f"the connection broke ({type(error).__name__})") from None
         if status == HTTPStatus.TOO_MANY_REQUESTS:
             raise TooManyRequests(_parse_retry_after(body))
+        if status in PROXY_STATUSES and not is_file and not body.lstrip().startswith(b"{"):
+            raise NotConnected(f"what answered with status {status} is not Telegram: a proxy, perhaps")
         label = "the file" if is_file else url.rpartition("/")[2]
         if status == HTTPStatus.NOT_FOUND and label != "getMe":
             raise EndPointNotFound(f"{label}: not found")

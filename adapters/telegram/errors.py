@@ -19,7 +19,6 @@ from bot.platform import DeliveryUnknown, DisconnectCause, NotSent, Undeliverabl
 from bot.text import shorten
 
 TOKEN_REFUSED = "Telegram rejects the bot's token: set TELEGRAM_BOT_TOKEN to the one from BotFather"
-REFUSED_RETRY_SECONDS = 600.0
 PARSE_ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 
 
@@ -28,10 +27,10 @@ class ChatUnavailable(Undeliverable):
 
 
 class TokenRefused(NotSent):
-    """The token is invalid: nothing can be sent before the next start."""
+    """Telegram refused a call for its token, or nothing is sent because it refuses the token."""
 
-    def __init__(self) -> None:
-        super().__init__(TOKEN_REFUSED, retry_after=REFUSED_RETRY_SECONDS)
+    def __init__(self, retry_after: float | None = None) -> None:
+        super().__init__(TOKEN_REFUSED, retry_after=retry_after)
 
 
 @contextmanager

@@ -1,8 +1,8 @@
 """Sending within Telegram's rate limits, and the typing indicator."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 from telegram.error import TelegramError
 
@@ -22,11 +22,13 @@ from bot.platform import (
     NotSent,
     TaskSet,
     TimeSource,
+    TokenCheck,
     Undeliverable,
 )
 
 HOLD_REASON = "Telegram cannot be asked whether it arrived, and TELEGRAM_UNCLEAR is hold"
 UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried again when a user writes"
+CALL_REFUSED = "Telegram refused this call with 401 and accepts the token: it is tried again"
 MAX_TRIES = 3
 SHORT_WAIT = 1.0
 TYPING_TIMEOUT = 4.0
@@ -43,6 +45,7 @@ class MessageSender:
         limits: Limits,
         time_source: TimeSource,
         unclear_policy: UnclearPolicy,
+        token_check: TokenCheck,
         quote_policy: QuotePolicy = QuotePolicy.ALWAYS,
     ) -> None:
         self._send_methods, self._rate_limiter = send_methods, rate_limiter
@@ -50,17 +53,13 @@ class MessageSender:
         self._unclear_policy, self._quote_policy = unclear_policy, quote_policy
         self.known_people = KnownPeople[int]()
         self._unavailable_chats: set[int] = set()  # chats that blocked or removed the bot
-        self._is_refused = False
+        self._token_check = token_check
 
     def note_user(self, chat_id: int, username: str) -> None:
         """Record that a user wrote: the chat accepts messages again, and the user may be mentioned."""
         self._unavailable_chats.discard(chat_id)
         if username:
             self.known_people.note_user(chat_id, username.lower())
-
-    def reject_all(self) -> None:
-        """Fail all further sends, because Telegram rejects the token."""
-        self._is_refused = True
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part as soon as the rate limits allow, and return its message id."""
@@ -78,9 +77,10 @@ class MessageSender:
         if not delivery.replaces_external_id.isdecimal():
             raise Undeliverable(f"there is no message {delivery.replaces_external_id!r} on Telegram")
         await self._acquire_slot(target, SHORT_WAIT)
-        with self._track_refusals(target), label_crash_points("edit"):
-            content = self._limit_mentions(target, delivery.content)
-            return await self._send_methods.edit(target, int(delivery.replaces_external_id), content)
+        with label_crash_points("edit"):
+            async with self._track_refusals(target):
+                content = self._limit_mentions(target, delivery.content)
+                return await self._send_methods.edit(target, int(delivery.replaces_external_id), content)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it.
@@ -116,7 +116,7 @@ class MessageSender:
         for part in [content] if is_part(content) else split_reply(content):
             try:
                 await self._acquire_slot(target, self._limits.max_queue_seconds)
-                with self._track_refusals(target):
+                async with self._track_refusals(target):
                     limited = self._limit_mentions(target, part)
                     message_id = await self._send_methods.send(
                         target, limited, "" if message_ids else reply_to, is_repeat=is_repeat
@@ -141,8 +141,8 @@ class MessageSender:
         return limit_mentions(content, self.known_people.of(resolved.chat_id))
 
     async def _acquire_slot(self, target: ChatTarget, max_wait: float) -> None:
-        if self._is_refused:
-            raise TokenRefused
+        if self._token_check.is_refused:
+            raise TokenRefused(self._token_check.retry_after)
         chat_id = self._send_methods.resolve(target).chat_id
         if chat_id in self._unavailable_chats:
             raise Undeliverable(UNAVAILABLE_REASON)
@@ -152,15 +152,16 @@ class MessageSender:
         if wait:
             await self._time.sleep(wait)
 
-    @contextmanager
-    def _track_refusals(self, target: ChatTarget) -> Iterator[None]:
-        """Record what an error says about the chat."""
+    @asynccontextmanager
+    async def _track_refusals(self, target: ChatTarget) -> AsyncIterator[None]:
+        """Record what an error says about the chat, and find out whether it is about the token."""
         chat_id = self._send_methods.resolve(target).chat_id
         try:
             yield
         except TokenRefused:
-            self._is_refused = True
-            raise
+            if await self._token_check.confirm():
+                raise TokenRefused(self._token_check.retry_after) from None
+            raise NotSent(CALL_REFUSED) from None
         except NotSent as error:
             if error.retry_after is not None:
                 self._rate_limiter.block(chat_id, error.retry_after)

@@ -154,7 +154,10 @@ class _Repair:
             for key, item in value.items()
             if item is not None
         }
-        for key in [key for key, item in repaired.items() if key not in WORDS and not _is_usable(key, item)]:
+        has_words = any(isinstance(repaired.get(key), str) for key in WORDS)
+        for key in [key for key, item in repaired.items() if not _is_usable(key, item)]:
+            if key in WORDS and not has_words:
+                continue
             self.left_out.append(f"{name}.{key}" if depth > 1 else key)
             del repaired[key]
             if key in UNKNOWN_AUTHORS:
@@ -179,7 +182,7 @@ class _Repair:
             return {"is_bot": False, "first_name": ""}
         if name in CHATS:
             number = value.get("id")
-            return {"type": "private" if _is_integer(number) and number > 0 else "supergroup"}
+            return {"type": "private" if isinstance(number, int) and number > 0 else "supergroup"}
         if name in MESSAGES:
             return {"message_id": self.message_id, "date": self.date}
         return {"date": self.date} if name in EVENTS else {}

@@ -9,6 +9,7 @@ from functools import partial
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
+from bot.adapter.connection_status import ConnectionState
 from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep, system_clock
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.tasks import TaskSet
@@ -40,6 +41,7 @@ from bot.store.work_sharing import WorkSharing
 from bot.text import redact, shorten
 
 logger = logging.getLogger(__name__)
+MAX_WAITING_DELIVERIES = 5  # for a platform on which the account is off; no reply beyond them is generated
 MAX_ACTION_RESULT_LENGTH = 1_000  # characters
 MIGRATED_CAUSE = "it stands in the room that this was before, where nothing can be changed any more"
 
@@ -113,6 +115,17 @@ class Outbox:
     def adapter(self, platform: str) -> Adapter | None:
         """Return the adapter of a connected platform; None where it is not connected."""
         return self._queue.adapters.get(platform)
+
+    def is_full(self, platform: str) -> bool:
+        """Return whether the agent's account on a platform is off and as many deliveries wait for it as may."""
+        adapter = self._queue.adapters.get(platform)
+        connections = adapter.connections if adapter is not None else ()
+        is_off = any(
+            connection.snapshot.state is ConnectionState.OFF
+            for connection in connections
+            if connection.agent_id in (None, self._agent_id)
+        )
+        return is_off and self._queue.count_waiting(platform) >= MAX_WAITING_DELIVERIES
 
     def feeds(self) -> list[Feed]:
         """List where the agent posts on the connected platforms."""

@@ -132,6 +132,10 @@ class SendQueue:
         queue = self._queues.get(delivery.room_id)
         return queue is not None and any(other.id == delivery.id for other in queue.unfinished)
 
+    def count_waiting(self, platform: str) -> int:
+        """Return how many deliveries for a platform wait here, or are being sent."""
+        return sum(item.platform == platform for queue in self._all_queues() for item in queue.deliveries)
+
     def wait_of(self, delivery: Delivery) -> DeliveryWait | None:
         """Return what a queued delivery waits for; None for one that is not queued here."""
         queue = self._queues.get(delivery.room_id)

@@ -187,6 +187,14 @@ def _check_muted(context: RuleContext) -> ResponseDecision | None:
     return None
 
 
+def _check_sending(context: RuleContext) -> ResponseDecision | None:
+    platform = context.turn.room.platform
+    if not context.turn.agent.outbox.is_full(platform):
+        return None
+    reason = f"the account is off on {platform}, and replies that cannot be sent wait there already"
+    return ResponseDecision(False, reason, Rule.CANNOT_SEND)
+
+
 def _check_budget(context: RuleContext) -> ResponseDecision | None:
     turn = context.turn
     limit = turn.agent.budget.find_reached_limit(turn.room.id, turn.author.id)
@@ -264,6 +272,7 @@ RULES_BEFORE_LIMITS: tuple[RuleCheck, ...] = (
     _check_empty,
     _check_bot,
     _check_muted,
+    _check_sending,
     _check_budget,
 )
 RULES_AFTER_LIMITS: tuple[RuleCheck, ...] = (

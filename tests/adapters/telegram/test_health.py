@@ -11,6 +11,9 @@ import pytest
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, build_refusal
 from adapters.telegram.emulator.faults import too_many_requests
+from bot import Outcome, Receipt
+from bot.adapter.token_check import FIRST_PAUSE_SECONDS
+from bot.domain.ledger import Rule
 from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause
 from tests.adapters.telegram.conftest import TOKEN, SkippingClock, TelegramHarness, run_character
 
@@ -96,14 +99,39 @@ async def test_an_unresolvable_host_name_is_reported() -> None:
             assert snapshot_of(harness).cause is DisconnectCause.DNS
 
 
-@pytest.mark.parametrize("method", ["getMe", "getUpdates"])
-async def test_a_bot_with_a_rejected_token_is_stopped(method: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("skipped", [0, 1], ids=["at the start", "later"])
+async def test_a_bot_with_a_rejected_token_is_off_until_telegram_accepts_it(
+    skipped: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = SkippingClock(held=frozenset({FIRST_PAUSE_SECONDS, Limits().typing_seconds}))
+    async with Emulator() as telegram:
+        refused = [Fault(name, 401, build_refusal(401, "Unauthorized"), times=2) for name in ("getMe", "getUpdates")]
+        refused[0].skip_first = skipped
+        telegram.faults += refused
+        async with run_character(telegram, clock=clock) as harness:
+            assert (await wait_for_state(harness, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
+            for fault in refused:
+                fault.times = 0
+            clock.released.set()
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            assert await harness.wait_texts(1) == ["You said: Hello"]
+            assert not snapshot_of(harness).is_problem
+    assert len(warnings_of(caplog)) == 2
+    assert "TELEGRAM_BOT_TOKEN" in warnings_of(caplog)[0]
+    assert warnings_of(caplog)[1].startswith("Ada is on telegram again")
+
+
+@pytest.mark.parametrize("method", ["getUpdates", "sendMessage", "setMyCommands", "sendChatAction"])
+async def test_one_refused_call_does_not_stop_a_bot_whose_token_is_accepted(method: str) -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault(method, 401, build_refusal(401, "Unauthorized"), times=1))
         async with run_character(telegram) as harness:
-            assert (await wait_for_state(harness, ConnectionState.OFF)).cause is DisconnectCause.REFUSED
-    assert len(warnings_of(caplog)) == 1
-    assert "TELEGRAM_BOT_TOKEN" in warnings_of(caplog)[0]
+            alice = harness.people.add_user("Alice")
+            harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+            assert await harness.wait_texts(1) == ["You said: Hello"]
+            await harness.wait_deliveries()
+            assert not snapshot_of(harness).is_problem
 
 
 async def test_a_replaced_webhook_is_reported_and_set_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -139,3 +167,26 @@ async def test_failed_webhook_deliveries_are_reported_briefly() -> None:
         async with run_character(telegram, settings=HOOK, clock=clock, limits=limits) as harness:
             assert (await wait_for_state(harness, ConnectionState.DEGRADED)).cause is DisconnectCause.WEBHOOK
             await wait_for_state(harness, ConnectionState.CONNECTED)
+
+
+async def test_no_model_is_asked_for_replies_beyond_a_few_that_wait_for_an_account_that_is_off() -> None:
+    clock = SkippingClock(held=frozenset({FIRST_PAUSE_SECONDS, Limits().typing_seconds}))
+    refusal = build_refusal(401, "Unauthorized")
+    async with Emulator() as telegram, run_character(telegram, clock=clock) as harness:
+        alice = harness.people.add_user("Alice")
+        chats = [harness.people.add_group("Harbour", alice) for _ in range(9)]
+        await wait_for_state(harness, ConnectionState.CONNECTED)
+        telegram.faults += [Fault(name, 401, refusal, times=99) for name in ("sendMessage", "getMe")]
+        receipts: list[Receipt] = []
+        for chat in chats:  # updates still arrive
+            harness.people.say(chat, alice, "@ada_bot hello")
+            receipts = await harness.wait_receipts()
+        ignored = [receipt for receipt in receipts if receipt.rule == Rule.CANNOT_SEND]
+        assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 5 + [Outcome.IGNORED] * 4
+        assert len(ignored) == 4
+        assert not any(receipt.model_calls for receipt in ignored)
+        telegram.faults.clear()
+        clock.released.set()
+        await telegram.recorder.wait_until(lambda: len(telegram.recorder.messages) == 5)
+        harness.people.say(chats[-1], alice, "@ada_bot hello again")
+        await harness.wait_texts(1, chats[-1])

@@ -11,6 +11,7 @@ from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from bot import Outcome, system_clock
+from bot.adapter.token_check import FIRST_PAUSE_SECONDS
 from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.telegram.conftest import TOKEN, OpenHarness, SkippingClock, TelegramHarness, run_character
 
@@ -262,9 +263,10 @@ async def test_a_poll_without_a_response_is_abandoned() -> None:
 
 @pytest.mark.failure("D-10")
 async def test_a_rejected_token_stops_the_bot_at_once_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    clock = SkippingClock(held=frozenset({FIRST_PAUSE_SECONDS}))
     async with Emulator() as telegram:
         telegram.faults.append(Fault("*", 401, build_refusal(401, "Unauthorized"), times=1000))
-        async with run_character(telegram):
+        async with run_character(telegram, clock=clock):
             await telegram.recorder.wait_until(lambda: telegram.recorder.counts["getMe"])
             await asyncio.sleep(0)
         assert telegram.recorder.counts["getMe"] == 1

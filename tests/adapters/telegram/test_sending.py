@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from telegram.error import InvalidToken
 
 from adapters.telegram.client import BotClient
 from adapters.telegram.config import Limits, TelegramSettings
@@ -17,8 +18,20 @@ from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.send_methods import SendMethods
 from adapters.telegram.sending import TYPING_DELAY, MessageSender
 from bot import Attachment, Choice, Content, MediaKind, new_id
+from bot.adapter.token_check import FIRST_PAUSE_SECONDS
 from bot.models import TextRequest
-from bot.platform import Delivery, DeliveryHeld, DeliveryState, DeliveryUnknown, MessageGone, NotSent, Undeliverable
+from bot.platform import (
+    ConnectionStatus,
+    Delivery,
+    DeliveryHeld,
+    DeliveryState,
+    DeliveryUnknown,
+    DisconnectCause,
+    MessageGone,
+    NotSent,
+    TokenCheck,
+    Undeliverable,
+)
 from bot.testing import model_answer
 from tests.adapters.telegram.conftest import START, TOKEN, OpenHarness, SkippingClock, description
 from tests.adapters.tls import HOST
@@ -38,9 +51,19 @@ class SenderHarness:
         self.account = BotClient(loaded, limits)
         sender = SendMethods(self.account, lambda old, new: self.moves.append((old, new)))
         rate_limiter = RateLimiter(clock.monotonic)
-        self.message_sender = MessageSender(sender, rate_limiter, limits, clock.time_source, loaded.telegram_unclear)
+        self.status = ConnectionStatus("telegram", "Ada", clock.now)
+        self.token_check = TokenCheck(self.status, self._is_token_accepted, "the token is refused", clock.time_source)
+        self.message_sender = MessageSender(
+            sender, rate_limiter, limits, clock.time_source, loaded.telegram_unclear, self.token_check
+        )
         self.alice = telegram.people.add_user("Alice")
         self.chat = telegram.people.open_private_chat(self.alice)
+
+    async def _is_token_accepted(self) -> bool:
+        try:
+            return bool(await self.account.get_me())
+        except InvalidToken:
+            return False
 
     def part(
         self,
@@ -87,14 +110,15 @@ async def telegram() -> AsyncIterator[Emulator]:
 async def open_sender(telegram: Emulator) -> AsyncIterator[OpenSender]:
     senders: list[SenderHarness] = []
 
-    async def open_sender(**settings: Any) -> SenderHarness:
-        sender = SenderHarness(telegram, SkippingClock(), **settings)
+    async def open_sender(clock: SkippingClock | None = None, **settings: Any) -> SenderHarness:
+        sender = SenderHarness(telegram, clock or SkippingClock(), **settings)
         await sender.account.open()
         senders.append(sender)
         return sender
 
     yield open_sender
     for sender in senders:
+        await sender.token_check.close()
         await sender.account.close_sessions()
 
 
@@ -200,13 +224,44 @@ async def test_a_text_rejected_as_too_long_is_sent_in_halves(sender: SenderHarne
 
 
 @pytest.mark.failure("D-10")
-async def test_after_a_rejected_token_nothing_more_is_sent(sender: SenderHarness) -> None:
-    sender.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
+async def test_after_a_confirmed_refusal_nothing_is_sent_until_telegram_accepts_the_token(
+    open_sender: OpenSender,
+) -> None:
+    clock = SkippingClock(held=frozenset({FIRST_PAUSE_SECONDS}))
+    sender = await open_sender(clock=clock)
+    sender.telegram.faults += [
+        Fault(name, 401, build_refusal(401, "Unauthorized")) for name in ("sendMessage", "getMe")
+    ]
     for _ in range(3):
         with pytest.raises(NotSent, match="token") as refused:
             await sender.message_sender.deliver(sender.part())
-        assert refused.value.retry_after  # the part waits for a token that is good
+        assert refused.value.retry_after == pytest.approx(FIRST_PAUSE_SECONDS + 1)  # when Telegram was asked again
     assert sender.telegram.recorder.counts["sendMessage"] == 1
+    assert sender.status.snapshot.cause is DisconnectCause.REFUSED
+    clock.released.set()
+    await sender.token_check.wait_accepted()
+    assert not sender.status.snapshot.is_problem
+    await sender.message_sender.deliver(sender.part())
+    assert sender.said == ["Hello"]
+
+
+async def test_a_refused_call_whose_refusal_is_not_confirmed_stops_nothing(sender: SenderHarness) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", 401, build_refusal(401, "Unauthorized")))
+    with pytest.raises(NotSent, match="accepts the token"):
+        await sender.message_sender.deliver(sender.part())
+    await sender.message_sender.deliver(sender.part())
+    assert sender.said == ["Hello"]
+    assert sender.telegram.recorder.counts["getMe"] == 1
+    assert not sender.status.snapshot.is_problem
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 407, 409])
+async def test_the_page_of_a_proxy_is_no_answer_of_telegram(status: int, sender: SenderHarness) -> None:
+    sender.telegram.faults.append(Fault("sendMessage", status, "<html><h1>Access denied</h1></html>"))
+    with pytest.raises(NotSent, match="proxy"):
+        await sender.message_sender.deliver(sender.part())
+    await sender.message_sender.deliver(sender.part())
+    assert sender.said == ["Hello"]
 
 
 @pytest.mark.failure("D-11")
