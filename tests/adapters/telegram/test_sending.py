@@ -520,3 +520,32 @@ async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(sender: Se
     sender.telegram.faults.append(too_many_requests("sendMessage", 9, skip_first=1))
     with pytest.raises(DeliveryUnknown, match="beginning"):
         await sender.message_sender.deliver(uncut)
+
+
+@pytest.mark.parametrize(
+    ("kind", "chat_count", "limit", "seconds"),
+    [("supergroup", 1, 20, 60.0), ("private", 70, 30, 1.0), ("private", 1, 65, 60.0)],
+    ids=["group", "all chats", "private chat"],
+)
+async def test_no_period_has_more_messages_than_telegram_accepts(
+    kind: str, chat_count: int, limit: int, seconds: float, open_sender: OpenSender
+) -> None:
+    clock = SkippingClock()
+    sender = await open_sender(clock=clock)
+    people, sent_at = sender.telegram.people, list[float]()
+    members = [people.add_user("Alice") for _ in range(chat_count)]
+    is_group = kind == "supergroup"
+    chats = [people.add_group("Harbour", user) if is_group else people.open_private_chat(user) for user in members]
+    for number in range(140):
+        while True:
+            try:
+                await sender.message_sender.deliver(sender.part(str(number), chat=chats[number % chat_count]))
+            except NotSent as error:
+                clock.advance(error.retry_after or 1.0)
+            else:
+                break
+        sent_at.append(clock.elapsed)
+        clock.advance(0.01 if chat_count > 1 else 0.3)
+    most = max(sum(start <= at <= start + seconds for at in sent_at) for start in sent_at)
+    assert most <= limit
+    assert sent_at[-1] <= 1.1 * 140 / limit * seconds + 1.0  # nor does it wait for longer than it must
