@@ -24,13 +24,14 @@ from adapters.telegram.outgoing import MAX_TEXT_LENGTH, SPANS_KEY, split_text
 from adapters.telegram.receiving import ButtonItem, CommandItem
 from adapters.telegram.sending import MessageSender
 from bot import CommandResponse, Content, Role
-from bot.platform import AgentHandle, CommandSpec
+from bot.platform import AgentHandle, BoundedSet, CommandSpec
 
 logger = logging.getLogger(__name__)
 
 COMMAND_NAME_PATTERN = re.compile(r"[a-z0-9_]{1,32}")
 MAX_COMMANDS, MAX_DESCRIPTION_LENGTH = 100, 256
 MAX_ALERT_LENGTH = 200
+MAX_PRESSED = 1_000  # presses that are remembered
 COMMAND_CRASH_POINT = "errand"  # label of its crash points
 
 
@@ -80,18 +81,36 @@ class CommandHandler:
 
     def __init__(self, handle: AgentHandle, client: BotClient, message_sender: MessageSender) -> None:
         self._handle, self._client, self._message_sender = handle, client, message_sender
+        self._answering: set[str] = set()  # events of commands and presses that are being answered
+        self._pressed = BoundedSet[str](MAX_PRESSED)
         self._locks: WeakValueDictionary[ChatTarget, asyncio.Lock] = WeakValueDictionary()
 
     async def handle(self, item: CommandItem | ButtonItem, on_executed: Callable[[], None]) -> None:
         """Execute a command or a press, call the callback once that is done, then send the response.
 
-        After this returns or fails, the update may be confirmed.
+        After this returns or fails, the update may be confirmed. One that is delivered again is not answered again.
         """
-        if isinstance(item, CommandItem):
-            response = self._use_telegram_names(await self._handle.run_command(item.invocation))
-            on_executed()
-            await self._reply(ChatTarget.parse(item.invocation.room.external_id), item.message_id, response)
+        key = item.query_id if isinstance(item, ButtonItem) else f"command {item.invocation.event_id}"
+        if key in self._answering or key in self._pressed:
             return
+        self._answering.add(key)
+        try:
+            if isinstance(item, CommandItem):
+                await self._answer_command(item, on_executed)
+            else:
+                await self._answer_press(item, on_executed)
+                self._pressed.add(key)
+        finally:
+            self._answering.discard(key)
+
+    async def _answer_command(self, item: CommandItem, on_executed: Callable[[], None]) -> None:
+        response = self._use_telegram_names(await self._handle.run_command(item.invocation))
+        on_executed()
+        if response.text:
+            await self._reply(ChatTarget.parse(item.invocation.room.external_id), item.message_id, response)
+            await self._handle.note_answered(item.invocation)
+
+    async def _answer_press(self, item: ButtonItem, on_executed: Callable[[], None]) -> None:
         response = CommandResponse()
         if item.selection is not None:
             response = self._use_telegram_names(await self._handle.select_choice(item.selection))

@@ -25,7 +25,7 @@ from bot.inbound.person_export import ArchiveTooLarge, write_person_archive
 from bot.models.types import ModelType
 from bot.plugin_system.command import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
-from bot.receipts.headlines import describe_receipt
+from bot.receipts.headlines import COMMAND_RULE, describe_receipt
 from bot.redaction import redactor_of
 from bot.settings import CoreSettings, Settings, room_setting
 from bot.user_texts import user_text
@@ -37,7 +37,6 @@ RESPONSIVENESS = "RESPONSIVENESS"
 EXPORT_INTERVAL = timedelta(minutes=10)  # an export reads all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
 TOO_LARGE = "too large"  # what the last attempt came to, if no file
-COMMAND_DENIAL = "a command"  # of a message that a command has answered already
 COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
 
 
@@ -90,9 +89,20 @@ class BuiltinCommands:
         invocation, ledger = context.invocation, context.agent.store.ledger
         receipts = await ledger.receipts(room_id=invocation.room.id, limit=MAX_SCANNED_RECEIPTS)
         candidates = (
-            receipt for receipt in receipts if context.is_room_admin or receipt.author_id == invocation.author.id
+            receipt
+            for receipt in receipts
+            if receipt.rule != COMMAND_RULE and (context.is_room_admin or receipt.author_id == invocation.author.id)
         )
         last_receipt: Receipt | None = next(candidates, None)
+        author_id = None if context.is_room_admin else invocation.author.id
+        entries = await context.agent.store.logs.logs(
+            kind=COMMAND_LOG_KIND, room_id=invocation.room.id, entity_id=author_id, limit=MAX_SCANNED_RECEIPTS
+        )
+        command_entry = next((entry for entry in entries if entry["body"].get("command") != "why"), None)
+        if command_entry and (last_receipt is None or command_entry["at"] > last_receipt.received_at):
+            body = command_entry["body"]
+            text = "commands.why.command" if body.get("allowed", True) else "commands.why.command_refused"
+            return user_text(text, name=body["command"], reason=body.get("reason", ""))
         if last_receipt is None:
             return user_text("commands.why.no_message")
         return describe_outcome(last_receipt, context.agent.name)
@@ -223,7 +233,7 @@ class BuiltinCommands:
 
     async def _store_greeting(self, agent: Agent, invocation: CommandInvocation, text: str) -> None:
         """Store a greeting as the answer to its command, with which it is deleted; no model answers that."""
-        asked = build_question(invocation, "/start", denied_by=COMMAND_DENIAL)
+        asked = build_question(invocation, "/start", denied_by=COMMAND_RULE)
         receipt = await self._inbox.submit(asked)
         greeting = Memory(
             id=derived_id(receipt.memory_id, "greeting"),

@@ -29,6 +29,7 @@ logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT = 60.0
 RESPONSE_TTL = timedelta(days=1)
+ANSWERED_TTL = timedelta(days=30)  # as long as a message that is delivered again is recognised
 MAX_ARGUMENT_LENGTH = 4000
 
 
@@ -50,8 +51,7 @@ class CommandDispatcher:
 
         Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
         """
-        room = invocation.room
-        key = f"command:{invocation.author.id}:{room.platform}:{room.account}:{invocation.event_id}"
+        key = _key_of(invocation)
         if key not in self._in_progress:
             dispatching = asyncio.ensure_future(
                 self._inbox.run_shielded(self._dispatch_once(key, _sanitize(invocation)))
@@ -59,6 +59,11 @@ class CommandDispatcher:
             self._in_progress[key] = dispatching
             dispatching.add_done_callback(lambda _: self._in_progress.pop(key, None))
         return await asyncio.shield(self._in_progress[key])
+
+    async def note_answered(self, invocation: CommandInvocation) -> None:
+        """Record that the sender has the response: the same command gets an empty one for 30 days."""
+        expires_at = self._agent.clock() + ANSWERED_TTL
+        await self._agent.store.cache.set(_key_of(invocation), _to_cached(CommandResponse("")), expires_at=expires_at)
 
     async def _dispatch_once(self, key: str, invocation: CommandInvocation) -> CommandResponse:
         cache = self._agent.store.cache
@@ -122,6 +127,13 @@ class CommandDispatcher:
         if content is None:
             return CommandResponse("", response.is_ephemeral, receipt=response.receipt)
         return replace(response, text=content.text, choices=content.choices)
+
+
+def _key_of(invocation: CommandInvocation) -> str:
+    """Return what two deliveries of a command have in common: its message, or its event where it is none."""
+    room = invocation.room
+    event = f"{room.id}:{invocation.message_id}" if invocation.message_id else invocation.event_id
+    return f"command:{invocation.author.id}:{room.platform}:{room.account}:{event}"
 
 
 async def current_role(agent: Agent, world: World, entity_id: UUID) -> Role:

@@ -209,6 +209,7 @@ class ReloadResult:
 
 Reload = Callable[[], Awaitable[ReloadResult]]
 ReadPicture = Callable[[], Awaitable[FetchedBody | None]]
+NoteAnswered = Callable[[CommandInvocation], Awaitable[None]]
 SelectChoice = Callable[[ChoiceSelection], Awaitable[CommandResponse]]
 
 
@@ -239,6 +240,7 @@ class AgentHandle:
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
+        note_answered: NoteAnswered,
         select_choice: SelectChoice,
         reload: Reload,
         events: EventBus,
@@ -262,7 +264,8 @@ class AgentHandle:
         self.commands = commands
         self.routes = routes
         self._inbox = inbox
-        self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
+        self._run_command, self._note_answered = run_command, note_answered
+        self._select_choice, self._reload = select_choice, reload
         self._connections = connections
         self._events = events
         self._note_typing = note_typing
@@ -347,6 +350,10 @@ class AgentHandle:
     async def run_command(self, invocation: CommandInvocation) -> CommandResponse:
         """Run one of `commands` for its sender; a mistake of the sender is explained in the response."""
         return await self._run_command(invocation)
+
+    async def note_answered(self, invocation: CommandInvocation) -> None:
+        """Record that the sender of a command has its response: delivered again, the command gets an empty one."""
+        await self._note_answered(invocation)
 
     async def select_choice(self, selection: ChoiceSelection) -> CommandResponse:
         """Apply a pressed button."""

@@ -59,13 +59,18 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
     }
 )
 STOPPED_RULE = "stopped"
+COMMAND_RULE = "a command"  # of a message that a command has answered already
 DIRECT_RULES = frozenset(f"room type {kind}" for kind in ChannelType)
 BUDGETS = frozenset(f"BUDGET_{unit}{scope}" for unit in ("USD", "TOKENS") for scope in ("", "_PER_ROOM", "_PER_PERSON"))
 AMOUNT = re.compile(r"(?:\$([0-9.]+(?:e[+-]?[0-9]+)?)|([0-9,]+ tokens)) a day")  # as a limit writes itself
 LIMITS = frozenset({"MESSAGES_PER_PERSON", "MESSAGES_PER_ROOM", "MESSAGES_PER_WORLD"})
 # Sentences that do not begin as others of their outcome do.
 SENTENCES: Mapping[tuple[Outcome, str], str] = MappingProxyType(
-    {(Outcome.SUPERSEDED, Rule.EDITED): "replaced", (Outcome.CANCELLED, STOPPED_RULE): "stopped"}
+    {
+        (Outcome.SUPERSEDED, Rule.EDITED): "replaced",
+        (Outcome.CANCELLED, STOPPED_RULE): "stopped",
+        (Outcome.IGNORED, COMMAND_RULE): "command",
+    }
 )
 
 

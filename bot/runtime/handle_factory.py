@@ -75,6 +75,7 @@ def build_handle(
         room_rules=reloader.room_rules,
         commands=router.specs,
         run_command=router.dispatcher.dispatch,
+        note_answered=router.dispatcher.note_answered,
         select_choice=router.choices.select,
         reload=reloader.reload,
         events=events,

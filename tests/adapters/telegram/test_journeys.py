@@ -9,9 +9,9 @@ import pytest
 
 from adapters.telegram.commands import CommandHandler
 from adapters.telegram.config import Limits
-from adapters.telegram.emulator import Emulator, refuse_markup
+from adapters.telegram.emulator import Emulator, Fault, refuse_markup
 from adapters.telegram.entities import ChatTarget, derive_room_id, derive_user_id
-from bot import Agent, MemoryKind, Outcome, Plugin, Role, model, on
+from bot import Agent, CommandContext, MemoryKind, Outcome, Plugin, Role, command, model, on
 from bot.events import EntityJoined, ReactionReceived
 from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage
 from bot.platform import DeliveryState
@@ -687,3 +687,66 @@ async def test_a_reaction_in_a_topic_is_stored_there_also_after_a_restart() -> N
                 for thread in (topic, None)
             ]
     assert stored == [2, 1]
+
+
+async def test_a_command_that_is_delivered_again_is_neither_run_nor_answered_again() -> None:
+    runs: list[str] = []
+
+    @command("count", "Count.")
+    async def count(context: CommandContext) -> str:
+        runs.append(context.invocation.event_id)
+        return f"This is run {len(runs)}."
+
+    store, plugins = InMemoryStore(), (Plugin("counting", commands=[count]),)
+    async with Emulator() as telegram:
+        async with run_character(telegram, store=store, plugins=plugins) as harness:
+            alice = harness.people.add_user("Alice")
+            chat = harness.people.open_private_chat(alice)
+            message = harness.people.say(chat, alice, "/count")
+            assert await harness.wait_texts(1) == ["This is run 1."]
+            await harness.wait_confirmed()
+            harness.telegram.state.enqueue(harness.bot, {"update_id": harness.bot.next_update, "message": message})
+            harness.bot.next_update += 1
+            await harness.wait_confirmed()
+        async with run_character(telegram, store=store, plugins=plugins) as harness:
+            harness.telegram.state.enqueue(harness.bot, {"update_id": harness.bot.next_update, "message": message})
+            harness.bot.next_update += 1
+            harness.people.say(chat, alice, "/count")
+            assert await harness.wait_texts(2) == ["This is run 1.", "This is run 2."]
+            await harness.wait_confirmed()
+    assert len(runs) == 2
+
+
+async def test_a_command_whose_answer_could_not_be_sent_is_answered_when_it_is_delivered_again() -> None:
+    async with Emulator() as telegram, run_character(telegram) as harness:
+        telegram.faults.append(Fault("sendMessage", 500, "x"))
+        alice = harness.people.add_user("Alice")
+        message = harness.people.say(harness.people.open_private_chat(alice), alice, "/help")
+        await telegram.recorder.wait_until(lambda: telegram.recorder.counts["sendMessage"] == 1)
+        await harness.wait_confirmed()
+        telegram.state.enqueue(harness.bot, {"update_id": harness.bot.next_update, "message": message})
+        harness.bot.next_update += 1
+        [text] = await harness.wait_texts(1)
+        assert "/help" in text
+
+
+async def test_why_after_a_command_names_the_command(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    for number, (text, expected) in enumerate(
+        [
+            ("/start", ""),
+            ("/why", "/start"),
+            ("Hello", ""),
+            ("/why", "direct message"),
+            ("/responsiveness", ""),
+            ("/why", "/responsiveness"),
+            ("/why", "/responsiveness"),
+        ],
+        1,
+    ):
+        harness.people.say(chat, alice, text)
+        texts = await harness.wait_texts(number)
+        await harness.wait_receipts()
+        assert expected in texts[-1]
+        assert "silent" not in texts[-1] or text != "/why"
