@@ -152,7 +152,13 @@ class TelegramAccount:
 
     def _build_context(self, identity: BotIdentity, former_chat_ids: dict[int, int]) -> IncomingContext:
         allowed_chats = self._settings.telegram_allowed_chats
-        return IncomingContext(identity, self._handle.room_rules, allowed_chats, former_chat_ids=former_chat_ids)
+        return IncomingContext(
+            identity,
+            self._handle.room_rules,
+            allowed_chats,
+            former_chat_ids=former_chat_ids,
+            answers_channel_posts=self._settings.telegram_answer_channel_posts,
+        )
 
     def _create_receiver(self) -> UpdateReceiver:
         administrators = AdministratorCache(self.client, self._time.monotonic, self._limits.administrators_ttl)

@@ -14,7 +14,7 @@ from adapters.telegram.entities import PLATFORM, ChatTarget
 from adapters.telegram.errors import error_text
 from adapters.telegram.outgoing import split_reply
 from adapters.telegram.webhook import Webhook, WebhookServer
-from bot import ConfigError, Content, Room
+from bot import ChannelType, ConfigError, Content, Room
 from bot.platform import (
     Adapter,
     AgentHandle,
@@ -90,9 +90,10 @@ class TelegramAdapter(Adapter):
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the seconds between two edits of a draft; a group allows 20 messages and edits a minute."""
-        if ChatTarget.parse(room.external_id).guest_query_id:  # a guest can answer once
+        target = ChatTarget.parse(room.external_id)
+        if target.guest_query_id:  # a guest can answer once
             return None
-        return GROUP_DRAFT_INTERVAL if ChatTarget.parse(room.external_id).is_group else PRIVATE_DRAFT_INTERVAL
+        return GROUP_DRAFT_INTERVAL if target.chat_id < 0 else PRIVATE_DRAFT_INTERVAL
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part of a reply and return its message id."""
@@ -125,8 +126,8 @@ class TelegramAdapter(Adapter):
         if account is None:
             return
         target = account.send_methods.resolve(ChatTarget.parse(room.external_id))
-        if target.guest_query_id:
-            return
+        if target.guest_query_id or target.direct_topic_id is not None or room.type is ChannelType.BROADCAST:
+            return  # Telegram has no indicator there
         if active:
             account.typing_indicator.show(target)
         else:

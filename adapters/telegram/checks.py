@@ -46,18 +46,22 @@ async def _inspect_account(client: BotClient, settings: TelegramSettings, label:
     facts: dict[str, str | int] = {
         "bot": f"@{user.username}",
         "link": f"https://t.me/{user.username}",
-        "groups": "receives everything" if user.can_read_all_group_messages else PRIVACY_MODE_HINT,
+        "groups": _describe_groups(user),
         "updates": f"by webhook, at {webhook.url}" if webhook.url else "by polling",
         "waiting": webhook.pending_update_count,
     }
     return CheckReport(label, facts=facts, problems=tuple(_find_problems(user, webhook, settings)))
 
 
+def _describe_groups(user: User) -> str:
+    if not user.can_join_groups:
+        return "cannot be added to groups, as it is set at BotFather (/setjoingroups)"
+    return "receives everything" if user.can_read_all_group_messages else PRIVACY_MODE_HINT
+
+
 def _find_problems(user: User, webhook: WebhookInfo, settings: TelegramSettings) -> list[str]:
     problems = []
     own_webhook_url = f"{settings.telegram_webhook_url}/{settings.account}" if settings.telegram_webhook_url else ""
-    if not user.can_join_groups:
-        problems.append("the bot cannot be added to groups: change that with /setjoingroups at BotFather")
     if webhook.url and webhook.url != own_webhook_url:
         problems.append(
             f"another webhook receives the updates ({webhook.url}): stop the program that set it; "

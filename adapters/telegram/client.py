@@ -324,6 +324,7 @@ class BotClient(Bot):
         *,
         entities: Sequence[MessageEntity] = (),
         message_thread_id: int | None = None,
+        direct_messages_topic_id: int | None = None,
         reply_to: int | None = None,
         reply_markup: InlineKeyboardMarkup | None = None,
     ) -> object:
@@ -338,6 +339,7 @@ class BotClient(Bot):
             "text": text,
             "entities": entities or None,
             "message_thread_id": message_thread_id,
+            "direct_messages_topic_id": direct_messages_topic_id,
             "reply_parameters": reply,
             "reply_markup": reply_markup,
             "link_preview_options": {"is_disabled": True},  # a preview would open the link

@@ -51,7 +51,13 @@ class TelegramSettings(SettingsModel):
     """Variables of the adapter: token, server, allowed chats, webhook."""
 
     CHARACTER_SETTINGS = frozenset(
-        ["TELEGRAM_BOT_TOKEN", "TELEGRAM_ALLOWED_CHATS", "TELEGRAM_UNCLEAR", "TELEGRAM_QUOTE"]
+        [
+            "TELEGRAM_BOT_TOKEN",
+            "TELEGRAM_ALLOWED_CHATS",
+            "TELEGRAM_ANSWER_CHANNEL_POSTS",
+            "TELEGRAM_UNCLEAR",
+            "TELEGRAM_QUOTE",
+        ]
     )
 
     telegram_bot_token: Annotated[Secret, AfterValidator(_check_token)] | None = Field(
@@ -65,6 +71,11 @@ class TelegramSettings(SettingsModel):
         description="Chats to answer in: ids, or @names of groups and channels; by default all. "
         "The id of a group holds for its supergroup too. "
         "Messages elsewhere are stored and ignored.",
+    )
+    telegram_answer_channel_posts: bool = Field(
+        False,
+        description="Answer the posts of channels, and their copies in the groups that are linked to them; else "
+        "they are stored and ignored.",
     )
     telegram_unclear: UnclearPolicy = Field(
         UnclearPolicy.RESEND_MARKED,

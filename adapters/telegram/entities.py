@@ -10,6 +10,7 @@ from bot import ChannelType, Entity, Role, Room, World, derived_id
 
 PLATFORM = "telegram"
 CHANNEL_TYPES = {Chat.PRIVATE: ChannelType.DM, Chat.CHANNEL: ChannelType.BROADCAST}
+DIRECT_PREFIX = "direct-"  # of the topics of a channel's direct messages
 Roles = Mapping[int, Role]
 
 
@@ -29,27 +30,35 @@ class BotIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ChatTarget:
-    """The destination of a message: a chat and, in a forum, a topic; or the only answer to a question as a guest."""
+    """The destination of a message: a chat and, in a forum, a topic; or the only answer to a question as a guest.
+
+    In the direct messages of a channel, `direct_topic_id` is the topic of one person.
+    """
 
     chat_id: int
     thread_id: int | None = None
     guest_query_id: str = ""
+    direct_topic_id: int | None = None
 
     @classmethod
     def parse(cls, text: str) -> "ChatTarget":
         """Parse the output of `str`. Raises ValueError for any other text."""
         chat, _, guest_query_id = text.partition("?")
         chat_id, _, thread_id = chat.partition("/")
+        if thread_id.startswith(DIRECT_PREFIX):
+            return cls(int(chat_id), direct_topic_id=int(thread_id.removeprefix(DIRECT_PREFIX)))
         return cls(int(chat_id), int(thread_id) if thread_id else None, guest_query_id)
 
     def __str__(self) -> str:
+        if self.direct_topic_id is not None:
+            return f"{self.chat_id}/{DIRECT_PREFIX}{self.direct_topic_id}"
         chat = f"{self.chat_id}/{self.thread_id}" if self.thread_id is not None else str(self.chat_id)
         return f"{chat}?{self.guest_query_id}" if self.guest_query_id else chat
 
     @property
     def is_group(self) -> bool:
         """Whether it is a group, a supergroup or a channel, whose ids are negative, or any chat as a guest."""
-        return self.chat_id < 0 or bool(self.guest_query_id)
+        return (self.chat_id < 0 and self.direct_topic_id is None) or bool(self.guest_query_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +75,12 @@ def thread_id_of(message: Message) -> int | None:
     return message.message_thread_id if message.is_topic_message else None
 
 
+def direct_topic_id_of(message: Message) -> int | None:
+    """Return the topic of a message in the direct messages of a channel; None elsewhere."""
+    topic = message.direct_messages_topic
+    return topic.topic_id if topic is not None else None
+
+
 def build_location(
     identity: BotIdentity,
     chat: Chat,
@@ -73,14 +88,20 @@ def build_location(
     roles: Roles | None = None,
     *,
     guest_query_id: str = "",
+    direct_topic_id: int | None = None,
 ) -> ChatLocation:
     """Build the world of a chat and the room of the chat or of one of its topics.
 
-    A question as a guest is a room of its own, in another world: its chat may have the id of a chat of the bot.
+    A question as a guest is a room of its own, in another world: its chat may have the id of a chat of the bot. What a
+    person writes to a channel directly is a world of its own too: others who do so may not learn it.
     """
     target = ChatTarget(chat.id, None if guest_query_id else thread_id, guest_query_id)
+    if direct_topic_id is not None:
+        target = ChatTarget(chat.id, direct_topic_id=direct_topic_id)
     thread_id = target.thread_id
     world_name = f"{chat.id}?guest" if guest_query_id else str(chat.id)
+    if direct_topic_id is not None:
+        world_name = str(target)
     world_roles = {derive_user_id(user_number): role for user_number, role in (roles or {}).items()}
     name = chat.title or name_of(chat) or chat.username or ""
     world = World(
@@ -107,6 +128,8 @@ def build_location(
 def _channel_type_of(target: ChatTarget, chat: Chat) -> ChannelType:
     if target.guest_query_id:
         return ChannelType.GROUP
+    if target.direct_topic_id is not None:
+        return ChannelType.DM
     return ChannelType.THREAD if target.thread_id is not None else CHANNEL_TYPES.get(chat.type, ChannelType.GROUP)
 
 

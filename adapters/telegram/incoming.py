@@ -28,6 +28,7 @@ from adapters.telegram.entities import (
     build_chat_entity,
     build_entity,
     build_location,
+    direct_topic_id_of,
     thread_id_of,
 )
 from adapters.telegram.mentions import (
@@ -56,10 +57,11 @@ from bot.platform import (
     build_forward_metadata,
 )
 
-ALLOWED_CHATS_RULE = "TELEGRAM_ALLOWED_CHATS"
+ALLOWED_CHATS_RULE, CHANNEL_POSTS_RULE = "TELEGRAM_ALLOWED_CHATS", "TELEGRAM_ANSWER_CHANNEL_POSTS"
 REVISION_STEP = 1 << 20  # edits within one second differ by their update id
 ENVELOPE_FIELDS = field_names(
-    "message_id message_thread_id from sender_chat sender_boost_count sender_tag date edit_date chat "
+    "message_id message_thread_id direct_messages_topic from sender_chat sender_boost_count sender_tag date "
+    "edit_date chat "
     "is_topic_message is_automatic_forward is_from_offline is_paid_post reply_to_message external_reply "
     "quote via_bot has_protected_content media_group_id author_signature entities caption_entities "
     "link_preview_options effect_id reply_markup"
@@ -78,6 +80,14 @@ class IncomingContext:
     allowed_chats: tuple[str, ...] = ()
     roles: Roles | None = None
     former_chat_ids: dict[int, int] = field(default_factory=dict)
+    answers_channel_posts: bool = False
+
+    def find_message_denial(self, location: ChatLocation, message: Message, mention: MentionContext) -> str:
+        """Return the rule that forbids an answer to a message; blank if none does."""
+        denial = self.find_denial(location, message.chat, mention)
+        if not denial and is_channel_post(message) and not self.answers_channel_posts:
+            return CHANNEL_POSTS_RULE
+        return denial
 
     def find_denial(self, location: ChatLocation, chat: Chat, mention: MentionContext) -> str:
         """Return the rule that forbids an answer; blank if none does."""
@@ -86,7 +96,7 @@ class IncomingContext:
         if allowed and allowed.isdisjoint(name.lower() for name in names):
             return ALLOWED_CHATS_RULE
         rule = self.rules.find(PLATFORM, *names)
-        return rule.refusal_for(mention, is_direct=chat.type == Chat.PRIVATE)
+        return rule.refusal_for(mention, is_direct=location.room.type.is_direct)
 
     def is_addressed(self, command: ParsedCommand) -> bool:
         """Return whether a command is for this bot."""
@@ -101,6 +111,13 @@ class IncomingContext:
         return (*chat_names(location.target, chat.username), *([str(former_id)] if former_id else []))
 
 
+def is_channel_post(message: Message) -> bool:
+    """Return whether a channel wrote a message: a post, its copy in the linked group, or one of its direct messages."""
+    if message.chat.type == Chat.CHANNEL or message.is_automatic_forward:
+        return True
+    return message.direct_messages_topic is not None and message.sender_chat is not None
+
+
 def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
     """Return the location of a message with known roles, always including that of its author."""
     author, role = author_of(message, context.identity)
@@ -110,6 +127,7 @@ def locate_message(message: Message, context: IncomingContext) -> ChatLocation:
         thread_id_of(message),
         context.roles,
         guest_query_id=message.guest_query_id or "",
+        direct_topic_id=direct_topic_id_of(message),
     )
     if role is None and context.roles is None:
         return location
@@ -157,7 +175,7 @@ def parse_command(
     if command is None or command.name not in command_names or not context.is_addressed(command):
         return None
     location = locate_message(message, context)
-    if context.find_denial(location, message.chat, MentionContext(is_mention=True)):
+    if context.find_message_denial(location, message, MentionContext(is_mention=True)):
         return None
     author, _ = author_of(message, context.identity)
     return CommandInvocation(
@@ -179,8 +197,10 @@ def parse_choice(
     message = query.message
     if message is None or not query.data:
         return None
-    thread_id = thread_id_of(message) if isinstance(message, Message) else None
-    location = build_location(context.identity, message.chat, thread_id, context.roles)
+    thread_id, direct_topic_id = None, None
+    if isinstance(message, Message):
+        thread_id, direct_topic_id = thread_id_of(message), direct_topic_id_of(message)
+    location = build_location(context.identity, message.chat, thread_id, context.roles, direct_topic_id=direct_topic_id)
     if context.find_denial(location, message.chat, MentionContext(is_mention=True)):
         return None
     return ChoiceSelection(
@@ -223,7 +243,7 @@ def _build_mention(
         replies_to=replied_author,
         mentions_others=mentions_others(message, context.identity),
     )
-    denial = context.find_denial(location, message.chat, mention)
+    denial = context.find_message_denial(location, message, mention)
     if not denial and command is not None and not context.is_addressed(command):
         denial = "a command for another bot"
     if not denial and is_service:

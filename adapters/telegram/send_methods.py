@@ -175,6 +175,7 @@ class SendMethods:
             text.text,
             entities=text.entities,
             message_thread_id=target.thread_id,
+            direct_messages_topic_id=target.direct_topic_id,
             reply_to=int(reply_to) if reply_to.isdecimal() else None,
             reply_markup=keyboard,
         )
@@ -227,6 +228,7 @@ class SendMethods:
             caption=text.text or None,
             caption_entities=text.entities or None,
             message_thread_id=target.thread_id,
+            direct_messages_topic_id=target.direct_topic_id,
             reply_parameters=_reply_parameters(reply_to),
             reply_markup=build_keyboard(content.choices),
             read_timeout=UPLOAD_TIMEOUT,

@@ -124,6 +124,8 @@ class BotApi:
 
     async def _send_chat_action(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
         chat, thread = self._find_chat(bot, parameters), parameters.get("message_thread_id")
+        if chat["type"] == "channel" or chat.get("is_direct_messages"):
+            raise ApiError(400, "Bad Request: chat actions are not supported in this chat")
         self.typing.start(f"{chat['id']}/{thread}" if thread else str(chat["id"]), bot.user["first_name"])
         return True
 
@@ -283,6 +285,10 @@ class BotApi:
             "date": self._state.unix_time(),
             "chat": chat,
         }
+        if chat.get("is_direct_messages"):
+            if not (topic := parameters.get("direct_messages_topic_id")):
+                raise ApiError(400, "Bad Request: direct messages topic must be specified")
+            message["direct_messages_topic"] = {"topic_id": int(topic)}
         thread = self._find_topic(bot, chat["id"], parameters)
         if thread is not None:
             message |= {"message_thread_id": thread, "is_topic_message": True}

@@ -126,6 +126,15 @@ async def test_the_doctor_names_the_bot_and_explains_privacy_mode() -> None:
     assert (result.facts["bot"], result.facts["groups"], result.problems) == ("@ada_bot", PRIVACY_MODE_HINT, ())
 
 
+async def test_the_doctor_finds_nothing_wrong_with_a_bot_that_may_not_be_added_to_groups() -> None:
+    async with Emulator(find_problems=description()) as emulator:
+        emulator.add_bot(TOKEN).user["can_join_groups"] = False
+        result = await check_emulator(emulator)
+    assert result.exists
+    assert result.problems == ()
+    assert "/setjoingroups" in str(result.facts["groups"])
+
+
 async def test_the_doctor_reports_a_foreign_webhook() -> None:
     async with Emulator() as emulator:
         emulator.add_bot(TOKEN).webhook = "https://old.example/hook"

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
+from bot import Outcome
 from bot.platform import DeliveryState
-from tests.adapters.telegram.conftest import TelegramHarness
+from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
 
 async def ask_in_topic(harness: TelegramHarness, *, is_deleted: bool = False) -> tuple[dict[str, Any], int]:
@@ -56,3 +57,76 @@ async def test_the_operator_is_told_what_to_do_where_general_is_closed_too(
     assert delivery.state is DeliveryState.FAILED
     assert "topic_closed" in delivery.cause.lower()
     assert "the topic General is closed: open it" in caplog.text
+
+
+def open_direct_messages(harness: TelegramHarness, *users: dict[str, Any]) -> dict[str, Any]:
+    """Open the chat in which people write to a channel directly; the bot manages it."""
+    chat = harness.people.add_group("Post box", *users)
+    chat["is_direct_messages"] = True
+    return chat
+
+
+async def test_each_person_who_writes_to_a_channel_directly_is_answered_in_their_own_topic(
+    harness: TelegramHarness,
+) -> None:
+    people = [harness.people.add_user(name) for name in ("Alice", "Bob")]
+    chat = open_direct_messages(harness, *people)
+    for number, person in enumerate(people, 1):
+        topic = {"topic_id": 70 + number, "user": person}
+        harness.people.say(chat, person, f"Hello from {person['first_name']}", direct_messages_topic=topic)
+        await harness.wait_texts(number, chat)
+    answers = harness.telegram.recorder.messages
+    assert [answer.message["direct_messages_topic"]["topic_id"] for answer in answers] == [71, 72]
+    assert [answer.text for answer in answers] == ["You said: Hello from Alice", "You said: Hello from Bob"]
+    receipts = await harness.wait_receipts()
+    rooms = [await harness.store.worlds.room(receipt.room_id) for receipt in receipts]
+    assert len({room.world_id for room in rooms if room is not None}) == 2  # what one has told is not for the other
+
+
+async def test_a_command_and_a_file_in_direct_messages_of_a_channel_stay_in_their_topic(
+    open_harness: OpenHarness,
+) -> None:
+    async with open_harness() as harness:
+        alice = harness.people.add_user("Alice")
+        chat = open_direct_messages(harness, alice)
+        topic = {"topic_id": 71, "user": alice}
+        harness.people.say(chat, alice, "/export_me", direct_messages_topic=topic)
+        await harness.wait_texts(2, chat)
+        answers = harness.telegram.recorder.messages
+        assert [answer.message["direct_messages_topic"]["topic_id"] for answer in answers] == [71, 71]
+        assert any(answer.files for answer in answers)
+
+
+async def test_what_the_channel_itself_writes_in_direct_messages_is_not_answered(harness: TelegramHarness) -> None:
+    alice, owner = harness.people.add_user("Alice"), harness.people.add_user("Owner")
+    chat = open_direct_messages(harness, alice, owner)
+    channel = {"id": -1000000000777, "type": "channel", "title": "Harbour"}
+    topic = {"topic_id": 71, "user": alice}
+    harness.people.say(chat, owner, "I will see to it.", direct_messages_topic=topic, sender_chat=channel)
+    [receipt] = await harness.wait_receipts()
+    assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "TELEGRAM_ANSWER_CHANNEL_POSTS")
+
+
+@pytest.mark.parametrize("answers", [False, True])
+@pytest.mark.parametrize("kind", ["post", "mention", "copy", "command"])
+async def test_posts_of_channels_are_answered_only_where_a_setting_says_so(
+    kind: str, answers: bool, open_harness: OpenHarness
+) -> None:
+    async with open_harness(settings={"TELEGRAM_ANSWER_CHANNEL_POSTS": str(answers).lower()}) as harness:
+        owner = harness.people.add_user("Owner")
+        channel = harness.people.add_group("Harbour", owner=owner, kind="channel")
+        group = harness.people.add_group("Harbour talk", owner=owner)
+        text = {"mention": "@ada_bot what do you say?", "command": "/help"}.get(kind, "Ada, the ferry is late.")
+        if kind == "copy":
+            harness.people.say(group, owner, text, sender_chat=channel, is_automatic_forward=True)
+        else:
+            harness.people.say(channel, owner, text)
+        place = group if kind == "copy" else channel
+        if answers:
+            await harness.wait_texts(1, place)
+            return
+        [receipt] = await harness.wait_receipts()
+        assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "TELEGRAM_ANSWER_CHANNEL_POSTS")
+        assert harness.telegram.recorder.texts(place["id"]) == []
+        harness.people.say(group, owner, "@ada_bot hello")  # people are answered in the linked group
+        await harness.wait_texts(1, group)
