@@ -4,6 +4,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -25,13 +26,14 @@ from adapters.telegram.receiving import ButtonItem, CommandItem
 from adapters.telegram.sending import MessageSender
 from bot import CommandResponse, Content, Role
 from bot.platform import AgentHandle, BoundedSet, CommandSpec
+from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 
 COMMAND_NAME_PATTERN = re.compile(r"[a-z0-9_]{1,32}")
 MAX_COMMANDS, MAX_DESCRIPTION_LENGTH = 100, 256
 MAX_ALERT_LENGTH = 200
-MAX_PRESSED = 1_000  # presses that are remembered
+MAX_ANSWERED = 1_000  # commands and presses that are remembered here; commands are in the store too
 COMMAND_CRASH_POINT = "errand"  # label of its crash points
 
 
@@ -82,7 +84,7 @@ class CommandHandler:
     def __init__(self, handle: AgentHandle, client: BotClient, message_sender: MessageSender) -> None:
         self._handle, self._client, self._message_sender = handle, client, message_sender
         self._answering: set[str] = set()  # events of commands and presses that are being answered
-        self._pressed = BoundedSet[str](MAX_PRESSED)
+        self._answered = BoundedSet[str](MAX_ANSWERED)
         self._locks: WeakValueDictionary[ChatTarget, asyncio.Lock] = WeakValueDictionary()
 
     async def handle(self, item: CommandItem | ButtonItem, on_executed: Callable[[], None]) -> None:
@@ -91,7 +93,7 @@ class CommandHandler:
         After this returns or fails, the update may be confirmed. One that is delivered again is not answered again.
         """
         key = item.query_id if isinstance(item, ButtonItem) else f"command {item.invocation.event_id}"
-        if key in self._answering or key in self._pressed:
+        if key in self._answering or key in self._answered:
             return
         self._answering.add(key)
         try:
@@ -99,7 +101,7 @@ class CommandHandler:
                 await self._answer_command(item, on_executed)
             else:
                 await self._answer_press(item, on_executed)
-                self._pressed.add(key)
+            self._answered.add(key)
         finally:
             self._answering.discard(key)
 
@@ -108,7 +110,8 @@ class CommandHandler:
         on_executed()
         if response.text:
             await self._reply(ChatTarget.parse(item.invocation.room.external_id), item.message_id, response)
-            await self._handle.note_answered(item.invocation)
+            with suppress(StoreUnavailable):  # then a restart would answer it again
+                await self._handle.note_answered(item.invocation)
 
     async def _answer_press(self, item: ButtonItem, on_executed: Callable[[], None]) -> None:
         response = CommandResponse()

@@ -717,6 +717,21 @@ async def test_a_command_that_is_delivered_again_is_neither_run_nor_answered_aga
     assert len(runs) == 2
 
 
+async def test_a_press_that_is_delivered_again_is_answered_once(harness: TelegramHarness) -> None:
+    alice = harness.people.add_user("Alice")
+    chat = harness.people.open_private_chat(alice)
+    harness.people.say(chat, alice, "Hello")
+    await harness.wait_texts(1)
+    query_id = harness.people.press(harness.telegram.recorder.messages[0].message, alice, "no such choice")
+    [(_, update)] = [item for item in harness.bot.queue if "callback_query" in item[1]]
+    await harness.wait_confirmed()
+    harness.telegram.state.enqueue(harness.bot, {**update, "update_id": harness.bot.next_update})
+    harness.bot.next_update += 1
+    await harness.wait_confirmed()
+    assert list(harness.telegram.recorder.alerts) == [query_id]
+    assert harness.telegram.recorder.counts["answerCallbackQuery"] == 1
+
+
 async def test_a_command_whose_answer_could_not_be_sent_is_answered_when_it_is_delivered_again() -> None:
     async with Emulator() as telegram, run_character(telegram) as harness:
         telegram.faults.append(Fault("sendMessage", 500, "x"))
