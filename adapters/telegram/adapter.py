@@ -145,7 +145,7 @@ class TelegramAdapter(Adapter):
 
     def _note_topic(self, delivery: Delivery, account: TelegramAccount, message_id: str) -> str:
         target = ChatTarget.parse(delivery.target)
-        account.note_topic(target.chat_id, message_id, target.thread_id)
+        account.note_topic(target.chat_id, message_id, target.topic_id)
         return message_id
 
 

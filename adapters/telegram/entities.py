@@ -56,6 +56,11 @@ class ChatTarget:
         return f"{chat}?{self.guest_query_id}" if self.guest_query_id else chat
 
     @property
+    def topic_id(self) -> int | None:
+        """The topic of a forum, or of the direct messages of a channel."""
+        return self.thread_id if self.direct_topic_id is None else self.direct_topic_id
+
+    @property
     def is_group(self) -> bool:
         """Whether it is a group, a supergroup or a channel, whose ids are negative, or any chat as a guest."""
         return (self.chat_id < 0 and self.direct_topic_id is None) or bool(self.guest_query_id)

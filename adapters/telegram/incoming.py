@@ -213,11 +213,23 @@ def parse_choice(
     )
 
 
+def locate_reaction(update: MessageReactionUpdated, context: IncomingContext, topic_id: int | None) -> ChatLocation:
+    """Return the location of a message with a reaction, of which only the known topic tells the room."""
+    is_direct = bool(update.chat.is_direct_messages)
+    return build_location(
+        context.identity,
+        update.chat,
+        None if is_direct else topic_id,
+        context.roles,
+        direct_topic_id=topic_id if is_direct else None,
+    )
+
+
 def parse_reactions(
-    update: MessageReactionUpdated, context: IncomingContext, thread_id: int | None
+    update: MessageReactionUpdated, context: IncomingContext, topic_id: int | None
 ) -> tuple[list[Reaction], list[Reaction]]:
     """Return the reactions that a user added and those that they removed."""
-    location = build_location(context.identity, update.chat, thread_id, context.roles)
+    location = locate_reaction(update, context, topic_id)
     if update.user is not None:
         author = build_entity(update.user, context.identity)
     else:

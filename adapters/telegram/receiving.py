@@ -14,11 +14,12 @@ from telegram.error import TelegramError
 
 from adapters.telegram.albums import merge_album, submit_album_edit
 from adapters.telegram.client import UPDATE_KINDS
-from adapters.telegram.entities import PLATFORM, ChatTarget, build_location
+from adapters.telegram.entities import PLATFORM, ChatTarget, build_location, direct_topic_id_of, thread_id_of
 from adapters.telegram.errors import PARSE_ERRORS
 from adapters.telegram.incoming import (
     IncomingContext,
     locate_message,
+    locate_reaction,
     parse_choice,
     parse_command,
     parse_message,
@@ -112,11 +113,11 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
         message_id = query.message.message_id if query.message is not None else 0
         return [ButtonItem(query.id, parse_choice(query, update_id, incoming, context.now), message_id)]
     if (reaction_update := update.message_reaction) is not None:
-        thread_id = context.threads.get((reaction_update.chat.id, reaction_update.message_id))
-        location = build_location(incoming.identity, reaction_update.chat, thread_id)
+        topic_id = context.threads.get((reaction_update.chat.id, reaction_update.message_id))
+        location = locate_reaction(reaction_update, incoming, topic_id)
         if incoming.is_ignored(location, reaction_update.chat):
             return []
-        added, removed = parse_reactions(reaction_update, incoming, thread_id)
+        added, removed = parse_reactions(reaction_update, incoming, topic_id)
         additions = [partial(_add_reaction, reaction) for reaction in added]
         return [*additions, *(partial(_remove_reaction, reaction) for reaction in removed)]
     if update.my_chat_member is not None:
@@ -372,8 +373,9 @@ class UpdateReceiver:
         context = self._context if roles is None else replace(self._context, roles=roles)
         update_context = UpdateContext(context, self._command_names, self._threads, self._time.now(), may_be_old)
         message = update.effective_message
-        if message is not None and getattr(message, "is_topic_message", None):
-            self.note_topic(message.chat.id, message.message_id, message.message_thread_id)
+        if isinstance(message, Message):
+            topic_id = thread_id_of(message) or direct_topic_id_of(message)
+            self.note_topic(message.chat.id, message.message_id, topic_id)
         return tuple(parse_update(update, update_context))
 
 

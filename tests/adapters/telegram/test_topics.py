@@ -1,10 +1,13 @@
 """Where a topic was deleted or is closed, the answer arrives in General; where it cannot, the operator is told."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from bot import Outcome
+from adapters.telegram.entities import ChatTarget, derive_room_id
+from bot import Agent, Outcome, Plugin, on
+from bot.events import ReactionReceived
 from bot.platform import DeliveryState
 from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
@@ -105,6 +108,26 @@ async def test_what_the_channel_itself_writes_in_direct_messages_is_not_answered
     harness.people.say(chat, owner, "I will see to it.", direct_messages_topic=topic, sender_chat=channel)
     [receipt] = await harness.wait_receipts()
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "TELEGRAM_ANSWER_CHANNEL_POSTS")
+
+
+async def test_a_reaction_in_direct_messages_of_a_channel_is_stored_in_its_topic(open_harness: OpenHarness) -> None:
+    rooms: list[UUID] = []
+
+    @on(ReactionReceived)
+    async def note(agent: Agent, event: ReactionReceived) -> None:
+        rooms.append(event.reaction.room_id)
+
+    async with open_harness(plugins=(Plugin("reactions", listeners=[note]),)) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = open_direct_messages(harness, alice)
+        topic = {"topic_id": 71, "user": alice}
+        message = harness.people.say(chat, alice, "Hello", direct_messages_topic=topic)
+        await harness.wait_texts(1, chat)
+        for reacted in (message, harness.telegram.recorder.messages[0].message):
+            harness.people.react(reacted, alice, "👍")
+        await harness.wait_confirmed()
+        await harness.wait_receipts()
+    assert rooms == [derive_room_id("1000001", ChatTarget(chat["id"], direct_topic_id=71))] * 2
 
 
 @pytest.mark.parametrize("answers", [False, True])
