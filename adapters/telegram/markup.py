@@ -161,7 +161,7 @@ class _TextWriter:
                 cell.write_inline(token.children or ())
                 rows[-1].append(cell.build())
         source, aligned = self._source(opening), _align([[cell.text for cell in row] for row in rows])
-        if any(len(escapedSplit(line.strip(" \t>|"))) > len(rows[0]) for line in source.split("\n")):
+        if any(_count_cells(line) > len(rows[0]) for line in source.split("\n")):
             self._add_code(source, opening)  # the parser drops cells that have no heading
         elif len(rows) > 1 and _display_width(aligned.split("\n")[0]) > MAX_TABLE_WIDTH:
             self._start_block(opening)
@@ -282,6 +282,12 @@ class _TextWriter:
             self._add("" if is_shown else f" ({address})")
         elif span.kind and 0 <= span.start < self._length:
             self._spans.append(replace(span, end=self._length))
+
+
+def _count_cells(line: str) -> int:
+    """Return how many cells a line of a table has, as the parser counts them."""
+    cells = escapedSplit(line.strip(" \t>"))
+    return len(cells) - (cells[0] == "") - (len(cells) > 1 and cells[-1] == "")
 
 
 def _align(rows: Sequence[Sequence[str]]) -> str:

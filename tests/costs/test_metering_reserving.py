@@ -329,6 +329,8 @@ class Bill:
         self.limits.append(request.max_tokens)
         tokens_in, tokens_out = len(request.prompt) // 3, request.max_tokens * percent // 100
         note_call("scripted")
+        if kind == "fail" and tokens_out < 10:  # it fails before it writes anything, which no provider bills
+            raise ModelError("overloaded")
         self.cost += tokens_in / 1000
         for _ in range(10):
             self.cost += tokens_out // 10 / 1000
