@@ -67,7 +67,7 @@ class EditReporter:
         self._agent_id = agent_id
         self._store, self._inbox, self._outbox = store, inbox, outbox
         self._turns, self._events, self._clock = turns, events, clock
-        self._lock = asyncio.Lock()
+        self._lock, self._erasure_lock = asyncio.Lock(), asyncio.Lock()
 
     async def submit_edit(self, message: InboundMessage) -> Receipt:
         """Store an edit: the same message, with a higher `revision` and an event id of its own.
@@ -160,7 +160,10 @@ class EditReporter:
         return await self._inbox.run_shielded(removal)
 
     async def erase_entity(self, entity_id: UUID) -> ErasureResult:
-        """Delete a person's data, stop the work for them, and return what was deleted."""
+        """Delete a person's data, stop the work for them, and return what was deleted.
+
+        Other changes do not wait for it; of several people one is erased after another.
+        """
         return await self._inbox.run_shielded(self._apply_erasure(entity_id))
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
@@ -281,9 +284,8 @@ class EditReporter:
         return await memories.remove(removed_ids) if removed_ids else 0
 
     async def _apply_erasure(self, entity_id: UUID) -> ErasureResult:
-        async with self._lock:
-            result = await self._store.edits.erase_entity(entity_id, self._clock())
-            await self._stop_cancelled(result.cancelled)
+        async with self._erasure_lock:
+            result = await self._store.edits.erase_entity(entity_id, self._clock(), self._stop_cancelled)
             self._events.emit(EntityErased(self._agent_id, entity_id))
             return result
 
