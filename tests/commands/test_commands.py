@@ -21,6 +21,7 @@ from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin_system.command import CommandContext, command
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
+from bot.receipts.trace import TRACE_KEY
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.user_texts import user_text
@@ -487,3 +488,13 @@ def test_a_name_that_not_every_platform_takes_is_refused(name: str) -> None:
         @command(name, "No.")
         async def handler(asking: CommandContext) -> None:
             """Do nothing."""
+
+
+@pytest.mark.parametrize("is_cleared", [True, False])
+async def test_what_a_turn_has_noted_is_not_stored_after_its_deletion(is_cleared: bool) -> None:
+    async with running_agent() as stage:
+        receipt = await stage.send("Ada, hello", author="Alice", kind=DM)
+        edits = stage.agent_runtime.handle.edits
+        await (edits.clear_room(receipt.room_id) if is_cleared else edits.erase_entity(receipt.author_id))
+    assert receipt.turn_id is not None  # the agent has stopped: all that was collected is stored
+    assert TRACE_KEY not in await stage.agent.store.ledger.steps(receipt.turn_id)
