@@ -34,7 +34,7 @@ CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
 FORGET_COMMAND, EXPORT_COMMAND = "forget-me", "export-me"
 RESPONSIVENESS = "RESPONSIVENESS"
-EXPORT_INTERVAL = timedelta(minutes=10)  # an export reads all memories
+EXPORT_INTERVAL = FORGET_INTERVAL = timedelta(minutes=10)  # both read all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
 TOO_LARGE = "too large"  # what the last attempt came to, if no file
 COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
@@ -49,6 +49,7 @@ class BuiltinCommands:
         self._inbox, self._edits, self._plugins = inbox, edits, tuple(plugins)
         self._secrets = frozenset(secrets)
         self._exporting: set[UUID] = set()  # people whose file is being written
+        self._forgetting: set[UUID] = set()  # people whose data is being deleted
 
     def commands(self) -> list[Command[Any]]:
         """Return the commands, in the order of /help."""
@@ -151,18 +152,33 @@ class BuiltinCommands:
     async def forget_me(self, context: CommandContext) -> CommandResponse:
         """Delete the person's data, once they have confirmed it."""
         agent, invocation = context.agent, context.invocation
-        key, cache = f"{FORGET_COMMAND}:{invocation.author.id}", agent.store.cache
-        if await cache.get(key) is None:
+        person_id, cache = invocation.author.id, agent.store.cache
+        key, done_key = f"{FORGET_COMMAND}:{person_id}", f"{FORGET_COMMAND}-done:{person_id}"
+        earlier, is_confirmed = await cache.get(done_key), await cache.get(key) is not None
+        if person_id in self._forgetting:
+            return CommandResponse(user_text("commands.forget_me.under_way"))
+        if earlier is not None:
+            return CommandResponse(user_text("commands.forget_me.too_soon", receipt=earlier))
+        if not is_confirmed:
             await cache.set(key, invocation.event_id, expires_at=agent.clock() + CONFIRMATION_TTL)
             return CommandResponse(
                 user_text("commands.forget_me.confirm", command=FORGET_COMMAND),
                 choices=(Choice(user_text("commands.forget_me.button"), f"/{FORGET_COMMAND}"),),
             )
-        erasure = await self._edits.erase_entity(invocation.author.id)
-        await cache.delete(key)
+        self._forgetting.add(person_id)
+        return await self._inbox.run_shielded(self._forget(agent, person_id, done_key))
+
+    async def _forget(self, agent: Agent, person_id: UUID, done_key: str) -> CommandResponse:
+        """Delete a person's data, also where that takes longer than a command may."""
+        try:
+            erasure, receipt = await self._edits.erase_entity(person_id), str(new_id())
+            await agent.store.cache.set(done_key, receipt, expires_at=agent.clock() + FORGET_INTERVAL)
+        finally:
+            self._forgetting.discard(person_id)
         # Of whom it was is not written down: that is what was asked for.
-        await agent.store.logs.log(COMMAND_LOG_KIND, {"command": FORGET_COMMAND, "deleted": erasure.total})
-        return CommandResponse(describe_erasure(erasure))
+        body = {"command": FORGET_COMMAND, "deleted": erasure.total, "receipt": receipt}
+        await agent.store.logs.log(COMMAND_LOG_KIND, body)
+        return CommandResponse(describe_erasure(erasure, receipt))
 
     async def export_me(self, context: CommandContext) -> CommandResponse:
         """Return a file with everything that is stored about the person, where only they see it."""
@@ -317,8 +333,8 @@ def _join_model_names(plugins: Iterable[Plugin]) -> str:
     return user_text("commands.privacy.models", names=joined)
 
 
-def describe_erasure(erasure: ErasureResult) -> str:
-    """Describe what was deleted, and what is left."""
+def describe_erasure(erasure: ErasureResult, receipt: str) -> str:
+    """Describe what was deleted, and what is left; the receipt's id is in the log too."""
     counts = {
         "messages": erasure.messages,
         "replies": erasure.replies,
@@ -330,7 +346,8 @@ def describe_erasure(erasure: ErasureResult) -> str:
     deleted = ", ".join(
         f"{user_text(f'commands.forget_me.{name}')} ({count})" for name, count in counts.items() if count
     )
-    return user_text("commands.forget_me.done", deleted=deleted or user_text("commands.forget_me.nothing"))
+    deleted = deleted or user_text("commands.forget_me.nothing")
+    return user_text("commands.forget_me.done", deleted=deleted, receipt=receipt)
 
 
 def describe_commands(name: str, commands: Iterable[CommandSpec]) -> str:

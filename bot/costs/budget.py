@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from bot.concurrency.bounded import BoundedDict
 from bot.concurrency.clock import Clock, system_clock
 from bot.costs.prices import parse_price
 from bot.costs.shared_budget import LimitKey, SharedBudget
-from bot.domain.costs import CostEntry, CostUsage, Limit, LimitScope
+from bot.domain.costs import CostEntry, CostUsage, ErasedUsage, Limit, LimitScope
 from bot.errors import BudgetSpent
 from bot.settings import CommaList, SettingsModel
 
@@ -78,10 +77,17 @@ class DailyUsage:
     """The usage of one day by scope, and the limits that were logged as reached."""
 
     day: date
-    usage: defaultdict[tuple[LimitScope, UUID | None], CostUsage] = field(
-        default_factory=lambda: defaultdict(CostUsage)
-    )
+    usage: dict[LimitKey, CostUsage] = field(default_factory=dict)
+    erased: ErasedUsage | None = None
     logged_limits: set[tuple[str, UUID | None]] = field(default_factory=set)
+
+    def of(self, key: LimitKey) -> CostUsage:
+        """Return the usage of a scope; that of a person includes what they had used when their data was erased."""
+        if key not in self.usage:
+            scope, owner = key
+            is_known = self.erased is not None and scope is LimitScope.PERSON
+            self.usage[key] = self.erased.of(owner) if self.erased and is_known else CostUsage()
+        return self.usage[key]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,9 +123,11 @@ class Budget:
         """Whether any limit is in dollars, and so needs prices."""
         return any(limit.is_money for limit in self.limits)
 
-    def reload(self, entries: Iterable[CostEntry]) -> None:
-        """Replace the usage of today by these entries."""
-        self._current_usage().usage.clear()
+    def reload(self, entries: Iterable[CostEntry], erased: ErasedUsage | None = None) -> None:
+        """Replace the usage of today by these entries, and by what erased people had used."""
+        today = self._current_usage()
+        today.usage.clear()
+        today.erased = erased if erased is not None and erased.day == today.day else None
         for entry in entries:
             self._add(entry)
 
@@ -134,7 +142,7 @@ class Budget:
         if self.limits and entry.day == today.day:
             usage = CostUsage(entry.cost, entry.tokens)
             for scope, key in self._scopes(entry.room_id, entry.person_id):
-                today.usage[scope, key].add(usage)
+                today.of((scope, key)).add(usage)
 
     def find_reached_limit(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
         """Return a limit that is reached for this room or person; log it once a day."""
@@ -143,7 +151,7 @@ class Budget:
             if limit.scope not in scopes:
                 continue
             key = scopes[limit.scope]
-            if limit.amount_of(today.usage[limit.scope, key]) >= limit.maximum:
+            if limit.amount_of(today.of((limit.scope, key))) >= limit.maximum:
                 self._log_limit(today, limit, key)
                 return limit
         return None
@@ -251,7 +259,7 @@ class Budget:
         """Return what is left of a limit beside what was used today and what running calls have reserved."""
         scope, key = limit.scope, scopes[limit.scope]
         reserved = (other.usage for other in self._reservations if (scope, key) in other.scopes.items())
-        used = self._current_usage().usage[scope, key]
+        used = self._current_usage().of((scope, key))
         return limit.maximum - limit.amount_of(used) - sum(map(limit.amount_of, reserved))
 
     def _current_usage(self) -> DailyUsage:

@@ -164,7 +164,8 @@ class CostMeter:
         today = self._clock().date()
         async with self._store_lock:
             entries = await self._store.costs_between(today, today)
-        self._budget.reload([*entries, *self._unwritten.values()])
+            erased = await self._store.erased_usage(today)  # last: who is erased meanwhile counts twice, not never
+        self._budget.reload([*entries, *self._unwritten.values()], erased)
 
 
 def _to_cost_entry(call: ModelCall, day: date, run: Run | None) -> CostEntry:

@@ -1,10 +1,12 @@
 """Costs of model calls: one entry per day, room, person, model and purpose."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from datetime import date
+import hmac
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from math import inf
+from secrets import token_bytes
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -104,6 +106,50 @@ class CostUsage:
         """Add another amount this many times."""
         self.cost += other.cost * times
         self.tokens += other.tokens * times
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedUsage:
+    """What people had used of the limits of a day (in UTC) before their data was erased, so that it still counts.
+
+    Each is known by a hash of their id with a random key, which is kept until the day is over.
+    """
+
+    day: date
+    key: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
+    usage: Mapping[str, CostUsage] = field(default_factory=dict)
+
+    @property
+    def expires_at(self) -> datetime:
+        """The end of the day, when all of it is deleted."""
+        return datetime.combine(self.day + timedelta(days=1), time(), UTC)
+
+    def of(self, person_id: UUID | None) -> CostUsage:
+        """Return what a person had used; nothing for None."""
+        usage = self.usage.get(self._hash(person_id)) if person_id is not None and self.usage else None
+        return CostUsage() if usage is None else replace(usage)
+
+    def plus(self, person_id: UUID, usage: CostUsage) -> "ErasedUsage":
+        """Return it with what a person has used since the last erasure."""
+        total = self.of(person_id)
+        total.add(usage)
+        return replace(self, usage={**self.usage, self._hash(person_id): total})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON for `from_json`."""
+        usage = {name: [amount.cost, amount.tokens] for name, amount in self.usage.items()}
+        return {"day": self.day.isoformat(), "key": self.key.hex(), "usage": usage}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None, day: date) -> "ErasedUsage":
+        """Return what was stored for a day; with a new key and no usage where nothing was."""
+        if stored is None or stored["day"] != day.isoformat():
+            return cls(day)
+        usage = {name: CostUsage(*amounts) for name, amounts in stored["usage"].items()}
+        return cls(day, bytes.fromhex(stored["key"]), usage)
+
+    def _hash(self, person_id: UUID) -> str:
+        return hmac.digest(self.key, person_id.bytes, "sha256").hex()
 
 
 class LimitScope(StrEnum):

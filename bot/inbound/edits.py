@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Protocol
 from uuid import UUID
@@ -50,7 +50,8 @@ class EditReporter:
 
     A change is stored when its method returns; repeating it changes nothing more. All methods raise
     InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored: the platform must
-    not acknowledge the change then. Changes are applied one after another.
+    not acknowledge the change then. Changes are applied one after another. `flushes` store what was collected in
+    memory, before something is deleted.
     """
 
     def __init__(
@@ -63,11 +64,13 @@ class EditReporter:
         turns: TurnControl,
         events: EventBus,
         clock: Clock = system_clock,
+        flushes: Sequence[Callable[[], Awaitable[None]]] = (),
     ) -> None:
         self._agent_id = agent_id
         self._store, self._inbox, self._outbox = store, inbox, outbox
         self._turns, self._events, self._clock = turns, events, clock
-        self._lock = asyncio.Lock()
+        self._flushes = flushes
+        self._lock, self._erasure_lock = asyncio.Lock(), asyncio.Lock()
 
     async def submit_edit(self, message: InboundMessage) -> Receipt:
         """Store an edit: the same message, with a higher `revision` and an event id of its own.
@@ -160,7 +163,10 @@ class EditReporter:
         return await self._inbox.run_shielded(removal)
 
     async def erase_entity(self, entity_id: UUID) -> ErasureResult:
-        """Delete a person's data, stop the work for them, and return what was deleted."""
+        """Delete a person's data, stop the work for them, and return what was deleted.
+
+        Other changes do not wait for it; of several people one is erased after another.
+        """
         return await self._inbox.run_shielded(self._apply_erasure(entity_id))
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
@@ -228,6 +234,7 @@ class EditReporter:
 
     async def _apply_deletion(self, room_id: UUID, message_ids: Collection[str]) -> int:
         async with self._lock:
+            await self._flush()
             result = await self._store.edits.delete_messages(room_id, message_ids, self._clock())
             await self._stop_cancelled(result)
             for message_id in result.message_ids:
@@ -236,6 +243,7 @@ class EditReporter:
 
     async def _apply_clear(self, room_id: UUID) -> int:
         async with self._lock:
+            await self._flush()
             result = await self._store.edits.clear_room(room_id, self._clock())
             await self._stop_cancelled(result)
             room = await self._store.worlds.room(room_id)
@@ -281,9 +289,9 @@ class EditReporter:
         return await memories.remove(removed_ids) if removed_ids else 0
 
     async def _apply_erasure(self, entity_id: UUID) -> ErasureResult:
-        async with self._lock:
-            result = await self._store.edits.erase_entity(entity_id, self._clock())
-            await self._stop_cancelled(result.cancelled)
+        async with self._erasure_lock:
+            await self._flush()
+            result = await self._store.edits.erase_entity(entity_id, self._clock(), self._stop_cancelled)
             self._events.emit(EntityErased(self._agent_id, entity_id))
             return result
 
@@ -294,6 +302,11 @@ class EditReporter:
             for receipt_id in self._turns.cancel_room(room_id):
                 await self._inbox.processor.restart(receipt_id)
             self._events.emit(RoomMigrated(self._agent_id, room_id, room))
+
+    async def _flush(self) -> None:
+        """Store what is still in memory of turns, costs and activity: it would be stored after the deletion."""
+        for flush in self._flushes:
+            await flush()
 
     async def _stop_cancelled(self, deletion: DeletionResult) -> None:
         """Stop the work on what was cancelled, where this process does it."""

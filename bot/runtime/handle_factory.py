@@ -46,7 +46,14 @@ def build_handle(
     """Build what adapters may call on an agent; raises ConfigError for commands or room rules that clash."""
     store, events, clock = agent.store, agent.events, agent.clock
     edits = EditReporter(
-        agent.id, store=store, inbox=inbox, outbox=agent.outbox, turns=pipeline.active_turns, events=events, clock=clock
+        agent.id,
+        store=store,
+        inbox=inbox,
+        outbox=agent.outbox,
+        turns=pipeline.active_turns,
+        events=events,
+        clock=clock,
+        flushes=(pipeline.traces.flush, meter.flush, activity.flush),
     )
     router = build_commands(agent, registry, inbox, edits, config.secrets)
     return AgentHandle(

@@ -2,8 +2,18 @@
 
 from bot.domain.component_specs import WorldSettingState
 from bot.domain.content import FORWARDED_AUTHOR
-from bot.domain.costs import CostDimension, CostEntry, CostHold, CostUsage, HeldCosts, LimitScope, sum_costs
+from bot.domain.costs import (
+    CostDimension,
+    CostEntry,
+    CostHold,
+    CostUsage,
+    ErasedUsage,
+    HeldCosts,
+    LimitScope,
+    sum_costs,
+)
 from bot.domain.edits import (
+    ERASURE_COMPONENT,
     MAX_SCANNED_ROWS,
     DeletionResult,
     EditResult,
@@ -20,6 +30,7 @@ from bot.domain.edits import (
     redact_receipt,
 )
 from bot.domain.environment import PersonActivity
+from bot.domain.erased_words import ErasedWords
 from bot.domain.inbound import (
     MAX_UNREADABLE_EVENTS,
     MEMBERSHIP_EVENT_TTL,
@@ -94,6 +105,7 @@ from bot.store.work_sharing import (
 )
 
 __all__ = [
+    "ERASURE_COMPONENT",
     "FORWARDED_AUTHOR",
     "MAX_CONVERSATION_REACTIONS",
     "MAX_CONVERSATION_RESULTS",
@@ -120,6 +132,8 @@ __all__ = [
     "DeletionResult",
     "Duty",
     "EditResult",
+    "ErasedUsage",
+    "ErasedWords",
     "ErasureResult",
     "HeldCosts",
     "InMemoryStore",

@@ -1,7 +1,7 @@
 """Protocols of the ledger, of edits and of room leases; `StoreHealth`."""
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Protocol
@@ -56,10 +56,14 @@ class EditStore(Protocol):
         An update whose event is known changes nothing. Events are remembered for thirty days.
         """
 
-    async def erase_entity(self, entity_id: UUID, now: datetime) -> ErasureResult:
+    async def erase_entity(
+        self, entity_id: UUID, now: datetime, on_cancelled: Callable[[DeletionResult], Awaitable[None]] | None = None
+    ) -> ErasureResult:
         """Delete all data of an entity: messages, the replies to them, and what was derived from either.
 
-        Receipts without text, roles, and a component that marks the erasure remain.
+        Its words are removed from what the agent wrote to others. Receipts without text, roles, and a component that
+        marks the erasure remain. A large store is erased in batches, with other work in between; `on_cancelled` is
+        called first, with the open work that was cancelled. What was interrupted is completed by a repetition.
         """
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:

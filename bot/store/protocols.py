@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from bot.domain.costs import CostDimension, CostEntry
+from bot.domain.costs import CostDimension, CostEntry, ErasedUsage
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore
@@ -308,6 +308,9 @@ class CostStore(Protocol):
 
         Of the fields that identify an entry only those have a meaning.
         """
+
+    async def erased_usage(self, day: date) -> ErasedUsage:
+        """Return what erased people had used on a day; nothing of a day before the last on which one was erased."""
 
 
 class Store(Protocol):

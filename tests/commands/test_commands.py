@@ -4,7 +4,7 @@ import asyncio
 import io
 import zipfile
 from collections.abc import AsyncIterator
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pytest
 
@@ -12,18 +12,22 @@ from bot.agent import Agent
 from bot.commands import builtin
 from bot.commands.dispatcher import MAX_COMMANDS, RATE_WINDOW
 from bot.domain.character import Character
+from bot.domain.edits import ErasureResult
 from bot.domain.environment import ChannelType, ParticipantState, Role
 from bot.domain.inbound import CommandResponse
-from bot.domain.ledger import Outcome
+from bot.domain.ledger import Outcome, Receipt
 from bot.errors import InboxClosed, PluginError
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin_system.command import CommandContext, command
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
+from bot.receipts.trace import TRACE_KEY
+from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.user_texts import user_text
 from tests.commands.asking import give, press
 from tests.scheduling import START
+from tests.store.conftest import ManualClock
 
 DM, GROUP = ChannelType.DM, ChannelType.GROUP
 BUILT_IN = [
@@ -235,9 +239,77 @@ async def test_somebody_is_forgotten_once_they_have_said_so_twice_and_it_is_writ
     assert "Mine stays" in left
     assert "My secret" not in left
     entries = await stage.agent.store.logs.logs(kind="command")
-    assert entries[0]["body"] == {"command": "forget-me", "deleted": 2}
+    receipt = done.text.rpartition(" ")[2]
+    assert entries[0]["body"] == {"command": "forget-me", "deleted": 2, "receipt": receipt}
     assert all(entry["entity_id"] is None for entry in entries)
     assert "You had everything deleted on" in (await give(stage, "privacy")).text
+
+
+async def test_somebody_is_forgotten_once_in_ten_minutes() -> None:
+    clock = ManualClock()
+    async with running_agent(clock=clock) as stage:
+        await give(stage, "forget-me")
+        done = await give(stage, "forget-me")
+        again = await give(stage, "forget-me")
+        assert "less than ten minutes ago" in again.text
+        assert done.text.rpartition(" ")[2] in again.text
+        assert "cannot be undone" in (await give(stage, "forget-me", author="Bob")).text
+        clock.advance(minutes=11)
+        assert "cannot be undone" in (await give(stage, "forget-me")).text
+
+
+async def test_a_person_is_not_forgotten_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, gate, store = asyncio.Event(), asyncio.Event(), InMemoryStore()
+    erase = store.edits.erase_entity
+
+    async def wait(*values: Any) -> ErasureResult:
+        begun.set()
+        await gate.wait()
+        return await erase(*values)
+
+    monkeypatch.setattr(store.edits, "erase_entity", wait)
+    async with running_agent(store=store) as stage:
+        await give(stage, "forget-me")
+        first = asyncio.create_task(give(stage, "forget-me"))
+        await begun.wait()
+        assert "I am deleting it" in (await give(stage, "forget-me")).text
+        await stage.agent_runtime.handle.edits.clear_room(make_message("", sent_at=START).room.id)  # others do not wait
+        gate.set()
+        assert (await first).text.startswith("Deleted: ")
+
+
+async def test_what_a_person_may_cost_a_day_is_the_same_after_forget_me_and_a_restart() -> None:
+    clock, store = ManualClock(), InMemoryStore()
+    settings = {"BUDGET_TOKENS_PER_PERSON": "500"}
+
+    async def say(stage: AgentHarness) -> Receipt:
+        return await stage.send("Ada, tell me something", author="Alice", kind=DM)
+
+    rules = []
+    for _ in range(3):
+        async with running_agent(store=store, clock=clock, settings=settings) as stage:
+            while not (rule := (await say(stage)).rule).startswith("BUDGET"):
+                assert len(stage.texts) < 20
+            rules.append((rule, len(stage.model.requests)))
+            await give(stage, "forget-me", kind=DM)
+            await give(stage, "forget-me", kind=DM)
+            assert (await say(stage)).rule == "BUDGET_TOKENS_PER_PERSON"
+        clock.advance(minutes=11)
+    assert rules[0][1] > 0
+    assert [rule for rule, _ in rules] == ["BUDGET_TOKENS_PER_PERSON"] * 3
+    assert [calls for _, calls in rules[1:]] == [0, 0]
+    clock.advance(days=1)
+    async with running_agent(store=store, clock=clock, settings=settings) as stage:
+        assert (await say(stage)).outcome is Outcome.ANSWERED
+
+
+async def test_how_many_messages_a_person_may_send_is_the_same_after_forget_me() -> None:
+    async with running_agent(settings={"MESSAGES_PER_PERSON": "1"}) as stage:
+        for _ in range(2):
+            assert (await stage.send("Ada, hello", author="Alice", kind=DM)).outcome is Outcome.ANSWERED
+        await give(stage, "forget-me", kind=DM)
+        await give(stage, "forget-me", kind=DM)
+        assert (await stage.send("Ada, hello", author="Alice", kind=DM)).rule == "MESSAGES_PER_PERSON"
 
 
 async def test_somebody_elses_yes_deletes_nothing(stage: AgentHarness) -> None:
@@ -416,3 +488,13 @@ def test_a_name_that_not_every_platform_takes_is_refused(name: str) -> None:
         @command(name, "No.")
         async def handler(asking: CommandContext) -> None:
             """Do nothing."""
+
+
+@pytest.mark.parametrize("is_cleared", [True, False])
+async def test_what_a_turn_has_noted_is_not_stored_after_its_deletion(is_cleared: bool) -> None:
+    async with running_agent() as stage:
+        receipt = await stage.send("Ada, hello", author="Alice", kind=DM)
+        edits = stage.agent_runtime.handle.edits
+        await (edits.clear_room(receipt.room_id) if is_cleared else edits.erase_entity(receipt.author_id))
+    assert receipt.turn_id is not None  # the agent has stopped: all that was collected is stored
+    assert TRACE_KEY not in await stage.agent.store.ledger.steps(receipt.turn_id)

@@ -206,3 +206,22 @@ async def test_the_costs_beside_a_running_bot_include_the_latest_call(bot_folder
         await bot_folder.ask("Hello")
         result = await bot_folder.run("why", "--costs", "--json")
     assert json.loads(result.out)["total"]["calls"] >= 1
+
+
+async def test_after_forget_me_no_file_of_the_running_bot_has_a_persons_words(bot_folder: BotFolder) -> None:
+    async def say(text: str, user: str) -> str:
+        body = {"text": text, "room": "porch", "user": user}
+        async with ClientSession(headers={"Authorization": f"Bearer {TOKEN}"}) as session:
+            return await (await session.post(f"{bot_folder.address}/api/agents/marlo/messages", json=body)).text()
+
+    def read_files() -> bytes:
+        return b"".join(file.read_bytes() for file in bot_folder.database.parent.glob("greenroom.db*"))
+
+    async with bot_folder.running():
+        await say("My boat is called otter-4711-marlin.", "kim")
+        assert "otter-4711-marlin" in await say("Who has a boat?", "ben")
+        assert b"otter-4711-marlin" in read_files()
+        assert "cannot be undone" in await say("/forget-me", "kim")
+        assert "Receipt: " in await say("/forget-me", "kim")
+        assert b"otter-4711-marlin" not in read_files()
+        assert "less than ten minutes ago" in await say("/forget-me", "kim")

@@ -2,16 +2,17 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 
 from bot.domain.authority import ANYBODY
 from bot.domain.content import Content, Quotation, build_forward_metadata
-from bot.domain.costs import CostDimension, CostEntry
-from bot.domain.edits import ERASURE_COMPONENT
+from bot.domain.costs import CostDimension, CostEntry, CostUsage
+from bot.domain.edits import ERASURE_COMPONENT, DeletionResult
 from bot.domain.environment import ChannelType, Component, Relationship
 from bot.domain.ids import delivery_id, derived_id, new_id
-from bot.domain.inbound import InboundMessage
+from bot.domain.inbound import InboundMessage, UnreadableEvent
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Rule, Step, StepState
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
@@ -19,6 +20,7 @@ from bot.receipts.trace import TRACE_KEY
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.testing import make_message
+from tests.store.conftest import ManualClock
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 LATER = NOW + timedelta(hours=1)
@@ -79,6 +81,26 @@ async def test_costs_of_an_erased_person_stay_without_the_person(store: Store) -
     assert [item.calls for item in await store.costs.sums_between(*days, [CostDimension.MODEL])] == [6]
 
 
+async def test_what_an_erased_person_has_used_of_todays_limits_is_known_by_a_hash_until_the_day_is_over(
+    store: Store, clock: ManualClock
+) -> None:
+    person, day = derived_id("Alice"), NOW.date()
+    entry = CostEntry(day, "m", derived_id("room"), person, calls=2, tokens_in=7, cost=0.5, purpose="reply")
+    for _ in range(2):
+        await store.costs.add([entry, replace(entry, day=day - timedelta(days=1), cost=9.0)])
+        await store.edits.erase_entity(person, clock.now)
+    erased = await store.costs.erased_usage(day)
+    assert (erased.of(person), erased.of(derived_id("Bob"))) == (CostUsage(1.0, 14), CostUsage())
+    assert str(person) not in str(erased.to_json())
+    assert len(erased.usage) == 1
+    assert {entry.person_id for entry in await store.costs.costs_between(day - timedelta(days=1), day)} == {None}
+    clock.advance(days=1)
+    assert not (await store.costs.erased_usage(clock.now.date())).usage
+    await store.costs.add([replace(entry, day=clock.now.date())])
+    await store.edits.erase_entity(person, clock.now)
+    assert (await store.costs.erased_usage(clock.now.date())).key != erased.key
+
+
 async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_only(store: Store) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
     reply = await commit_reply(store, hers, receipt, SECRET)
@@ -122,6 +144,55 @@ async def test_erasure_removes_a_persons_words_from_the_replies_of_others(store:
     for found in (shown, stored):
         assert [found[key].quotation for key in ids] == [None, None, *quoted[2:]]
         assert {found[key].text for key in ids} == {"I see"}
+
+
+@pytest.mark.parametrize(
+    ("said", "repeated", "left"),
+    [
+        (f"Psst, {SECRET}!", f"She says: {SECRET}, so dig.", "She says: […], so dig."),
+        ("Reach me at 0171-2233445", "Her number is 0171-2233445.", "Her number is […]."),
+        ("ada@example.org is mine", "Write to ADA@example.org", "Write to […]"),
+        ("How are you today?", "How are you today?", "How are you today?"),
+        ("it is raining here", "Is it raining?", "Is it raining?"),
+    ],
+)
+async def test_erasure_removes_a_persons_words_from_what_the_bot_wrote_to_others(
+    store: Store, said: str, repeated: str, left: str
+) -> None:
+    hers, _ = await receive_message(store, "Alice", said)
+    his, receipt = await receive_message(store, "Bob", "What does she say?")
+    reply = await commit_reply(store, his, receipt, repeated)
+    [delivery] = await store.ledger.deliveries()
+    await store.ledger.save_delivery(replace(delivery, state=DeliveryState.SENT, external_id="77"))
+    await store.memories.conversation(hers.room.id)
+    await store.edits.erase_entity(hers.author.id, LATER)
+    shown = (await store.memories.conversation(hers.room.id)).messages
+    assert [message.content.text for message in shown] == ["What does she say?", left]
+    assert (await store.memories.memories([reply.id]))[reply.id].content.text == left
+    [delivery] = await store.ledger.deliveries()
+    assert delivery.content.text == (repeated if repeated == left else "")
+    assert receipt.turn_id is not None
+    assert bool(await store.ledger.steps(receipt.turn_id)) == (repeated == left)
+
+
+async def test_erasure_tells_first_what_it_has_cancelled(store: Store) -> None:
+    hers, receipt = await receive_message(store, "Alice", SECRET)
+    told: list[UUID] = []
+
+    async def note(cancelled: DeletionResult) -> None:
+        told.extend(item.id for item in cancelled.receipts)
+
+    await store.edits.erase_entity(hers.author.id, LATER, note)
+    assert told == [receipt.id]
+
+
+async def test_a_second_erasure_deletes_no_unreadable_events_of_others(store: Store) -> None:
+    hers, _ = await receive_message(store, "Alice", SECRET)
+    event = UnreadableEvent(hers.room.platform, "account", "e1", NOW, "it is odd", "{}")
+    await store.ledger.record_unreadable([event])
+    for _ in range(2):
+        await store.edits.erase_entity(hers.author.id, LATER)
+    assert len(await store.ledger.unreadable_events()) == 1
 
 
 async def test_erasure_deletes_what_others_have_forwarded_of_a_person(store: Store) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
-from bot.domain.costs import CostDimension, CostEntry, CostKey, sum_costs
+from bot.domain.costs import CostDimension, CostEntry, CostKey, CostUsage, ErasedUsage, sum_costs
 from bot.store.protocols import LogEntry
 
 MAX_LOGS = 10_000
@@ -110,6 +110,7 @@ class InMemoryCosts:
 
     def __init__(self) -> None:
         self._sums: dict[CostKey, CostEntry] = {}
+        self._erased = ErasedUsage(date.min)
 
     async def add(self, entries: Sequence[CostEntry]) -> None:
         for entry in entries:
@@ -118,10 +119,16 @@ class InMemoryCosts:
         while len(self._sums) > MAX_COST_ENTRIES:
             del self._sums[next(iter(self._sums))]
 
-    def anonymize(self, person_id: UUID) -> int:
-        """Add the costs of a person to those of no person; return the number of sums that named them."""
+    def anonymize(self, person_id: UUID, today: date) -> int:
+        """Add the costs of a person to those of no person; return the number of sums that named them.
+
+        What they have used today is kept for `erased_usage`.
+        """
         entries = [entry for entry in self._sums.values() if entry.person_id == person_id]
+        self._erased = self._erased if self._erased.day == today else ErasedUsage(today)
         for entry in entries:
+            if entry.day == today:
+                self._erased = self._erased.plus(person_id, CostUsage(entry.cost, entry.tokens))
             del self._sums[entry.key]
             other = replace(entry, person_id=None)
             total = self._sums.get(other.key)
@@ -135,3 +142,6 @@ class InMemoryCosts:
     async def sums_between(self, since: date, until: date, by: Sequence[CostDimension]) -> list[CostEntry]:
         entries = await self.costs_between(since, until)
         return list(sum_costs(entries, lambda entry: tuple(getattr(entry, dimension) for dimension in by)).values())
+
+    async def erased_usage(self, day: date) -> ErasedUsage:
+        return self._erased if self._erased.day == day else ErasedUsage(day)

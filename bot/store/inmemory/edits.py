@@ -1,6 +1,6 @@
 """Edits, deletions and erasure in memory."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
@@ -23,6 +23,7 @@ from bot.domain.edits import (
     remove_quotation,
 )
 from bot.domain.environment import Room, World
+from bot.domain.erased_words import ErasedWords
 from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, InboundMessage, MembershipChange, MembershipUpdate, StoredEvent
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
@@ -156,7 +157,9 @@ class InMemoryEdits:
             changed_entity_ids=frozenset(entity.id for entity in stored if existing.get(entity.id) != entity),
         )
 
-    async def erase_entity(self, entity_id: UUID, now: datetime) -> ErasureResult:
+    async def erase_entity(
+        self, entity_id: UUID, now: datetime, on_cancelled: Callable[[DeletionResult], Awaitable[None]] | None = None
+    ) -> ErasureResult:
         memory_ids = {
             memory.id
             for memory in self._memories.all()
@@ -183,6 +186,7 @@ class InMemoryEdits:
         await self._save_cancelled(cancelled)
         total_before = len(self._memories.all())
         await self._delete_memories(memory_ids | of_turns.keys())
+        await self._remove_words([memory.content.text for memory in memories.values()])
         derived_count = total_before - len(self._memories.all()) - message_count - reply_count
         for entity in (await self._entities.entities([entity_id])).values():
             self._ledger.erase_unreadable(entity)
@@ -191,6 +195,8 @@ class InMemoryEdits:
         self._logs.erase(entity_id)
         self._cache.erase(entity_id)
         task_count = self._tasks.erase(entity_id)
+        if on_cancelled is not None:
+            await on_cancelled(cancelled)
         return ErasureResult(
             message_count,
             reply_count,
@@ -199,7 +205,7 @@ class InMemoryEdits:
             relationship_count,
             task_count,
             cancelled,
-            self._costs.anonymize(entity_id),
+            self._costs.anonymize(entity_id, now.date()),
         )
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
@@ -235,6 +241,17 @@ class InMemoryEdits:
             is_by_author = author_id is not None and quotation.author_id == author_id
             if is_by_author or (quotation.message_id and (memory.room_id, quotation.message_id) in quoted):
                 self._memories.upsert(remove_quotation(memory))
+
+    async def _remove_words(self, texts: Iterable[str]) -> None:
+        """Remove an erased person's words from replies to others, and from the steps and deliveries of their turns."""
+        words = ErasedWords()
+        for text in texts:
+            words.add(text)
+        for reply in [memory for memory in self._memories.all() if memory.turn_id is not None]:
+            redacted = words.remove_from_reply(reply)
+            if redacted is not reply and reply.turn_id is not None:
+                self._memories.upsert(redacted)
+                await self._ledger.remove_words(reply.turn_id, words)
 
     async def _save_cancelled(self, cancelled: DeletionResult) -> None:
         self._ledger.receipt_table.save(cancelled.receipts)

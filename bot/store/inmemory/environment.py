@@ -103,7 +103,8 @@ class InMemoryEntities:
         for participants in self._participants.values():
             participants.pop(entity_id, None)
         self._activity.pop(entity_id, None)
-        component_count = len(self._components.pop(entity_id, {}))
+        deleted = self._components.pop(entity_id, {}).values()
+        component_count = sum(item.type != opt_out.type for item in deleted)
         for components in self._components.values():
             for key in [key for key, item in components.items() if item.source_entity_id == entity_id]:
                 del components[key]

@@ -11,6 +11,7 @@ from bot.concurrency.bounded import BoundedDict
 from bot.domain.authority import ANYBODY
 from bot.domain.edits import redact_delivery, redact_receipt
 from bot.domain.environment import Entity
+from bot.domain.erased_words import ErasedWords
 from bot.domain.inbound import (
     MAX_UNREADABLE_EVENTS,
     InboundMessage,
@@ -51,7 +52,7 @@ class InMemoryUnreadableEvents:
     def erase_unreadable(self, entity: Entity) -> None:
         """Delete the unreadable events that name a person by their id on the platform."""
         for key, event in list(self._unreadable.items()):
-            if event.platform == entity.platform and entity.external_id in event.raw:
+            if event.platform == entity.platform and entity.external_id and entity.external_id in event.raw:
                 del self._unreadable[key]
 
 
@@ -224,6 +225,16 @@ class InMemoryLedger(InMemoryReceiptLists):
             if delivery.state in FINAL_STATES:
                 self._store_delivery(redact_delivery(delivery))
         return receipts
+
+    async def remove_words(self, turn_id: UUID, words: ErasedWords) -> None:
+        """Remove an erased person's words from what was sent of a turn, and delete its steps."""
+        for delivery in await self.deliveries(turn_id=turn_id):
+            content = replace(delivery.content, text=words.remove_from(delivery.content.text))
+            if content != delivery.content:
+                is_final = delivery.state in FINAL_STATES
+                self._store_delivery(redact_delivery(delivery) if is_final else replace(delivery, content=content))
+        self._steps.pop(turn_id, None)
+        self._traces.pop(turn_id, None)
 
     def append_delivery(self, delivery: Delivery) -> Delivery:
         """Store a delivery with the next position in its room."""

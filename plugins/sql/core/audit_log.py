@@ -13,7 +13,7 @@ from sqlalchemy import Connection, select
 
 from bot.store import LogKind
 from plugins.sql.core.schema import logs
-from plugins.sql.core.statements import RawStatement, Row, Statement, matches
+from plugins.sql.core.statements import RawStatement, Row, Statement, matches, typed_parameter
 from plugins.sql.core.values import datetime_of, dumps, loads
 
 PREVIOUS_SEAL, SEAL, ERASED = "$after", "$seal", "$forgotten"  # keys beside an entry's own
@@ -26,7 +26,11 @@ LAST_ENTRY = Statement(
     lambda _: select(logs.c.body).where(matches(logs, "agent_id", "kind")).order_by(logs.c.position.desc()).limit(1)
 )
 ENTRIES_OF_ENTITY = Statement(
-    lambda _: select(logs.c.position, logs.c.body).where(matches(logs, "agent_id", "kind", "entity_id"))
+    lambda _: select(logs.c.position, logs.c.body).where(
+        matches(logs, "agent_id", "kind", "entity_id"),
+        logs.c.position > typed_parameter(logs.c.position, "after"),
+        logs.c.position <= typed_parameter(logs.c.position, "last"),
+    )
 )
 ACQUIRE_LOCK = RawStatement("SELECT pg_advisory_xact_lock(?)")
 ALL_ENTRIES = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY agent_id, position"
@@ -67,11 +71,11 @@ def entry_content(body: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: value for name, value in body.items() if name not in (PREVIOUS_SEAL, SEAL)}
 
 
-def build_tombstones(connection: Connection, agent: int, entity: bytes) -> list[tuple[str, int]]:
-    """Return remaining body and position of each decision about a person to be erased."""
+def build_tombstones(connection: Connection, agent: int, entity: bytes, after: int, last: int) -> list[tuple[str, int]]:
+    """Return remaining body and position of each decision about a person to be erased, in a part of the log."""
     return [
         (dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}), position)
-        for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, LogKind.AUTHORIZATION, entity)
+        for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, LogKind.AUTHORIZATION, entity, after, last)
         for body in [_read_body(text) or {}]
     ]
 

@@ -70,6 +70,9 @@ class Access(Protocol):
     async def search(self, work: Work[T]) -> T:
         """Run read-only work that may take long; other calls do not wait for it."""
 
+    async def truncate_log(self) -> None:
+        """Remove from the database's own log, where this process can, what was stored before the last commits."""
+
 
 class SqlStorePart:
     """A part of the store. Code that takes a connection stands in module functions."""

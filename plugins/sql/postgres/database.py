@@ -240,6 +240,9 @@ class PostgresDatabase:
         """Run read-only work that may take long."""
         return await self.search_queries.run(work)
 
+    async def truncate_log(self) -> None:
+        """Do nothing: the server's log is its operator's."""
+
     async def _connect(self) -> PooledConnection:
         """Open a connection; if cancelled meanwhile, close it in the background."""
         opening = self._connecting.start(self._open_connection())

@@ -14,7 +14,7 @@ from plugins.sql.core.statements import RawStatement, transpose, values_table
 from plugins.sql.core.values import NO_ID
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.leases import RoomLeases
-from plugins.sql.stores.cache_logs_costs import NANO, add_costs, cost_row
+from plugins.sql.stores.cache_logs_costs import NANO, add_costs, cost_row, find_erased_usage
 
 Amounts = tuple[int, int]
 HOLD_LOCK_CLASS = 0x67726E6C  # any number that no other program takes
@@ -154,7 +154,8 @@ def _hold_costs(
         return None
     keys = [(agent, day, GROUPINGS_BY_SCOPE[hold.scope], *_ids_of(hold)) for hold in holds]
     totals = FIND_TOTALS.rows(connection, *transpose(keys, len(HOLD_KEYS)), worker) if holds else []
-    spent = [(int(row[0]), int(row[1])) for row in totals]
+    erased = _erased_usage(connection, agent, day, holds)
+    spent = [(int(row[0]) + cost, int(row[1]) + tokens) for row, (cost, tokens) in zip(totals, erased, strict=True)]
     others = [(int(row[2]), int(row[3])) for row in totals]
     held = _choose_holds(holds, spent, others)
     rows = [(*key, worker, *amounts) for key, amounts in zip(keys, held, strict=True)]
@@ -168,6 +169,14 @@ def _hold_costs(
         HeldCosts(_usage_of(own), _usage_of(other), _usage_of(mine))
         for own, other, mine in zip(spent, others, held, strict=True)
     ]
+
+
+def _erased_usage(connection: Connection, agent: int, day: str, holds: Sequence[CostHold]) -> list[Amounts]:
+    """Return what the person of each limit had used when their data was erased; nothing for other limits."""
+    if all(hold.scope is not LimitScope.PERSON for hold in holds):
+        return [(0, 0)] * len(holds)
+    erased = find_erased_usage(agent, date.fromisoformat(day), connection)
+    return [_sum(erased.of(hold.key)) if hold.scope is LimitScope.PERSON else (0, 0) for hold in holds]
 
 
 def _choose_holds(holds: Sequence[CostHold], spent: Sequence[Amounts], others: Sequence[Amounts]) -> list[Amounts]:

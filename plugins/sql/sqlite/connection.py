@@ -20,7 +20,7 @@ from plugins.sql.core.recent_cache import RecentMemoryCache, recent_cache_of
 from plugins.sql.core.row_cache import enable_row_cache, invalidate, invalidate_unless
 from plugins.sql.core.settings import Synchronous
 
-BUSY_TIMEOUT_SECONDS = 10.0
+BUSY_TIMEOUT_SECONDS, TRUNCATION_TIMEOUT_SECONDS = 10.0, 0.1
 MAX_FULL_CHECK_BYTES = 64 * 1024 * 1024
 MAX_LOG_BYTES = 64 * 1024 * 1024
 PAGE_CACHE_BYTES = 8 * 1024 * 1024  # in a large file each message touches many pages
@@ -66,6 +66,7 @@ def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
         f"cache_size = -{PAGE_CACHE_BYTES // 1024}",
         "foreign_keys = ON",
         "temp_store = MEMORY",
+        "secure_delete = ON",  # what is deleted is overwritten
     ):
         run_pragma(connection, pragma)
     enable_row_cache(connection)
@@ -93,10 +94,20 @@ def close_writer(connection: Connection) -> None:
         connection.close()
 
 
-def checkpoint(connection: Connection) -> bool:
-    """Write back the part of the log that no reader needs; return whether that was all."""
-    _, length, written = driver_of(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-    return bool(length == written)
+def checkpoint(connection: Connection, *, truncates: bool = False) -> bool:
+    """Write back the part of the log that no reader needs; return whether that was all.
+
+    With `truncates` the log is empty then; other programs that read it are waited for only shortly.
+    """
+    if not truncates:
+        _, length, written = driver_of(connection).execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return bool(length == written)
+    set_busy_timeout(connection, TRUNCATION_TIMEOUT_SECONDS)
+    try:
+        is_busy, *_ = driver_of(connection).execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        set_busy_timeout(connection, BUSY_TIMEOUT_SECONDS)
+    return not is_busy
 
 
 def check_log(path: Path, needed_since: int | None) -> None:

@@ -97,6 +97,13 @@ class SqliteDatabase:
         """Run read-only work that may take long."""
         return await self._searcher.run(work)
 
+    async def truncate_log(self) -> None:
+        """Empty the write-ahead log: what was deleted is in neither file then.
+
+        While another program reads the file, the log is emptied once it has finished, at the latest at the end.
+        """
+        await self._writer.run(self._writer.request_truncation)
+
     @property
     def commit_count(self) -> int:
         """The number of committed transactions."""

@@ -131,6 +131,9 @@ class ReadOnlyDatabase:
         """Run read-only work."""
         return await self._reader.run(work)
 
+    async def truncate_log(self) -> None:
+        """Do nothing: nothing is written."""
+
 
 @asynccontextmanager
 async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:

@@ -49,7 +49,12 @@ class Writer(Worker):
         self._checkpointed_changes = 0
         self._is_log_needed = False
         self._is_log_stuck = False
+        self._must_truncate = False
         self.commit_count = 0
+
+    def request_truncation(self, connection: Connection) -> None:
+        """Empty the log after the transaction of this job, or as soon as no other program reads it."""
+        self._must_truncate = True
 
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
         try:
@@ -59,6 +64,7 @@ class Writer(Worker):
         except (StoreUnavailable, *DATABASE_ERRORS) as error:  # locked or missing: retrying now is useless
             self._fail(batch, error)
             return
+        was_waiting = self._must_truncate
         try:
             for job in batch:
                 job.result = job.work(connection)
@@ -69,7 +75,8 @@ class Writer(Worker):
                 self._fail(batch, error)
             else:
                 self._replay(connection, batch)
-        if driver_of(connection).total_changes - self._checkpointed_changes > MAX_CHANGES:
+        is_requested = self._must_truncate and not was_waiting
+        if is_requested or driver_of(connection).total_changes - self._checkpointed_changes > MAX_CHANGES:
             self._checkpoint(connection)
 
     def _set_synchronous(self, connection: Connection, batch: list[Job]) -> None:
@@ -118,6 +125,10 @@ class Writer(Worker):
         if self._monitor.has_problem:
             return self._monitor.recheck(connection)
         changes = driver_of(connection).total_changes - self._checkpointed_changes
+        if self._must_truncate and is_quiet:
+            self._checkpoint(connection)
+        if self._must_truncate:
+            return QUIET_SECONDS
         if not changes:
             return None
         if changes < MIN_CHECKPOINT_CHANGES and not is_quiet:
@@ -129,8 +140,8 @@ class Writer(Worker):
         """Write the log back; on a full disk commits stay in the log."""
         self._checkpointed_changes = driver_of(connection).total_changes
         try:
-            if checkpoint(connection):
-                self._is_log_needed = False
+            if checkpoint(connection, truncates=self._must_truncate):
+                self._is_log_needed = self._must_truncate = False
                 self._record_log(is_needed=False)
         except DATABASE_ERRORS as error:
             if not is_full(error):

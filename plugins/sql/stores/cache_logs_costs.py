@@ -10,11 +10,11 @@ from itertools import combinations
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, select
+from sqlalchemy import ColumnElement, Connection, Table, and_, delete, func, literal_column, select
 from sqlalchemy.sql.expression import Executable
 
 from bot import Clock
-from bot.store import CostDimension, CostEntry, LogEntry, LogKind
+from bot.store import CostDimension, CostEntry, CostUsage, ErasedUsage, LogEntry, LogKind
 from plugins.sql.core.audit_log import entry_content, seal_entries
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
 from plugins.sql.core.inserts import insert_into, insert_rows, upsert
@@ -25,6 +25,7 @@ from plugins.sql.core.values import (
     datetime_of,
     dumps,
     id_bytes,
+    id_of,
     id_or_none,
     loads,
     microseconds_of,
@@ -48,6 +49,8 @@ def _read_value(row: Row) -> tuple[Any, int | None]:
 CACHED = Columns(cache, ("key", "expires_at", "value"), _read_value)
 SET_VALUE = upsert(cache, ("agent_id", "key"), CACHE_NAMES)
 GET_VALUE = Statement(lambda _: select(*CACHED).where(matches(cache, "agent_id", "key")))
+LOCK_VALUE = Statement(lambda _: select(*CACHED).where(matches(cache, "agent_id", "key")).with_for_update())
+ADD_VALUE = Statement(lambda insert: insert_into(cache, CACHE_NAMES)(insert).on_conflict_do_nothing())
 DELETE_VALUE = Statement(lambda _: delete(cache).where(matches(cache, "agent_id", "key")))
 DELETE_EXPIRED = Statement(
     lambda _: delete(cache).where(
@@ -58,6 +61,7 @@ INSERT_LOG = insert_rows(logs, LOG_NAMES)
 SAME_KIND = matches(logs, "agent_id", "kind")
 
 NANO = 1_000_000_000
+ERASED_USAGE_KEY = "costs:erased"
 COST_KEYS = ("agent_id", "day", "room_id", "person_id", "model", "purpose")
 COST_NAMES = (*COST_KEYS, *COST_SUMS)
 SUM_KEYS = ("agent_id", "grouping", *COST_KEYS[1:])
@@ -246,6 +250,24 @@ class SqlCosts(SqlStorePart):
         dimensions = tuple(dimension for dimension in CostDimension if dimension in by)
         return await self._database.search(partial(_sum_costs, self._agent, since, until, dimensions))
 
+    async def erased_usage(self, day: date) -> ErasedUsage:
+        return await self._database.search(partial(find_erased_usage, self._agent, day))
+
+
+def find_erased_usage(agent: int, day: date, connection: Connection, find: Statement = GET_VALUE) -> ErasedUsage:
+    """Return what erased people had used on a day."""
+    row = find.first(connection, agent, ERASED_USAGE_KEY)
+    return ErasedUsage.from_json(None if row is None else loads(row[-1]), day)
+
+
+def _keep_usage(connection: Connection, agent: int, person_id: bytes, today: date, usage: CostUsage) -> None:
+    """Add to what erased people had used today; of concurrent processes one after another."""
+    new = ErasedUsage(today)
+    row = (agent, ERASED_USAGE_KEY, json.dumps(new.to_json()), microseconds_of(new.expires_at))
+    ADD_VALUE.run(connection, *row)
+    erased = find_erased_usage(agent, today, connection, LOCK_VALUE).plus(id_of(person_id), usage)
+    SET_VALUE.run(connection, *row[:2], json.dumps(erased.to_json()), row[-1])
+
 
 def add_costs(rows: Sequence[Row], connection: Connection) -> None:
     """Add rows of `cost_row`, which are sorted so that transactions cannot deadlock."""
@@ -259,7 +281,9 @@ def _rows_of_person(table: Table, keys: Sequence[str]) -> Statement:
 
 
 def _is_of_person(table: Table) -> ColumnElement[bool]:
-    return matches(table, "agent_id", "person_id")
+    """Return the condition on a person's rows of a day."""
+    of_day = matches(table, "agent_id", "day", "person_id")
+    return of_day if table is spending else and_(of_day, table.c.grouping == literal_column("'person'"))
 
 
 COSTS_OF_PERSON, SUMS_OF_PERSON = _rows_of_person(spending, COST_KEYS), _rows_of_person(spending_sums, SUM_KEYS)
@@ -267,17 +291,34 @@ DELETE_COSTS_OF_PERSON = Statement(lambda _: delete(spending).where(_is_of_perso
 DELETE_SUMS_OF_PERSON = Statement(lambda _: delete(spending_sums).where(_is_of_person(spending_sums)))
 
 
-def anonymize_costs(connection: Connection, agent: int, person_id: bytes) -> int:
-    """Add the costs of a person to those of no person; return the number of rows that named them."""
+DAYS_OF_PERSON = Statement(
+    lambda _: (
+        select(spending_sums.c.day)
+        .where(matches(spending_sums, "agent_id", "person_id"), spending_sums.c.grouping == literal_column("'person'"))
+        .order_by(spending_sums.c.day)
+    )
+)
+
+
+def anonymize_costs(agent: int, person_id: bytes, day: str, today: date, connection: Connection) -> int:
+    """Add a person's costs of a day to those of no person; return the number of rows that named them.
+
+    What they have used today is kept for `find_erased_usage`.
+    """
     count = 0
+    if day == today.isoformat():
+        spent = COSTS_OF_PERSON.rows(connection, agent, day, person_id)
+        entries = [_cost_entry_of(row[1:]) for row in spent]
+        usage = CostUsage(sum(entry.cost for entry in entries), sum(entry.tokens for entry in entries))
+        _keep_usage(connection, agent, person_id, today, usage)
     for find, remove, add, keys in (
         (COSTS_OF_PERSON, DELETE_COSTS_OF_PERSON, ADD_COST, COST_KEYS),
         (SUMS_OF_PERSON, DELETE_SUMS_OF_PERSON, ADD_SUM, SUM_KEYS),
     ):
         index = keys.index("person_id")
-        rows = sorted((*row[:index], NO_ID, *row[index + 1 :]) for row in find.rows(connection, agent, person_id))
+        rows = sorted((*row[:index], NO_ID, *row[index + 1 :]) for row in find.rows(connection, agent, day, person_id))
         count += len(rows) if add is ADD_COST else 0
-        remove.run(connection, agent, person_id)
+        remove.run(connection, agent, day, person_id)
         add.run_many(connection, rows)
     return count
 

@@ -32,7 +32,7 @@ from plugins.sql.core.values import id_of, storable_text
 from plugins.sql.stores import search
 from plugins.sql.stores.deliveries import DELIVERY, list_unsent, save_delivery
 from plugins.sql.stores.entities import put_entities, touch_participants
-from plugins.sql.stores.erasure import delete_traces, erase_entity, remove_quotations_in_room
+from plugins.sql.stores.erasure import Erasure, OnCancelled, delete_traces, remove_quotations_in_room
 from plugins.sql.stores.membership import apply_membership as keep_notice
 from plugins.sql.stores.membership import migrate_room
 from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
@@ -213,8 +213,10 @@ class SqlEdits(SqlStorePart):
     async def apply_membership(self, update: MembershipUpdate, now: datetime) -> MembershipChange:
         return await self._database.write(partial(keep_notice, self._agent, update, now))
 
-    async def erase_entity(self, entity_id: UUID, now: datetime) -> ErasureResult:
-        return await self._database.write(partial(erase_entity, self._agent, entity_id, now))
+    async def erase_entity(
+        self, entity_id: UUID, now: datetime, on_cancelled: OnCancelled | None = None
+    ) -> ErasureResult:
+        return await Erasure(self._database, self._agent, entity_id, now, on_cancelled).run()
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> list[Delivery]:
         return await self._database.write(partial(migrate_room, self._agent, room_id, world, room))

@@ -234,10 +234,10 @@ def _is_as_stored(room: Room, stored: Room) -> bool:
     return room == stored or (not room.name and replace(room, name=stored.name) == stored)
 
 
-def erase_names(connection: Connection, agent: int, entity_id: UUID) -> None:
-    """Remove the names of an entity's private chats, which a message without a name would not do."""
-    rows = ROOMS_OF_ENTITY.rows(connection, agent, entity_id.bytes)
-    direct = [room for room in (ROOM.read(row[1:]) for row in rows) if room.type.is_direct]
+def erase_names(connection: Connection, agent: int, room_ids: Sequence[bytes]) -> None:
+    """Remove the names of the private chats among rooms, which a message without a name would not do."""
+    rows = FIND_ROOMS.rows(connection, agent, ids=room_ids)
+    direct = [room for room in ROOM.read_all(rows) if room.type.is_direct]
     stored = _find_worlds(connection, agent, list({room.world_id for room in direct}))
     for room in direct:
         world, unnamed = anonymize_private_chat(stored[room.world_id], room)

@@ -20,7 +20,7 @@ from bot.domain.ledger import ModelCall
 from bot.errors import StoreUnavailable
 from bot.pipeline.rate_limits import PUBLIC_LIMITS, MessageRateLimiter, SharedTokens
 from bot.store import BucketRequest, Store
-from tests.plugins.sql.postgres.limits_process import ROOM, noon, open_store, spending
+from tests.plugins.sql.postgres.limits_process import PERSON, ROOM, noon, open_store, spending
 
 SCRIPT = Path(__file__).with_name("limits_process.py")
 ROOT = SCRIPT.parents[4]
@@ -157,3 +157,14 @@ async def test_eight_processes_overshoot_a_limit_by_nothing(postgres_url: str) -
             process.stdin.close()  # type: ignore[union-attr]
         assert [await process.wait() for process in processes] == [0] * 8
     assert sum(made) == 200
+
+
+async def test_what_an_erased_person_has_used_counts_for_all_members(postgres_url: str) -> None:
+    async with members(postgres_url, 2) as stores, AsyncExitStack() as stack:
+        spenders = [await stack.enter_async_context(spending(store, 3_000)) for store in stores]
+        assert await spenders[0].spend(10) == 10
+        await stores[1].edits.erase_entity(PERSON, noon())
+        assert sum([await spender.spend(50) for spender in spenders]) == 20
+        await stores[0].edits.erase_entity(PERSON, noon())
+        async with spending(stores[1], 3_000) as restarted:
+            assert await restarted.spend(50) == 0
