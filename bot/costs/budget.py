@@ -196,6 +196,7 @@ class Budget:
             elif not short.is_money and self._left(short, scopes) == short.maximum:
                 least = most = CostUsage(most.cost, int(short.maximum))
             else:
+                self._log_limit(self._current_usage(), short, scopes[short.scope])
                 raise BudgetSpent(
                     short.setting, f"what is left of the budget does not pay for this: {short.setting}, {short}"
                 )
