@@ -128,6 +128,12 @@ class ModelRouter:
         candidates = self._candidates(kind)
         return await candidates[0].profile() if candidates else None
 
+    async def described_profiles(self) -> list[ModelProfile]:
+        """Return what is known of each model whose name its plugin knows before the model has answered."""
+        clients = [client for clients in self._clients.values() for client in clients]
+        profiles = [(client.handler.name, await client.profile()) for client in clients]
+        return [profile for plugin, profile in profiles if profile.name != plugin]
+
     async def writes_plain_text(self, kind: ModelType) -> bool:
         """Return whether answers are requested as plain text: the operator says so, or the model is too small."""
         if self._answer_form is not AnswerFormSetting.AUTO:
