@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Hashable
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -27,12 +27,16 @@ STATUS_BY_OUTCOME = {
 
 @dataclass(slots=True, eq=False)
 class Run:
-    """The work on one message: who, where, the model calls so far, and the outcome."""
+    """The work on one message: who, where, the model calls so far, and the outcome.
+
+    `token_id` is that of the access token with which the message was sent, empty without one.
+    """
 
     id: UUID
     room_id: UUID
     message_id: UUID
     author_id: UUID | None = None
+    token_id: str = ""
     outcome: Outcome = Outcome.RECEIVED
     error: str = ""
     calls: list[ModelCall] = field(default_factory=list)
@@ -97,6 +101,13 @@ def usage_recorder(
         events.emit(ModelUsed(agent_id, call, run.id if run else None, run.room_id if run else None))
 
     return record
+
+
+def list_call_owners() -> Collection[Hashable]:
+    """Return for whom model calls are made: the room, the person and the token of the current run."""
+    run = current_run.get()
+    owners = (run.room_id, run.author_id, run.token_id) if run is not None else ()
+    return tuple(owner for owner in owners if owner)
 
 
 def retry_reporter(events: EventBus, agent_id: UUID) -> OnRetry:

@@ -16,6 +16,7 @@ __all__ = [
     "escape_line",
     "grapheme_boundary_before",
     "is_blank",
+    "name_shape",
     "redact",
     "sanitize_name",
     "shorten",
@@ -36,6 +37,40 @@ _JOINING = r"\u0620-\u06ff\u0750-\u077f\u08a0-\u0dff\u1000-\u109f\u1780-\u17b3"
 
 _LETTERS = MappingProxyType({"\\": "\\", "\n": "n", "\r": "r", "\t": "t"})
 _CHARACTERS = MappingProxyType({letter: char for char, letter in _LETTERS.items()})
+
+# Letters of other scripts by the Latin letter that they look like, the common ones of Unicode's confusables.txt.
+_LOOKALIKES = MappingProxyType(
+    {
+        "a": "\u0430\u0410\u03b1\u0391\u0251\u13aa\u1d00",
+        "b": "\u0432\u0412\u044c\u042c\u03b2\u0392\u0185\u13f4\u0299",
+        "c": "\u0441\u0421\u03f2\u03f9\u13df\u1d04",
+        "d": "\u0501\u0500\u0111\u0110\u13a0\u1d05",
+        "e": "\u0435\u0415\u03b5\u0395\u13ac\u1d07",
+        "f": "\u0493\u0492\ua730",
+        "g": "\u0261\u050c\u0581\u13c0\u0262",
+        "h": "\u04bb\u04ba\u043d\u041d\u03b7\u0397\u0570\u0127\u13bb\u029c",
+        "i": "\u0456\u0406\u04cf\u04c0\u03b9\u0399\u0131\u026a\u13a5",
+        "j": "\u0458\u0408\u13ab\u1d0a",
+        "k": "\u043a\u041a\u03ba\u039a\u13e6\u1d0b",
+        "l": "\u0140\u0142\u0141\u13de\u029f",
+        "m": "\u043c\u041c\u039c\u13b7\u1d0d",
+        "n": "\u043f\u0548\u0578\u039d\u0274",
+        "o": "\u043e\u041e\u03bf\u039f\u03c3\u0585\u0555\u00f8\u00d8\u1d0f",
+        "p": "\u0440\u0420\u03c1\u03a1\u13e2\u1d18",
+        "q": "\u051b\u051a",
+        "r": "\u0433\u13a1\u0280",
+        "s": "\u0455\u0405\u054f\u13da\ua731",
+        "t": "\u0442\u0422\u03c4\u03a4\u0167\u13a2\u1d1b",
+        "u": "\u03c5\u057d\u054d\u1d1c",
+        "v": "\u03bd\u0475\u0474\u13d9\u1d20",
+        "w": "\u051d\u051c\u03c9\u13b3\u1d21",
+        "x": "\u0445\u0425\u03c7\u03a7",
+        "y": "\u0443\u0423\u04af\u04ae\u03b3\u03a5\u028f",
+        "z": "\u0396\u13c3\u1d22",
+    }
+)
+_LATIN_LETTERS = str.maketrans({char: latin for latin, chars in _LOOKALIKES.items() for char in chars})
+_SIMILAR_LATIN = str.maketrans({"l": "i", "1": "i", "|": "i", "0": "o"})
 
 MAX_CLUSTER_LENGTH = 256
 MAX_SPELLING_LENGTH = 100  # of a name that is compared with others
@@ -107,6 +142,15 @@ def sanitize_name(name: str, limit: int = 64) -> str:
     visible = _HIDDEN.sub("", _replace_surrogates(name[: 64 * limit]))
     line = " ".join("".join(map(_to_name_char, visible)).split())
     return (line[: grapheme_boundary_before(line, limit)] or line[:limit]).rstrip() or "someone"[:limit]
+
+
+@lru_cache(maxsize=4096)
+def name_shape(name: str) -> str:
+    """Return what is equal for names that look alike, whatever script, accents, case and punctuation they have."""
+    visible = _HIDDEN.sub("", unicodedata.normalize("NFKD", name[:MAX_SPELLING_LENGTH]))
+    latin = visible.translate(_LATIN_LETTERS).casefold().translate(_SIMILAR_LATIN)
+    letters = "".join(char for char in latin if char.isalnum()) or "".join(visible.split())
+    return letters.replace("rn", "m").replace("vv", "w")
 
 
 def escape_line(text: str) -> str:

@@ -13,6 +13,7 @@ from bot.text import (
     grapheme_boundary_before,
     invisible_share,
     is_blank,
+    name_shape,
     sanitize_name,
     sanitize_text,
     shorten,
@@ -270,3 +271,25 @@ def test_a_shortened_text_is_one_line_within_the_limit(text: str, limit: int) ->
     short = shorten(text, limit)
     assert len(short) <= max(limit, 0)
     assert len(short.splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "sarah",
+        "S\u0430r\u0430h",
+        "Sa\u200brah",
+        "S\u00e1rah",
+        "\uff33\uff41\uff52\uff41\uff48",
+        "S_a.r ah",
+        "\U0001d412arah",
+        "\u0405arah",
+    ],
+)
+def test_names_that_look_alike_have_one_shape(other: str) -> None:
+    assert name_shape(other) == name_shape("Sarah")
+
+
+def test_similar_letters_of_one_script_have_one_shape_and_other_names_have_others() -> None:
+    assert name_shape("mod_PaulI0") == name_shape("rnod PauIl\u03bf")
+    assert len({name_shape(name) for name in ("Sarah", "Sara", "Sam", "\u6771\u4eac", "\U0001f600", "\U0001f601")}) == 6

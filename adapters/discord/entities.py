@@ -87,6 +87,7 @@ class EntityMapper:
             external_id=str(user.id),
             names=tuple(dict.fromkeys(name for name in names if name)),
             is_bot=bool(user.bot or is_webhook),
+            metadata={"username": user.name},
         )
 
 

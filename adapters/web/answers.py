@@ -41,7 +41,7 @@ class AnswerService:
     async def repeat(self, message_id: UUID, grant: Grant, key: str = "") -> Receipt:
         """Answer a message once more; return its new receipt. A repeated `key` changes nothing."""
         handle, message, _ = await self.find(message_id, grant)
-        return await self._answer_again(handle, message, key)
+        return await self._answer_again(handle, message, key, grant)
 
     async def edit(self, message_id: UUID, text: str, grant: Grant, key: str = "") -> Receipt:
         """Replace the text of a message of the web, publish it and have it answered; return the receipt."""
@@ -50,7 +50,7 @@ class AnswerService:
             raise HttpProblem(
                 409, "not_editable", "only messages that were written on the page or over the API are edited"
             )
-        receipt = await self._answer_again(handle, message, key, text)
+        receipt = await self._answer_again(handle, message, key, grant, text)
         body = await load_message(handle, message.id)
         if body is not None:
             self._broadcaster.publish(message.room_id, body)
@@ -61,11 +61,14 @@ class AnswerService:
         handle, _ = await self._directory.find_receipt(receipt.id)
         return await self._message_service.wait_response(handle, receipt)
 
-    async def _answer_again(self, handle: AgentHandle, message: Memory, key: str, text: str | None = None) -> Receipt:
+    async def _answer_again(
+        self, handle: AgentHandle, message: Memory, key: str, grant: Grant, text: str | None = None
+    ) -> Receipt:
         event_id = f"again:{message.id}:{key or new_id()}"
         content = None if text is None else replace(message.content, text=text)
-        receipt = await self._run(message.id, handle.edits.answer_again(message.id, event_id, content))
-        self._message_service.announce_outcome(handle, receipt)
+        with self._message_service.count_open(grant.token_id):
+            receipt = await self._run(message.id, handle.edits.answer_again(message.id, event_id, content))
+            self._message_service.announce_outcome(handle, receipt, token_id=grant.token_id)
         return receipt
 
     async def _run(self, message_id: UUID, operation: Awaitable[T]) -> T:

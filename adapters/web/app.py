@@ -68,7 +68,7 @@ class WebApp:
         responder = JsonResponder(secrets)
         self.uploads = UploadStore(data_folder, limits)
         self._background = TaskSet("removing uploaded files")
-        self._message_service = MessageService(self.broadcaster, self._requests, self.uploads)
+        self._message_service = MessageService(self.broadcaster, self._requests, self.uploads, limits)
         streams = MessageStreams(self._message_service, self.broadcaster, responder, limits.keep_alive_seconds)
         guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses)
         self._live = LiveUpdates(self.directory, responder, limits)

@@ -83,6 +83,7 @@ class Limits:
     max_client_connections: int = 20  # anonymous ones of one address
     max_public_requests: int = 50  # to plugin routes that need no token, in progress
     max_sockets: int = 200
+    max_open_messages: int = 100  # of one token, without its outcome yet; the server's own token has no limit
     max_body_bytes: int = 1024 * 1024
     max_uploads: int = 4  # bodies beyond `max_body_bytes` (files, routes of plugins that allow it) at a time
     upload_seconds: float = 300.0

@@ -49,6 +49,16 @@ def build_stopping() -> HttpProblem:
     )
 
 
+def build_too_many_messages(count: int) -> HttpProblem:
+    """Return a 429 for a token of which `count` messages have no outcome yet."""
+    return HttpProblem(
+        429,
+        "too_many_messages",
+        f"{count} messages of this token are still being answered: wait for an answer and send it again",
+        {"Retry-After": "5"},
+    )
+
+
 def build_unavailable(error: TemporaryError) -> HttpProblem:
     """Return a 503 for a temporary failure; details are only logged."""
     code = error.cause if isinstance(error, StoreUnavailable) else "try_again"

@@ -2,7 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 from uuid import UUID
@@ -10,8 +12,8 @@ from uuid import UUID
 from aiohttp import web
 
 from adapters.web.auth import GRANT, Access, Grant
-from adapters.web.config import DELETED_KEY
-from adapters.web.errors import REQUEST_ID, HttpProblem, build_stopping
+from adapters.web.config import DELETED_KEY, Limits
+from adapters.web.errors import REQUEST_ID, HttpProblem, build_stopping, build_too_many_messages
 from adapters.web.files import UPLOAD_PREFIX, Upload, UploadStore, kind_of_file
 from adapters.web.incoming import (
     FINGERPRINT_KEY,
@@ -53,16 +55,26 @@ async def run_shielded(tasks: TaskSet, coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class MessageService:
-    """Submits messages and commands, and publishes their outcome to the room."""
+    """Submits messages and commands, and publishes their outcome to the room.
+
+    Of one token they are refused while too many of them have no outcome yet.
+    """
 
     def __init__(
-        self, broadcaster: RoomBroadcaster, requests: TaskSet, uploads: UploadStore, clock: Clock = system_clock
+        self,
+        broadcaster: RoomBroadcaster,
+        requests: TaskSet,
+        uploads: UploadStore,
+        limits: Limits,
+        clock: Clock = system_clock,
     ) -> None:
         self._broadcaster = broadcaster
         self._uploads = uploads
         self._requests = requests
         self._announcements = TaskSet("announcing an outcome")
         self._clock = clock
+        self._max_open_messages = limits.max_open_messages
+        self._open_messages = Counter[str]()  # by the id of their token
         self._watched: set[UUID] = set()
 
     async def submit(
@@ -76,9 +88,25 @@ class MessageService:
         """Store a message, call `on_stored`, and publish it to the room except `sender`.
 
         Return the existing receipt for a repeated key. Raises HttpProblem if the key belongs to another
-        message, InboxClosed while stopping.
+        message, or too many messages of the token are open, InboxClosed while stopping.
         """
         return await run_shielded(self._requests, self._submit(handle, submitted, on_stored, sender))
+
+    @contextmanager
+    def count_open(self, token_id: str) -> Iterator[None]:
+        """Count the work in this block as an open message of a token. Raises HttpProblem if it has too many."""
+        if token_id and self._open_messages[token_id] >= self._max_open_messages:
+            raise build_too_many_messages(self._max_open_messages)
+        self._open_messages[token_id] += 1
+        try:
+            yield
+        finally:
+            self._close_message(token_id)
+
+    def _close_message(self, token_id: str) -> None:
+        self._open_messages[token_id] -= 1
+        if not self._open_messages[token_id]:
+            del self._open_messages[token_id]
 
     async def run_command(
         self,
@@ -95,11 +123,12 @@ class MessageService:
         sent_at = self._clock()
         submitted = await self._keep_place(handle, parse_page_event(participant, frame))
         if isinstance(frame, SelectFrame):
-            return await handle.select_choice(
-                build_choice_selection(submitted, frame.value, agent_id=handle.agent_id, sent_at=sent_at)
-            )
+            selection = build_choice_selection(submitted, frame.value, agent_id=handle.agent_id, sent_at=sent_at)
+            with self.count_open(participant.token_id):
+                return await handle.select_choice(selection)
         invocation = build_command_invocation(submitted, agent_id=handle.agent_id, sent_at=sent_at)
-        response = await handle.run_command(invocation)
+        with self.count_open(participant.token_id):
+            response = await handle.run_command(invocation)
         await self._publish_question(handle, response, exclude=sender)
         return response
 
@@ -109,7 +138,8 @@ class MessageService:
             submitted = replace(submitted, key=f"{submitted.key}:{submitted.fingerprint}")
         submitted = await self._keep_place(handle, submitted)
         invocation = build_command_invocation(submitted, agent_id=handle.agent_id, sent_at=self._clock())
-        response = await handle.run_command(invocation)
+        with self.count_open(submitted.participant.token_id):
+            response = await handle.run_command(invocation)
         await self._publish_question(handle, response)
         if response.receipt is not None:
             return await self.wait_response(handle, response.receipt)
@@ -127,14 +157,17 @@ class MessageService:
         """Wait for a message's outcome and return it with the replies; `room` is the room's name if that is known."""
         return await load_message_response(handle, await handle.wait_outcome(receipt.id), room)
 
-    def announce_outcome(self, handle: AgentHandle, receipt: Receipt, *, has_files: bool = False) -> None:
+    def announce_outcome(
+        self, handle: AgentHandle, receipt: Receipt, *, token_id: str = "", has_files: bool = False
+    ) -> None:
         """Publish the outcome of a message to its room once it is known; with files, first what was read in them.
 
-        Clients that join a room later ask for the outcomes of its open messages.
+        Until then it counts as an open message of the token.
         """
-        if receipt.id not in self._watched and self._broadcaster.has_listeners(receipt.room_id):
+        if receipt.id not in self._watched:
             self._watched.add(receipt.id)
-            self._announcements.start(self._announce_outcome(handle, receipt, has_files))
+            self._open_messages[token_id] += 1
+            self._announcements.start(self._announce_outcome(handle, receipt, token_id, has_files))
 
     async def stop(self) -> None:
         """Cancel the announcements of outcomes."""
@@ -147,9 +180,10 @@ class MessageService:
         on_stored: OnStored | None,
         sender: UpdateListener | None,
     ) -> Receipt:
-        if any(attachment.url.startswith(UPLOAD_PREFIX) for attachment in submitted.attachments):
-            return await self._submit_with_files(handle, submitted, on_stored, sender)
-        return await self._store(handle, submitted, new_id(), on_stored, sender)
+        with self.count_open(submitted.participant.token_id):
+            if any(attachment.url.startswith(UPLOAD_PREFIX) for attachment in submitted.attachments):
+                return await self._submit_with_files(handle, submitted, on_stored, sender)
+            return await self._store(handle, submitted, new_id(), on_stored, sender)
 
     async def _submit_with_files(
         self,
@@ -202,7 +236,8 @@ class MessageService:
         if is_new and self._broadcaster.has_listeners(receipt.room_id):
             body = build_message_body(inbound.message, handle.agent_id, {inbound.author.id: inbound.author})
             self._broadcaster.publish(receipt.room_id, body, exclude=sender)
-        self.announce_outcome(handle, receipt, has_files=bool(submitted.attachments))
+        token_id = submitted.participant.token_id
+        self.announce_outcome(handle, receipt, token_id=token_id, has_files=bool(submitted.attachments))
         return receipt
 
     async def _keep_place(self, handle: AgentHandle, submitted: SubmittedMessage) -> SubmittedMessage:
@@ -229,15 +264,19 @@ class MessageService:
                 422, "idempotency_mismatch", f"the idempotency key {submitted.key!r} belongs to another message"
             )
 
-    async def _announce_outcome(self, handle: AgentHandle, receipt: Receipt, has_files: bool) -> None:
+    async def _announce_outcome(self, handle: AgentHandle, receipt: Receipt, token_id: str, has_files: bool) -> None:
         try:
-            response = await self.wait_response(handle, receipt)
+            receipt = await handle.wait_outcome(receipt.id)
+            if not self._broadcaster.has_listeners(receipt.room_id):
+                return
+            response = await load_message_response(handle, receipt, "")
             message = await load_message(handle, receipt.memory_id) if has_files else None
         except (InboxClosed, LookupError, TemporaryError):
             self._broadcaster.publish(receipt.room_id, Interrupted(receipt.memory_id))
             return
         finally:
             self._watched.discard(receipt.id)
+            self._close_message(token_id)
         for body in (*filter(None, [message]), *response.replies):
             self._broadcaster.publish(receipt.room_id, body)
         self._broadcaster.publish(receipt.room_id, response)

@@ -54,7 +54,7 @@ STATUS_DESCRIPTIONS = {
     416: "The file is shorter than the range",
     421: "Unknown host name",
     422: "A field is wrong, the idempotency key belongs to another request, or the character's file cannot be used",
-    429: "Too many wrong tokens",
+    429: "Too many wrong tokens, or too many messages of this token without an answer yet",
     503: "The bot is stopping, nothing can be stored now, or there are too many connections",
 }
 COMMON_STATUSES = (401, 403, 421, 429)

@@ -1,8 +1,9 @@
-"""`TaskSet`, `Batcher` and `TaskSlots`: background tasks, who owns them, and how many run at once."""
+"""`TaskSet`, `Batcher`, `TaskSlots` and `FairSlots`: background tasks, who owns them, and how many run at once."""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
@@ -148,6 +149,82 @@ class TaskSlots:
         if slots is not None:
             slots.release()
         return slots is not None
+
+
+class FairSlots:
+    """At most `count` blocks run at once, shared among the owners that they name, such as a person and a room.
+
+    No owner takes a slot while it holds as many as are free: one is left for others, however many blocks an owner has
+    waiting. A slot that becomes free goes to the block whose owners hold the fewest, the earliest of several. Blocks
+    without an owner share as if they had one.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._held = Counter[Hashable]()
+        self._waiting: dict[tuple[Hashable, ...], dict[asyncio.Future[None], None]] = {}  # by their owners, in order
+
+    @asynccontextmanager
+    async def hold(self, owners: Collection[Hashable] = ()) -> AsyncIterator[None]:
+        """Wait for a slot, and keep it during the block."""
+        key = tuple(owners) or (None,)
+        if self._count_held(key) < self._free:
+            self._take(key)
+        else:
+            await self._wait(key)
+        try:
+            yield
+        finally:
+            self._release(key)
+
+    def _count_held(self, owners: tuple[Hashable, ...]) -> int:
+        return max(self._held[owner] for owner in owners)
+
+    def _take(self, owners: tuple[Hashable, ...]) -> None:
+        self._free -= 1
+        self._held.update(owners)
+
+    async def _wait(self, owners: tuple[Hashable, ...]) -> None:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owners, {})[future] = None
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self._forget(owners, future)
+            else:  # it was given a slot meanwhile
+                self._release(owners)
+            raise
+
+    def _forget(self, owners: tuple[Hashable, ...], future: asyncio.Future[None]) -> None:
+        futures = self._waiting.get(owners, {})
+        futures.pop(future, None)
+        if not futures:
+            self._waiting.pop(owners, None)
+
+    def _release(self, owners: tuple[Hashable, ...]) -> None:
+        self._free += 1
+        self._held.subtract(owners)
+        for owner in owners:
+            if not self._held[owner]:
+                del self._held[owner]
+        while (waiting := self._find_next()) is not None:
+            future = next(iter(self._waiting[waiting]))
+            self._forget(waiting, future)
+            if not future.cancelled():
+                self._take(waiting)
+                future.set_result(None)
+
+    def _find_next(self) -> tuple[Hashable, ...] | None:
+        """Return the owners of the block that takes the next slot; None if there is none that may."""
+        fewest, following = self._free, None
+        for owners in self._waiting:
+            held = self._count_held(owners)
+            if held < fewest:
+                fewest, following = held, owners
+            if not fewest:
+                break
+        return following
 
 
 def _running_task() -> asyncio.Task[object]:

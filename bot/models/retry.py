@@ -1,11 +1,10 @@
 """Retries, circuit breaker, outage log, and the client of one handler."""
 
-import asyncio
 import logging
 import random
 import re
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from math import isfinite
 from statistics import median
 
 from bot.concurrency.clock import Backoff, TimeSource
+from bot.concurrency.tasks import FairSlots
 from bot.errors import (
     BudgetSpent,
     InvalidAnswer,
@@ -52,6 +52,7 @@ RETRY_MESSAGE = re.compile(
 MAX_BILLED_RETRIES = 2  # of answers that broke off: the provider bills each of them
 RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
 OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
+ListOwners = Callable[[], Collection[Hashable]]  # for whom a call is made: a person, a room, a token
 
 
 @dataclass(slots=True)
@@ -259,7 +260,7 @@ class ModelStatus:
 
 
 class HandlerClient:
-    """Calls one handler, with its circuit breaker and a limit of concurrent calls.
+    """Calls one handler, with its circuit breaker and a limit of concurrent calls, which their owners share.
 
     `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
     """
@@ -271,6 +272,7 @@ class HandlerClient:
         *,
         reserve: Reserve,
         on_retry: OnRetry,
+        list_owners: ListOwners,
         outage_log: OutageLog,
         profiles: dict[tuple[str, str], ModelProfile],
         queues: dict[str, ServerQueue],
@@ -283,7 +285,8 @@ class HandlerClient:
         self._on_retry = on_retry
         self._outage_log = outage_log
         self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
-        self._semaphore = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        self._list_owners = list_owners
+        self._slots = FairSlots(MAX_CONCURRENT_CALLS)
         self._model, self._calls, self._failed = "", 0, 0
         self._failures_in_row, self._cause = 0, ""
         self._durations = deque[float](maxlen=MAX_DURATIONS)
@@ -310,7 +313,7 @@ class HandlerClient:
         Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
         """
         try:
-            async with self._semaphore:
+            async with self._slots.hold(self._list_owners()):
                 with self._breaker.guard():
                     return await self._call_logged(pending, has_next=has_next)
         except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:

@@ -13,7 +13,7 @@ from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, 
 from bot.models.attempt import Record, Reserve, ServerQueue
 from bot.models.handler import ModelHandler, PendingCall, R, StreamOutput
 from bot.models.profile import ModelProfile
-from bot.models.retry import CallPolicy, HandlerClient, ModelStatus, OnRetry, OutageLog
+from bot.models.retry import CallPolicy, HandlerClient, ListOwners, ModelStatus, OnRetry, OutageLog
 from bot.models.settings import AnswerFormSetting, Sampling
 from bot.models.types import (
     EmbeddingRequest,
@@ -56,7 +56,8 @@ class ModelRouter:
     `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
     attempt and returns the function to use instead of `record`, and the request with a limit of its answer that the
     budget can pay for. `on_retry` is called before a busy handler is called again, with its error and the delay in
-    seconds. `sampling` fills in what a text request leaves open.
+    seconds. `list_owners` returns for whom a call is made; many calls of one owner leave room for those of others.
+    `sampling` fills in what a text request leaves open.
     `answer_form` is the operator's choice of the form of answers.
     Texts are returned storable and bounded, vectors finite and as many as texts.
     """
@@ -67,6 +68,7 @@ class ModelRouter:
         record: Record,
         reserve: Reserve | None = None,
         on_retry: OnRetry | None = None,
+        list_owners: ListOwners = tuple,
         policy: CallPolicy | None = None,
         sampling: Mapping[ModelType, Sampling] | None = None,
         answer_form: AnswerFormSetting = AnswerFormSetting.AUTO,
@@ -76,6 +78,7 @@ class ModelRouter:
         self._record = record
         self._reserve = reserve or self._reserve_nothing
         self._on_retry = on_retry or _ignore_retry
+        self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}
         self._queues: dict[str, ServerQueue] = {}
         self._sampling = sampling or {}
@@ -91,6 +94,7 @@ class ModelRouter:
                 self._policy,
                 reserve=self._reserve,
                 on_retry=self._on_retry,
+                list_owners=self._list_owners,
                 outage_log=self._outage_log,
                 profiles=self._profiles,
                 queues=self._queues,
@@ -123,6 +127,12 @@ class ModelRouter:
         """Return what is known of the model that is asked first for this type; None without a handler."""
         candidates = self._candidates(kind)
         return await candidates[0].profile() if candidates else None
+
+    async def described_profiles(self) -> list[ModelProfile]:
+        """Return what is known of each model whose name its plugin knows before the model has answered."""
+        clients = [client for clients in self._clients.values() for client in clients]
+        profiles = [(client.handler.name, await client.profile()) for client in clients]
+        return [profile for plugin, profile in profiles if profile.name != plugin]
 
     async def writes_plain_text(self, kind: ModelType) -> bool:
         """Return whether answers are requested as plain text: the operator says so, or the model is too small."""

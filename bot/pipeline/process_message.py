@@ -22,6 +22,7 @@ from bot.domain.events import MessageReceived, MessageSent, ReactionReceived, Vo
 from bot.domain.ids import new_id
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import ModelCall, Outcome, Rule
+from bot.domain.memory import ACCESS_TOKEN_KEY
 from bot.errors import StoreUnavailable
 from bot.inbound.processing import OnOutcome
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
@@ -151,7 +152,15 @@ class MessagePipeline:
         trace = turn.trace
         trace.started, trace.started_at = time.monotonic(), agent.clock()
         trace.earlier_calls = len(turn_input.receipt.model_calls)
-        run = Run(turn.id, turn.room.id, message.id, turn_input.author.id, calls=turn_input.calls, trace=trace)
+        run = Run(
+            turn.id,
+            turn.room.id,
+            message.id,
+            turn_input.author.id,
+            str(message.metadata.get(ACCESS_TOKEN_KEY) or ""),
+            calls=turn_input.calls,
+            trace=trace,
+        )
         async with track_run(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
             is_edited = REVISIONS_KEY in message.metadata or turn.is_regeneration
             if not is_edited:

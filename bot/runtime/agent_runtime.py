@@ -37,7 +37,7 @@ from bot.outbound.speech import Speech, VoiceReplies
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.plugin import collect_schemas
 from bot.plugin_system.registry import Registry
-from bot.runs import retry_reporter, usage_recorder
+from bot.runs import list_call_owners, retry_reporter, usage_recorder
 from bot.runtime.agent_access import AgentComponents, AgentRooms, load_stored_settings
 from bot.runtime.agent_config import AgentConfig
 from bot.runtime.character_reload import CharacterReloader
@@ -218,6 +218,7 @@ def _build_router(
         record=record,
         reserve=reservations.reserve,
         on_retry=on_retry,
+        list_owners=list_call_owners,
         policy=policy,
         sampling=sampling,
         answer_form=model_settings.model_answer_form,

@@ -3,7 +3,7 @@ import logging
 
 import pytest
 
-from bot.concurrency.tasks import TaskSet, TaskSlots
+from bot.concurrency.tasks import FairSlots, TaskSet, TaskSlots
 
 
 async def test_a_task_set_waits_for_its_tasks_and_counts_those_that_are_late() -> None:
@@ -86,3 +86,44 @@ async def test_a_task_without_a_slot_leaves_none() -> None:
         pass
     async with slots.hold(), slots.leave():
         pass
+
+
+async def test_an_owner_with_many_blocks_takes_no_more_slots_than_it_leaves_to_others() -> None:
+    slots, running, end = FairSlots(8), list[str](), asyncio.Event()
+
+    async def work(*owners: str) -> None:
+        async with slots.hold(owners):
+            running.append(owners[0])
+            await end.wait()
+
+    async with asyncio.TaskGroup() as group:
+        crowd = [group.create_task(work("a", "room")) for _ in range(50)]
+        await _settle()
+        assert running == ["a"] * 4
+        for owners in (("b",), ("b",), ("b",), ("c",), ("d", "room"), ("e",), ("f",)):
+            group.create_task(work(*owners))
+        await _settle()
+        assert running == [*"aaaabbce"]
+        crowd[0].cancel()
+        await _settle()
+        assert running == [*"aaaabbcef"]
+        for waiting in crowd[4:]:
+            waiting.cancel()
+        end.set()
+    assert sorted(running) == [*"aaaabbbcdef"]
+
+
+async def test_a_cancelled_block_gives_its_slot_back() -> None:
+    slots = FairSlots(2)
+    async with slots.hold():
+        waiting = asyncio.ensure_future(slots.hold().__aenter__())
+        await _settle()
+    waiting.cancel()  # it was given the slot, and has not run since
+    await asyncio.wait([waiting])
+    async with asyncio.timeout(5), slots.hold():
+        pass
+
+
+async def _settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)

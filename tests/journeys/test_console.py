@@ -507,3 +507,21 @@ async def test_run_without_any_usable_platform_reports_why(bot_folder: BotFolder
 async def test_a_wrong_option_is_a_usage_error(bot_folder: BotFolder) -> None:
     result = await bot_folder.run("run", "--only", "telegran")
     assert (result.code, result.err) == (2, "bot: --only: 'telegran' is not a platform: did you mean 'telegram'?\n")
+
+
+@pytest.mark.parametrize(
+    ("prices", "warned"), [("", ["my-large", "my-small"]), ("my-small=1/2", ["my-large"]), ("my-*=0", [])]
+)
+async def test_run_says_at_start_on_which_models_a_budget_in_dollars_has_no_effect(
+    bot_folder: BotFolder, refusing: str, prices: str, warned: list[str]
+) -> None:
+    bot_folder.write("ada.json", {"name": "Ada"})
+    models = {"OPENAI_BASE_URL": refusing, "OPENAI_LARGE_MODEL": "my-large", "OPENAI_SMALL_MODEL": "my-small"}
+    budget = {"BUDGET_USD": "1", "MODEL_PRICES": prices} if prices else {"BUDGET_USD": "1"}
+    process = await bot_folder.start("run", "-c", "ada.json", **models, **budget)
+    await until(process.stdout, "  web ")
+    process.send_signal(signal.SIGTERM)
+    lines = (await ended(process)).err.splitlines()
+    told = [line for line in lines if "limits in dollars have no effect on it (BUDGET_USD)" in line]
+    assert sorted(line.split()[4] for line in told) == warned
+    assert all(f"MODEL_PRICES={line.split()[4]}=IN/OUT" in line for line in told)

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
+MODEL_SECONDS = 5.0  # for servers on this machine to tell the names of their models
 STOPPING = "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
 
 
@@ -222,6 +223,7 @@ async def _run_until_stopped(
                 _print_line(_describe(config))
                 for name, cause in agent_runtime.inactive.items():
                     _print_line(f"  without the plugin {name}: {cause}")
+            await _print_unlimited_models(configs, runtime)
             _print_platforms(platforms, runtime)
             print_plugin_notices(configs)
             print_notes(configs)
@@ -263,6 +265,17 @@ def _describe(config: CharacterConfig) -> str:
     stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
     storage_text = f"stored by: {stores[0]}" if stores else "stored in memory until the process ends"
     return f"{config.name}  from {config.path}, model: {', '.join(config.text_plugins)}, {storage_text}"
+
+
+async def _print_unlimited_models(configs: Sequence[CharacterConfig], runtime: "Runtime") -> None:
+    """Print on which models limits in dollars have no effect; a server that does not tell its model is passed over."""
+    from bot.cli.doctor.model_checks import find_unlimited_models  # here, because help needs no pipeline
+
+    for config, agent_runtime in zip(configs, runtime.agents, strict=True):
+        with suppress(TimeoutError):
+            async with asyncio.timeout(MODEL_SECONDS):
+                for finding in await find_unlimited_models(agent_runtime.agent, config.settings):
+                    print_notice(strip_terminal_codes(f"{config.name}: {finding.message}: {finding.advice}"))
 
 
 def _print_platforms(platforms: Sequence[Platform], runtime: "Runtime") -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
 from bot.agent import Agent
@@ -182,7 +182,9 @@ async def ask_model(agent: Agent, settings: Settings, prompt_bytes: int = 4_000)
     findings.append(Finding(FindingStatus.OK, "model", message))
     if is_local and speed.first_at is not None:
         findings.append(_speed_finding(speed.first_at - started, speed.count_words(), ended - speed.first_at))
-    return [*findings, *check_price(settings, result.model, is_local=is_local)]
+    findings += check_price(settings, result.model, is_local=is_local)
+    unlimited = await find_unlimited_models(agent, settings)
+    return [*findings, *(finding for finding in unlimited if finding not in findings)]
 
 
 class _SpeedSink:
@@ -254,6 +256,18 @@ def check_budget(settings: Settings) -> Iterator[Finding]:
     yield Finding(FindingStatus.OK, "costs", f"limits: {'; '.join(limits) or 'none (BUDGET_USD, BUDGET_TOKENS)'}")
 
 
+async def find_unlimited_models(agent: Agent, settings: Settings) -> list[Finding]:
+    """Return a warning for each model of the agent on which limits in dollars have no effect: its price is unknown.
+
+    A model of which the plugin says nothing is known after its first answer only, and left out.
+    """
+    if not settings.operator_only().load(BudgetSettings).has_money_budget:
+        return []
+    profiles = {profile.name: profile for profile in await agent.models.described_profiles()}
+    findings = (check_price(settings, name, is_local=profile.is_local) for name, profile in profiles.items())
+    return [finding for finding in chain.from_iterable(findings) if finding.status is FindingStatus.WARN]
+
+
 def check_price(settings: Settings, model: str, *, is_local: bool = False) -> Iterator[Finding]:
     """Check that the price of a model is known; one of a server on this machine or in its network needs none."""
     try:
@@ -269,11 +283,11 @@ def check_price(settings: Settings, model: str, *, is_local: bool = False) -> It
             price_text = f"{tokens} {PER_MILLION_TOKENS}"
         yield Finding(FindingStatus.OK, "costs", f"{model}: {price_text} (MODEL_PRICES, or the list of {prices.as_of})")
         return
-    if is_local:
+    limits = [limit.setting for limit in build_limits(money) if limit.is_money]
+    if is_local and not limits:
         yield Finding(FindingStatus.OK, "costs", f"{model}: your own server, without a price (MODEL_PRICES sets one)")
         return
-    message = f"the price of {model} is unknown: its tokens are counted, its cost is not"
-    if money.has_money_budget:
-        message = f"the price of {model} is unknown: limits in dollars have no effect on it"
+    effect = f"limits in dollars have no effect on it ({', '.join(limits)})"
+    message = f"the price of {model} is unknown: {effect if limits else 'its tokens are counted, its cost is not'}"
     advice = f"MODEL_PRICES={model}=IN/OUT, in dollars {PER_MILLION_TOKENS}; {model}=0 for your own server"
     yield Finding(FindingStatus.WARN, "costs", message, advice)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from bot import ActionResult, Agent, ChannelType, Component, Effect, Entity, Role, Turn, World, action, derived_id
 from bot.prompts import ActionPreview, Authority
-from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
+from plugins.bootstrap.actions.lookup import NotFound, describe_confirmed, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRequest,
     AuthorizationRule,
@@ -45,7 +45,8 @@ async def preview_contact(turn: Turn, kind: ContactKind, value: str, person: str
         return ActionPreview(text or "I would no longer write to you when others ask me to.")
     names = [_names_of_value(turn, kind, request.value) if request.value else FORGET]
     names += [] if request.is_own else [entity_titles(target)]
-    text = f"I would keep for {describe_entity(target)}: {kind} {request.value or 'forgotten'}."
+    described = describe_entity(target) if request.is_own else await describe_confirmed(turn, target)
+    text = f"I would keep for {described}: {kind} {request.value or 'forgotten'}."
     return ActionPreview(text, tuple(names), {} if request.is_own else {"person": str(target.id)})
 
 

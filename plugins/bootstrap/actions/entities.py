@@ -9,7 +9,7 @@ from bot import ActionResult, Agent, Catalog, Component, Effect, Entity, Role, T
 from bot.prompts import ActionPreview, Authority
 from bot.store import ComponentDataError
 from bot.text import shorten
-from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
+from plugins.bootstrap.actions.lookup import NotFound, describe_confirmed, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import authorize, build_request, refusal_result
 
 MAX_DATA_LENGTH = 4_000  # of the data as JSON
@@ -39,7 +39,9 @@ def build_update_entity(catalog: Catalog) -> Any:
         own_titles = [] if update.is_own else [entity_titles(update.target)]
         spoken = [(str(value),) for value in data.values() if value not in (None, "")]
         arguments = {} if update.is_own else {"person": str(update.target.id)}
-        text = f"I would keep for {describe_entity(update.target)}: {component} {_format_data(data)}."
+        target = update.target
+        described = describe_entity(target) if update.is_own else await describe_confirmed(turn, target)
+        text = f"I would keep for {described}: {component} {_format_data(data)}."
         return ActionPreview(text, (*spoken, *own_titles), arguments)
 
     @action(

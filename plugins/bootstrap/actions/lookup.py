@@ -5,10 +5,12 @@ from uuid import UUID
 
 from bot import ActionResult, ChannelType, Entity, Room, Turn, short_id
 from bot.prompts import ANYBODY, contains_words
-from bot.text import sanitize_name
+from bot.text import name_shape, sanitize_name, user_text
 
 MAX_LISTED = 5
 MAX_NAMESAKES = 100
+MAX_HANDLE_LENGTH = 40
+MAX_SEARCHED_ROOMS, MAX_SEARCHED_MEMBERS = 20, 200  # for names that look alike
 
 
 class NotFound(Exception):
@@ -28,6 +30,53 @@ def entity_titles(person: Entity) -> tuple[str, ...]:
 def describe_entity(person: Entity) -> str:
     """Return the name, short id and platform of a user."""
     return f"{sanitize_name(person.name)} (id {short_id(person.id)}, {person.platform})"
+
+
+async def describe_confirmed(turn: Turn, person: Entity) -> str:
+    """Return what tells a user from others of the same name, for the question whether that user is meant.
+
+    That is the name, handle, id, platform and role, since when the user is known, and whose name looks alike.
+    """
+    details = [_identify(person), await _describe_history(turn, person)]
+    alike = await _find_lookalikes(turn, person)
+    others = [
+        f"{sanitize_name(other.name)} ({_identify(other)}, {await _describe_history(turn, other)})"
+        for other in alike[:MAX_LISTED]
+    ]
+    others += [f"+{len(alike) - MAX_LISTED}"] if len(alike) > MAX_LISTED else []
+    details += [user_text("choices.same_name", others=", ".join(others))] if others else []
+    return f"{sanitize_name(person.name)} ({'; '.join(details)})"
+
+
+def _identify(person: Entity) -> str:
+    handle = str(person.metadata.get("username") or "")
+    shown = f"@{sanitize_name(handle, MAX_HANDLE_LENGTH)}, " if handle else ""
+    return f"{shown}id {short_id(person.id)}, {person.platform}"
+
+
+async def _describe_history(turn: Turn, person: Entity) -> str:
+    role, activity = turn.world.role_of(person.id), await turn.agent.store.entities.activity(person.id)
+    if activity is None:
+        return user_text("choices.new_person", role=role)
+    date = f"{activity.first_at:%Y-%m-%d}"
+    return user_text("choices.known_person", role=role, date=date, count=activity.messages)
+
+
+async def _find_lookalikes(turn: Turn, person: Entity) -> list[Entity]:
+    """Return the other users of this world whose name or handle looks like this one's, members of the room first."""
+    store = turn.agent.store
+    rooms = [room for room in await store.worlds.rooms(turn.world.id) if room.id != turn.room.id]
+    shapes = _shapes_of(person)
+    alike: dict[UUID, Entity] = {}
+    for room in (turn.room, *rooms[:MAX_SEARCHED_ROOMS]):
+        for other in await store.entities.participants(room.id, limit=MAX_SEARCHED_MEMBERS):
+            if other.id not in (person.id, turn.agent.id) and shapes & _shapes_of(other):
+                alike[other.id] = other
+    return list(alike.values())
+
+
+def _shapes_of(person: Entity) -> set[str]:
+    return {name_shape(name) for name in (person.name, str(person.metadata.get("username") or "")) if name}
 
 
 async def find_people(turn: Turn, name: str, platform: str | None = None) -> list[Entity]:

@@ -9,6 +9,7 @@ from bot.text import sanitize_name
 from plugins.bootstrap.actions.contacts import accepts_messages
 from plugins.bootstrap.actions.lookup import (
     NotFound,
+    describe_confirmed,
     describe_entity,
     direct_rooms,
     entity_titles,
@@ -45,6 +46,7 @@ class MessageTarget:
     required_role: Role
     titles: tuple[str, ...] = ()
     id: str = ""
+    person: Entity | None = None
 
 
 async def preview_message(turn: Turn, text: str, to: str = "", platform: str = "") -> ActionPreview | ActionResult:
@@ -57,7 +59,8 @@ async def preview_message(turn: Turn, text: str, to: str = "", platform: str = "
         return refusal_result(refusal)
     if not target.titles:
         return ActionPreview("", is_harmless=True)
-    summary = f"I would send to {target.name}: “{text.strip()}”"
+    name = target.name if target.person is None else await describe_confirmed(turn, target.person)
+    summary = f"I would send to {name}: “{text.strip()}”"
     return ActionPreview(summary, (target.titles,), {"to": target.id, "platform": target.room.platform})
 
 
@@ -156,7 +159,7 @@ async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
         return MessageTarget(alone[0], describe_entity(person), turn.world, Role.NONE)
     if await accepts_messages(turn.agent, person):
         return MessageTarget(
-            alone[0], describe_entity(person), turn.world, Role.NONE, entity_titles(person), str(person.id)
+            alone[0], describe_entity(person), turn.world, Role.NONE, entity_titles(person), str(person.id), person
         )
     administered = [
         world for world in shared_worlds if all(world.role_of(actor).is_at_least(Role.ADMIN) for actor in actors)
@@ -168,4 +171,5 @@ async def _direct_target(turn: Turn, person: Entity) -> MessageTarget:
         Role.ADMIN,
         entity_titles(person),
         str(person.id),
+        person,
     )

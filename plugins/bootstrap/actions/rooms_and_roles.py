@@ -4,7 +4,7 @@ from typing import Annotated
 
 from bot import ActionResult, Effect, Entity, ParticipantState, Role, Turn, World, action
 from bot.prompts import ActionPreview, Authority
-from plugins.bootstrap.actions.lookup import NotFound, describe_entity, entity_titles, find_member
+from plugins.bootstrap.actions.lookup import NotFound, describe_confirmed, describe_entity, entity_titles, find_member
 from plugins.bootstrap.actions.permissions import (
     AuthorizationRequest,
     AuthorizationRule,
@@ -113,7 +113,7 @@ async def preview_role_change(turn: Turn, person: str, role: Role) -> ActionPrev
     current = turn.world.role_of(target.id)
     if refusal := await authorize(turn.agent, _role_request(turn, target, role), is_preview=True):
         return refusal_result(refusal)
-    text = f"{describe_entity(target)} would be {role} here, instead of {current}."
+    text = f"{await describe_confirmed(turn, target)} would be {role} here, instead of {current}."
     is_taken = role.rank < current.rank
     changed_role = current if is_taken else role  # who takes or gives a role names that one, and never NONE
     other_role = role if is_taken else current

@@ -29,7 +29,9 @@ from bot.models import ModelType, Purpose, TextRequest, TextResult, Transcriptio
 from bot.pipeline import process_message
 from bot.platform import Quotation
 from bot.testing import ScriptedModel, model_answer
+from plugins.bootstrap import plugin as bootstrap
 from tests.adapters.discord.server import EmulatedServer, outcomes, receipts
+from tests.plugins.bootstrap.obeying import Obedient
 from tests.remembering import SETTINGS, RememberingModel, check_memory
 
 SILENCE = "<response><action>IGNORE</action><reasoning>not for me</reasoning></response>"
@@ -551,3 +553,21 @@ async def test_a_forward_of_a_person_who_is_forgotten_is_not_kept(server: Emulat
         kept = await stage.agent.store.memories.recent(room_id, 50)
     assert secret not in str(kept)
     assert any("all told?" in memory.content.text for memory in kept)
+
+
+async def test_the_question_about_a_role_names_the_handle_and_people_whose_name_looks_alike(
+    server: EmulatedServer,
+) -> None:
+    town, people, recorder = server.emulator.state, server.emulator.people, server.emulator.recorder
+    impostor = town.add_user("R\u043ebin")  # with a Cyrillic letter
+    town.users[impostor]["username"] = "not.robin"
+    obedient = Obedient()
+    async with server.run_bot(obedient.model, bootstrap):
+        await people.say(server.lobby, server.robin, f"{server.call} ahoy")
+        await recorder.wait_for_texts(1, server.lobby)
+        await people.say(server.lobby, impostor, f"{server.call} ahoy")
+        await recorder.wait_for_texts(2, server.lobby)
+        obedient.does("UPDATE_ROLE", person="robin", role="ADMIN")
+        await people.say(server.lobby, server.kim, f"{server.call} make robin an admin")
+        question = (await recorder.wait_for_texts(3, server.lobby))[-1]
+    assert re.search(r"Rob \(@robin, id \w+, discord; \w+ here, .*; same name as R\u043ebin \(@not\.robin, ", question)

@@ -11,6 +11,7 @@ from aiohttp import WSCloseCode, WSMsgType
 
 from adapters.web.config import Limits
 from bot import system_clock
+from bot.models.retry import MAX_CONCURRENT_CALLS
 from bot.platform import AccessTokens, TokenScope
 from tests.adapters.web.conftest import RunningServer, SocketClient, run_server
 from tests.adapters.web.test_every_route import TICK
@@ -139,6 +140,48 @@ async def scoped(tmp_path: Path) -> AsyncIterator[Scoped]:
     limits = Limits(revocation_seconds=0.01)
     async with run_server(TICK, access_tokens=tokens, limits=limits) as server:
         yield Scoped(server, tokens)
+
+
+async def test_messages_of_one_token_leave_model_calls_for_those_of_others(tmp_path: Path) -> None:
+    tokens, limits = AccessTokens(tmp_path), Limits(max_open_messages=300)
+    async with run_server(access_tokens=tokens, limits=limits) as server:
+        scoped = Scoped(server, tokens)
+        client = await scoped.open_socket(CHAT)
+        for number in range(300):
+            await client.send(type="hello", room=f"room {number}")
+            await client.send(type="message", text="hold", client_id=f"c{number}")
+            await client.wait_for("ack")
+        for _ in range(MAX_CONCURRENT_CALLS // 2):
+            await server.script.requested.acquire()
+        async with asyncio.timeout(20):
+            answered = await scoped.say(OPERATOR, "Hello", room="den", user="operator")
+        assert answered["outcome"] == "answered"
+        server.script.released.set()
+
+
+async def test_a_token_with_too_many_open_messages_is_refused_until_one_has_its_outcome(tmp_path: Path) -> None:
+    tokens, limits = AccessTokens(tmp_path), Limits(max_open_messages=10)
+    async with run_server(access_tokens=tokens, limits=limits) as server:
+        scoped = Scoped(server, tokens)
+        async with asyncio.TaskGroup() as group:
+            sent = [group.create_task(scoped.say(CHAT, "hold", room=f"room {number}")) for number in range(10)]
+            for _ in sent:
+                await server.script.requested.acquire()
+            client = await scoped.open_socket(CHAT)
+            for kind, fields in {"message": {"text": "Hello"}, "command": {"text": "/help"}}.items():
+                await client.send(type=kind, client_id=kind, **fields)
+                refused = await client.wait_for("error")
+                assert (refused["code"], refused["client_id"]) == ("too_many_messages", kind)
+            for fields in ({"text": "Hello"}, {"text": "Hello", "stream": True}, {"text": "/help"}):
+                answer = await server.request(
+                    "POST", "/api/agents/ada/messages", headers=scoped.bearer(CHAT), json=fields
+                )
+                assert (answer.status, answer.headers["Retry-After"]) == (429, "5")
+                assert (await answer.json())["error"]["code"] == "too_many_messages"
+            assert (await scoped.say(OPERATOR, "Hello", room="den", user="operator"))["outcome"] == "answered"
+            server.script.released.set()
+        assert {task.result()["outcome"] for task in sent} == {"answered"}
+        assert (await scoped.say(CHAT, "Hello"))["outcome"] == "answered"
 
 
 @pytest.mark.failure("N-04")

@@ -1,10 +1,12 @@
 """Rules of changing roles: asked for in one's own words, allowed by the lattice, confirmed, written down."""
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from bot import ChannelType, ChoiceRequest, Role, TaskTag, derived_id
+from bot import ChannelType, ChoiceRequest, Role, TaskTag, derived_id, short_id
+from bot.domain.environment import PersonActivity
 from bot.testing import AgentHarness, running_agent
 from tests.plugins.bootstrap.obeying import Obedient, code, decisions, role_of, run_due, waiting
 
@@ -141,3 +143,25 @@ async def test_what_a_request_to_take_a_role_must_name_is_the_role_and_not_its_a
         notes = await say(stage, "Ada, what about Bob?")
         assert any(note.endswith("the requester must name it in this message: Bob, ADMIN") for note in notes)
         assert await waiting(stage) == []
+
+
+async def test_the_question_tells_a_person_from_an_impostor_whose_name_looks_alike() -> None:
+    obedient = Obedient()
+    impostor = "S\u0430r\u0430h"  # with Cyrillic letters
+    async with running_agent(model=obedient.model) as stage:
+        await gather(stage)
+        entities = stage.agent.store.entities
+        [sarah] = await entities.entities_by_name("Sarah")
+        await entities.save_entities([replace(sarah, metadata={"username": "sarah_b"})])
+        await stage.send("hi", author=impostor, role=Role.NONE, kind=GROUP)
+        [other] = await entities.entities_by_name(impostor)
+        since = datetime(2026, 3, 2, tzinfo=UTC)
+        await entities.add_activity([PersonActivity(sarah.id, since, since, 41)])
+        obedient.does("UPDATE_ROLE", person=impostor, role="ADMIN")
+        await say(stage, f"Ada, make {impostor} an admin")
+        known = f"@sarah_b, id {short_id(sarah.id)}, test, MEMBER here, known since 2026-03-02, messages: 41"
+        described = f"{impostor} (id {short_id(other.id)}, test; NONE here, new to me; same name as Sarah ({known}))"
+        assert f"{described} would be ADMIN here" in stage.texts[-1]
+        obedient.does("UPDATE_ROLE", person="Mallory", role="ADMIN")
+        await say(stage, "Ada, make Mallory an admin")
+        assert "same name" not in stage.texts[-1]

@@ -1,5 +1,9 @@
 """Knowledge with keys: in the prompt only where the talk is about it, within its limit."""
 
+import asyncio
+import time
+from collections.abc import Coroutine
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,6 +16,8 @@ LAMP = {"content": "The lamp turns.", "keys": ["lamp", "light bulb"]}
 FERRY = {"content": "The ferry left.", "keys": ["Oslo"], "secondaryKeys": ["boat", "ferry"], "caseSensitive": True}
 FOG = {"content": "There is fog.", "always": True, "order": 1}
 TOWER = {"content": "東京 tower stands.", "keys": ["東京"]}
+POST = {"content": "The post leans.", "keys": ["lamp post", "C++", "ΣΟΦΟΣ"]}
+MAX_BLOCKED_SECONDS = 0.1
 
 
 async def prompt_for(text: str, knowledge: list[Any], *earlier: str, **settings: str) -> str:
@@ -35,11 +41,15 @@ async def prompt_for(text: str, knowledge: list[Any], *earlier: str, **settings:
         ("to oslo by boat", []),
         ("私は東京に行く", [TOWER]),
         ("good morning", []),
+        ("the lamp post", [LAMP, POST]),
+        ("the lamp posts", [LAMP]),
+        ("in C++11, xc++", [POST]),
+        ("σοφος", [POST]),
     ],
 )
 async def test_a_text_is_shown_where_one_of_its_keys_is_said(text: str, expected: list[Any]) -> None:
-    prompt = await prompt_for(text, [LAMP, FERRY, TOWER])
-    shown = [item for item in (LAMP, FERRY, TOWER) if f"- {item['content']}" in prompt]
+    prompt = await prompt_for(text, [LAMP, FERRY, TOWER, POST])
+    shown = [item for item in (LAMP, FERRY, TOWER, POST) if f"- {item['content']}" in prompt]
     assert shown == expected
 
 
@@ -70,3 +80,29 @@ async def test_a_text_with_keys_is_neither_searched_nor_in_the_description() -> 
     prompt = await prompt_for("good morning", [LAMP, "Plain fact."])
     assert "The lamp turns." not in prompt
     assert "Plain fact." in prompt
+
+
+@pytest.mark.parametrize("is_recursive", ["false", "true"])
+async def test_thousands_of_texts_with_keys_do_not_block_the_event_loop(is_recursive: str) -> None:
+    words = ["".join(letters) for letters in product("abcdefghij", repeat=4)]
+    items = [
+        {"content": f"Fact {number} on {words[7 * number % 5000]}", "keys": [words[number], f"the {words[-number]}"]}
+        for number in range(5_000)
+    ]
+    settings, character = {"KEYED_KNOWLEDGE_RECURSIVE": is_recursive}, Character(name="Ada", knowledge=items)
+    async with running_agent(plugin, model=ScriptedModel(), character=character, settings=settings) as harness:
+        await harness.send("good morning")
+        blocked = [await _longest_pause(harness.send(" ".join(words[5_000 - count :]))) for count in (10, 2_000, 4_000)]
+    assert min(blocked) < MAX_BLOCKED_SECONDS, blocked
+
+
+async def _longest_pause(work: Coroutine[Any, Any, object]) -> float:
+    """Return the longest time in seconds in which nothing else ran beside the work."""
+    longest, latest = 0.0, time.perf_counter()
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.sleep(0)
+        now = time.perf_counter()
+        longest, latest = max(longest, now - latest), now
+    await task
+    return longest
