@@ -508,6 +508,56 @@ async def test_the_bot_works_if_its_output_is_not_read(program: Program) -> None
     assert (await process.stop())[0] == 0
 
 
+@asynccontextmanager
+async def unread(
+    program: Program, *command: str, output: str = "both", **variables: str
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Start the program with a full pipe, which nobody reads, in the place of its output; wait until it listens."""
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(writing, bytes(4096))
+    os.set_blocking(writing, True)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *(*command, "run", "-c", "ada.json"),
+        cwd=program.folder,
+        env={**program.environment, **variables},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL if output == "stderr" else writing,
+        stderr=asyncio.subprocess.DEVNULL if output == "stdout" else writing,
+    )
+    os.close(writing)
+    program.started.append(process)
+    async with asyncio.timeout(DEADLINE):
+        while not await listens(program.port):
+            with suppress(TimeoutError):  # it has no other way to say that it is there
+                await asyncio.wait_for(process.wait(), 0.05)
+    yield process
+    os.close(reading)
+
+
+@pytest.mark.failure("K-15")
+@pytest.mark.parametrize("output", ["stdout", "stderr", "both"])
+async def test_output_that_nobody_reads_delays_neither_an_answer_nor_the_exit(program: Program, output: str) -> None:
+    async with unread(program, "-m", "bot", output=output, LOG_LEVEL="DEBUG") as process:
+        assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(WHOLE_STOP):
+            assert await process.wait() == 0
+
+
+@pytest.mark.failure("K-15")
+async def test_a_blocked_event_loop_is_ended_although_nobody_reads_what_blocks_it(program: Program) -> None:
+    program.write("stubborn.py", STUBBORN.format(deed="time.sleep(3600)"))
+    program.write("ada.json", {"name": "Ada", "plugins": ["./stubborn", "sql", "openai"]})
+    async with unread(program, "-c", HASTY) as process:
+        process.send_signal(signal.SIGTERM)
+        async with asyncio.timeout(WHOLE_STOP):
+            assert await process.wait() == 75
+
+
 async def listens(port: int) -> bool:
     try:
         _, writer = await asyncio.open_connection("127.0.0.1", port)

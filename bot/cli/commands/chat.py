@@ -19,6 +19,7 @@ from bot.cli.characters import (
 from bot.cli.message_report import explain_receipt
 from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.exit_codes import Exit
+from bot.cli.process.output import never_wait_for_readers
 from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.cli.terminal_style import announce_start
 from bot.commands.dispatcher import format_unknown_command
@@ -63,7 +64,10 @@ def chat(character: CharacterFile = None) -> int:
     core = config.settings.load(CoreSettings)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     reported = reported_warnings([config])
-    with configure_logging(level=level, format=core.log_format, secrets=config.secrets, reported=reported):
+    with (
+        configure_logging(level=level, format=core.log_format, secrets=config.secrets, reported=reported),
+        never_wait_for_readers("stderr"),
+    ):
         return asyncio.run(_run_chat(config, spec))
 
 

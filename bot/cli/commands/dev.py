@@ -24,6 +24,7 @@ from bot.cli.characters import (
 from bot.cli.options import CharacterFiles, examples, new_command
 from bot.cli.platforms import list_platforms, parse_platforms
 from bot.cli.process.file_changes import WATCHER, Changes, Stamp, read_stamp, wake_on_changes
+from bot.cli.process.output import never_wait_for_readers
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice
 from bot.errors import BotError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
@@ -158,7 +159,10 @@ def dev(
         core = version.configs[0].settings.load(CoreSettings)
         secrets = {secret for config in version.configs for secret in config.secrets}
         reported = reported_warnings(version.configs)
-        with configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported):
+        with (
+            configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported),
+            never_wait_for_readers(),
+        ):
             return asyncio.run(_run_until_stopped(session, version))
 
 

@@ -31,6 +31,7 @@ from bot.cli.process.crash_loop import CrashLoop, StartHistory
 from bot.cli.process.exit_codes import UsageError
 from bot.cli.process.file_changes import Changes, wake_regularly, watch_files
 from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
+from bot.cli.process.output import never_wait_for_readers
 from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
 from bot.cli.terminal_style import announce_start
 from bot.concurrency.isolation import run_isolated
@@ -167,7 +168,7 @@ def _for_role(platform: Platform, role: ProcessRole) -> Platform:
 
 @contextmanager
 def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platform]) -> Iterator[StartHistory]:
-    """Configure logging, and record the start in the history until the block ends."""
+    """Configure logging and output, and record the start in the history until the block ends."""
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     secrets = {
         secret
@@ -179,6 +180,7 @@ def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platfor
     start_history = StartHistory(core.bot_data_dir, limit=core.max_crashed_starts)
     with (
         configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported),
+        never_wait_for_readers(),
         start_history.track_outcome(),
     ):
         yield start_history

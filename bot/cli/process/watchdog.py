@@ -10,8 +10,10 @@ import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from tempfile import TemporaryFile
 
 from bot.cli.process.exit_codes import Exit
+from bot.cli.process.output import write_within
 from bot.cli.process.shutdown import StopRequest
 from bot.runtime.runtime import STOP_TIMEOUT
 
@@ -24,6 +26,7 @@ RESTART_SECONDS = 60.0
 MAX_FRAMES = 6
 FLUSH_TIMEOUT = 0.4  # seconds for the work after the runtime's own stop
 EXIT_GRACE_SECONDS = 2.5
+STACKS_TIMEOUT = 0.5
 
 
 class Watchdog:
@@ -119,9 +122,13 @@ def _restart_process() -> None:
 
 
 def _dump_stacks(cause: str) -> None:
-    with suppress(OSError, ValueError, AttributeError):  # stderr may be closed
-        os.write(2, f"bot: {cause}; these are the stacks of all threads\n".encode())
-        faulthandler.dump_traceback(file=2)
+    # Not into stderr itself: a dump to a full pipe would wait, and hold the lock of the interpreter.
+    with suppress(OSError), TemporaryFile() as file:
+        file.write(f"bot: {cause}; these are the stacks of all threads\n".encode())
+        file.flush()
+        faulthandler.dump_traceback(file=file)
+        file.seek(0)
+        write_within(2, file.read(), STACKS_TIMEOUT)
 
 
 @contextmanager
