@@ -1,6 +1,7 @@
 """Logging set-up: a queue and a writer thread, redaction, text or JSON lines, and warnings that are reported once."""
 
 import copy
+import errno
 import itertools
 import json
 import logging
@@ -29,6 +30,8 @@ ONCE = "once"  # the attribute of a record that is reported once: `extra={"once"
 REPORTED_FILE, REPORTED_DAYS = "reported.json", 30
 MAX_PER_LOCATION, WINDOW_SECONDS = 100, 10.0
 MAX_LOCATIONS = 1_000
+SHORTAGE_SECONDS = 60.0  # without a free file descriptor missing, after which the next shortage is logged
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE)
 NOISY_LOGGERS = ("aiohttp.access", "asyncio", "google_genai", "httpcore", "httpcore2", "httpx", "httpx2", "openai")
 LEAKY_LOGGERS = ("discord", "oauthlib", "tweepy")  # they log tokens, keys and signatures: not even at DEBUG
 _TOKEN = re.compile(r"(?<=[?&]token=)[^&\s\"']+")  # the page's own, made after logging has begun
@@ -202,8 +205,9 @@ def configure_logging(
 
     `format` is `text` or `json`. A thread writes: a slow reader costs lines, which are counted, and never
     time of the event loop. Of warnings from one place in the code at most a hundred are written in ten
-    seconds; the rest are counted. A warning with `extra={"once": True}`, about something that stays as it is until
-    the operator changes it, is written only if it is not among those that were `reported`.
+    seconds; the rest are counted. While no file descriptor is free, one line says so. A warning with
+    `extra={"once": True}`, about something that stays as it is until the operator changes it, is written only if it
+    is not among those that were `reported`.
     """
     reported = reported or ReportedWarnings()
     root, threshold = logging.getLogger(), getattr(logging, level.upper())
@@ -256,6 +260,7 @@ class _QueueHandler(QueueHandler):
         self._has_traces = has_traces
         self._dropped = 0
         self._limit = _WarningLimit()
+        self._last_shortage = -SHORTAGE_SECONDS
         self.buffer = LogBuffer()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -264,8 +269,20 @@ class _QueueHandler(QueueHandler):
             return
         if self._limit.start_new_window(record.created):
             self.report_skipped()
+        if record.levelno >= logging.WARNING and not self._has_traces and _lacks_descriptor(record):
+            shortage_record = self._build_shortage_record(record.created)
+            if shortage_record is None:
+                return
+            record = shortage_record
         if self._limit.admit(record):
             super().emit(record)
+
+    def _build_shortage_record(self, now: float) -> logging.LogRecord | None:
+        """Return one line for all that fails while no file descriptor is free; None after it."""
+        is_known = 0 <= now - self._last_shortage < SHORTAGE_SECONDS
+        self._last_shortage = now
+        text = "no file descriptor is free: connections and files wait until some are closed; allow more (ulimit -n)"
+        return None if is_known else _build_record(text, logging.ERROR)
 
     def report_skipped(self) -> None:
         """Log how many records were skipped, and count from zero again."""
@@ -342,8 +359,21 @@ class _WarningLimit:
         return {name: count for name, count in skipped.items() if count}
 
 
-def _build_record(text: str) -> logging.LogRecord:
-    return logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, None, None)
+def _build_record(text: str, level: int = logging.WARNING) -> logging.LogRecord:
+    return logging.LogRecord(__name__, level, __file__, 0, text, None, None)
+
+
+def _lacks_descriptor(record: logging.LogRecord) -> bool:
+    """Return whether a record is about a failure for lack of a file descriptor."""
+    error = record.exc_info[1] if record.exc_info else None
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
+            return True
+        error = error.__cause__ or error.__context__
+    text = record.getMessage()
+    # What asyncio logs where a socket that could not accept a connection is closed before it tries again.
+    is_retry = record.name == "asyncio" and "_start_serving(" in text
+    return is_retry or any(os.strerror(number) in text for number in NO_DESCRIPTOR)
 
 
 class _QueueListener(QueueListener):

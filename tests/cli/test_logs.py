@@ -1,5 +1,6 @@
 """The format of log lines, and the removal of secrets and control codes."""
 
+import errno
 import json
 import logging
 import os
@@ -209,3 +210,22 @@ def test_where_nothing_can_be_stored_warnings_are_reported_at_each_start(tmp_pat
     (tmp_path / "data").write_text("a file, not a folder")
     for _ in range(2):
         assert ReportedWarnings(tmp_path / "data").admit_all(["a"], "mara.json") == ["a"]
+
+
+@pytest.mark.failure("K-16")
+def test_everything_that_fails_for_lack_of_a_file_descriptor_is_one_line(paper: TerminalPair) -> None:
+    with configure_logging(fd=paper.fd):
+        for number in range(5):
+            try:
+                raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+            except OSError as cause:
+                logger.error("connection %d is not accepted", number, exc_info=True)
+                logger.warning("a model failed: %s", cause)
+                try:
+                    raise ValueError("the file cannot be read") from cause
+                except ValueError:
+                    logger.exception("reading failed")
+        logger.warning("something else")
+    first, second = paper.lines()
+    assert " ERROR   bot.logs: no file descriptor is free: " in first
+    assert second.endswith(" bot.test: something else")
