@@ -155,7 +155,7 @@ class FairSlots:
     """At most `count` blocks run at once, shared among the owners that they name, such as a person and a room.
 
     No owner takes a slot while it holds as many as are free: one is left for others, however many blocks an owner has
-    waiting. A slot that becomes free goes to the block whose owners hold the fewest, the earliest of several. Blocks
+    waiting. A slot that becomes free goes to the block whose owners hold the fewest, in turn if several do. Blocks
     without an owner share as if they had one.
     """
 
@@ -211,6 +211,8 @@ class FairSlots:
         while (waiting := self._find_next()) is not None:
             future = next(iter(self._waiting[waiting]))
             self._forget(waiting, future)
+            if waiting in self._waiting:  # behind the others that hold as few
+                self._waiting[waiting] = self._waiting.pop(waiting)
             if not future.cancelled():
                 self._take(waiting)
                 future.set_result(None)

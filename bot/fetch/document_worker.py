@@ -4,6 +4,7 @@ It reads the file from standard input and writes the text to standard output; `b
 the format as its argument. It imports nothing of this project; its exit code says why there is no text.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -18,6 +19,7 @@ MAX_PAGES = 100
 MAX_PDF_LENGTH = 200_000
 MAX_TEXT_LENGTH = 2_100_000  # a little more than a document of the plugin knowledge may have, so that it says so
 MAX_CPU_SECONDS = 10
+LOWERED_PRIORITY = 10  # behind the bot itself, which answers meanwhile
 MAX_MEMORY_MEGABYTES = 512
 MAX_ARCHIVE_FILES = 2_000
 MAX_ARCHIVE_BYTES = 64 * 2**20
@@ -34,6 +36,7 @@ class TooLarge(Exception):
 def main() -> int:
     """Write the text of a document; return the exit code."""
     if sys.platform != "win32":
+        os.nice(LOWERED_PRIORITY)
         resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_MEGABYTES * 2**20, MAX_MEMORY_MEGABYTES * 2**20))
     read_pieces, max_length = READERS[sys.argv[1] if len(sys.argv) > 1 else "pdf"]

@@ -6,9 +6,11 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from bot.concurrency.crash_points import crash_point
 from bot.concurrency.isolation import Failure, run_isolated
+from bot.concurrency.tasks import FairSlots
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.memory import Memory
 from bot.errors import BotError
@@ -35,15 +37,15 @@ Reader = Callable[[Attachment], Coroutine[Any, Any, Attachment]]
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many files, images and formatted documents are read at the same time by one agent.
+    """How many files, images and formatted documents are read at the same time by one agent, shared among people.
 
     An image takes six times its size in memory, because it is sent to the model base64-encoded in JSON; a
     formatted document (PDF, DOCX, HTML) takes a process.
     """
 
-    files: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_FILES))
-    images: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_IMAGES))
-    documents: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_PARALLEL_DOCUMENTS))
+    files: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_FILES))
+    images: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_IMAGES))
+    documents: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_DOCUMENTS))
 
 
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
@@ -55,9 +57,9 @@ async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
         turn_input for turn_input in turn.inputs if any(map(_needs_reading, turn_input.message.content.all_attachments))
     ]
     known = await _find_known(turn, unread)
-    read = partial(_read_attachment, turn, limits, known)
     async with asyncio.TaskGroup() as group:
         for turn_input in unread:
+            read = partial(_read_attachment, turn, limits, known, turn_input.author.id)
             group.create_task(_read_input(turn, turn_input, turn_input.message.content.all_attachments, read))
 
 
@@ -68,7 +70,7 @@ async def read_recent_attachments(turn: Turn, limits: ConcurrencyLimits) -> None
     """
     messages = await turn.agent.store.memories.recent(turn.room.id, MAX_SEARCHED_MESSAGES)
     unread = [message for message in messages if any(map(_needs_reading, message.content.all_attachments))]
-    read = partial(_read_attachment, turn, limits, {})
+    read = partial(_read_attachment, turn, limits, {}, turn.author.id)
     async with asyncio.TaskGroup() as group:
         for message in unread[-MAX_REQUESTED_MESSAGES:]:
             group.create_task(_read_message_attachments(turn, message, message.content.all_attachments, read))
@@ -98,7 +100,8 @@ async def transcribe_undecided(turn: Turn, limits: ConcurrencyLimits) -> bool:
     async def transcribe(attachment: Attachment) -> Attachment:
         if not _is_unheard(attachment):
             return attachment
-        result = await _read_isolated(turn, attachment, limits, max_bytes=MAX_UNDECIDED_BYTES)
+        person = turn_input.author.id
+        result = await _read_isolated(turn, attachment, limits, person, max_bytes=MAX_UNDECIDED_BYTES)
         return attachment if isinstance(result, Failure) else result
 
     await _read_input(turn, turn_input, attachments, transcribe)
@@ -145,14 +148,14 @@ def _replace_read(
 
 
 async def _read_attachment(
-    turn: Turn, limits: ConcurrencyLimits, known: Mapping[str, Attachment], attachment: Attachment
+    turn: Turn, limits: ConcurrencyLimits, known: Mapping[str, Attachment], person: UUID, attachment: Attachment
 ) -> Attachment:
     if not _needs_reading(attachment):
         return attachment
     if attachment.id in known:
         return replace(known[attachment.id], url=attachment.url)
     max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else None
-    result = await _read_isolated(turn, attachment, limits, max_bytes=max_bytes)
+    result = await _read_isolated(turn, attachment, limits, person, max_bytes=max_bytes)
     if isinstance(result, Failure):
         cause = ERROR_PREFIX.sub("", result.cause)
         return replace(attachment, problem=f"could not be read: {cause}")
@@ -160,10 +163,12 @@ async def _read_attachment(
 
 
 async def _read_isolated(
-    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, *, max_bytes: int | None
+    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, person: UUID, *, max_bytes: int | None
 ) -> Attachment | Failure:
-    reading = _read_with_limit(turn, attachment, limits, max_bytes)
-    return await run_isolated(reading, label="reading an attachment", timeout=READ_TIMEOUT)
+    slots = limits.images if attachment.kind is MediaKind.IMAGE else limits.files
+    async with slots.hold([person]):
+        reading = _read_by_kind(turn, attachment, limits, person, max_bytes)
+        return await run_isolated(reading, label="reading an attachment", timeout=READ_TIMEOUT)
 
 
 async def _fetch_file(turn: Turn, attachment: Attachment, max_bytes: int | None) -> FetchedBody:
@@ -179,15 +184,8 @@ async def _fetch_file(turn: Turn, attachment: Attachment, max_bytes: int | None)
     return FetchedBody(url, sniff_media_type(body, attachment.content_type), body)
 
 
-async def _read_with_limit(
-    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, max_bytes: int | None
-) -> Attachment:
-    async with limits.images if attachment.kind is MediaKind.IMAGE else limits.files:
-        return await _read_by_kind(turn, attachment, limits, max_bytes)
-
-
 async def _read_by_kind(
-    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, max_bytes: int | None
+    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, person: UUID, max_bytes: int | None
 ) -> Attachment:
     if problem := _find_problem(turn, attachment.kind):
         return replace(attachment, problem=problem)
@@ -200,13 +198,13 @@ async def _read_by_kind(
     if kind is MediaKind.AUDIO:
         return await _transcribe(turn, attachment, file)
     if kind is MediaKind.DOCUMENT:
-        text = await _extract_text(file, attachment.name, limits)
+        text = await _extract_text(file, attachment.name, limits, person)
         return replace(attachment, text=sanitize_text(text, MAX_TEXT_LENGTH))
     if declared_kind is MediaKind.IMAGE:
         return await _describe_image(turn, attachment, file)
     if len(file.body) > MAX_IMAGE_BYTES:
         raise BotError(f"it is larger than {MAX_IMAGE_BYTES} bytes")
-    async with limits.images:
+    async with limits.images.hold([person]):
         return await _describe_image(turn, attachment, file)
 
 
@@ -250,11 +248,11 @@ async def _transcribe(turn: Turn, attachment: Attachment, file: FetchedBody) -> 
     return replace(attachment, text=transcript, problem="" if transcript.strip() else "nothing is said in it")
 
 
-async def _extract_text(file: FetchedBody, name: str, limits: ConcurrencyLimits) -> str:
+async def _extract_text(file: FetchedBody, name: str, limits: ConcurrencyLimits, person: UUID) -> str:
     """Return the text of a document. Raises BotError if it has none."""
     if (document_format := DocumentFormat.of(file.content_type, name)) is not None:
         try:
-            async with limits.documents:
+            async with limits.documents.hold([person]):
                 return await extract_document_text(file.body, document_format)
         except ReaderNotInstalled:
             if not file.is_text:

@@ -113,6 +113,20 @@ async def test_an_owner_with_many_blocks_takes_no_more_slots_than_it_leaves_to_o
     assert sorted(running) == [*"aaaabbbcdef"]
 
 
+async def test_owners_with_many_blocks_take_turns_with_one_that_comes_later() -> None:
+    slots, order = FairSlots(2), list[str]()
+
+    async def work(owner: str) -> None:
+        async with slots.hold([owner]):
+            order.append(owner)
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        for owner in "aaaaabbbbbc":
+            group.create_task(work(owner))
+    assert order.index("c") < 5
+
+
 async def test_a_cancelled_block_gives_its_slot_back() -> None:
     slots = FairSlots(2)
     async with slots.hold():

@@ -56,9 +56,9 @@ def shelf() -> Shelf:
 def begin(agent_harness: AgentHarness, shelf: Shelf) -> Callable[..., Awaitable[Turn]]:
     """Make a turn about a message with these attachments, kept in the store."""
 
-    async def begin(*attachments: Attachment) -> Turn:
+    async def begin(*attachments: Attachment, **details: Any) -> Turn:
         agent = replace(agent_harness.agent, fetcher=shelf)
-        turn = make_turn(agent, Content(text="see", attachments=attachments))
+        turn = make_turn(agent, Content(text="see", attachments=attachments), **details)
         await agent.store.memories.add([turn.message])
         return turn
 
@@ -413,7 +413,7 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
     monkeypatch.setattr("bot.pipeline.attachments.extract_document_text", paper)
     places = ConcurrencyLimits()
-    turns = [await begin(*(one(kind) for _ in range(10))) for _ in range(3)]
+    turns = [await begin(*(one(kind) for _ in range(10)), author=f"person {person}") for person in range(20)]
     for turn in turns:
         turn.agent = replace(turn.agent, fetcher=Busy())
     await asyncio.gather(*(read_attachments(turn, places) for turn in turns))

@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from bot import Attachment, Character, MediaKind, RecallScope, RouteRequest, new_id
+from bot import Attachment, Character, Content, MediaKind, RecallScope, RouteRequest, new_id
 from bot.errors import BotError
 from bot.fetch import document_worker
 from bot.fetch.response import FetchedBody
@@ -170,6 +171,51 @@ async def test_attachments_of_both_formats_are_read(content_type: str, name: str
         await read_attachments(turn, ConcurrencyLimits())
         [read] = turn.message.content.attachments
         assert (read.text.strip(), read.problem) == (text, "")
+
+
+@pytest.mark.failure("M-09")
+async def test_many_documents_of_one_person_do_not_delay_that_of_another() -> None:
+    read: list[str] = []
+
+    class Shelf:
+        async def get(self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "") -> FetchedBody:
+            return FetchedBody(url, "text/html", PAGE)
+
+    async with running_agent(plugin) as harness:
+        limits, agent = ConcurrencyLimits(), replace(harness.agent, fetcher=Shelf())
+
+        async def send(person: str) -> None:
+            attachment = Attachment("1", MediaKind.DOCUMENT, "https://example.org/1", "text/html")
+            turn = make_turn(agent, Content(text="Read this", attachments=(attachment,)), author=person)
+            await read_attachments(turn, limits)
+            assert "Low water" in turn.message.content.attachments[0].text
+            read.append(person)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(20):
+                group.create_task(send("kim"))
+            group.create_task(send("ada"))
+    assert read.index("ada") < 4
+
+
+@pytest.mark.failure("M-09")
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no priorities of this kind")
+async def test_a_document_is_read_behind_the_bot_and_within_limits(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(
+        f"import os, resource, sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
+        "from bot.fetch import document_worker as worker\n"
+        "worker.READERS['html'] = (lambda data: [str(os.nice(0)), *(str(resource.getrlimit(limit)[0])"
+        " for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS))], 100)\n"
+        "worker.main()",
+        encoding="utf-8",
+    )
+    monkeypatch.setattr("bot.fetch.documents.PROGRAM", program)
+    priority, seconds, memory = map(int, (await extract_document_text(b"", DocumentFormat.HTML)).split())
+    assert priority >= os.nice(0) + document_worker.LOWERED_PRIORITY
+    assert (seconds, memory) == (document_worker.MAX_CPU_SECONDS, document_worker.MAX_MEMORY_MEGABYTES * 2**20)
 
 
 async def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
