@@ -1,5 +1,6 @@
 """Scheduled copies of a database: `ScheduledBackups` makes them, `BackupFolder` holds them."""
 
+import asyncio
 import logging
 import re
 import threading
@@ -67,14 +68,20 @@ class BackupFolder:
         return self.path / f"{Path(self.name).stem}-{now:{TIME_FORMAT}}{Path(self.name).suffix}"
 
     def delete_surplus(self, keep: int, latest: Path) -> list[Path]:
-        """Delete all copies but `latest` and those before it, and what killed processes left; return the deleted ones.
+        """Delete all copies but `latest` and those before it; return the deleted ones.
 
         Copies of the future, made while the clock was wrong, count as the oldest.
         """
         surplus = sorted(self.copies(), key=lambda copy: copy.name > latest.name)[keep:]
-        for file in (*surplus, *self.path.glob(f"{Path(self.name).stem}-*.part")):
+        for file in surplus:
             file.unlink(missing_ok=True)
         return surplus
+
+    def delete_unfinished(self) -> None:
+        """Delete what killed processes left; to be called by the process that makes the copies, while it makes none."""
+        with suppress(OSError):  # a folder that cannot be read is found by the next copy
+            for file in self.path.glob(f"{Path(self.name).stem}-*.part"):
+                file.unlink(missing_ok=True)
 
     @property
     def failure(self) -> str:
@@ -170,6 +177,8 @@ class ScheduledBackups:
             raise StoppedError(f"{step}: the process stops")
 
     async def _run(self) -> None:
+        if await self._has_duty():
+            await asyncio.to_thread(self._folder.delete_unfinished)
         await self._time.sleep(FIRST_DELAY_SECONDS)
         while True:
             try:

@@ -6,7 +6,9 @@ has none.
 
 import logging
 import os
+import re
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -23,6 +25,9 @@ from plugins.sql.core.values import microseconds_of
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.check import open_for_reading
 
+if sys.platform != "win32":
+    import fcntl
+
 logger = logging.getLogger(__name__)
 
 COPY_MARK = 0x6772636F
@@ -31,6 +36,7 @@ WRITE_VERSION_BYTE = 18
 COPYING = "copying the database"
 STEPS_PER_REPORT = 20_000  # of SQLite's virtual machine
 WAL_WRITE_VERSION = 2
+SQLITE_LOCK_START, SQLITE_LOCK_BYTES = 0x40000000, 512  # of a file, where SQLite locks it
 REASON_TEMPLATE = "the database was put back from a copy of {made}: {what} since"
 
 
@@ -78,6 +84,25 @@ def copy_database(path: Path, target: Path | None = None) -> Path:
         sync_to_disk(unfinished)
         _publish(unfinished, target)
     return target
+
+
+def remove_unfinished(path: Path) -> None:
+    """Delete what killed processes have left of copies of a database beside it, but not what one still writes."""
+    name, stem, suffix = re.escape(path.name), re.escape(path.stem), re.escape(path.suffix)
+    pattern = re.compile(rf"({name}(\..+)?|{stem}-[\d-]+{suffix})\.part")
+    for file in path.parent.iterdir():
+        if pattern.fullmatch(file.name):
+            with suppress(OSError):
+                _check_unused(file)
+                file.unlink()
+                logger.info("deleted %s, which an interrupted copy has left", file)
+
+
+def _check_unused(file: Path) -> None:
+    """Raise OSError if another process writes a database: it holds SQLite's lock. Windows deletes no such file."""
+    if sys.platform != "win32":
+        with file.open("r+b") as handle:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, SQLITE_LOCK_BYTES, SQLITE_LOCK_START)
 
 
 @contextmanager

@@ -6,11 +6,13 @@ write-ahead log bug of SQLite before 3.51.3, which needs two writers.
 
 import os
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import NullPool
 
 from bot import ConfigError
@@ -21,7 +23,7 @@ from plugins.sql.core.row_cache import enable_row_cache, invalidate, invalidate_
 from plugins.sql.core.settings import Synchronous
 
 BUSY_TIMEOUT_SECONDS, TRUNCATION_TIMEOUT_SECONDS = 10.0, 0.1
-MAX_FULL_CHECK_BYTES = 64 * 1024 * 1024
+CHECK_SECONDS = 2.0
 MAX_LOG_BYTES = 64 * 1024 * 1024
 PAGE_CACHE_BYTES = 8 * 1024 * 1024  # in a large file each message touches many pages
 PROBE_TABLE, PROBE_BYTES = "greenroom_trial", 64 * 1024
@@ -202,14 +204,13 @@ def driver_of(connection: Connection) -> sqlite3.Connection:
 def check_integrity(connection: Connection, path: Path, *, was_interrupted: bool = False) -> None:
     """Raise ConfigError if the file is damaged.
 
-    Of a large one only the size is checked, unless the process before `was_interrupted`.
+    It is looked through for at most `CHECK_SECONDS`, which is enough for some gigabytes of a warm disk, or to its end
+    if the process before `was_interrupted`. Damage that is not found stops all writing when it is met.
     """
-    size = path.stat().st_size
-    if size <= MAX_FULL_CHECK_BYTES or was_interrupted:
-        result = run_pragma(connection, "quick_check(1)")
-    else:
+    result = _quick_check(connection, None if was_interrupted else CHECK_SECONDS)
+    if result == "ok":
         log = path.with_name(f"{path.name}-wal")
-        needed = run_pragma(connection, "page_count") * run_pragma(connection, "page_size")
+        size, needed = path.stat().st_size, run_pragma(connection, "page_count") * run_pragma(connection, "page_size")
         is_whole = size >= needed or (log.exists() and log.stat().st_size > 0)
         result = "ok" if is_whole else f"{needed - size} bytes are missing at its end"
     if result != "ok":
@@ -217,6 +218,31 @@ def check_integrity(connection: Connection, path: Path, *, was_interrupted: bool
             f"the database {path} is damaged ({result}): keep the file, and put a backup in its place "
             "(`bot db restore FILE`), or copy what can be read with `bot db check --repair`"
         )
+
+
+def _quick_check(connection: Connection, seconds: float | None) -> Any:
+    """Return what SQLite finds within some seconds, "ok" for nothing."""
+    if seconds is None:
+        return run_pragma(connection, "quick_check(1)")
+    is_over = threading.Event()
+
+    def interrupt() -> None:
+        is_over.set()
+        driver_of(connection).interrupt()
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        return run_pragma(connection, "quick_check(1)")
+    except OperationalError as error:
+        if not is_over.is_set() or "interrupted" not in str(error):
+            raise
+        connection.rollback()
+        return "ok"
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def run_pragma(connection: Connection, text: str) -> Any:

@@ -23,7 +23,7 @@ from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, Synchr
 from plugins.sql.core.upgrade import upgrade_schemas
 from plugins.sql.core.vector_cache import VectorCache, enable_vector_search
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.backup import back_up, hold_open_work
+from plugins.sql.sqlite.backup import back_up, hold_open_work, remove_unfinished
 from plugins.sql.sqlite.check import find_location_problems
 from plugins.sql.sqlite.file_lock import FileLock
 from plugins.sql.sqlite.health import DATABASE_ERRORS, FileMonitor, opening_error
@@ -114,6 +114,7 @@ class SqliteDatabase:
         self._lock.acquire()
         with ExitStack() as on_failure:
             on_failure.callback(self._lock.release)
+            remove_unfinished(self.path)
             for problem in find_location_problems(self.path):
                 logger.warning("%s", problem)
             try:

@@ -1,7 +1,9 @@
 """I-15: a restored copy sends nothing that may have been sent since."""
 
+import asyncio
 import logging
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
@@ -17,6 +19,7 @@ from bot.store import TurnCommit
 from bot.testing import make_message
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up, copy_database
+from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
@@ -156,3 +159,34 @@ async def test_a_damaged_copy_is_refused_and_not_changed(open_store: OpenStore, 
         async with open_store():
             pass
     assert content_of(path) == content
+
+
+@pytest.mark.failure("I-08")
+async def test_what_killed_copies_have_left_is_deleted_at_the_next_start_and_nothing_else(path: Path) -> None:
+    names = ("{0}.part", "{0}.before-9.part", "{1}-20260301-110000{2}.part", "{0}.before-8", "other{2}.part")
+    files = [path.with_name(name.format(path.name, path.stem, path.suffix)) for name in names]
+    path.parent.mkdir(exist_ok=True)
+    for file in files:
+        file.write_bytes(b"half")
+    written = path.with_name(f"{path.stem}-20260301-120000{path.suffix}.part")
+    writer = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HOLDING, str(written)), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    await writer.stdout.readline()
+    async with OpenFiles().use(path):
+        assert [file.exists() for file in (*files, written)] == [False, False, False, True, True, True]
+    await writer.communicate(b"")
+    async with OpenFiles().use(path):
+        assert not written.exists()
+
+
+# Another process that writes a copy.
+HOLDING = """
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("CREATE TABLE t (x)")
+connection.execute("BEGIN IMMEDIATE")
+print("writing", flush=True)
+sys.stdin.read()
+"""

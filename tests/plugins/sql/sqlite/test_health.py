@@ -272,15 +272,38 @@ async def test_a_damaged_page_is_refused_and_the_file_not_changed(path: Path) ->
 
 
 @pytest.mark.failure("I-04")
-async def test_damage_found_while_running_stops_all_writing(
-    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+async def test_a_database_that_is_not_looked_through_in_time_is_opened(
+    path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    await make_whole(path)
+    monkeypatch.setattr(sqlite, "CHECK_SECONDS", 0.0)
+    async with OpenFiles().use(path) as database:
+        assert len(await keys(database)) == 60
+
+
+@pytest.mark.failure("I-04")
+async def test_damage_in_a_large_database_is_found_at_the_start(path: Path) -> None:
+    await make_whole(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE filler (content BLOB)")
+        connection.executemany("INSERT INTO filler VALUES (zeroblob(?))", [(1 << 20,)] * 80)
+        [(page,)] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'memories'").fetchall()
+    connection.close()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(b"\xa5" * 512)
+    with pytest.raises(ConfigError, match="is damaged"):
+        async with OpenFiles().use(path):
+            pass
+
+
+@pytest.mark.failure("I-04")
+async def test_damage_found_while_running_stops_all_writing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     await make_whole(path)
     content = content_of(path)
     pages = len(content) // 4096
-    damage(path, content, range(pages - 40, pages))
-    monkeypatch.setattr(sqlite, "MAX_FULL_CHECK_BYTES", 0)  # as with a file too large to be looked through at the start
     async with OpenFiles().use(path) as database:
+        damage(path, content, range(pages - 40, pages))
         with pytest.raises(StoreUnavailable, match="is damaged: stop the bot, keep the file"):
             await keys(database)
         trouble = database.health.problem
