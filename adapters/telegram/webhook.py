@@ -20,6 +20,7 @@ from bot.text import shorten
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
 MAX_BODY_BYTES = 1 << 20
+HEADER_SECONDS = 30.0  # from the connection, or the last response, to the end of the next request's headers
 
 
 class Webhook:
@@ -146,7 +147,7 @@ class WebhookServer:
         """Start to listen. Raises ConfigError if the address is not available."""
         app = web.Application(client_max_size=MAX_BODY_BYTES)
         app.router.add_post(f"{self._prefix}/{{number}}", self._dispatch)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=HEADER_SECONDS)
         await self._runner.setup()
         host = self._settings.telegram_webhook_host
         try:

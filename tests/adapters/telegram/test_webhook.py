@@ -52,6 +52,20 @@ async def test_the_secret_appears_in_no_log(caplog: pytest.LogCaptureFixture) ->
     assert SECRET not in caplog.text
 
 
+@pytest.mark.failure("C-12")
+@pytest.mark.parametrize("sent", [b"", b"POST /hook/1000001 HTTP/1.1\r\nHost: bot\r\nX-Slow: "], ids=["none", "part"])
+async def test_a_connection_whose_headers_do_not_arrive_in_time_is_closed(
+    sent: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("adapters.telegram.webhook.HEADER_SECONDS", 0.1)
+    async with run_with_webhook() as harness:
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.webhook_port)
+        writer.write(sent)
+        async with asyncio.timeout(10):
+            await reader.read()
+        writer.close()
+
+
 @pytest.mark.failure("C-11")
 async def test_a_delivery_is_acknowledged_only_after_it_is_stored() -> None:
     store = InMemoryStore()
