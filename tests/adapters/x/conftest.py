@@ -17,7 +17,7 @@ from bot.plugin_system.loading import find_plugin
 from bot.settings import Layer
 from bot.store import InMemoryStore, Store
 from bot.testing import ManualClock, ScriptedModel, model_answer
-from tests.adapters.x.described import find_violations, read_description
+from tests.adapters.api_description import find_violations, read_description
 
 DEADLINE = 60.0
 
@@ -76,8 +76,9 @@ def clock() -> ManualClock:
 async def emulator(clock: ManualClock) -> AsyncIterator[Emulator]:
     async with Emulator(clock=clock.now) as running:
         yield running
-        if (description := read_description()) is not None:
-            assert [problem for call in running.calls for problem in find_violations(call, description)] == []
+        if (description := read_description("X_API_DESCRIPTION")) is not None:
+            calls = [(call.endpoint.partition(" ")[0], call.path, call.body) for call in running.calls]
+            assert [problem for call in calls for problem in find_violations(description, *call)] == []
 
 
 @pytest.fixture
