@@ -153,7 +153,7 @@ class Backfill:
             except ErrorResponse as error:
                 if error.status == 429:
                     await self._limits.sleep(error.retry_after)
-                elif error.status < 500:
+                elif error.is_final:
                     logger.info("channel %s: missed messages cannot be read: %s", channel_id, error)
                     return []
                 else:

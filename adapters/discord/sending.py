@@ -273,7 +273,7 @@ class MessageSender:
         try:
             page: list[Any] = await self._send_request(route, params={"after": str(after_id), "limit": str(PAGE_SIZE)})
         except ErrorResponse as error:
-            if error.status in (403, 404):
+            if error.is_final:
                 raise DeliveryHeld(f"the channel cannot be read to see whether it arrived: {error}") from error
             raise _to_not_searched(error) from error
         except FAILURES as error:

@@ -36,6 +36,7 @@ class AccountAccess:
     clock: Clock
     identify_queue: IdentifyQueue
     send_request: Callable[..., Awaitable[Any]]
+    check_token: Callable[[], Awaitable[bool]]
     answer_interaction: Callable[[Any], Awaitable[None]]
     on_author: Callable[[str, str], None]
     on_connected: Callable[[], None]
@@ -80,9 +81,12 @@ class DiscordShard:
             status,
             shard=shard,
             wait_for_room=self.receiver.queue.wait_for_room,
+            check_token=account.check_token,
         )
         self._guild_fetcher = GuildFetcher(time.monotonic)
-        self.probe = GatewayProbe(account.send_request, self._list_rooms, status, account.clock)
+        self.probe = GatewayProbe(
+            account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
+        )
         self._tasks = TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
@@ -133,6 +137,7 @@ class DiscordShard:
         self.receiver.enqueue(GatewayEvent(POSITION, (), event.session))
 
     async def _before_event(self, event: str, data: Any) -> None:
+        self._connection.note_event()
         await self.receiver.queue.require_room(self._account.limits.queue_full_timeout)
         await self._guild_fetcher.ensure_guild(self.client, event, data)
 
