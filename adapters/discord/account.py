@@ -335,5 +335,6 @@ class DiscordAccount:
         if self.is_connected.is_set():
             return
         servers = sum(len(shard.client.guilds) for shard in self.shards.values())
-        logger.info("connected to Discord as %s (servers: %d)", self.status.account, servers)
+        details = f"servers: {servers}" if servers else "its session was resumed"
+        logger.info("connected to Discord as %s (%s)", self.status.account, details)
         self.is_connected.set()

@@ -122,6 +122,8 @@ class DiscordShard:
         if event.name == "message":
             [message] = event.args
             self.probe.note(str(message.channel.id), message.id)
+        elif event.name == "resumed" and not self.client.guilds:  # at the start: nothing announces them
+            self._tasks.start(self._guild_fetcher.fetch_all(self.client, self.id))
         elif event.name == UNREADABLE:
             self.probe.note_unreadable(event.raw)
         self.receiver.enqueue(event)
@@ -140,6 +142,12 @@ class DiscordShard:
         self._connection.note_event()
         await self.receiver.queue.require_room(self._account.limits.queue_full_timeout)
         await self._guild_fetcher.ensure_guild(self.client, event, data)
+        if (
+            event == "GUILD_CREATE"
+            and data.get("unavailable") is False
+            and self.client.get_guild(int(data["id"])) is None
+        ):
+            self.receiver.backfill.note_unavailable(int(data["id"]))  # since before the session was resumed
 
     def _on_connected(self) -> None:
         self.probe.reset()
