@@ -45,6 +45,7 @@ from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
+CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
 RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until a rejected account is tried again
 
 
@@ -81,6 +82,7 @@ class DiscordAccount:
             check_token=self._check_token,
             answer_interaction=CommandHandler(handle, self._mapper, settings, self._send_repeatedly).handle,
             on_author=self._on_author,
+            on_own_message=self._on_own_message,
             on_connected=self._on_connected,
         )
         self._allocation = ShardAllocation(handle, self._mapper.account, settings.discord_shard_count)
@@ -92,6 +94,7 @@ class DiscordAccount:
         self._is_logged_in = asyncio.Event()
         self._rejection = asyncio.get_running_loop().create_future()
         self._rejections, self._retry_at = 0, clock()
+        self._contested_at = clock()
 
     @property
     def is_elsewhere(self) -> bool:
@@ -327,6 +330,27 @@ class DiscordAccount:
     def _on_author(self, channel_id: str, user_id: str) -> None:
         self._known_people.note_user(channel_id, user_id)
         self._message_sender.mark_writable(channel_id)
+
+    def _on_own_message(self, nonce: str, channel_id: int) -> None:
+        if not self._message_sender.has_sent(nonce):
+            self._tasks.start(self._check_own_message(nonce, channel_id))
+
+    async def _check_own_message(self, nonce: str, channel_id: int) -> None:
+        """Report another program that writes as the bot; processes that share the store know what each has sent."""
+        try:
+            if await self.handle.conversations.delivery(nonce) is not None:
+                return
+        except StoreUnavailable:
+            return
+        self._contested_at = contested_at = self._clock()
+        self.status.failed(
+            DisconnectCause.CONTESTED,
+            f"another program uses the token of {self.status.account} and has written in channel {channel_id}, so that "
+            "people may be answered twice: stop it, or give each an application of its own",
+        )
+        await self._limits.sleep(CONTESTED_SECONDS)
+        if self._contested_at == contested_at and self.status.snapshot.cause is DisconnectCause.CONTESTED:
+            self.status.connected()
 
     def _on_connected(self) -> None:
         if not all(shard.status.is_connected for shard in self.shards.values()):

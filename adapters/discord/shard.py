@@ -39,6 +39,7 @@ class AccountAccess:
     check_token: Callable[[], Awaitable[bool]]
     answer_interaction: Callable[[Any], Awaitable[None]]
     on_author: Callable[[str, str], None]
+    on_own_message: Callable[[str, int], None]
     on_connected: Callable[[], None]
 
 
@@ -122,6 +123,8 @@ class DiscordShard:
         if event.name == "message":
             [message] = event.args
             self.probe.note(str(message.channel.id), message.id)
+            if message.nonce and message.author.id == self._account.mapper.bot_id:
+                self._account.on_own_message(str(message.nonce), message.channel.id)
         elif event.name == "resumed" and not self.client.guilds:  # at the start: nothing announces them
             self._tasks.start(self._guild_fetcher.fetch_all(self.client, self.id))
         elif event.name == UNREADABLE:
