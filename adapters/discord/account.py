@@ -5,6 +5,8 @@ import logging
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import discord
@@ -20,6 +22,7 @@ from adapters.discord.errors import (
     ErrorResponse,
     InvalidResponse,
     disconnect_cause_of,
+    is_token_refused,
     to_delivery_error,
 )
 from adapters.discord.rate_limits import IdentifyQueue
@@ -41,17 +44,22 @@ from bot.platform import (
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
-REFUSED_RETRY_SECONDS = 600.0  # retry interval of deliveries that cannot leave before the next start
+REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
+CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
+RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until a rejected account is tried again
 
 
 class DiscordAccount:
-    """One bot account: logs in and stays connected until `stop`; `problem` is why it gave up."""
+    """One bot account: logs in and stays connected until `stop`.
+
+    `problem` is why Discord rejects it; then nothing else is sent, and it is tried again with growing pauses.
+    """
 
     def __init__(self, handle: AgentHandle, settings: DiscordSettings, limits: Limits, clock: Clock) -> None:
         self.handle = handle
         self.problem = ""
         self.is_connected = asyncio.Event()
-        self._settings, self._limits = settings, limits
+        self._settings, self._limits, self._clock = settings, limits, clock
         self.trusted_origin = find_trusted_origin(handle.settings)
         self._mapper = EntityMapper(handle.agent_id)
         self._known_people = KnownPeople[str]()
@@ -71,8 +79,10 @@ class DiscordAccount:
             clock=clock,
             identify_queue=self._identify_queue,
             send_request=self._send_request,
-            answer_interaction=CommandHandler(handle, self._mapper, settings, self._send_request).handle,
+            check_token=self._check_token,
+            answer_interaction=CommandHandler(handle, self._mapper, settings, self._send_repeatedly).handle,
             on_author=self._on_author,
+            on_own_message=self._on_own_message,
             on_connected=self._on_connected,
         )
         self._allocation = ShardAllocation(handle, self._mapper.account, settings.discord_shard_count)
@@ -82,6 +92,9 @@ class DiscordAccount:
         self._unreleased: set[ShardId] = set()  # ended here, with a lease that is still to be released
         self._tasks = TaskSet("a task of a Discord account")
         self._is_logged_in = asyncio.Event()
+        self._rejection = asyncio.get_running_loop().create_future()
+        self._rejections, self._retry_at = 0, clock()
+        self._contested_at = clock()
 
     @property
     def is_elsewhere(self) -> bool:
@@ -90,10 +103,7 @@ class DiscordAccount:
 
     def start(self, *, is_receiving: bool = True) -> None:
         """Start connecting in the background; without receiving, log in only."""
-        if not is_receiving:
-            self._tasks.start(self._run_sending())
-            return
-        self._tasks.start(self._run())
+        self._tasks.start(self._run(is_receiving=is_receiving))
 
     async def stop(self) -> None:
         """Disconnect with a close code that lets the next start resume the sessions."""
@@ -147,23 +157,52 @@ class DiscordAccount:
         except TimeoutError:
             raise NotSent("not logged in with Discord yet") from None
         if self.problem:
-            raise NotSent(self.problem, retry_after=REFUSED_RETRY_SECONDS)
+            wait = (self._retry_at - self._clock()).total_seconds()
+            raise NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
 
-    async def _send_request(self, *args: Any, **kwargs: Any) -> Any:
-        """Send one request; a 401 response stops the account."""
+    async def _send_request(self, route: Route, **kwargs: Any) -> Any:
+        """Send one request; if Discord refuses the token, and confirms that, the account stops."""
         try:
-            return await self._http.request(*args, **kwargs)
-        except ErrorResponse as error:
-            if error.status == 401:
-                await self._stop_with(INVALID_TOKEN_MESSAGE)
+            return await self._http.request(route, **kwargs)
+        except REQUEST_ERRORS as error:
+            if is_token_refused(error, route) and not self.problem and not await self._check_token():
+                self._stop_with(ConnectionRejected(INVALID_TOKEN_MESSAGE))
             raise
 
-    async def _run(self) -> None:
-        refusal: ShardingRequired | None = None
+    async def _send_repeatedly(self, route: Route, **kwargs: Any) -> Any:
+        """Send one request of an interaction; again, a few times, where that cannot be seen twice."""
+        failures = 0
         while True:
             try:
-                if not self._is_logged_in.is_set():
+                return await self._send_request(route, **kwargs)
+            except REQUEST_ERRORS as error:
+                outcome, failures = to_delivery_error(error), failures + 1
+                is_repeatable = isinstance(outcome, NotSent) or (
+                    isinstance(outcome, DeliveryUnknown) and route.method != "POST"
+                )
+                if not is_repeatable or failures > MAX_REPEATS or self.problem:
+                    raise
+                retry_after = getattr(outcome, "retry_after", None) or 0.0
+            await self._limits.sleep(REPEATS.delay(failures, retry_after=retry_after))
+
+    async def _check_token(self) -> bool:
+        """Ask Discord whose the token is; return False if it refuses the token then too."""
+        try:
+            await self._http.request(Route("GET", "/users/@me"))
+        except REQUEST_ERRORS as error:
+            return not is_token_refused(error)
+        return True
+
+    async def _run(self, *, is_receiving: bool) -> None:
+        refusal: ShardingRequired | None = None
+        while True:
+            delay, self._rejection = self._limits.max_retry_delay, asyncio.get_running_loop().create_future()
+            try:
+                if self.problem or not self._is_logged_in.is_set():
                     await self._log_in()
+                if not is_receiving:
+                    self._mark_connected()
+                    raise await self._rejection
                 if not self._allocation.count:
                     await self._allocation.choose_count(await self._fetch_recommended_count())
                 if refusal is not None:
@@ -174,12 +213,14 @@ class DiscordAccount:
                 refusal = error
                 continue
             except ConnectionRejected as error:
-                await self._stop_with(str(error), error.cause)
-                return
+                self._stop_with(error)
+                self._rejections += 1
+                delay = RETRIES.delay(self._rejections)
+                self._retry_at = self._clock() + timedelta(seconds=delay)
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
-            await self._limits.sleep(self._limits.max_retry_delay)
+            await self._limits.sleep(delay)
 
     async def _raise_shard_count(self, refusal: ShardingRequired) -> None:
         """Use the number of shards that Discord recommends; raise ConnectionRejected if it is no larger."""
@@ -192,13 +233,14 @@ class DiscordAccount:
             while True:
                 with suppress(StoreUnavailable):
                     await self._connect_own(set(await self._allocation.find_own()))
-                if not self._running:
-                    await asyncio.sleep(self._limits.lease_interval)
-                    continue
-                timeout = self._limits.lease_interval if self._allocation.is_shared else None
+                is_shared = self._allocation.is_shared or not self._running
                 ended, _ = await asyncio.wait(
-                    self._running.values(), timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                    [self._rejection, *self._running.values()],
+                    timeout=self._limits.lease_interval if is_shared else None,
+                    return_when=asyncio.FIRST_COMPLETED,
                 )
+                if self._rejection.done():
+                    raise self._rejection.result()
                 for task in ended:
                     task.result()
         finally:
@@ -224,14 +266,6 @@ class DiscordAccount:
         task.cancel()
         await asyncio.gather(asyncio.wait([task]), self.shards.pop(shard).stop())
 
-    async def _run_sending(self) -> None:
-        try:
-            await self._log_in()
-        except ConnectionRejected as error:
-            await self._stop_with(str(error), error.cause)
-            return
-        self.status.connected()
-
     async def _log_in(self) -> None:
         token = self._settings.discord_api_token
         self._user = await self._request(lambda: self._http.static_login(token.get_secret_value() if token else ""))
@@ -239,11 +273,22 @@ class DiscordAccount:
         self._application_id, self._mapper.bot_id = int(application["id"]), int(self._user["id"])
         self.status.account = f"@{self._user['username']}"
         self._is_logged_in.set()
-        try:
-            commands = build_registration(self.handle.commands)
-            await self._http.bulk_upsert_global_commands(self._application_id, commands)
-        except REQUEST_ERRORS as error:
-            logger.warning("Discord did not register the commands: %s", error)
+        self._tasks.start(self._register_commands())
+
+    async def _register_commands(self) -> None:
+        """Register the commands; try again while Discord cannot be reached or its answer may change."""
+        commands, backoff, is_logged = build_registration(self.handle.commands), Backoff(5.0, 600.0), False
+        for failures in count(1):
+            try:
+                await self._http.bulk_upsert_global_commands(self._application_id, commands)
+                return
+            except REQUEST_ERRORS as error:
+                if not is_logged:
+                    logger.warning("Discord did not register the commands: %s", error)
+                is_logged = True
+                if self.problem or (isinstance(error, ErrorResponse) and error.is_final):
+                    return
+            await self._limits.sleep(backoff.delay(failures))
 
     async def _fetch_recommended_count(self) -> int:
         """Return how many shards Discord recommends for the bot; note how many sessions may start at the same time."""
@@ -262,28 +307,58 @@ class DiscordAccount:
             try:
                 return await send()
             except REQUEST_ERRORS as error:
-                if isinstance(error, ErrorResponse) and error.status == 401:
+                if is_token_refused(error) and not await self._check_token():
                     raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
                 failures += 1
                 self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
             await self._limits.sleep(backoff.delay(failures))
 
-    async def _stop_with(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
-        if self.problem:
-            return
-        self.problem = problem
+    def _stop_with(self, rejection: ConnectionRejected) -> None:
+        """Send nothing more until Discord accepts the account again."""
+        if not self._rejection.done():
+            self._rejection.set_result(rejection)
+        self.problem = str(rejection)
         self._is_logged_in.set()  # releases those who wait for the login
         self.is_connected.set()
-        self.status.stopped(cause, problem)
-        await self._tasks.cancel(timeout=0)
+        self.status.stopped(rejection.cause, rejection)
+
+    def _mark_connected(self) -> None:
+        if self.problem:
+            self.problem, self._rejections = "", 0
+        self.status.accepted()
 
     def _on_author(self, channel_id: str, user_id: str) -> None:
         self._known_people.note_user(channel_id, user_id)
         self._message_sender.mark_writable(channel_id)
 
+    def _on_own_message(self, nonce: str, channel_id: int) -> None:
+        if not self._message_sender.has_sent(nonce):
+            self._tasks.start(self._check_own_message(nonce, channel_id))
+
+    async def _check_own_message(self, nonce: str, channel_id: int) -> None:
+        """Report another program that writes as the bot; processes that share the store know what each has sent."""
+        try:
+            if await self.handle.conversations.delivery(nonce) is not None:
+                return
+        except StoreUnavailable:
+            return
+        self._contested_at = contested_at = self._clock()
+        self.status.failed(
+            DisconnectCause.CONTESTED,
+            f"another program uses the token of {self.status.account} and has written in channel {channel_id}, so that "
+            "people may be answered twice: stop it, or give each an application of its own",
+        )
+        await self._limits.sleep(CONTESTED_SECONDS)
+        if self._contested_at == contested_at and self.status.snapshot.cause is DisconnectCause.CONTESTED:
+            self.status.connected()
+
     def _on_connected(self) -> None:
-        if self.is_connected.is_set() or not all(shard.status.is_connected for shard in self.shards.values()):
+        if not all(shard.status.is_connected for shard in self.shards.values()):
+            return
+        self._mark_connected()
+        if self.is_connected.is_set():
             return
         servers = sum(len(shard.client.guilds) for shard in self.shards.values())
-        logger.info("connected to Discord as %s (servers: %d)", self.status.account, servers)
+        details = f"servers: {servers}" if servers else "its session was resumed"
+        logger.info("connected to Discord as %s (%s)", self.status.account, details)
         self.is_connected.set()

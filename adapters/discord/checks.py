@@ -11,7 +11,7 @@ from discord.http import Route
 from adapters.discord.client import DiscordHttp, build_http
 from adapters.discord.config import DEVELOPER_PORTAL_URL, DiscordSettings, Limits, read_settings
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
+from adapters.discord.errors import REQUEST_ERRORS, is_token_refused
 from bot import SettingError, Settings, TemporaryError
 from bot.platform import CursorReader
 from bot.store import CheckReport
@@ -38,7 +38,7 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
         application = await http.request(Route("GET", "/oauth2/applications/@me"))
         guilds = await _fetch_guilds(http)
     except REQUEST_ERRORS as error:
-        if isinstance(error, ErrorResponse) and error.status == 401:
+        if is_token_refused(error):
             raise SettingError(INVALID_TOKEN_MESSAGE) from None
         is_proxy_error = isinstance(error, aiohttp.ClientHttpProxyError)  # its text would contain the proxy's password
         cause = "" if is_proxy_error else str(error)

@@ -98,6 +98,7 @@ class Limits:
     request_timeout: float = 30.0
     heartbeat_timeout: float = 60.0
     guild_ready_timeout: float = 2.0
+    first_event_timeout: float = 60.0  # in which a new connection must bring an event
     queue_full_timeout: float = 10.0
     typing_interval: float = 8.0
     max_typing_seconds: float = 900.0

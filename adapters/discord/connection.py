@@ -12,7 +12,7 @@ from yarl import URL
 
 from adapters.discord.client import DiscordClient, GatewaySession, GatewaySocket, session_of
 from adapters.discord.config import DEVELOPER_PORTAL_URL, Limits
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of
+from adapters.discord.errors import REQUEST_ERRORS, disconnect_cause_of, is_token_refused
 from adapters.discord.rate_limits import IdentifyLimiter, IdentifyQueue
 from adapters.discord.receiving import QueueFull
 from adapters.discord.sharding import ShardId, ShardStatus
@@ -25,9 +25,9 @@ INVALID_TOKEN_MESSAGE = (
     "Discord does not accept the token: set DISCORD_API_TOKEN to the one that "
     f"{DEVELOPER_PORTAL_URL} shows for your application under Bot, Reset Token"
 )
-SHARDING_REQUIRED = 4011
+AUTHENTICATION_FAILED, SHARDING_REQUIRED = 4004, 4011
 FATAL_CLOSE_CODES = {
-    4004: INVALID_TOKEN_MESSAGE,
+    AUTHENTICATION_FAILED: INVALID_TOKEN_MESSAGE,
     4010: "Discord refuses the shard: unset DISCORD_SHARD_COUNT, so that Discord's recommendation is used",
     SHARDING_REQUIRED: "Discord requires sharding: the bot is in too many servers for its connections; unset "
     "DISCORD_SHARD_COUNT, so that Discord's recommendation is used",
@@ -40,7 +40,7 @@ FATAL_CLOSE_CODES = {
 
 
 class ConnectionRejected(Exception):
-    """Discord rejects the account permanently; the message says what to do."""
+    """Discord rejects the account until its operator changes what the message names."""
 
     def __init__(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
         super().__init__(problem)
@@ -68,6 +68,7 @@ class GatewayConnection:
         *,
         shard: ShardId,
         wait_for_room: Callable[[], Awaitable[None]],
+        check_token: Callable[[], Awaitable[bool]],
         session: GatewaySession | None = None,
     ) -> None:
         self.session = session
@@ -76,8 +77,10 @@ class GatewayConnection:
         self._shard = shard
         self._limits = limits
         self._status = status
-        self._wait_for_room = wait_for_room
+        self._wait_for_room, self._check_token = wait_for_room, check_token
         self._failures = 0
+        self._is_session_over = False
+        self._deadline: asyncio.Timeout | None = None  # of the connection: for its first event
         self._backoff = Backoff(1.0, limits.max_retry_delay)
 
     def mark_connected(self) -> None:
@@ -85,14 +88,30 @@ class GatewayConnection:
         self._failures = 0
         self._status.connected()
 
+    def note_event(self) -> None:
+        """Record that the connection brings events."""
+        self._set_deadline(None)
+
+    def end_session(self) -> None:
+        """Replace the connection, which does not bring what is written, by one with a new session."""
+        self._is_session_over = self._set_deadline(asyncio.get_running_loop().time())
+
+    def _set_deadline(self, at: float | None) -> bool:
+        """Set when the connection ends, by the loop's time; return False if there is none, or it ends already."""
+        if self._deadline is None or self._deadline.expired() or self._is_session_over:
+            return False
+        self._deadline.reschedule(at)
+        return True
+
     async def run(self) -> None:
         """Connect again and again; raise ConnectionRejected if that is pointless."""
         while True:
             socket: GatewaySocket | None = None
             try:
                 socket = await self._connect()
-                while True:
-                    await socket.poll_event()
+                async with asyncio.timeout(self._limits.first_event_timeout) as self._deadline:
+                    while True:
+                        await socket.poll_event()
             except QueueFull:
                 self._save_session(socket or self.session)
                 self._status.disconnected()
@@ -101,18 +120,20 @@ class GatewayConnection:
                 self._save_session((socket or self.session) if closing.resume else None)
                 self._report_disconnect("the gateway ends every connection")
             except ConnectionClosed as closing:
-                if closing.code in FATAL_CLOSE_CODES:
+                is_refusal = closing.code in FATAL_CLOSE_CODES
+                if is_refusal and (closing.code != AUTHENTICATION_FAILED or not await self._check_token()):
                     raise _build_rejection(closing.code) from None
-                self._save_session(socket)
+                self._save_session(None if is_refusal else socket)
                 self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
             except REQUEST_ERRORS as error:
-                if isinstance(error, ErrorResponse) and error.status == 401:
+                if is_token_refused(error) and not await self._check_token():
                     raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
-                self._save_session(socket or self.session)
+                self._save_session(None if self._is_session_over else socket or self.session)
                 self._report_disconnect(
                     error or type(error).__name__, disconnect_cause_of(error), was_connected=socket is not None
                 )
             finally:
+                self._deadline, self._is_session_over = None, False
                 if socket is not None:
                     await socket.close()
             self._failures += 1
@@ -163,4 +184,6 @@ class GatewayConnection:
 
 def _build_rejection(code: int) -> ConnectionRejected:
     kind = ShardingRequired if code == SHARDING_REQUIRED else ConnectionRejected
-    return kind(FATAL_CLOSE_CODES[code], DisconnectCause.REFUSED if code == 4004 else DisconnectCause.FORBIDDEN)
+    return kind(
+        FATAL_CLOSE_CODES[code], DisconnectCause.REFUSED if code == AUTHENTICATION_FAILED else DisconnectCause.FORBIDDEN
+    )

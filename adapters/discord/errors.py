@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import discord
+from discord.http import Route
 
 from bot.platform import DeliveryError, DeliveryUnknown, DisconnectCause, NotSent, Undeliverable, disconnect_cause
 from bot.text import shorten
@@ -18,18 +19,36 @@ THREAD_ARCHIVED, THREAD_LOCKED = 50083, 160005
 NO_MESSAGE_HISTORY = 160002  # a reply needs the permission to read it
 SLOW_MODE_CODES = (20016, 20028)
 ALREADY_ACKNOWLEDGED = 40060
+# The codes of a 401 that is about the bot's token; others are about the token of an interaction or a webhook.
+TOKEN_CODES = (0, 40001, 50014)
 
 
 class ErrorResponse(Exception):
-    """Discord answered with an error status."""
+    """Discord, or with `is_foreign` a server in front of it, answered with an error status."""
 
     def __init__(self, status: int, data: Any = None, headers: Mapping[str, str] | None = None) -> None:
+        fields = data if isinstance(data, Mapping) else {}
         self.status = status
-        self.code = data.get("code", 0) if isinstance(data, Mapping) else 0
-        self.is_global = bool(data.get("global")) if isinstance(data, Mapping) else False
+        self.is_foreign = not isinstance(fields.get("code"), int)
+        self.code = 0 if self.is_foreign else fields["code"]
+        self.is_global = bool(fields.get("global"))
         self.retry_after = parse_retry_after(data, headers or {})
-        text = data.get("message", "") if isinstance(data, Mapping) else ""
-        super().__init__(f"Discord answered {status} {shorten(str(text), 200)}".rstrip())
+        answerer = "a server in front of Discord" if self.is_foreign else "Discord"
+        super().__init__(f"{answerer} answered {status} {shorten(str(fields.get('message', '')), 200)}".rstrip())
+
+    @property
+    def is_final(self) -> bool:
+        """Whether Discord would refuse the same request again."""
+        if self.is_foreign:
+            return self.status == 413
+        return 400 <= self.status < 500 and self.status not in (401, 408, 429)
+
+
+def is_token_refused(error: Exception, route: Route | None = None) -> bool:
+    """Return whether an error says that the bot's token is invalid; on a route with a token of its own none does."""
+    if not isinstance(error, ErrorResponse) or error.is_foreign or (route is not None and route.webhook_token):
+        return False
+    return error.status == 401 and error.code in TOKEN_CODES
 
 
 class InvalidResponse(Exception):
@@ -97,13 +116,13 @@ def _from_response(error: ErrorResponse) -> DeliveryError:
         return NotSent("the channel's slow mode lets the bot wait", retry_after=error.retry_after)
     if error.status == 429:
         return NotSent("Discord limits requests", retry_after=error.retry_after)
-    if error.status == 401:
-        return NotSent("Discord does not accept the token any more")
+    if error.status >= 500 or error.status == 408:
+        return DeliveryUnknown(str(error))
+    if not error.is_final:
+        return NotSent(str(error))
     if error.status == 403:
         return Undeliverable(
             f"{error}: the bot may not write there; give it the permissions View Channel, "
             "Send Messages and, in threads, Send Messages in Threads"
         )
-    if error.status >= 500 or error.status == 408:
-        return DeliveryUnknown(str(error))
     return Undeliverable(str(error))

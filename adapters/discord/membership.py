@@ -13,12 +13,13 @@ from discord.http import Route
 
 from adapters.discord.entities import EntityMapper
 from adapters.discord.errors import REQUEST_ERRORS
+from adapters.discord.sharding import ShardId
 from bot import Room, World
 from bot.platform import AgentHandle, BoundedDict
 
 logger = logging.getLogger(__name__)
-GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_DELETE"})
-MAX_FAILED_GUILDS = 1000
+GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"})
+MAX_FAILED_GUILDS, MAX_FETCHED_GUILDS = 1000, 100
 RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
 
 
@@ -113,11 +114,33 @@ class GuildFetcher:
 
     async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
         """Fetch the guild of an event if it is unknown; if that fails, the event is read without it."""
-        raw_guild_id = data.get("guild_id") if isinstance(data, dict) else None
-        if event in GUILD_EVENTS or not str(raw_guild_id or "").isdigit():
+        raw_guild_id = data.get("id" if event in GUILD_EVENTS else "guild_id") if isinstance(data, dict) else None
+        if event == "GUILD_CREATE" or not str(raw_guild_id or "").isdigit():
             return
         guild_id = int(str(raw_guild_id))
-        if client.get_guild(guild_id) is not None or self._clock() < self._retry_at.get(guild_id, 0.0):
+        if client.get_guild(guild_id) is not None:
+            return
+        if event == "GUILD_DELETE":  # the library discards it otherwise
+            client._connection._add_guild_from_data(
+                {"id": guild_id, "unavailable": True}  # type: ignore[typeddict-item]  # as the library does itself
+            )
+            return
+        await self._fetch(client, guild_id)
+
+    async def fetch_all(self, client: discord.Client, shard: ShardId) -> None:
+        """Fetch a shard's unknown guilds, at most MAX_FETCHED_GUILDS; others are fetched with their first event."""
+        try:
+            guilds = await client.http.request(Route("GET", "/users/@me/guilds"))
+        except REQUEST_ERRORS as error:
+            logger.warning("the servers of the bot could not be listed: %s", error)
+            return
+        guild_ids = [int(guild["id"]) for guild in guilds if shard.has_guild(int(guild["id"]))]
+        for guild_id in guild_ids[:MAX_FETCHED_GUILDS]:
+            if client.get_guild(guild_id) is None:
+                await self._fetch(client, guild_id)
+
+    async def _fetch(self, client: discord.Client, guild_id: int) -> None:
+        if self._clock() < self._retry_at.get(guild_id, 0.0):
             return
         try:
             guild = await self._fetch_guild(client, guild_id)
@@ -125,7 +148,8 @@ class GuildFetcher:
             logger.warning("server %s is unknown and could not be fetched: %s", guild_id, error)
             self._retry_at[guild_id] = self._clock() + RETRY_SECONDS
             return
-        client._connection.parse_guild_create(guild)
+        if client.get_guild(guild_id) is None:  # it may have been announced meanwhile
+            client._connection.parse_guild_create(guild)
 
     async def _fetch_guild(self, client: discord.Client, guild_id: int) -> Any:
         guild = await client.http.request(Route("GET", "/guilds/{guild_id}", guild_id=guild_id))

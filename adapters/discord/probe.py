@@ -1,6 +1,7 @@
 """A probe of the gateway: does it bring what is written? A socket that lives may still bring nothing."""
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -13,6 +14,7 @@ from adapters.discord.sharding import ShardStatus
 from bot import Clock, Room
 from bot.platform import BoundedDict
 
+logger = logging.getLogger(__name__)
 MAX_CHANNELS, MAX_KNOWN_CHANNELS = 3, 1000
 TOLERANCE = timedelta(seconds=20)  # within which the gateway may bring a message later than it can be read
 
@@ -21,7 +23,8 @@ class GatewayProbe:
     """Compares the newest messages of the channels that were active last with those that the gateway brought.
 
     It asks only while the gateway is connected and quiet, and never for more than three channels at a time.
-    `status.unheard_since` is when the oldest message was written that the gateway should have brought.
+    `status.unheard_since` is when the oldest message was written that the gateway should have brought; then
+    `reconnect` is called.
     """
 
     def __init__(
@@ -30,9 +33,10 @@ class GatewayProbe:
         list_rooms: Callable[[], Awaitable[list[Room]]],
         status: ShardStatus,
         clock: Clock,
+        reconnect: Callable[[], None],
     ) -> None:
         self._send_request, self._list_rooms = send_request, list_rooms
-        self._status, self._clock = status, clock
+        self._status, self._clock, self._reconnect = status, clock, reconnect
         self._newest = BoundedDict[str, int](MAX_KNOWN_CHANNELS)  # by channel: the newest message known to be brought
         self._heard_at: datetime | None = None
         self._has_listed = False
@@ -77,7 +81,7 @@ class GatewayProbe:
             try:
                 newest = await self._read_newest(channel_id)
             except ErrorResponse as error:
-                if error.status in (403, 404):
+                if error.is_final:
                     self._newest.pop(channel_id, None)
                 continue
             except REQUEST_ERRORS:  # whether the platform is reached at all, the connection itself tells
@@ -89,6 +93,13 @@ class GatewayProbe:
         written_at = min(unheard, default=None)
         is_late = written_at is not None and self._clock() - written_at >= TOLERANCE
         self._status.unheard_since = written_at if is_late else None
+        if is_late:
+            logger.warning(
+                "the gateway of Discord is connected but has brought nothing that was written since %s: "
+                "it is connected again, and what was missed is read",
+                written_at,
+            )
+            self._reconnect()
 
     async def _read_newest(self, channel_id: str) -> int:
         route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)

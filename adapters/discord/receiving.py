@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import discord
@@ -27,7 +28,7 @@ STORE_RETRY_SECONDS = 1.0
 MESSAGE_CREATED = "MESSAGE_CREATE"
 SESSION_STARTED = "connect"
 CONNECTED_EVENTS = ("ready", "resumed")
-LATE_GUILD = "guild_available"
+LATE_GUILD, GUILD_UNAVAILABLE = "guild_available", "guild_unavailable"
 READ_UNREAD = "read_unread"  # event: the channels that could not be read are read again
 QUEUED_EVENTS = ("message", SESSION_STARTED, *CONNECTED_EVENTS, UNREADABLE, READ_UNREAD)
 
@@ -77,7 +78,7 @@ class EventReceiver:
         self._enqueued_session: GatewaySession | None = None
         self._saved_session: GatewaySession | None = None
         self._shard = shard
-        self._backfill = Backfill(handle, client, mapper, limits, shard)
+        self.backfill = Backfill(handle, client, mapper, limits, shard)
         self._unread_failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
         self._tasks = TaskSet("reading missed Discord messages")
         self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
@@ -90,6 +91,7 @@ class EventReceiver:
             "raw_reaction_clear": self._on_reaction_removed,
             "raw_reaction_clear_emoji": self._on_reaction_removed,
             "raw_typing": self._on_typing,
+            GUILD_UNAVAILABLE: self._on_guild_unavailable,
         }
 
     def enqueue(self, event: GatewayEvent) -> None:
@@ -155,46 +157,55 @@ class EventReceiver:
             self._on_connected()
             await self._finish_backfill()
         elif event.name == READ_UNREAD:
-            await self._submit_missed(self._backfill.read_unread())
+            await self._submit_missed(self.backfill.read_unread())
         elif event.name == UNREADABLE:
             await self._record(UnreadablePayload(event.raw, *event.args))
-        elif self._deferred is not None and event.name not in MembershipHandler.BEFORE_BACKFILL:
+        elif self._deferred is not None and event.name not in (*MembershipHandler.BEFORE_BACKFILL, GUILD_UNAVAILABLE):
             self._deferred.append(event)
         else:
             await self._handlers[event.name](*event.args)
             if event.name == LATE_GUILD and self._deferred is None:
-                await self._submit_missed(self._backfill.read_missed_in(*event.args))
+                await self._submit_missed(self.backfill.read_missed_in(*event.args))
 
     async def _finish_backfill(self) -> None:
         """Store the missed messages, then the deferred events."""
         if self._deferred is None:  # resumed: nothing was missed, but an earlier session may have left a gap
-            await self._submit_missed(self._backfill.read_unread())
+            await self._submit_missed(self.backfill.read_unread())
             return
-        await self._submit_missed(self._backfill.read_missed())
+        await self._submit_missed(self.backfill.read_missed())
         deferred, self._deferred = self._deferred, None
         await self._process_batch(deferred)
 
     async def _submit_missed(self, batches: AsyncIterator[MissedMessages]) -> None:
         try:
             async for missed in batches:
+                await self._apply_missed_changes(missed)  # before the answers to the missed messages are begun
                 inbound = [await self._read_missed(payload, missed.channel) for payload in missed.payloads]
                 await self._handle.submit_tolerant([message for message in inbound if message], missed.cursor)
         except (StoreUnavailable, InboxClosed):
             raise
         except Exception:  # new messages must not wait for a failed backfill
             logger.exception("missed Discord messages could not be read")
-        self._unread_failures = self._unread_failures + 1 if self._backfill.has_unread else 0
-        if self._backfill.has_unread:
+        self._unread_failures = self._unread_failures + 1 if self.backfill.has_unread else 0
+        if self.backfill.has_unread:
             self._tasks.start(self._retry_unread(self._backoff.delay(self._unread_failures)))
 
     async def _retry_unread(self, delay: float) -> None:
         await self._limits.sleep(delay)
         self.queue.add(GatewayEvent(READ_UNREAD, ()))
 
-    async def _read_missed(self, payload: Any, channel: Any) -> InboundMessage | None:
+    async def _apply_missed_changes(self, missed: MissedMessages) -> None:
+        """Store the edits and deletions that were missed in a channel."""
+        for payload in missed.edited:
+            if edit := await self._read_missed(payload, missed.channel, is_edit=True):
+                await self._handle.edits.submit_edit(edit)
+        if missed.deleted_ids:
+            await self._handle.edits.delete_messages(self._mapper.room_id(missed.channel.id), missed.deleted_ids)
+
+    async def _read_missed(self, payload: Any, channel: Any, *, is_edit: bool = False) -> InboundMessage | None:
         try:
             message = self._client._connection.create_message(channel=channel, data=payload)
-            return self._to_inbound(message, is_backfill=True)
+            return self._to_inbound(message, is_backfill=True, edited_at=message.edited_at if is_edit else None)
         except Exception as error:  # the library does not check types: one invalid message costs no other
             await self._record(UnreadablePayload({"t": MESSAGE_CREATED, "d": payload}, error))
             return None
@@ -228,13 +239,15 @@ class EventReceiver:
         name = self._shard.cursor_name(SESSION_CURSOR)
         return StreamCursor(PLATFORM, self._mapper.account, name, session.to_json())
 
-    def _to_inbound(self, message: discord.Message, *, is_backfill: bool = False) -> InboundMessage | None:
+    def _to_inbound(
+        self, message: discord.Message, *, is_backfill: bool = False, edited_at: datetime | None = None
+    ) -> InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
         mention = self._mention_context(message) if self._should_store(message) else None
         if mention is None:
             return None
         self._on_author(str(message.channel.id), str(message.author.id))
-        return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill)
+        return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill, edited_at=edited_at)
 
     def _should_store(self, message: discord.Message) -> bool:
         application_id = self._client.application_id
@@ -257,9 +270,8 @@ class EventReceiver:
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         message, edited_at = payload.message, payload.message.edited_at
-        mention = self._mention_context(message) if edited_at is not None and self._should_store(message) else None
-        if edited_at is not None and mention is not None:
-            inbound = incoming.to_inbound_message(message, self._mapper, mention, edited_at=edited_at)
+        inbound = self._to_inbound(message, edited_at=edited_at) if edited_at is not None else None
+        if inbound is not None:
             await self._handle.edits.submit_edit(inbound)
 
     async def _on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
@@ -293,6 +305,9 @@ class EventReceiver:
             author_id=self._mapper.entity_id(user_id) if user_id else None,
             emoji=str(emoji or ""),
         )
+
+    async def _on_guild_unavailable(self, guild: discord.Guild) -> None:
+        self.backfill.note_unavailable(guild.id)
 
     async def _on_typing(self, payload: discord.RawTypingEvent) -> None:
         if payload.user_id != self._mapper.bot_id:

@@ -38,6 +38,7 @@ from adapters.discord.outgoing import (
 from bot import Clock, crash_point
 from bot.platform import (
     BoundedDict,
+    BoundedSet,
     Delivery,
     DeliveryError,
     DeliveryHeld,
@@ -55,7 +56,7 @@ SendRequest = Callable[..., Awaitable[Any]]
 NONCE_WINDOW = timedelta(seconds=100)  # Discord promises "a few minutes"; 120 s is undisputed
 CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
-MAX_CHANNELS = 2000
+MAX_CHANNELS, MAX_NONCES = 2000, 1000
 MESSAGE_PATH = "/channels/{channel_id}/messages/{message_id}"
 PUBLIC_THREADS = (10, 11)
 FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
@@ -72,6 +73,11 @@ class MessageSender:
         self._unwritable = BoundedDict[str, str](MAX_CHANNELS)
         self._parents = BoundedDict[str, str](MAX_CHANNELS)  # by thread: the channel in which its answers are sent
         self._reported = BoundedDict[tuple[str, str], bool](MAX_CHANNELS)
+        self._nonces = BoundedSet[str](MAX_NONCES)
+
+    def has_sent(self, nonce: str) -> bool:
+        """Return whether a message with this nonce was sent here lately."""
+        return nonce in self._nonces
 
     def mark_writable(self, channel_id: str) -> None:
         """Resume sending to a channel from which a message was received."""
@@ -176,6 +182,7 @@ class MessageSender:
 
     async def _create(self, delivery: Delivery, channel_id: str, body: MessageBody) -> str:
         route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel_id)
+        self._nonces.add(delivery.id)
         return _parse_message_id(await self._send_in_steps(delivery, route, body))
 
     async def _send_in_steps(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
@@ -273,7 +280,7 @@ class MessageSender:
         try:
             page: list[Any] = await self._send_request(route, params={"after": str(after_id), "limit": str(PAGE_SIZE)})
         except ErrorResponse as error:
-            if error.status in (403, 404):
+            if error.is_final:
                 raise DeliveryHeld(f"the channel cannot be read to see whether it arrived: {error}") from error
             raise _to_not_searched(error) from error
         except FAILURES as error:

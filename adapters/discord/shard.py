@@ -36,8 +36,10 @@ class AccountAccess:
     clock: Clock
     identify_queue: IdentifyQueue
     send_request: Callable[..., Awaitable[Any]]
+    check_token: Callable[[], Awaitable[bool]]
     answer_interaction: Callable[[Any], Awaitable[None]]
     on_author: Callable[[str, str], None]
+    on_own_message: Callable[[str, int], None]
     on_connected: Callable[[], None]
 
 
@@ -80,9 +82,12 @@ class DiscordShard:
             status,
             shard=shard,
             wait_for_room=self.receiver.queue.wait_for_room,
+            check_token=account.check_token,
         )
         self._guild_fetcher = GuildFetcher(time.monotonic)
-        self.probe = GatewayProbe(account.send_request, self._list_rooms, status, account.clock)
+        self.probe = GatewayProbe(
+            account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
+        )
         self._tasks = TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
@@ -118,6 +123,10 @@ class DiscordShard:
         if event.name == "message":
             [message] = event.args
             self.probe.note(str(message.channel.id), message.id)
+            if message.nonce and message.author.id == self._account.mapper.bot_id:
+                self._account.on_own_message(str(message.nonce), message.channel.id)
+        elif event.name == "resumed" and not self.client.guilds:  # at the start: nothing announces them
+            self._tasks.start(self._guild_fetcher.fetch_all(self.client, self.id))
         elif event.name == UNREADABLE:
             self.probe.note_unreadable(event.raw)
         self.receiver.enqueue(event)
@@ -133,8 +142,15 @@ class DiscordShard:
         self.receiver.enqueue(GatewayEvent(POSITION, (), event.session))
 
     async def _before_event(self, event: str, data: Any) -> None:
+        self._connection.note_event()
         await self.receiver.queue.require_room(self._account.limits.queue_full_timeout)
         await self._guild_fetcher.ensure_guild(self.client, event, data)
+        if (
+            event == "GUILD_CREATE"
+            and data.get("unavailable") is False
+            and self.client.get_guild(int(data["id"])) is None
+        ):
+            self.receiver.backfill.note_unavailable(int(data["id"]))  # since before the session was resumed
 
     def _on_connected(self) -> None:
         self.probe.reset()

@@ -99,8 +99,9 @@ def _rank(snapshot: ConnectionSnapshot) -> int:
 class ConnectionStatus:
     """The connection of one account, as its adapter reports it.
 
-    `label` names the account in the log. The platform's error text goes only there. `agent_id` is whose account it
-    is; None for one that all agents share. `account` is its name on the platform, such as @marlo; empty until known.
+    `label` names the account in the log. The platform's error text goes only there; `off_reason` says why the account
+    is off. `agent_id` is whose account it is; None for one that all agents share. `account` is its name on the
+    platform, such as @marlo; empty until known.
     `unheard_since` says since when the platform has had a message that it has not brought.
     """
 
@@ -109,6 +110,8 @@ class ConnectionStatus:
         self.agent_id = agent_id
         self.label = label
         self.account = ""
+        self.off_reason = ""
+        self.has_connected = False
         self.unheard_since: datetime | None = None  # set by an adapter that can ask what it did not bring
         self._clock = clock
         self._snapshot = ConnectionSnapshot(ConnectionState.CONNECTING, clock())
@@ -130,6 +133,7 @@ class ConnectionStatus:
         previous = self._snapshot
         if previous.state in (ConnectionState.CONNECTED, ConnectionState.OFF):
             return
+        self.has_connected = True
         self._change(ConnectionSnapshot(ConnectionState.CONNECTED, self._clock()))
         if self._is_outage_logged:
             self._is_outage_logged = False
@@ -158,6 +162,7 @@ class ConnectionStatus:
         """Record that no further attempt is made until the next start, or until `accepted` is called."""
         if self._snapshot.state is ConnectionState.OFF:
             return
+        self.off_reason = str(detail)
         self._change(ConnectionSnapshot(ConnectionState.OFF, self._clock(), cause))
         logger.error("%s is off %s: %s", self.label, self.platform, detail)
 
@@ -165,7 +170,7 @@ class ConnectionStatus:
         """Record that the platform accepts an account again that was stopped, and answers."""
         if self._snapshot.state is ConnectionState.OFF:
             self._snapshot = replace(self._snapshot, state=ConnectionState.DEGRADED)
-            self._is_outage_logged = True
+            self.off_reason, self._is_outage_logged = "", True
         self.connected()
 
     def _change(self, snapshot: ConnectionSnapshot) -> None:

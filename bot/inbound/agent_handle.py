@@ -162,6 +162,10 @@ class ConversationReader:
         """List the deliveries of a turn."""
         return await self._store.ledger.deliveries(turn_id=turn_id)
 
+    async def delivery(self, delivery_id: str) -> Delivery | None:
+        """Return a delivery; None where the agent has made none with this id, or long ago."""
+        return await self._store.ledger.delivery(delivery_id)
+
     async def room_deliveries(self, room_id: UUID) -> list[Delivery]:
         """List the deliveries of a room, in sending order; sent ones are stored for as long as receipts."""
         return await self._store.ledger.deliveries(room_id=room_id)

@@ -249,8 +249,9 @@ class Runtime:
             agent_runtime.handle.read_failed_backup = partial(getattr, scheduled[folder], "failure")
 
     async def _start_adapters(self) -> None:
-        results = [(spec.name, await self.start_adapter(spec)) for spec in self._specs]
-        failures = [(name, failure) for name, failure in results if failure is not None]
+        """Connect the platforms at the same time; each takes up its work once it is connected."""
+        results = await asyncio.gather(*(self.start_adapter(spec) for spec in self._specs))
+        failures = [(spec.name, failure) for spec, failure in zip(self._specs, results, strict=True) if failure]
         if failures and (self._is_strict or len(failures) == len(results)):
             raise _to_exception(*failures[0])
         for name, cause in self.inactive.items():

@@ -191,6 +191,8 @@ class RestServer:
     async def _list_messages(self, request: web.Request) -> web.Response:
         self.bot_of(request)
         channel = self._find_channel(request)
+        if "READ_MESSAGE_HISTORY" in self.denied[channel["id"]]:
+            return json_response([])
         limit = min(max(int(request.query.get("limit", "50")), 1), 100)
         after, before = int(request.query.get("after", 0)), int(request.query.get("before", 1 << 63))
         messages = self._state.history(

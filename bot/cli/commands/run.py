@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 MODEL_SECONDS = 5.0  # for servers on this machine to tell the names of their models
+REFUSAL_CHECK_SECONDS = 0.5
 STOPPING = "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
 
 
@@ -231,12 +232,39 @@ async def _run_until_stopped(
             print_notes(configs)
             if opens_page:
                 _open_page(runtime)
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(reload_on_change(configs, runtime.handles), name="reload on change")
-                if crash_loop is not None:
-                    await _retry_after_crash_loop(held_back, runtime, crash_loop, start_history)
-                reduce_gc_frequency()
+            connecting = _retry_after_crash_loop(held_back, runtime, crash_loop, start_history)
+            await _run_connected(configs, runtime, connecting)
     return stop_request.exit_code
+
+
+async def _run_connected(
+    configs: Sequence[CharacterConfig], runtime: "Runtime", connecting: Coroutine[None, None, None]
+) -> None:
+    """Take up changes of the characters' files until cancelled; raise ConfigError if no account is accepted."""
+    async with asyncio.TaskGroup() as tasks:
+        reloading = tasks.create_task(reload_on_change(configs, runtime.handles), name="reload on change")
+        await connecting
+        reduce_gc_frequency()
+        if refusals := await _wait_for_refusals(runtime):
+            reloading.cancel()
+    if refusals:
+        raise ConfigError("\n".join(["nothing is connected:", *refusals]))
+
+
+async def _wait_for_refusals(runtime: "Runtime") -> list[str]:
+    """Return why every account of the process is off, as soon as each is; empty once that can no longer happen.
+
+    It can while no account was ever connected, unless there is a page on which people can talk to the character.
+    """
+    while not any(adapter.serves_clients for adapter in runtime.adapters):
+        accounts = runtime.connections()
+        if any(account.has_connected for account in accounts):
+            break
+        has_all = not runtime.inactive and all(adapter.connections for adapter in runtime.adapters)
+        if accounts and has_all and all(account.snapshot.state is ConnectionState.OFF for account in accounts):
+            return [f"  {account.platform}: {account.label}: {account.off_reason}" for account in accounts]
+        await asyncio.sleep(REFUSAL_CHECK_SECONDS)
+    return []
 
 
 async def reload_on_change(
@@ -250,9 +278,11 @@ async def reload_on_change(
 
 
 async def _retry_after_crash_loop(
-    platforms: Sequence[Platform], runtime: "Runtime", crash_loop: CrashLoop, start_history: StartHistory
+    platforms: Sequence[Platform], runtime: "Runtime", crash_loop: CrashLoop | None, start_history: StartHistory
 ) -> None:
-    """Connect the platforms that were held back by a crash loop, once its time is over."""
+    """Connect the platforms that were held back by a crash loop, if there was one, once its time is over."""
+    if crash_loop is None:
+        return
     names = ", ".join(held_platform.name for held_platform in platforms)
     logger.error("%s: not connected: %s", names, crash_loop)
     await asyncio.sleep(max(0.0, crash_loop.retry_at - time.time()))

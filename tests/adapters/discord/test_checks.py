@@ -54,8 +54,11 @@ async def test_a_missing_intent_is_reported_with_where_to_switch_it_on(server: E
     assert "Privileged Gateway Intents" in problem
 
 
-async def test_an_outage_of_discord_is_a_temporary_error(server: EmulatedServer) -> None:
-    server.emulator.faults.append(Fault("GET", 503, times=9))
+@pytest.mark.parametrize(("status", "body"), [(503, {}), (401, "<html>log in</html>"), (403, "<html>denied</html>")])
+async def test_an_outage_of_discord_or_an_answer_of_a_proxy_is_a_temporary_error(
+    server: EmulatedServer, status: int, body: object
+) -> None:
+    server.emulator.faults.append(Fault("GET", status, body, times=9))
     with pytest.raises(TemporaryError):
         await looked(server)
 

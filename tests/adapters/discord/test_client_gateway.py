@@ -104,7 +104,6 @@ async def test_a_dead_connection_is_given_up(server: EmulatedServer) -> None:
 @pytest.mark.parametrize(
     ("code", "words"),
     [
-        (4004, "DISCORD_API_TOKEN"),
         (4010, "shard"),
         (4011, "sharding"),
         (4012, "update discord.py"),
