@@ -30,7 +30,8 @@ class CheckedEmulator(Emulator):
     @web.middleware
     async def _check_call(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         description = read_description("DISCORD_API_DESCRIPTION")
-        if description is not None and request.path.startswith(API):
+        is_library = "DiscordBot" in request.headers.get("User-Agent", "")  # not a test of the emulator alone
+        if description is not None and is_library and request.path.startswith(API):
             is_json = request.content_type == "application/json" and request.can_read_body
             body = await request.json() if is_json else None
             path = request.path_qs.removeprefix(API)
