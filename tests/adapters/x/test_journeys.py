@@ -6,6 +6,7 @@ import pytest
 
 from adapters.x.emulator import Emulator, Fault
 from bot import Attachment, Character, Content, MediaKind, Outcome, Role, derived_id
+from bot.domain.ledger import DeliveryState
 from bot.models import Purpose, TextRequest
 from bot.store import InMemoryStore
 from bot.testing import ManualClock, model_answer
@@ -353,3 +354,39 @@ async def test_a_mention_that_was_edited_before_it_is_read_is_answered_once(run_
         await harness.poll()
         [answer] = emulator.state.posts_by(emulator.user_id)
         assert answer.reply_to_id == edited
+
+
+@pytest.mark.parametrize("kind", ["quoted_id", "reply_to_id"])
+async def test_a_mention_of_a_post_that_is_deleted_is_answered(run_x: RunX, emulator: Emulator, kind: str) -> None:
+    shown = emulator.say("kim", "High water is at nine.")
+    asked = emulator.say("bob", "@greenroom_bot is that right?", **{kind: shown})
+    emulator.state.posts[shown].is_deleted = True
+    async with run_x() as harness:
+        await harness.poll()
+        [answer] = emulator.state.posts_by(emulator.user_id)
+        assert answer.reply_to_id == asked
+        assert (await harness.receipts())[asked].outcome is Outcome.ANSWERED
+
+
+async def test_an_answer_to_a_mention_that_is_deleted_meanwhile_is_tried_once_and_keeps_no_other_back(
+    run_x: RunX, emulator: Emulator
+) -> None:
+    deleted = list[str]()
+
+    def delete_and_answer(request: TextRequest) -> str:
+        if not deleted:
+            deleted.append(asked)
+            emulator.state.posts[asked].is_deleted = True
+        return model_answer("Noted.")
+
+    store = InMemoryStore()
+    async with run_x(delete_and_answer, store=store) as harness:
+        asked = emulator.say("bob", "@greenroom_bot what is the tide?")
+        await harness.poll()
+        other = emulator.say("kim", "@greenroom_bot and the wind?")
+        await harness.poll()
+        assert [answer.reply_to_id for answer in emulator.state.posts_by(emulator.user_id)] == [other]
+        refused = [call for call in emulator.calls if call.endpoint == "POST /2/tweets" and call.status == 403]
+        failed = [one for one in await store.ledger.deliveries() if one.state is DeliveryState.FAILED]
+    assert len(refused) == 1
+    assert ["deleted or not visible" in delivery.cause for delivery in failed] == [True]
