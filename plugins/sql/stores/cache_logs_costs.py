@@ -275,9 +275,10 @@ def add_costs(rows: Sequence[Row], connection: Connection) -> None:
     ADD_SUM.run_many(connection, _group_rows(rows))
 
 
-def _rows_of_person(table: Table, keys: Sequence[str]) -> Statement:
+def _removal_of_person(table: Table, keys: Sequence[str]) -> Statement:
+    """Return the statement that deletes a person's rows and returns them, so that nothing added meanwhile is lost."""
     names = (*keys, *COST_SUMS)
-    return Statement(lambda _: select(*(table.c[name] for name in names)).where(_is_of_person(table)))
+    return Statement(lambda _: delete(table).where(_is_of_person(table)).returning(*(table.c[name] for name in names)))
 
 
 def _is_of_person(table: Table) -> ColumnElement[bool]:
@@ -286,9 +287,8 @@ def _is_of_person(table: Table) -> ColumnElement[bool]:
     return of_day if table is spending else and_(of_day, table.c.grouping == literal_column("'person'"))
 
 
-COSTS_OF_PERSON, SUMS_OF_PERSON = _rows_of_person(spending, COST_KEYS), _rows_of_person(spending_sums, SUM_KEYS)
-DELETE_COSTS_OF_PERSON = Statement(lambda _: delete(spending).where(_is_of_person(spending)))
-DELETE_SUMS_OF_PERSON = Statement(lambda _: delete(spending_sums).where(_is_of_person(spending_sums)))
+REMOVE_COSTS_OF_PERSON = _removal_of_person(spending, COST_KEYS)
+REMOVE_SUMS_OF_PERSON = _removal_of_person(spending_sums, SUM_KEYS)
 
 
 DAYS_OF_PERSON = Statement(
@@ -305,22 +305,16 @@ def anonymize_costs(agent: int, person_id: bytes, day: str, today: date, connect
 
     What they have used today is kept for `find_erased_usage`.
     """
-    count = 0
+    spent = REMOVE_COSTS_OF_PERSON.rows(connection, agent, day, person_id)
+    sums = REMOVE_SUMS_OF_PERSON.rows(connection, agent, day, person_id)
+    for rows, add, keys in ((spent, ADD_COST, COST_KEYS), (sums, ADD_SUM, SUM_KEYS)):
+        index = keys.index("person_id")
+        add.run_many(connection, sorted((*row[:index], NO_ID, *row[index + 1 :]) for row in rows))
     if day == today.isoformat():
-        spent = COSTS_OF_PERSON.rows(connection, agent, day, person_id)
         entries = [_cost_entry_of(row[1:]) for row in spent]
         usage = CostUsage(sum(entry.cost for entry in entries), sum(entry.tokens for entry in entries))
         _keep_usage(connection, agent, person_id, today, usage)
-    for find, remove, add, keys in (
-        (COSTS_OF_PERSON, DELETE_COSTS_OF_PERSON, ADD_COST, COST_KEYS),
-        (SUMS_OF_PERSON, DELETE_SUMS_OF_PERSON, ADD_SUM, SUM_KEYS),
-    ):
-        index = keys.index("person_id")
-        rows = sorted((*row[:index], NO_ID, *row[index + 1 :]) for row in find.rows(connection, agent, day, person_id))
-        count += len(rows) if add is ADD_COST else 0
-        remove.run(connection, agent, day, person_id)
-        add.run_many(connection, rows)
-    return count
+    return len(spent)
 
 
 def _group_rows(rows: Sequence[Row]) -> Sequence[Row]:
