@@ -52,9 +52,15 @@ def revoke(emulator: Any) -> None:
     emulator.is_revoked = True
 
 
+def revoke_on_telegram(emulator: Any) -> None:
+    """Revoke the token of a bot on Telegram after its start."""
+    fail("getUpdates", 401, build_refusal(401, "No"))(emulator)
+    fail("getMe", 401, build_refusal(401, "No"), skip_first=1)(emulator)
+
+
 TELEGRAM: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
     ("the token is refused", "Ada", fail("getMe", 401, build_refusal(401, "Unauthorized")), {}, "refuses the token"),
-    ("the token was revoked later", "Ben", fail("getUpdates", 401, build_refusal(401, "No")), {}, "refuses the token"),
+    ("the token was revoked later", "Ben", revoke_on_telegram, {}, "refuses the token"),
     ("the platform resets connections", "Cleo", fail("getUpdates"), {}, "cannot be reached: check the network"),
     ("no answer in time", "Dora", fail("getMe", is_hanging=True), {}, "does not answer in time"),
     ("the platform has an error", "Emil", fail("getUpdates", 502, "oops"), {}, "reports an error of its own"),
