@@ -88,7 +88,10 @@ def validate_with(adapter: TypeAdapter[T], data: object) -> T:
 
 def _raise_invalid(error: ValidationError) -> NoReturn:
     errors = error.errors(include_url=False, include_input=False, include_context=False)
-    lines = [f"{_format_path(item['loc'])}: {item['msg']}" for item in errors[:MAX_ERRORS_LISTED]]
+    lines = [
+        f"{_format_path(item['loc'])}: {item['msg'].removeprefix('Value error, ')}"
+        for item in errors[:MAX_ERRORS_LISTED]
+    ]
     if len(errors) > MAX_ERRORS_LISTED:
         lines.append(f"and {len(errors) - MAX_ERRORS_LISTED} more")
     raise HttpProblem(422, "invalid_request", "; ".join(lines)) from None
