@@ -168,7 +168,7 @@ function Line({ row, isUnder, answered, isPicked }) {
       tabindex="-1" onClick=${target && pick}>
     <${Face} name=${name} isPerson=${!author.is_agent} />
     <p class="who">${address ? html`<a href=${address} aria-current=${isPicked ? "true" : undefined}
-      aria-label=${`${name} ${formatTime(row.created_at, "second")}: ${said.slice(0, LONGEST_NAME)}`}>${name}${time}</a>` : html`${name}${time}`}</p>
+      aria-label=${`${name} ${formatTime(row.created_at, "second")}: ${said.slice(0, LONGEST_NAME)}`}>${name} ${time}</a>` : html`${name} ${time}`}</p>
     ${answered && html`<${Replied} by=${answered.author.name || "unknown"} text=${answered.text || "a message"} />`}
     <${Files} files=${row.attachments} />
     ${text ? html`<${Markdown} text=${text} />` : !row.attachments?.length && html`<p class="body q">(no text)</p>`}
