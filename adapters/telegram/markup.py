@@ -189,9 +189,9 @@ class _TextWriter:
             self._open_span(BOLD)
             self._add_cell(first, is_bold=True)
             self._close_span()
-            for heading, cell in zip(headings[1:], others, strict=True):
+            for label, cell in zip(headings[1:], others, strict=True):
                 if cell.text:
-                    self._add(f"\n{heading.text}: " if heading.text else "\n")
+                    self._add(f"\n{label.text}: " if label.text else "\n")
                     self._add_cell(cell)
 
     def _add_cell(self, cell: FormattedText, *, is_bold: bool = False) -> None:

@@ -83,9 +83,9 @@ class _RichTextReader:
                 self._read_line(_join_cells(child) if name == "cells" else child, depth)
         for name in ("caption", "credit"):
             self._read_line(part.get(name), depth)
-        for name, field in FILE_FIELDS.items():
+        for name, kind in FILE_FIELDS.items():
             if part.get(name):
-                self.files.setdefault(field, part[name])
+                self.files.setdefault(kind, part[name])
 
     def _read_line(self, value: Any, depth: int) -> None:
         if value:

@@ -33,10 +33,10 @@ SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secre
 def local_plugins(path: Path, loaded: LoadedCharacter) -> Iterator[tuple[tuple[str, int], str, Path]]:
     """Yield position, name and absolute path of each plugin and adapter that is named by its path."""
     folder = path.resolve().parent
-    for field, names in (("plugins", loaded.character.plugins), ("adapters", loaded.character.adapters)):
+    for key, names in (("plugins", loaded.character.plugins), ("adapters", loaded.character.adapters)):
         for index, name in enumerate(names):
             if name.startswith(PATH_STARTS) and Path(name).suffix not in SCRIPT_SUFFIXES:
-                yield (field, index), name, Path(normpath(folder / Path(name).expanduser()))
+                yield (key, index), name, Path(normpath(folder / Path(name).expanduser()))
 
 
 def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:

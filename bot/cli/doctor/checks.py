@@ -2,12 +2,12 @@
 
 import asyncio
 import os
-import platform
 import socket
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from platform import python_version
 
 from bot.background.scheduled_backups import BackupFolder, find_backup_problem
 from bot.characters import LoadedCharacter
@@ -44,7 +44,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
 
 def check_python() -> Iterator[Finding]:
     """Check the version of Python."""
-    version, min_version = platform.python_version(), ".".join(map(str, MIN_PYTHON))
+    version, min_version = python_version(), ".".join(map(str, MIN_PYTHON))
     if sys.version_info >= MIN_PYTHON:
         yield Finding(FindingStatus.OK, "python", version)
     else:
