@@ -8,17 +8,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 Clock = Callable[[], datetime]
+Sleep = Callable[[float], Awaitable[None]]
 MIN_REMAINING_SECONDS = 0.05
 
-
-def system_clock() -> datetime:
-    """Return the current time, aware, in UTC."""
-    return datetime.now(UTC)
-
-
-Sleep = Callable[[float], Awaitable[None]]
+system_clock: Clock = partial(datetime.now, UTC)
+"""Return the current time, aware, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)

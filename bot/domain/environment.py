@@ -11,7 +11,11 @@ from bot.deprecation import RenamedMembers
 
 
 class ChannelType(StrEnum):
-    """The kind of a room; spelled as in elizaOS, parsed in any case."""
+    """The kind of a room; spelled as in elizaOS, parsed in any case.
+
+    `is_private_chat`: the platform shows the room to one person only, unlike API rooms, which programs read.
+    `is_direct`: the agent has one conversation partner, a person or a client of the API.
+    """
 
     DM = "DM"
     GROUP = "GROUP"
@@ -25,15 +29,12 @@ class ChannelType(StrEnum):
     BROADCAST = "BROADCAST"
     WORLD = "WORLD"
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether the agent has one conversation partner, a person or a client of the API."""
-        return self.is_private_chat or self is ChannelType.API
+    is_direct: bool
+    is_private_chat: bool
 
-    @property
-    def is_private_chat(self) -> bool:
-        """Whether the platform shows the room to one person only: unlike API rooms, which programs read."""
-        return self in (ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF)
+    def __init__(self, value: str) -> None:
+        self.is_private_chat = value in {"DM", "VOICE_DM", "SELF"}
+        self.is_direct = self.is_private_chat or value == "API"
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -42,24 +43,21 @@ class ChannelType(StrEnum):
 
 
 class Role(StrEnum):
-    """What a person may do in a world."""
+    """What a person may do in a world; `rank` orders the roles, 3 for OWNER down to 0 for NONE."""
 
     OWNER = "OWNER"
     ADMIN = "ADMIN"
     MEMBER = "MEMBER"
     NONE = "NONE"
 
-    @property
-    def rank(self) -> int:
-        """The order of the roles: 3 for OWNER down to 0 for NONE."""
-        return _RANKS[self]
+    rank: int
+
+    def __init__(self, value: str) -> None:
+        self.rank = ("NONE", "MEMBER", "ADMIN", "OWNER").index(value)
 
     def is_at_least(self, required: "Role") -> bool:
         """Return whether this role is `required` or higher."""
-        return _RANKS[self] >= _RANKS[required]
-
-
-_RANKS = {Role.OWNER: 3, Role.ADMIN: 2, Role.MEMBER: 1, Role.NONE: 0}
+        return self.rank >= required.rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,5 +33,5 @@ async def recall_context(turn: Turn) -> AnswerContext:
 def _build_context(turn: Turn, names: set[str], form: AnswerForm) -> AnswerContext:
     own_name = sanitize_name(turn.agent.character.name)
     names |= {sanitize_name(turn_input.author.name) for turn_input in turn.inputs}
-    actions = (name for spec in turn.actions for name in (spec.name, *spec.similes))
+    actions = [name for spec in turn.actions for name in (spec.name, *spec.similes)]
     return AnswerContext(form, own_name, tuple(sorted(names - {own_name})), frozenset(map(fold, actions)))

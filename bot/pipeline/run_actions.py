@@ -78,14 +78,13 @@ async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpe
 
     Conditions run one after another: nearly all return at once, and a task for each would cost more.
     """
-    role = turn.role
-    allowed = (action for action in registry.actions.values() if role.is_at_least(action.spec.role))
+    rank = turn.role.rank
     return tuple(
         [
-            candidate.spec
-            for candidate in allowed
-            if candidate.when is None
-            or not await _condition_refusal(turn, candidate, trusted=registry.is_trusted(candidate))
+            action.spec
+            for action in registry.actions.values()
+            if rank >= action.spec.role.rank
+            and (action.when is None or not await _condition_refusal(turn, action, trusted=registry.is_trusted(action)))
         ]
     )
 
