@@ -17,7 +17,7 @@ DEATH_NOTE = "the process died while only this message was under way"
 
 
 class Outcome(StrEnum):
-    """The state of an inbound event; every event ends in exactly one of the last seven."""
+    """The state of an inbound event; every event ends in exactly one of the last seven, which are final."""
 
     RECEIVED = "received"
     CLAIMED = "claimed"
@@ -29,10 +29,10 @@ class Outcome(StrEnum):
     EXPIRED = "expired"
     PARKED = "parked"
 
-    @property
-    def is_final(self) -> bool:
-        """Whether the state can no longer change."""
-        return self not in (Outcome.RECEIVED, Outcome.CLAIMED)
+    is_final: bool
+
+    def __init__(self, value: str) -> None:
+        self.is_final = value not in {"received", "claimed"}
 
 
 class Rule(StrEnum):
