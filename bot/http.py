@@ -1,4 +1,4 @@
-"""HTTP values shared by the web adapter and plugins: routes, requests, Host and Origin checks."""
+"""HTTP values shared by adapters and plugins: routes, requests, limits of servers, Host and Origin checks."""
 
 import re
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -7,6 +7,8 @@ from enum import StrEnum
 from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
+
+from bot.errors import BotError
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
 WILDCARD_HOSTS = frozenset({"0.0.0.0", "::", "", "*"})
@@ -44,6 +46,32 @@ def is_same_origin(headers: Mapping[str, str]) -> bool:
 def _is_host_of(origin: str, host: str) -> bool:
     match = _ORIGIN.fullmatch(origin)
     return match is not None and match[1].lower() == host.strip().lower()
+
+
+class HttpProblem(BotError):
+    """Raised to refuse a request; the message is sent to the client."""
+
+    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code
+        self.message = message
+        self.headers = dict(headers or {})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLimits:
+    """Limits of a port on which the bot listens; times in seconds."""
+
+    header_seconds: float = 10.0
+    body_seconds: float = 30.0
+    write_seconds: float = 60.0
+    max_guesses: int = 10
+    max_total_guesses: int = 200
+    max_connections: int = 300  # with a valid token; the others have their own room:
+    max_anonymous_connections: int = 100
+    max_client_connections: int = 20  # anonymous ones of one address
+    max_public_requests: int = 50  # to plugin routes that need no token, in progress
 
 
 DEFAULT_BODY_BYTES = 1024 * 1024

@@ -37,9 +37,11 @@ from bot.fetch.response import sniff_media_type
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
+    HttpProblem,
     RouteCaller,
     RouteEvent,
     RouteScope,
+    ServerLimits,
     UploadedFile,
     allowed_hosts,
     is_cross_site,
@@ -92,6 +94,7 @@ from bot.watchdog.situation import connections_of, limit_of, list_models, read_s
 
 if TYPE_CHECKING:
     from bot.adapter.network_causes import disconnect_cause
+    from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
 from bot.errors import FetchError
 from bot.outbound.message_parts import OutgoingReply
@@ -128,6 +131,7 @@ __all__ = [
     "Condition",
     "ConditionKind",
     "ConditionLevel",
+    "ConnectionPool",
     "ConnectionSnapshot",
     "ConnectionState",
     "ConnectionStatus",
@@ -153,6 +157,9 @@ __all__ = [
     "FoundFact",
     "FoundPost",
     "GateCheck",
+    "GuessLimiter",
+    "HttpProblem",
+    "HttpServer",
     "InboundMessage",
     "InboxClosed",
     "KnownPeople",
@@ -188,6 +195,7 @@ __all__ = [
     "RouteEvent",
     "RouteScope",
     "SectionShare",
+    "ServerLimits",
     "Situation",
     "Spending",
     "StoredVersion",
@@ -203,11 +211,13 @@ __all__ = [
     "TokenScope",
     "TraceStep",
     "TrialReply",
+    "TrustedProxies",
     "Undeliverable",
     "UndeliveredParts",
     "UploadedFile",
     "VariableState",
     "allowed_hosts",
+    "body_timeout",
     "build_forward_metadata",
     "connections_of",
     "current_run",
@@ -241,8 +251,17 @@ __all__ = [
     "token_cookie",
 ]
 
+LOADED_WHEN_USED = {  # they load aiohttp
+    "ConnectionPool": "bot.http_server",
+    "GuessLimiter": "bot.http_server",
+    "HttpServer": "bot.http_server",
+    "TrustedProxies": "bot.http_server",
+    "body_timeout": "bot.http_server",
+    "disconnect_cause": "bot.adapter.network_causes",
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name == "disconnect_cause":  # loads aiohttp
-        return import_module("bot.adapter.network_causes").disconnect_cause
+    if name in LOADED_WHEN_USED:
+        return getattr(import_module(LOADED_WHEN_USED[name]), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,12 +7,11 @@ from uuid import UUID
 
 from adapters.web.app import WebApp
 from adapters.web.auth import TokenAuth, load_or_create_token
-from adapters.web.clients import TrustedProxies
 from adapters.web.config import PLATFORM, Limits, WebSettings
 from adapters.web.incoming import is_conversation_name
 from adapters.web.live import ControlRequested, TypingChanged
+from adapters.web.middleware import build_refusal_response
 from adapters.web.queries import load_message
-from adapters.web.server import Server
 from bot import CoreSettings, Room, Secret, SettingError
 from bot.platform import (
     WILDCARD_HOSTS,
@@ -22,6 +21,8 @@ from bot.platform import (
     ConnectionStatus,
     Delivery,
     FetchError,
+    HttpServer,
+    TrustedProxies,
     allowed_hosts,
     filter_partial_text,
 )
@@ -64,7 +65,15 @@ class WebAdapter(Adapter):
             limits=limits,
             data_folder=next((item.settings.load(CoreSettings) for item in handles), CoreSettings()).bot_data_dir,
         )
-        self._server = Server(self._web_app.app, settings, limits, self._web_app.connection_pool)
+        self._server = HttpServer(
+            self._web_app.app,
+            self._web_app.connection_pool,
+            host=settings.server_host,
+            port=settings.server_port,
+            settings_prefix="SERVER",
+            build_refusal=build_refusal_response,
+            cancels_handlers=True,
+        )
         self._handles = {handle.agent_id: handle for handle in handles}
         self._status = ConnectionStatus(PLATFORM, "the page")
         self.app = self._web_app.app

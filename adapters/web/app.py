@@ -28,7 +28,6 @@ from adapters.web.api import (
     WorldSettingsApi,
 )
 from adapters.web.auth import Access, TokenAuth
-from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
 from adapters.web.files import UploadStore
 from adapters.web.json_io import JsonResponder
@@ -42,7 +41,7 @@ from adapters.web.queries import AgentDirectory
 from adapters.web.search import SearchApi
 from adapters.web.static_files import SIGN_IN_PATH, add_pages, add_static_files
 from adapters.web.websocket import WebSocketServer
-from bot.platform import AgentHandle, BoundRoute, TaskSet
+from bot.platform import AgentHandle, BoundRoute, ConnectionPool, GuessLimiter, TaskSet, TrustedProxies
 
 
 class WebApp:

@@ -7,6 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, SecretStr
 
 from bot import CommaList, Secret, SettingsModel
+from bot.platform import ServerLimits
 
 PLATFORM = "web"
 DELETED_NAME = "(deleted)"  # of a room whose conversation was deleted: its title had words of its messages
@@ -66,22 +67,13 @@ class WebSettings(SettingsModel):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(ServerLimits):
     """Limits of the server; times in seconds, sizes in bytes."""
 
-    header_seconds: float = 10.0
-    body_seconds: float = 30.0
-    write_seconds: float = 60.0
     plugin_seconds: float = 30.0
     heartbeat_seconds: float = 20.0
     keep_alive_seconds: float = 15.0
     revocation_seconds: float = 1.0  # until the WebSockets of a revoked token are closed
-    max_guesses: int = 10
-    max_total_guesses: int = 200
-    max_connections: int = 300  # with a valid token; the others have their own room:
-    max_anonymous_connections: int = 100
-    max_client_connections: int = 20  # anonymous ones of one address
-    max_public_requests: int = 50  # to plugin routes that need no token, in progress
     max_sockets: int = 200
     max_open_messages: int = 100  # of one token, without its outcome yet; the server's own token has no limit
     max_body_bytes: int = 1024 * 1024

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-from bot import BotError, TemporaryError
+from bot import TemporaryError
+from bot.platform import HttpProblem as HttpProblem  # here for the modules of the adapter, beside what builds it
 from bot.store import StoreUnavailable
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
@@ -17,21 +18,15 @@ CODE_AND_MESSAGE_BY_STATUS = {
 }
 
 
-class HttpProblem(BotError):
-    """Raised to refuse a request; the message is sent to the client."""
-
-    def __init__(self, status: int, code: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status = status
-        self.code = code
-        self.message = message
-        self.headers = dict(headers or {})
-
-
 def build_refusal(status: int, headers: Mapping[str, str] | None = None) -> HttpProblem:
     """Return the problem for an HTTP status."""
     code, message = CODE_AND_MESSAGE_BY_STATUS.get(status, ("refused", "the request is refused"))
     return HttpProblem(status, code, message, headers)
+
+
+def build_wrong_token() -> HttpProblem:
+    """Return a 401 for a wrong token."""
+    return HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
 
 
 def build_not_found(label: str, name: object) -> HttpProblem:

@@ -1,9 +1,7 @@
 """JSON requests to models, and models to responses without secrets."""
 
-import asyncio
 import json
-from collections.abc import AsyncIterator, Collection, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Collection, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from aiohttp import web
@@ -11,6 +9,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from adapters.web.errors import REQUEST_ID, HttpProblem
 from adapters.web.schemas import ErrorBody, ErrorResponse
+from bot.platform import body_timeout
 from bot.text import redact, shorten
 
 M = TypeVar("M", bound=BaseModel)
@@ -42,16 +41,6 @@ async def read_body(request: web.Request, *, timeout: float, max_bytes: int = 0)
             body += chunk
             check_length(len(body), max_bytes)
         return bytes(body)
-
-
-@asynccontextmanager
-async def body_timeout(seconds: float) -> AsyncIterator[None]:
-    """Bound the time for reading a body. Raises HttpProblem after it."""
-    try:
-        async with asyncio.timeout(seconds):
-            yield
-    except TimeoutError:
-        raise HttpProblem(408, "too_slow", f"the body did not arrive within {seconds:g} seconds") from None
 
 
 def check_length(length: int, max_bytes: int) -> None:

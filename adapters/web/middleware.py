@@ -13,14 +13,29 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
-from adapters.web.clients import ConnectionPool, GuessLimiter, TrustedProxies
-from adapters.web.errors import REQUEST_ID, HttpProblem, build_refusal, build_stopping, build_unavailable
+from adapters.web.errors import (
+    REQUEST_ID,
+    HttpProblem,
+    build_refusal,
+    build_stopping,
+    build_unavailable,
+    build_wrong_token,
+)
 from adapters.web.json_io import JsonResponder, read_body, validate_with
 from adapters.web.openapi import HEALTH_PATH, Handler
 from adapters.web.schemas import KEY_ADAPTER
 from adapters.web.static_files import SIGN_IN_PATH, relative_base
 from bot import TemporaryError
-from bot.platform import BoundedDict, InboxClosed, is_cross_site, is_same_origin, parse_host_header
+from bot.platform import (
+    BoundedDict,
+    ConnectionPool,
+    GuessLimiter,
+    InboxClosed,
+    TrustedProxies,
+    is_cross_site,
+    is_same_origin,
+    parse_host_header,
+)
 
 logger = logging.getLogger(__name__)
 _has_started: ContextVar[bool] = ContextVar("is_begun", default=False)
@@ -54,6 +69,15 @@ def set_security_headers(response: web.StreamResponse) -> None:
     response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
     response.headers.setdefault("Cache-Control", "no-store")
     response.headers["X-Request-Id"] = REQUEST_ID.get()
+
+
+def build_refusal_response(status: int) -> web.Response:
+    """Return the response to a request that did not reach the middleware; it ends the connection."""
+    REQUEST_ID.set(token_hex(8))
+    response = JsonResponder(()).respond_problem(build_refusal(status))
+    set_security_headers(response)
+    response.force_close()
+    return response
 
 
 @dataclass(slots=True)
@@ -226,7 +250,8 @@ class Middleware:
             raise HttpProblem(401, "unauthorized", "this needs the token", {"WWW-Authenticate": "Bearer"})
         grant = self._auth.find_grant(credential)
         if grant is None:
-            self._guess_limiter.refuse(self._proxies.find_client(request.remote, request.headers))
+            client = self._proxies.find_client(request.remote, request.headers)
+            self._guess_limiter.refuse(client, build_wrong_token())
         self._pool.authenticate(request)
         return credential, grant
 

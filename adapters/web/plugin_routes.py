@@ -17,12 +17,12 @@ from adapters.web.auth import GRANT, Access, Grant
 from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.files import read_form
-from adapters.web.json_io import JsonResponder, body_timeout, read_body
+from adapters.web.json_io import JsonResponder, read_body
 from adapters.web.messages import open_stream, run_shielded
 from adapters.web.openapi import ACCESS_BY_SCOPE, Handler
 from adapters.web.queries import AgentDirectory
 from bot import PluginError, RouteRequest, RouteResponse
-from bot.platform import AgentHandle, BoundRoute, RouteCaller, RouteEvent, RouteScope, TaskSet
+from bot.platform import AgentHandle, BoundRoute, RouteCaller, RouteEvent, RouteScope, TaskSet, body_timeout
 
 logger = logging.getLogger(__name__)
 RouteCandidate = tuple[AgentHandle, BoundRoute]

@@ -20,12 +20,12 @@ from adapters.web.config import Limits
 from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.files import UploadStore, read_uploads
 from adapters.web.incoming import is_own_room, uploader_of
-from adapters.web.json_io import JsonResponder, body_timeout, validate_model
+from adapters.web.json_io import JsonResponder, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import MAX_ATTACHMENTS, AgentQuery, FileLimits, Query, RequestModel, ResponseModel
-from bot.platform import AgentHandle, BoundRoute
+from bot.platform import AgentHandle, BoundRoute, body_timeout
 
 UPLOAD_ID = re.compile(r"[0-9a-f]{32}")
 FILE_ID = re.compile(r"([0-9a-f]{32})-(\d{1,2})")

@@ -8,14 +8,14 @@ from pydantic import StringConstraints
 
 from adapters.web.api.files import build_file_limits
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
-from adapters.web.clients import GuessLimiter, TrustedProxies
 from adapters.web.config import Limits
+from adapters.web.errors import build_wrong_token
 from adapters.web.json_io import JsonResponder, read_json, validate_model
 from adapters.web.openapi import Operation, package_version
 from adapters.web.outgoing import build_agent_body
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import MAX_ATTACHMENTS, AgentBody, FileLimits, RequestModel, ResponseModel
-from bot.platform import TokenScope
+from bot.platform import GuessLimiter, TokenScope, TrustedProxies
 
 
 class SignInRequest(RequestModel):
@@ -70,7 +70,8 @@ class SessionApi:
         credential = Credential(CredentialKind.BEARER, body.token)
         grant = self._auth.find_grant(credential)
         if grant is None:
-            self._guess_limiter.refuse(self._proxies.find_client(request.remote, request.headers))
+            client = self._proxies.find_client(request.remote, request.headers)
+            self._guess_limiter.refuse(client, build_wrong_token())
         response = self._respond(grant)
         self._auth.set_cookie(response, grant, credential, request.cookies)
         return response

@@ -9,8 +9,8 @@ from aiohttp import ClientError
 
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from adapters.web.server import _explain_error
 from bot import Agent, Plugin, RouteRequest, RouteResponse, SettingError, route
+from bot.http_server import _explain_error
 from tests.ports import free_port
 
 
@@ -66,7 +66,7 @@ async def test_a_foreign_address_is_reported(host: str) -> None:
     ],
 )
 def test_other_causes_are_reported(number: int, words: str) -> None:
-    assert words in _explain_error(OSError(number, "no"), "::1", 80)
+    assert words in _explain_error(OSError(number, "no"), "::1", 80, "SERVER")
 
 
 @pytest.mark.parametrize(

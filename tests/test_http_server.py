@@ -1,7 +1,7 @@
 import pytest
 from multidict import CIMultiDict
 
-from adapters.web.clients import MAX_CLIENTS, GuessLimiter, TrustedProxies, client_network
+from bot.http_server import MAX_CLIENTS, GuessLimiter, TrustedProxies, client_network
 from bot.testing import ManualClock
 
 
