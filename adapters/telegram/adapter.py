@@ -47,6 +47,7 @@ class TelegramAdapter(Adapter):
         connector: Connector | None = None,
     ) -> None:
         limits, time_source = limits or Limits(), time_source or TimeSource()
+        self._limits = limits
         self._settings = [read_settings(handle.settings) for handle in handles]
         # the operator's own server, such as the emulator
         self.is_trusted_audience = not any(
@@ -67,7 +68,7 @@ class TelegramAdapter(Adapter):
         webhook_settings = next((settings for settings in self._settings if settings.telegram_webhook_url), None)
         if webhook_settings is not None and self.is_receiving:  # first, because only this can fail
             prefix = urlsplit(webhook_settings.telegram_webhook_url or "").path
-            self._server = WebhookServer(self._find_webhook, webhook_settings, prefix)
+            self._server = WebhookServer(self._find_webhook, webhook_settings, prefix, self._limits.webhook_port)
             await self._server.start()
         for account in self._accounts.values():
             account.is_receiving = self.is_receiving

@@ -1,14 +1,14 @@
 """Settings and limits of the Telegram adapter."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from bot import Secret, Settings, SettingsModel
-from bot.platform import AllowList, BaseUrl
+from bot.platform import AllowList, BaseUrl, ServerLimits
 
 TOKEN_PATTERN = re.compile(r"(\d{1,20}):[A-Za-z0-9_-]{1,128}")
 WEBHOOK_SECRET_PATTERN = re.compile(r"[A-Za-z0-9_-]{1,256}")
@@ -141,3 +141,4 @@ class Limits:
     administrators_ttl: float = 600.0  # of a cached list of administrators
     max_queue_seconds: float = 20.0  # maximum wait of a part before it is returned to the queue
     empty_poll_delay: float = 0.5  # pause if a server answers an empty poll at once
+    webhook_port: ServerLimits = field(default_factory=ServerLimits)

@@ -15,12 +15,25 @@ from adapters.telegram.errors import PARSE_ERRORS, disconnect_cause_of, error_te
 from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver
 from adapters.telegram.validation import read_bounded_json
 from bot import ConfigError, TemporaryError
-from bot.platform import Backoff, ConnectionStatus, DisconnectCause, InboxClosed, TaskSet, TimeSource
+from bot.platform import (
+    Backoff,
+    ConnectionPool,
+    ConnectionStatus,
+    DisconnectCause,
+    GuessLimiter,
+    HttpProblem,
+    HttpServer,
+    InboxClosed,
+    ServerLimits,
+    TaskSet,
+    TimeSource,
+    TrustedProxies,
+    body_timeout,
+)
 from bot.text import shorten
 
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"
 MAX_BODY_BYTES = 1 << 20
-HEADER_SECONDS = 30.0  # from the connection, or the last response, to the end of the next request's headers
 
 
 class Webhook:
@@ -98,15 +111,14 @@ class Webhook:
             self._status.connected()
         return True
 
-    async def handle(self, request: web.Request) -> web.Response:
+    def is_secret(self, value: str) -> bool:
+        """Return whether this is the secret that Telegram sends; it is compared in constant time."""
+        return hmac.compare_digest(value.encode("utf-8", "replace"), self._secret.encode())
+
+    async def handle(self, body: bytes) -> web.Response:
         """Handle one delivery: 200 if it is stored, 503 if Telegram must repeat it."""
-        secrets = request.headers.getall(SECRET_HEADER, [])
-        if len(secrets) != 1:
-            return web.Response(status=401)
-        if not hmac.compare_digest(secrets[0].encode("utf-8", "replace"), self._secret.encode()):
-            return web.Response(status=403)
         try:
-            update = read_bounded_json(await request.read())
+            update = read_bounded_json(body)
         except ValueError:
             return web.Response(status=400)
         try:
@@ -138,34 +150,52 @@ class Webhook:
 class WebhookServer:
     """HTTP server for the deliveries of all bots of the process."""
 
-    def __init__(self, find_webhook: Callable[[str], Webhook | None], settings: TelegramSettings, prefix: str) -> None:
-        self._find_webhook, self._settings, self._prefix = find_webhook, settings, prefix
-        self._runner: web.AppRunner | None = None
+    def __init__(
+        self,
+        find_webhook: Callable[[str], Webhook | None],
+        settings: TelegramSettings,
+        prefix: str,
+        limits: ServerLimits,
+    ) -> None:
+        self._find_webhook, self._limits = find_webhook, limits
+        self._proxies = TrustedProxies()
+        self._pool = ConnectionPool(limits, self._proxies)
+        self._guess_limiter = GuessLimiter(limits.max_guesses, limits.max_total_guesses, label="webhook secrets")
+        app = web.Application(client_max_size=MAX_BODY_BYTES)
+        app.router.add_post(f"{prefix}/{{number}}", self._dispatch)
         self.port = settings.telegram_webhook_port
+        self._server = HttpServer(
+            app, self._pool, host=settings.telegram_webhook_host, port=self.port, settings_prefix="TELEGRAM_WEBHOOK"
+        )
 
     async def start(self) -> None:
-        """Start to listen. Raises ConfigError if the address is not available."""
-        app = web.Application(client_max_size=MAX_BODY_BYTES)
-        app.router.add_post(f"{self._prefix}/{{number}}", self._dispatch)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, keepalive_timeout=HEADER_SECONDS)
-        await self._runner.setup()
-        host = self._settings.telegram_webhook_host
-        try:
-            site = web.TCPSite(self._runner, host, self._settings.telegram_webhook_port)
-            await site.start()
-        except OSError as error:
-            await self.stop()
-            raise ConfigError(
-                f"cannot listen on {host}:{self._settings.telegram_webhook_port} "
-                f"({error.strerror or error}): set TELEGRAM_WEBHOOK_PORT to a free port"
-            ) from None
-        self.port = int(self._runner.addresses[0][1])
+        """Start to listen. Raises SettingError if the address is not available."""
+        self.port = await self._server.start()
 
     async def stop(self) -> None:
         """Stop listening."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._server.stop()
 
     async def _dispatch(self, request: web.Request) -> web.Response:
+        self._pool.record_activity(request)
+        try:
+            webhook = self._authorize(request)
+            async with body_timeout(self._limits.body_seconds):
+                body = await request.read()
+        except HttpProblem as problem:
+            return web.Response(status=problem.status, text=problem.message, headers=problem.headers)
+        return await webhook.handle(body)
+
+    def _authorize(self, request: web.Request) -> Webhook:
+        """Return the webhook to which a request with the right secret is addressed. Raises HttpProblem."""
         webhook = self._find_webhook(request.match_info["number"])
-        return web.Response(status=404) if webhook is None else await webhook.handle(request)
+        if webhook is None:
+            raise HttpProblem(404, "not_found", "no bot has this address")
+        secrets = request.headers.getall(SECRET_HEADER, [])
+        if len(secrets) != 1:
+            raise HttpProblem(401, "unauthorized", f"send {SECRET_HEADER} once")
+        if not webhook.is_secret(secrets[0]):
+            problem = HttpProblem(403, "forbidden", "this is not the secret")
+            self._guess_limiter.refuse(self._proxies.find_client(request.remote, request.headers), problem)
+        self._pool.authenticate(request)
+        return webhook

@@ -3,16 +3,17 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 from aiohttp import ClientSession
 
-from adapters.telegram.config import TelegramSettings
+from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.emulator import Emulator
-from bot import ConfigError, SettingError, Settings
+from bot import SettingError, Settings
+from bot.platform import ServerLimits
 from bot.settings import Layer
 from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.telegram.conftest import TOKEN, TelegramHarness, run_character
@@ -52,18 +53,66 @@ async def test_the_secret_appears_in_no_log(caplog: pytest.LogCaptureFixture) ->
     assert SECRET not in caplog.text
 
 
-@pytest.mark.failure("C-12")
+@pytest.mark.failure("C-12", "N-09")
 @pytest.mark.parametrize("sent", [b"", b"POST /hook/1000001 HTTP/1.1\r\nHost: bot\r\nX-Slow: "], ids=["none", "part"])
-async def test_a_connection_whose_headers_do_not_arrive_in_time_is_closed(
-    sent: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("adapters.telegram.webhook.HEADER_SECONDS", 0.1)
-    async with run_with_webhook() as harness:
+async def test_a_connection_whose_headers_do_not_arrive_in_time_is_closed(sent: bytes) -> None:
+    async with run_with_webhook(limits=Limits(webhook_port=ServerLimits(header_seconds=0.1))) as harness:
         reader, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.webhook_port)
         writer.write(sent)
         async with asyncio.timeout(10):
             await reader.read()
         writer.close()
+
+
+@pytest.mark.failure("C-12", "N-09")
+async def test_a_body_that_does_not_arrive_in_time_is_refused() -> None:
+    async with run_with_webhook(limits=Limits(webhook_port=ServerLimits(body_seconds=0.1))) as harness:
+        reader, writer = await asyncio.open_connection("127.0.0.1", harness.adapter.webhook_port)
+        head = f"POST /hook/1000001 HTTP/1.1\r\nHost: bot\r\n{HEADER}: {SECRET}\r\nContent-Length: 100\r\n\r\n{{"
+        writer.write(head.encode())
+        async with asyncio.timeout(10):
+            assert b" 408 " in await reader.readline()
+        writer.close()
+
+
+@pytest.mark.failure("C-12", "N-09")
+async def test_idle_connections_do_not_keep_out_deliveries() -> None:
+    limits = Limits(webhook_port=ServerLimits(max_anonymous_connections=3))
+    async with run_with_webhook(limits=limits) as harness:
+        idle = [await asyncio.open_connection("127.0.0.1", harness.adapter.webhook_port) for _ in range(10)]
+        alice = harness.people.add_user("Alice")
+        harness.people.say(harness.people.open_private_chat(alice), alice, "Hello")
+        assert await harness.wait_texts(1) == ["You said: Hello"]
+        async with asyncio.timeout(10):
+            for reader, _ in idle[:7]:
+                with suppress(ConnectionError):
+                    assert await reader.read() == b""
+        for _, writer in idle:
+            writer.close()
+
+
+@pytest.mark.failure("C-12", "N-09")
+async def test_connections_with_the_secret_are_limited() -> None:
+    limits = Limits(webhook_port=ServerLimits(max_connections=2))
+    async with run_with_webhook(limits=limits) as harness, AsyncExitStack() as stack:
+        statuses = []
+        for _ in range(3):
+            session = await stack.enter_async_context(ClientSession())  # with a connection of its own
+            answer = await session.post(harness.bot.webhook, json={}, headers={HEADER: SECRET})
+            statuses.append(answer.status)
+    assert statuses == [200, 200, 503]
+
+
+@pytest.mark.failure("C-12", "N-08")
+async def test_wrong_secrets_are_limited_and_the_right_one_always_passes() -> None:
+    limits = Limits(webhook_port=ServerLimits(max_guesses=3))
+    async with run_with_webhook(limits=limits) as harness, ClientSession() as session:
+        statuses = []
+        for secret in ("a", "b", "c", "d", SECRET, "e", SECRET):
+            async with session.post(harness.bot.webhook, json={}, headers={HEADER: secret}) as answer:
+                statuses.append(answer.status)
+                assert ("Retry-After" in answer.headers) is (answer.status == 429)
+    assert statuses == [403, 403, 403, 429, 200, 429, 200]
 
 
 @pytest.mark.failure("C-11")
@@ -135,7 +184,7 @@ async def test_a_body_that_is_not_json_is_rejected() -> None:
 async def test_a_port_in_use_leaves_nothing_running() -> None:
     async with Emulator() as telegram:
         taken = {**HOOK, "TELEGRAM_WEBHOOK_PORT": str(urlsplit(telegram.url).port)}
-        with pytest.raises(ConfigError, match="TELEGRAM_WEBHOOK_PORT"):
+        with pytest.raises(SettingError, match=r"TELEGRAM_WEBHOOK_PORT \d+ is in use"):
             async with run_character(telegram, settings=taken):
                 pass
         assert [item for item in asyncio.all_tasks() if "Presence" in repr(item.get_coro())] == []
