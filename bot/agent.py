@@ -23,6 +23,7 @@ from bot.domain.results import State
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
+from bot.fetch.documents import DocumentReader
 from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
 from bot.outbound.message_parts import OutgoingReply
@@ -243,6 +244,7 @@ class Agent:
     clock: Clock = system_clock
     folder: Path | None = None
     muted_people: set[UUID] = field(default_factory=set)
+    document_reader: DocumentReader = field(default_factory=DocumentReader, repr=False)
 
     @property
     def character(self) -> Character:

@@ -32,7 +32,7 @@ from bot.errors import (
     NotSent,
     Undeliverable,
 )
-from bot.fetch.documents import DocumentFormat, extract_document_text, extract_pdf_text
+from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text, extract_pdf_text
 from bot.fetch.response import sniff_media_type
 from bot.http import (
     WILDCARD_HOSTS,
@@ -188,6 +188,7 @@ __all__ = [
     "QuietHours",
     "Quotation",
     "Reaction",
+    "ReaderNotInstalled",
     "ReloadResult",
     "RoomRule",
     "RoomRules",

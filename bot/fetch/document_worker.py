@@ -1,7 +1,8 @@
 """A stand-alone program that extracts the text of an untrusted document within limits of time and memory.
 
 It reads the file from standard input and writes the text to standard output; `bot.fetch.documents` starts it with
-the format as its argument. It imports nothing of this project; its exit code says why there is no text.
+the format, the most pages of a PDF and the seconds of processor time as arguments. It imports nothing of this project;
+its exit code says why there is no text.
 """
 
 import os
@@ -9,16 +10,14 @@ import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from io import BytesIO
+from itertools import islice
 from zipfile import ZipFile
 
 if sys.platform != "win32":
     import resource
 
 NOT_INSTALLED, UNREADABLE, TOO_LARGE = 3, 4, 5
-MAX_PAGES = 100
-MAX_PDF_LENGTH = 200_000
 MAX_TEXT_LENGTH = 2_100_000  # a little more than a document of the plugin knowledge may have, so that it says so
-MAX_CPU_SECONDS = 10
 LOWERED_PRIORITY = 10  # behind the bot itself, which answers meanwhile
 MAX_MEMORY_MEGABYTES = 512
 MAX_ARCHIVE_FILES = 2_000
@@ -35,18 +34,19 @@ class TooLarge(Exception):
 
 def main() -> int:
     """Write the text of a document; return the exit code."""
+    document_format, max_pages, processor_seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     if sys.platform != "win32":
         os.nice(LOWERED_PRIORITY)
-        resource.setrlimit(resource.RLIMIT_CPU, (MAX_CPU_SECONDS, MAX_CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds))
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_MEGABYTES * 2**20, MAX_MEMORY_MEGABYTES * 2**20))
-    read_pieces, max_length = READERS[sys.argv[1] if len(sys.argv) > 1 else "pdf"]
+    max_pieces = max_pages if document_format == "pdf" else None
     written_length = 0
     try:
-        for piece in read_pieces(sys.stdin.buffer.read()):
-            text = piece[: max_length - written_length]
+        for piece in islice(READERS[document_format](sys.stdin.buffer.read()), max_pieces):
+            text = piece[: MAX_TEXT_LENGTH - written_length]
             sys.stdout.buffer.write(f"{text}\n\n".encode("utf-8", "replace"))
             written_length += len(text)
-            if written_length >= max_length:
+            if written_length >= MAX_TEXT_LENGTH:
                 break
     except ModuleNotFoundError:
         return NOT_INSTALLED
@@ -58,8 +58,8 @@ def main() -> int:
 
 
 def read_pdf(data: bytes) -> Iterator[str]:
-    """Yield the text of the first pages."""
-    for page in import_module("pypdf").PdfReader(BytesIO(data)).pages[:MAX_PAGES]:
+    """Yield the text of each page."""
+    for page in import_module("pypdf").PdfReader(BytesIO(data)).pages:
         yield page.extract_text()
 
 
@@ -113,11 +113,7 @@ def read_html(data: bytes) -> Iterator[str]:
     yield converter.convert_soup(soup).strip()
 
 
-READERS: dict[str, tuple[Callable[[bytes], Iterator[str]], int]] = {
-    "pdf": (read_pdf, MAX_PDF_LENGTH),
-    "docx": (read_docx, MAX_TEXT_LENGTH),
-    "html": (read_html, MAX_TEXT_LENGTH),
-}
+READERS: dict[str, Callable[[bytes], Iterator[str]]] = {"pdf": read_pdf, "docx": read_docx, "html": read_html}
 
 if __name__ == "__main__":
     sys.exit(main())

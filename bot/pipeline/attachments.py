@@ -14,7 +14,7 @@ from bot.concurrency.tasks import FairSlots
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.memory import Memory
 from bot.errors import BotError
-from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text
+from bot.fetch.documents import DocumentFormat, ReaderNotInstalled
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.prompts.reply_parser.reader import read_fields, read_reply
@@ -31,21 +31,20 @@ MAX_IMAGE_BYTES = 10 * 2**20
 MAX_UNDECIDED_BYTES = 4 * 2**20  # of a recording that may not be for the agent: about ten minutes of a voice message
 MAX_SEARCHED_MESSAGES = 20  # for what was read before of the files that messages refer to, and for unread files
 MAX_REQUESTED_MESSAGES = 5
-MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES, MAX_PARALLEL_DOCUMENTS = 16, 4, 2
+MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES = 16, 4
 Reader = Callable[[Attachment], Coroutine[Any, Any, Attachment]]
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many files, images and formatted documents are read at the same time by one agent, shared among people.
+    """How many files and images are read at the same time by one agent, shared among people.
 
-    An image takes six times its size in memory, because it is sent to the model base64-encoded in JSON; a
-    formatted document (PDF, DOCX, HTML) takes a process.
+    An image takes six times its size in memory, because it is sent to the model base64-encoded in JSON. Formatted
+    documents (PDF, DOCX, HTML), which take a process, are limited by the agent's `DocumentReader`.
     """
 
     files: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_FILES))
     images: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_IMAGES))
-    documents: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_DOCUMENTS))
 
 
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
@@ -198,7 +197,7 @@ async def _read_by_kind(
     if kind is MediaKind.AUDIO:
         return await _transcribe(turn, attachment, file)
     if kind is MediaKind.DOCUMENT:
-        text = await _extract_text(file, attachment.name, limits, person)
+        text = await _extract_text(turn, file, attachment.name, person)
         return replace(attachment, text=sanitize_text(text, MAX_TEXT_LENGTH))
     if declared_kind is MediaKind.IMAGE:
         return await _describe_image(turn, attachment, file)
@@ -248,12 +247,11 @@ async def _transcribe(turn: Turn, attachment: Attachment, file: FetchedBody) -> 
     return replace(attachment, text=transcript, problem="" if transcript.strip() else "nothing is said in it")
 
 
-async def _extract_text(file: FetchedBody, name: str, limits: ConcurrencyLimits, person: UUID) -> str:
+async def _extract_text(turn: Turn, file: FetchedBody, name: str, person: UUID) -> str:
     """Return the text of a document. Raises BotError if it has none."""
     if (document_format := DocumentFormat.of(file.content_type, name)) is not None:
         try:
-            async with limits.documents.hold([person]):
-                return await extract_document_text(file.body, document_format)
+            return await turn.agent.document_reader.read(file.body, document_format, owner=person)
         except ReaderNotInstalled:
             if not file.is_text:
                 raise

@@ -7,13 +7,12 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
-from importlib import import_module
-from io import BytesIO, StringIO
+from io import StringIO
 from itertools import zip_longest
 from pathlib import Path
 
-from bot import BotError, Character
-from bot.platform import DocumentFormat, extract_document_text, install_command
+from bot import Agent, BotError, Character
+from bot.platform import DocumentFormat, ReaderNotInstalled, install_command
 from plugins.knowledge.chunks import split_text
 
 logger = logging.getLogger(__name__)
@@ -22,10 +21,14 @@ MAX_FILES = 1_000
 MAX_ENTRIES = 20_000  # of a folder, of any type
 MAX_FILE_BYTES = 10 * 1024 * 1024
 MAX_TEXT_LENGTH = 2_000_000
-MAX_PAGES = 2_000
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
-FORMATS = {".docx": DocumentFormat.DOCX, ".html": DocumentFormat.HTML, ".htm": DocumentFormat.HTML}
-READABLE_SUFFIXES = TEXT_SUFFIXES | {".csv", ".pdf"} | FORMATS.keys()
+FORMATS = {
+    ".pdf": DocumentFormat.PDF,
+    ".docx": DocumentFormat.DOCX,
+    ".html": DocumentFormat.HTML,
+    ".htm": DocumentFormat.HTML,
+}
+READABLE_SUFFIXES = TEXT_SUFFIXES | {".csv"} | FORMATS.keys()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,11 @@ class Source:
         except OSError as error:
             raise UnreadableDocument(f"it cannot be read: {error.strerror}") from None
 
-    async def split(self, data: bytes) -> list[str]:
+    async def split(self, agent: Agent, data: bytes) -> list[str]:
         """Split the result of `read` into fragments. Raises UnreadableDocument."""
         suffix = self.path.suffix.lower() if self.path else ".txt"
         if document_format := FORMATS.get(suffix):
-            suffix, data = ".txt", await extract_isolated(data, document_format)
+            suffix, data = ".txt", await extract_isolated(agent, data, document_format, is_trusted=True)
         return await asyncio.to_thread(lambda: split_text(extract_text(suffix, data)))
 
 
@@ -148,10 +151,10 @@ class UnreadableDocument(BotError):
 
 
 def extract_text(suffix: str, data: bytes) -> str:
-    """Return the text of a file. Raises UnreadableDocument if it is too large or invalid."""
+    """Return the text of a text file or a table. Raises UnreadableDocument if it is too large or invalid."""
     if len(data) > MAX_FILE_BYTES:
         raise UnreadableDocument(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
-    text = _extract_pdf_text(data) if suffix.lower() == ".pdf" else _decode_text(data)
+    text = _decode_text(data)
     if suffix.lower() == ".csv":
         text = _format_rows(text)
     if len(text) > MAX_TEXT_LENGTH:
@@ -159,15 +162,19 @@ def extract_text(suffix: str, data: bytes) -> str:
     return text
 
 
-async def extract_isolated(data: bytes, document_format: DocumentFormat) -> bytes:
+async def extract_isolated(
+    agent: Agent, data: bytes, document_format: DocumentFormat, *, is_trusted: bool = False
+) -> bytes:
     """Return the text of a file in UTF-8, read in a process of its own, because the file may be made to harm.
 
-    Raises UnreadableDocument.
+    The documents of the agent together take a turn like those of one person. Raises UnreadableDocument.
     """
     if len(data) > MAX_FILE_BYTES:
         raise UnreadableDocument(f"it is larger than {MAX_FILE_BYTES // 2**20} MiB")
     try:
-        text = await extract_document_text(data, document_format)
+        text = await agent.document_reader.read(data, document_format, owner=agent.id, is_trusted=is_trusted)
+    except ReaderNotInstalled as error:
+        raise UnreadableDocument(f"{error}: {install_command('knowledge')}") from None
     except BotError as error:
         raise UnreadableDocument(str(error)) from None
     return text.replace("\0", " ").encode("utf-8", "replace")
@@ -199,20 +206,3 @@ def _decode_text(data: bytes) -> str:
     if "\0" in text:
         raise UnreadableDocument("it is a binary file, not text")
     return text
-
-
-def _extract_pdf_text(data: bytes) -> str:
-    try:
-        pypdf = import_module("pypdf")
-    except ModuleNotFoundError:
-        raise UnreadableDocument(f"PDF needs pypdf, which is not installed: {install_command('knowledge')}") from None
-    try:
-        reader = pypdf.PdfReader(BytesIO(data))
-        count = len(reader.pages)
-        pages = [page.extract_text() for page in reader.pages[: min(count, MAX_PAGES)]]
-    except Exception as error:  # a broken file can raise anything
-        raise UnreadableDocument(f"it is not a readable PDF: {type(error).__name__}: {error}") from error
-    if count > MAX_PAGES:
-        raise UnreadableDocument(f"it has {count} pages, and {MAX_PAGES} are read: split it into several files")
-    text = "\n\n".join(pages).replace("\0", " ")
-    return text.encode("utf-8", "replace").decode("utf-8")  # lone surrogates cannot be stored

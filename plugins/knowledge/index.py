@@ -216,7 +216,7 @@ class KnowledgeIndex(Service):
         is_same = stored is not None and stored.metadata["digest"] == digest
         if stored is not None and is_same and model in (None, stored.metadata["model"]):
             return stored
-        pieces = await source.split(data)
+        pieces = await source.split(self.agent, data)
         vectors: Sequence[tuple[float, ...] | None] = [None] * len(pieces)
         failure = None
         if model:

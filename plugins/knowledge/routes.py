@@ -55,7 +55,7 @@ async def add_documents(agent: Agent, request: RouteRequest) -> RouteResponse:
     """Add the files of a form, or a text or a URL as JSON; one of the same name is replaced."""
     index = agent.services[KnowledgeIndex]
     try:
-        documents = [await _read_file(file.name, file.data) for file in request.files]
+        documents = [await _read_file(agent, file.name, file.data) for file in request.files]
         documents = documents or [await _read_request(agent, request)]
         added = [await index.add(document) for document in documents]
     except (UnreadableDocument, FetchError) as error:
@@ -151,7 +151,7 @@ async def _read_request(agent: Agent, request: RouteRequest) -> NewDocument:
     data = codecs.BOM_UTF8 + file.text().encode() if is_decoded else file.body
     suffix = ".csv" if file.content_type == "text/csv" else ".txt"
     name = body.name or file_name or urlsplit(file.url).hostname or body.url
-    text = await _extract(suffix, data, document_format)
+    text = await _extract(agent, suffix, data, document_format)
     return NewDocument(name[:MAX_NAME_LENGTH], text, url=body.url, authors=(ANYBODY,))
 
 
@@ -167,23 +167,22 @@ async def _read_added_again(agent: Agent, document: Memory, url: str) -> NewDocu
     )
 
 
-async def _read_file(name: str, data: bytes) -> NewDocument:
+async def _read_file(agent: Agent, name: str, data: bytes) -> NewDocument:
     """Return the document of an uploaded file, whose name is only shown. Raises UnreadableDocument."""
     name = sanitize_name(PurePath(name.replace("\\", "/")).name)[:MAX_NAME_LENGTH]
     suffix = PurePath(name).suffix.lower()
     if suffix not in READABLE_SUFFIXES:
         raise UnreadableDocument(f"{name!r}: only {', '.join(sorted(READABLE_SUFFIXES))} files are read")
     try:
-        document_format = DocumentFormat.PDF if suffix == ".pdf" else FORMATS.get(suffix)
-        return NewDocument(name, await _extract(suffix, data, document_format))
+        return NewDocument(name, await _extract(agent, suffix, data, FORMATS.get(suffix)))
     except UnreadableDocument as error:
         raise UnreadableDocument(f"{name!r}: {error}") from None
 
 
-async def _extract(suffix: str, data: bytes, document_format: DocumentFormat | None) -> str:
+async def _extract(agent: Agent, suffix: str, data: bytes, document_format: DocumentFormat | None) -> str:
     """Return the text of a file. Raises UnreadableDocument."""
     if document_format is not None:
-        suffix, data = ".txt", await extract_isolated(data, document_format)
+        suffix, data = ".txt", await extract_isolated(agent, data, document_format)
     return await asyncio.to_thread(extract_text, suffix, data)
 
 

@@ -18,7 +18,6 @@ from bot.models.handler import ModelHandler
 from bot.models.types import ModelType, TextResult
 from bot.pipeline.attachments import (
     MAX_IMAGE_BYTES,
-    MAX_PARALLEL_DOCUMENTS,
     MAX_PARALLEL_FILES,
     MAX_PARALLEL_IMAGES,
     MAX_TEXT_LENGTH,
@@ -236,7 +235,7 @@ async def test_m9_a_broken_pdf_is_reported_as_a_problem(begin, shelf: Shelf) -> 
 async def test_m9_reading_a_pdf_is_stopped_after_a_timeout(
     begin, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(documents_module, "READ_TIMEOUT", 0.0)
+    monkeypatch.setattr(documents_module, "UNTRUSTED_FILE", replace(documents_module.UNTRUSTED_FILE, timeout=0.0))
     attachment = await read_document(begin, shelf, "application/pdf", pdf(["Low water."]))
     assert attachment.problem == "could not be read: it takes too long to read"
 
@@ -386,7 +385,7 @@ async def test_cancelled_reading_does_not_change_the_message(agent_harness: Agen
     [
         (MediaKind.DOCUMENT, "text/plain", MAX_PARALLEL_FILES),
         (MediaKind.IMAGE, "image/png", MAX_PARALLEL_IMAGES),
-        (MediaKind.DOCUMENT, "application/pdf", MAX_PARALLEL_DOCUMENTS),
+        (MediaKind.DOCUMENT, "application/pdf", documents_module.MAX_PARALLEL_DOCUMENTS),
     ],
 )
 async def test_the_number_of_attachments_read_concurrently_is_limited(
@@ -402,7 +401,7 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
         at_once[0] -= 1
         return result
 
-    async def paper(data: bytes, document_format: DocumentFormat) -> str:
+    async def paper(data: bytes, document_format: DocumentFormat, **_: Any) -> str:
         return str(await crowded("words"))
 
     class Busy(Shelf):
@@ -411,7 +410,7 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
             return page if content_type == "application/pdf" else await crowded(page)
 
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
-    monkeypatch.setattr("bot.pipeline.attachments.extract_document_text", paper)
+    monkeypatch.setattr("bot.fetch.documents.extract_document_text", paper)
     places = ConcurrencyLimits()
     turns = [await begin(*(one(kind) for _ in range(10)), author=f"person {person}") for person in range(20)]
     for turn in turns:

@@ -3,7 +3,10 @@
 import asyncio
 import json
 import os
+import re
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +14,7 @@ import pytest
 
 from bot import Attachment, Character, Content, MediaKind, RecallScope, RouteRequest, new_id
 from bot.errors import BotError
-from bot.fetch import document_worker
+from bot.fetch import document_worker, documents
 from bot.fetch.response import FetchedBody
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.platform import DocumentFormat, extract_document_text
@@ -20,7 +23,7 @@ from plugins.knowledge import plugin
 from plugins.knowledge.index import KnowledgeIndex
 from plugins.knowledge.routes import add_documents
 from tests.adapters.web.conftest import run_server
-from tests.plugins.knowledge.papers import DOCX_TYPE, docx, repacked
+from tests.plugins.knowledge.papers import DOCX_TYPE, docx, pdf, repacked
 from tests.plugins.knowledge.test_added_documents import PATH, upload
 
 EVERYWHERE = RecallScope(room_id=new_id(), world_id=new_id())
@@ -139,15 +142,54 @@ async def test_a_web_page_is_added_without_its_markup_in_the_encoding_that_its_s
         }
 
 
-async def test_documents_of_the_characters_folder_are_read_in_both_formats(tmp_path: Path) -> None:
-    (tmp_path / "tides.docx").write_bytes(docx("Low water is at six."))
-    (tmp_path / "page.htm").write_bytes(PAGE)
-    (tmp_path / "bad.docx").write_bytes(b"no archive")
+@asynccontextmanager
+async def run_with_folder(folder: Path) -> AsyncIterator[KnowledgeIndex]:
+    """Run a character whose knowledge is a folder until it is read."""
     character = Character.model_validate({"name": "Robin", "knowledge": [{"directory": "."}]})
-    async with running_agent(plugin, character=character, folder=tmp_path) as harness:
+    async with running_agent(plugin, character=character, folder=folder) as harness:
         index = harness.agent.services[KnowledgeIndex]
         await index.update()
-        assert sorted(await index.list_documents()) == ["page.htm", "tides.docx"]
+        yield index
+
+
+async def test_documents_of_the_characters_folder_are_read_in_all_formats(tmp_path: Path) -> None:
+    (tmp_path / "tides.docx").write_bytes(docx("Low water is at six."))
+    (tmp_path / "page.htm").write_bytes(PAGE)
+    count = documents.UNTRUSTED_FILE.max_pages + 9
+    (tmp_path / "log.PDF").write_bytes(pdf([f"Page {number}." for number in range(count)]))
+    (tmp_path / "bad.docx").write_bytes(b"no archive")
+    (tmp_path / "bad.pdf").write_bytes(pdf(["x"])[:200])
+    async with run_with_folder(tmp_path) as index:
+        assert sorted(await index.list_documents()) == ["log.PDF", "page.htm", "tides.docx"]
+        assert {name: problem for name, problem in index.problems.items() if name.startswith("bad")} == {
+            "bad.docx": "it is no DOCX that can be read",
+            "bad.pdf": "it is no PDF that can be read",
+        }
+        passages = await index.search(f"Page {count - 1}", EVERYWHERE)
+        assert any(f"Page {count - 1}." in passage.text for passage in passages)
+
+
+async def test_a_pdf_of_the_characters_folder_is_read_in_a_process_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text("import sys; print(*sys.argv[1:])", encoding="utf-8")
+    monkeypatch.setattr("bot.fetch.documents.PROGRAM", program)
+    (tmp_path / "log.pdf").write_bytes(b"%PDF")
+    async with run_with_folder(tmp_path) as index:
+        [passage] = await index.search("pdf", EVERYWHERE)
+        assert passage.text == f"pdf {documents.TRUSTED_FILE.max_pages} {documents.TRUSTED_FILE.processor_seconds}"
+
+
+async def test_without_the_library_a_pdf_names_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "worker.py"
+    program.write_text(f"raise SystemExit({document_worker.NOT_INSTALLED})", encoding="utf-8")
+    monkeypatch.setattr("bot.fetch.documents.PROGRAM", program)
+    (tmp_path / "log.pdf").write_bytes(b"%PDF")
+    async with run_with_folder(tmp_path) as index:
+        assert re.search(r"-m pip install .*\[knowledge\]", index.problems["log.pdf"])
 
 
 @pytest.mark.parametrize(
@@ -198,6 +240,51 @@ async def test_many_documents_of_one_person_do_not_delay_that_of_another() -> No
     assert read.index("ada") < 4
 
 
+WAITING_WORKER = """
+import socket, sys
+data = sys.stdin.buffer.read()
+with socket.create_connection(("127.0.0.1", {port})) as connection:
+    connection.sendall(data + b"\\n")
+    connection.recv(1)
+sys.stdout.buffer.write(data)
+"""
+
+
+@pytest.mark.failure("M-09")
+async def test_uploads_of_the_operator_leave_a_process_for_the_file_of_a_person(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    started, is_started, released = list[str](), asyncio.Semaphore(0), asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        started.append((await reader.readline()).decode().strip())
+        is_started.release()
+        await released.wait()
+        writer.close()
+
+    class Shelf:
+        async def get(self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "") -> FetchedBody:
+            return FetchedBody(url, "text/html", b"of a person")
+
+    async with await asyncio.start_server(hold, "127.0.0.1", 0) as listener, run_server(plugin) as server:
+        program = tmp_path / "worker.py"
+        program.write_text(WAITING_WORKER.format(port=listener.sockets[0].getsockname()[1]), encoding="utf-8")
+        monkeypatch.setattr("bot.fetch.documents.PROGRAM", program)
+        [runtime] = server.runtime.agents
+        attachment = Attachment("1", MediaKind.DOCUMENT, "https://example.org/1", "text/html")
+        content = Content(text="Read this", attachments=(attachment,))
+        turn = make_turn(replace(runtime.agent, fetcher=Shelf()), content)
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            for name in ("a", "b", "c"):
+                group.create_task(upload(server, 201, **{f"{name}__html": b"of the operator"}))
+            await is_started.acquire()
+            group.create_task(read_attachments(turn, ConcurrencyLimits()))
+            await is_started.acquire()
+            assert started == ["of the operator", "of a person"]
+            released.set()
+        assert len(started) == 4
+
+
 @pytest.mark.failure("M-09")
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no priorities of this kind")
 async def test_a_document_is_read_behind_the_bot_and_within_limits(
@@ -208,14 +295,17 @@ async def test_a_document_is_read_behind_the_bot_and_within_limits(
         f"import os, resource, sys; sys.path.insert(0, {str(Path(__file__).parents[3])!r})\n"
         "from bot.fetch import document_worker as worker\n"
         "worker.READERS['html'] = (lambda data: [str(os.nice(0)), *(str(resource.getrlimit(limit)[0])"
-        " for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS))], 100)\n"
+        " for limit in (resource.RLIMIT_CPU, resource.RLIMIT_AS))])\n"
         "worker.main()",
         encoding="utf-8",
     )
     monkeypatch.setattr("bot.fetch.documents.PROGRAM", program)
     priority, seconds, memory = map(int, (await extract_document_text(b"", DocumentFormat.HTML)).split())
     assert priority >= os.nice(0) + document_worker.LOWERED_PRIORITY
-    assert (seconds, memory) == (document_worker.MAX_CPU_SECONDS, document_worker.MAX_MEMORY_MEGABYTES * 2**20)
+    assert (seconds, memory) == (
+        documents.UNTRUSTED_FILE.processor_seconds,
+        document_worker.MAX_MEMORY_MEGABYTES * 2**20,
+    )
 
 
 async def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

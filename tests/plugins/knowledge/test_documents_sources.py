@@ -8,7 +8,6 @@ import pytest
 from bot import Character
 from plugins.knowledge import documents
 from plugins.knowledge.documents import MAX_FILE_BYTES, UnreadableDocument, extract_text, list_sources
-from tests.plugins.knowledge.papers import pdf
 
 
 def character(*knowledge: object) -> Character:
@@ -87,17 +86,9 @@ def test_the_number_of_files_is_limited(
     assert "c.md is skipped" in caplog.text
 
 
-def test_the_text_of_all_pdf_pages_is_extracted() -> None:
-    assert extract_text(".PDF", pdf(["Low water is at six.", "High water at noon."])) == (
-        "Low water is at six.\n\nHigh water at noon."
-    )
-
-
 @pytest.mark.parametrize(
     ("suffix", "data", "why"),
     [
-        (".pdf", b"not a pdf", "not a readable PDF"),
-        (".pdf", pdf(["x"])[:200], "not a readable PDF"),
         (".md", b"\xff\xfe\x00", "not UTF-8 text"),
         (".txt", b"a\x00b", "a binary file"),
         (".txt", b"a" * (MAX_FILE_BYTES + 1), "larger than 10 MiB"),
@@ -107,12 +98,3 @@ def test_the_text_of_all_pdf_pages_is_extracted() -> None:
 def test_an_unreadable_document_has_a_reason(suffix: str, data: bytes, why: str) -> None:
     with pytest.raises(UnreadableDocument, match=why):
         extract_text(suffix, data)
-
-
-def test_without_pypdf_a_pdf_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(name: str) -> object:
-        raise ModuleNotFoundError(name)
-
-    monkeypatch.setattr(documents, "import_module", missing)
-    with pytest.raises(UnreadableDocument, match=r"-m pip install .*\[knowledge\]"):
-        extract_text(".pdf", pdf(["x"]))

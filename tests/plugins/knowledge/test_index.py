@@ -232,7 +232,7 @@ async def test_a_broken_document_does_not_affect_the_others(shore: Shore, caplog
     (shore.folder / "broken.pdf").write_bytes(b"%PDF-1.4 and no more")
     async with shore.open() as stage:
         assert "Low water is at six" in await prompt_of(stage, "When is low water?")
-    assert "broken.pdf is skipped: it is not a readable PDF" in caplog.text
+    assert "broken.pdf is skipped: it is no PDF that can be read" in caplog.text
     assert "broken.pdf" not in await shore.documents()
 
 
