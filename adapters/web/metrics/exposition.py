@@ -1,5 +1,6 @@
 """The figures in the text format of Prometheus; imports its client library, an extra, so it is loaded by a scrape."""
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 
@@ -35,6 +36,13 @@ class FigureCollector(Collector):
             "The longest delay of the event loop in the last minute.",
             (),
             {(): self._figures.lag},
+        )
+        times = os.times()
+        yield _counter(
+            "child_processor_seconds",
+            "Processor time of child processes that have ended, such as those that read documents.",
+            (),
+            {(): times.children_user + times.children_system},
         )
         yield from self._messages()
         yield from self._models()

@@ -25,7 +25,7 @@ from adapters.web.metrics.counters import (
 from adapters.web.queries import AgentDirectory
 from bot.events import MessageClosed, ModelUsed
 from bot.models import ModelCall
-from bot.platform import AccessTokens, TaskSet, TokenScope
+from bot.platform import AccessTokens, DocumentFormat, TaskSet, TokenScope, extract_document_text
 from bot.store import InMemoryStore, OpenItems, StoreUnavailable
 from bot.store.inmemory.activity import InMemoryActivity
 from bot.testing import AgentHarness, ManualClock
@@ -75,6 +75,12 @@ async def test_the_figures_count_messages_answers_parts_and_model_calls(web_serv
     assert find_sample(text, "store_up", agent="Ada") == 1
     assert "process_resident_memory_bytes" in text
     assert not [word for word in SECRET_WORDS if word in text]
+
+
+async def test_the_processor_time_of_reading_documents_is_counted(web_server: RunningServer) -> None:
+    before = find_sample(await scrape(web_server), "child_processor_seconds_total")
+    assert await extract_document_text(b"<p>Low water", DocumentFormat.HTML) == "Low water\n\n"
+    assert find_sample(await scrape(web_server), "child_processor_seconds_total") > before
 
 
 async def test_markup_that_the_last_check_removes_is_counted(
