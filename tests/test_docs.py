@@ -41,6 +41,8 @@ NOT_SETTINGS = frozenset(
     {"UPPER_SNAKE", "AWAITING_CHOICE", "BOT_KILL_AT", "MAX_IMAGE_PIXELS", "O_NOFOLLOW", "SQLITE_BUSY"}
     | {"CHARACTER_SETTINGS", "EMBEDDING_MODEL"}  # of a settings model, and of the benchmarks
     | {f"TWITTER_{name}" for name in ("API_KEY", "API_SECRET_KEY", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")}  # of elizaOS
+    | {f"OTEL_{name}" for name in ("EXPORTER_OTLP_COMPRESSION", "EXPORTER_OTLP_TIMEOUT", "BSP_MAX_QUEUE_SIZE")}
+    | {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"}  # of the SDK of OpenTelemetry
 )
 SHOWN = re.compile(r"`bot ([a-z][^`\n]*)`|^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?bot ([a-z].*)$", re.MULTILINE)
 CHECKED = ("bot character check", "bot plugin new", "bot plugin check")

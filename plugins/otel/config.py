@@ -11,7 +11,7 @@ from bot import CommaList, Secret, Settings, SettingsModel
 from bot.models import host_label
 from bot.platform import BaseUrl, install_command
 
-LIBRARIES = ("opentelemetry.sdk", "opentelemetry.proto")
+LIBRARIES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 ENDPOINT_VARIABLE = "OTEL_EXPORTER_OTLP_ENDPOINT"
 Exporter = Literal["otlp", "none"]
 

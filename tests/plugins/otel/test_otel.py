@@ -5,6 +5,7 @@ import asyncio
 import json
 import logging
 import re
+import threading
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from bot import ActionResult, Character, Outcome, Plugin, ProviderResult, Settings, Turn, action, provider
 from bot.domain.environment import ChannelType
+from bot.events import ModelUsed
 from bot.logs import configure_logging
-from bot.models import Purpose, TextRequest, TextResult, ToolCall
+from bot.models import ModelCall, Purpose, TextRequest, TextResult, ToolCall
 from bot.platform import DeliveryUnknown, NotSent, Undeliverable, find_log_buffer
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.settings import Layer
@@ -31,11 +33,10 @@ from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from plugins.otel import plugin as otel
 from plugins.otel.config import OtelSettings, missing_settings, privacy_statement, read_pairs
-from plugins.otel.encoding import build_attributes
-from plugins.otel.recording import Recorder
 from plugins.otel.service import Telemetry
-from plugins.otel.spans import span_id_of, trace_id_of
+from plugins.otel.traces import Traces, build_ids
 from plugins.sql import plugin as sql
+from tests.adapters.tls import EXPIRED, GOOD, HOST, behind_tls, trusted
 
 ROOT = Path(__file__).parents[3]
 logger = logging.getLogger("plugins.test_otel")
@@ -58,22 +59,28 @@ def read_attributes(item: Any) -> dict[str, Any]:
 
 @dataclass
 class Collector:
-    """What a receiver of OTLP has got; `status` is what it answers."""
+    """What a receiver of OTLP has got; `status` is what it answers, once `is_answering`."""
 
     url: str = ""
     status: int = 200
+    is_answering: asyncio.Event = field(default_factory=asyncio.Event)
+    has_all: asyncio.Event = field(default_factory=asyncio.Event)  # traces and metrics
     bodies: list[bytes] = field(default_factory=list)
     requests: list[Any] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
 
     async def receive(self, request: web.Request) -> web.Response:
         body = await request.read()
+        await self.is_answering.wait()
         assert request.content_type == "application/x-protobuf"
         if self.status == 200:
             self.bodies.append(body)
             self.headers.append(request.headers)
             self.requests.append(REQUESTS[request.path].FromString(body))
-        return web.Response(status=self.status, body=b"", content_type="application/x-protobuf")
+            if self.spans and self.metrics:
+                self.has_all.set()
+        headers = {"Location": request.path} if self.status == 307 else {}
+        return web.Response(status=self.status, body=b"", headers=headers, content_type="application/x-protobuf")
 
     @property
     def spans(self) -> list[Span]:
@@ -101,7 +108,8 @@ class Collector:
 @pytest.fixture
 async def collector() -> AsyncIterator[Collector]:
     collector = Collector()
-    app = web.Application()
+    collector.is_answering.set()
+    app = web.Application(client_max_size=2**24)
     for path in REQUESTS:
         app.router.add_post(path, collector.receive)
     async with TestServer(app) as server:
@@ -171,8 +179,8 @@ async def test_a_message_is_one_connected_trace_from_its_arrival_to_the_send(col
     assert attributes["greenroom.receipt.id"] == str(receipt.id)
     assert attributes["gen_ai.agent.name"] == "Ada"
     assert receipt.turn_id is not None
-    assert root.trace_id == trace_id_of(receipt.turn_id)
-    assert root.span_id == span_id_of(receipt.turn_id)
+    ids = build_ids(receipt.turn_id, receipt.turn_id)
+    assert (int.from_bytes(root.trace_id), int.from_bytes(root.span_id)) == (ids.trace_id, ids.span_id)
     assert root.start_time_unix_nano == round(receipt.received_at.timestamp() * 1e6) * 1000
 
 
@@ -338,9 +346,10 @@ async def test_a_line_of_the_log_names_the_trace_of_its_message(collector: Colle
     assert line.severity_text == "INFO"
 
 
-def test_a_text_that_is_no_unicode_is_exported_all_the_same() -> None:
-    [pair] = build_attributes({"text": "half a character: \ud800"})
-    assert pair.value.string_value == "half a character: ?"
+async def test_a_text_that_is_no_unicode_is_exported_all_the_same(collector: Collector) -> None:
+    async with observed(collector, settings={"OTEL_METRICS_EXPORTER": "none"}) as harness:
+        harness.agent.events.emit(ModelUsed(harness.agent.id, ModelCall("TEXT_LARGE", "reply", "half a \ud800")))
+    assert read_attributes(collector.find("chat half a ?"))["gen_ai.request.model"] == "half a ?"
 
 
 async def test_two_agents_of_a_process_export_a_line_once() -> None:
@@ -403,11 +412,12 @@ async def test_a_share_of_traces_is_exported_whole_or_not_at_all(collector: Coll
         check_connected(spans, next(span for span in spans if span.name == "process test"))
 
 
-async def test_an_outage_of_the_collector_is_logged_once_and_delays_no_message(
-    collector: Collector, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("status", [307, 400])
+async def test_a_refusal_of_a_signal_is_logged_once_and_delays_no_message(
+    collector: Collector, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
-    collector.status = 400
-    async with observed(collector) as harness:
+    collector.status = status
+    async with observed(collector, settings={"OTEL_METRICS_EXPORTER": "none"}) as harness:
         for _ in range(3):
             receipt = await harness.send("Hello")
             assert receipt.outcome is Outcome.ANSWERED
@@ -416,7 +426,61 @@ async def test_an_outage_of_the_collector_is_logged_once_and_delays_no_message(
         await harness.send("Hello")
         await flush(harness)
     texts = [record.getMessage() for record in caplog.records if "collector" in record.getMessage()]
-    assert [("does not take" in text, "again" in text) for text in texts] == [(True, False), (False, True)]
+    assert [("does not take traces" in text, "again" in text) for text in texts] == [(True, False), (False, True)]
+    assert not [record for record in caplog.records if record.name.startswith("opentelemetry")]
+
+
+async def test_a_collector_that_does_not_answer_delays_the_stop_by_two_seconds_at_most(
+    collector: Collector, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("plugins.otel.service.STOP_SECONDS", 0.01)
+    collector.is_answering.clear()
+    async with observed(collector) as harness:
+        await harness.send("Hello")
+    assert "did not take the last data within 0.01 s" in caplog.text
+    collector.is_answering.set()
+    for thread in [item for item in threading.enumerate() if item.name == "greenroom-telemetry"]:
+        await asyncio.to_thread(thread.join)
+
+
+async def test_traces_and_metrics_are_sent_after_the_delays_of_the_settings(collector: Collector) -> None:
+    delays = {"OTEL_BSP_SCHEDULE_DELAY": "100", "OTEL_METRIC_EXPORT_INTERVAL": "1000"}
+    async with observed(collector, settings=delays) as harness:
+        await harness.send("Hello")
+        await collector.has_all.wait()
+
+
+async def test_a_netrc_file_replaces_none_of_the_headers(
+    collector: Collector, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("default login ada password hunter2\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    async with observed(collector, settings={"OTEL_EXPORTER_OTLP_HEADERS": "Authorization=Bearer%20abc"}) as harness:
+        await harness.send("Hello")
+    assert {headers["Authorization"] for headers in collector.headers} == {"Bearer abc"}
+
+
+@pytest.mark.parametrize(("certificate", "seconds", "is_taken"), [(GOOD, "10", True), (EXPIRED, "0.5", False)])
+async def test_a_collector_is_reached_through_the_proxy_and_with_the_certificates_of_the_environment(
+    collector: Collector,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    certificate: str,
+    seconds: str,
+    is_taken: bool,
+) -> None:
+    async with behind_tls(int(collector.url.rpartition(":")[2]), tmp_path, certificate) as way:
+        monkeypatch.setenv("HTTPS_PROXY", way.proxy)
+        monkeypatch.setenv("SSL_CERT_FILE", trusted(tmp_path, certificate))
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", seconds)  # too little for another attempt
+        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"https://{HOST}", "OTEL_METRICS_EXPORTER": "none"}
+        async with observed(collector, settings=settings) as harness:
+            await harness.send("Hello")
+            await flush(harness)
+    assert set(way.asked) == {f"{HOST}:443"}
+    assert bool(collector.spans) is is_taken
 
 
 async def test_a_failed_message_has_the_status_error(collector: Collector) -> None:
@@ -435,7 +499,7 @@ async def test_without_an_endpoint_nothing_listens() -> None:
     assert "otel" not in {plugin.name for plugin in loaded.plugins}
     async with running_agent() as harness:
         names = [item.name for items in harness.agent.events._subscriptions.values() for item in items]
-        assert not [name for name in names if Recorder.__name__ in name]
+        assert not [name for name in names if Traces.__name__ in name]
 
 
 def test_an_endpoint_loads_the_plugin_for_every_character() -> None:
