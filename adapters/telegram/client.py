@@ -270,7 +270,7 @@ class BotClient(Bot):
         address, token = settings.telegram_api_base_url, settings.telegram_bot_token.get_secret_value()
         secret = settings.telegram_webhook_secret
         webhook_parameters = {"secret_token": secret.get_secret_value()} if secret is not None else {}
-        request, updates_request = (
+        transports = [
             TelegramRequest(
                 address,
                 token,
@@ -280,15 +280,15 @@ class BotClient(Bot):
                 connector=connector,
             )
             for max_bytes in (limits.max_response_bytes, limits.max_update_bytes)
-        )
+        ]
         super().__init__(
             f"{settings.account}:hidden",
             base_url=lambda token: METHODS_PREFIX,
             base_file_url=lambda token: FILES_PREFIX,
-            request=request,
-            get_updates_request=updates_request,
+            request=transports[0],
+            get_updates_request=transports[1],
         )
-
+        self._transports = transports
         self._account = settings.account
 
     @property
@@ -298,13 +298,13 @@ class BotClient(Bot):
 
     async def open(self) -> None:
         """Open the sessions; unlike the library's `initialize`, send no request."""
-        for request in self._request:
-            await request.initialize()
+        for transport in self._transports:
+            await transport.initialize()
 
     async def close_sessions(self) -> None:
         """Close the HTTP sessions."""
-        for request in self._request:
-            await request.shutdown()
+        for transport in self._transports:
+            await transport.shutdown()
 
     async def fetch_updates(
         self, offset: int | None, poll_seconds: int, grace_seconds: float, limit: int = MAX_UPDATES
@@ -353,4 +353,4 @@ class BotClient(Bot):
         path = result.get("file_path") if isinstance(result, dict) else None
         if not isinstance(path, str):
             raise TelegramError("Telegram did not return the path of the file")
-        return await self._request[1].retrieve(f"{FILES_PREFIX}/{path}")
+        return await self.request.retrieve(f"{FILES_PREFIX}/{path}")
