@@ -13,7 +13,7 @@ SITE_TOOLS := build/site-tools
 LOCK = $(TOOLS)/bin/uv pip compile --quiet --no-progress --universal --generate-hashes --no-header --no-annotate \
   --constraint constraints.txt
 
-.PHONY: run init chat test test-full test-real check bench chaos cluster hostile attack-texts axe pictures lock vendor wheel dist try-dist sbom docs clean
+.PHONY: run init chat test test-full test-real check bench chaos cluster hostile attack-texts axe pictures snapshots lock vendor wheel dist try-dist sbom docs clean
 
 run: $(VENV)/.installed
 	@echo "Starting the bot; its address follows. Ctrl-C stops it."
@@ -117,6 +117,10 @@ axe:
 # Makes the pictures of the README and docs/web.md again, in the browser of the tests.
 pictures: $(VENV)/.installed-dev
 	@$(BIN)/python -m tests.browser.pictures
+
+# Records the contracts of tests/contracts as they are now.
+snapshots: $(VENV)/.installed-dev
+	UPDATE_SNAPSHOTS=1 $(BIN)/pytest tests/contracts
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis dist build
