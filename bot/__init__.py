@@ -179,6 +179,6 @@ if not TYPE_CHECKING:  # a type checker shall still report an unknown name
 
     def __getattr__(name: str) -> Any:
         if name not in PLACES:
-            return import_module("bot.deprecation").find_renamed("bot", name, import_module("bot.renamed").BOT)
+            raise AttributeError(f"module 'bot' has no attribute {name!r}")
         value = globals()[name] = getattr(import_module(PLACES[name]), name)
         return value

@@ -2,14 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import tzinfo
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from uuid import UUID
 
 from bot.agent import Agent
-from bot.deprecation import RenamedMembers
 from bot.domain.authority import own_words
 from bot.domain.component_specs import ActionSpec
 from bot.domain.content import Content
@@ -57,7 +56,7 @@ class TurnInput:
 
 
 @dataclass(slots=True, eq=False)
-class Turn(RenamedMembers):
+class Turn:
     """One message being answered, with the earlier ones it superseded; the only mutable object of a turn.
 
     `inputs` are in their room's order and never empty; `results` holds what actions returned, by name;
@@ -72,16 +71,6 @@ class Turn(RenamedMembers):
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
     next turn begin before this one has ended.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {
-        "outgoing": "build_reply",
-        "setting": "find_setting",
-        "listed": "recent_inputs",
-        "next_reply": "next_reply_index",
-        "upcoming": "peek_reply",
-        "successor": "superseded_by",
-        "is_called_off": "is_cancelled",
-    }
 
     agent: Agent
     id: UUID

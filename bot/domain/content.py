@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
-from bot.deprecation import RenamedMembers
 from bot.text import shorten
 
 MAX_LABEL_LENGTH = 80
@@ -163,13 +162,11 @@ class PostOperation:
 
 
 @dataclass(frozen=True, slots=True)
-class Content(RenamedMembers):
+class Content:
     """The content of a message on any platform; of its choices the first 25 are offered.
 
     `text` and `attachments` are the author's own; those of the message to which they reply are in the `quotation`.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {"is_spoken": "is_voice"}
 
     text: str = ""
     thought: str = ""

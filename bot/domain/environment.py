@@ -4,10 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 from uuid import UUID
-
-from bot.deprecation import RenamedMembers
 
 
 class ChannelType(StrEnum):
@@ -61,14 +59,12 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class World(RenamedMembers):
+class World:
     """A server, a group or a timeline: the container of rooms.
 
     `roles` holds the platform's roles of people; everyone else is a MEMBER. `grants` holds the roles that
     admins gave through the bot, and `settings` what they set: inbound messages do not change those.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {"added_to": "merge"}
 
     id: UUID
     platform: str

@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 from uuid import UUID
 
-from bot.deprecation import RenamedMembers
 from bot.domain.content import Content
 
 CANCELLED_ERROR = "cancelled"  # the error of a cancelled model call
@@ -164,15 +163,13 @@ class ModelCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt(RenamedMembers):
+class Receipt:
     """The outcome of one inbound event, and why.
 
     `reason` is a sentence for people; `rule` is a `Rule` or the setting that decided. `supersede_count`
     counts how often a newer turn took the message over. A closed receipt is not `is_evaluated` until the
     evaluators have run.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {"carried": "supersede_count", "is_learnt": "is_evaluated"}
 
     id: UUID
     key: EventKey

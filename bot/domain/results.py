@@ -3,10 +3,9 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 from uuid import UUID
 
-from bot.deprecation import RenamedMembers
 from bot.domain.authority import UNKNOWN_AUTHORS
 
 OUTCOME_UNKNOWN: Final = "outcome unknown"
@@ -98,10 +97,8 @@ class PlanStep:
 
 
 @dataclass(slots=True)
-class ActionPlan(RenamedMembers):
+class ActionPlan:
     """The actions named by one model answer, in order; `current_step` counts from 0."""
-
-    _renamed: ClassVar[Mapping[str, str]] = {"begin": "start_step", "end": "finish_step"}
 
     thought: str
     steps: list[PlanStep]
@@ -133,7 +130,7 @@ class ProviderFailure:
 
 
 @dataclass(slots=True)
-class State(RenamedMembers):
+class State:
     """Everything composed for one turn.
 
     `results` holds each provider's result by name, so that none runs twice in a turn. `text` and `values`
@@ -144,12 +141,6 @@ class State(RenamedMembers):
     that the last composition showed. `max_message_length` is the length of a message to answer in a prompt, in
     characters.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {
-        "composed": "composed_providers",
-        "is_short": "is_shortened",
-        "forget": "invalidate",
-    }
 
     results: dict[str, ProviderResult] = field(default_factory=dict)
     failures: list[ProviderFailure] = field(default_factory=list)

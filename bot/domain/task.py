@@ -12,7 +12,6 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from bot.concurrency.clock import Backoff
-from bot.deprecation import RenamedMembers
 from bot.text import shorten
 
 MAX_BACKOFF = timedelta(hours=1)
@@ -128,7 +127,7 @@ class TaskSchedule:
 
 
 @dataclass(frozen=True, slots=True)
-class Task(RenamedMembers):
+class Task:
     """One piece of work for later, done by the worker of its name.
 
     Tags are those of `TaskTag`: QUEUE makes it eligible, REPEAT runs it again by its `TaskSchedule`, and
@@ -139,14 +138,6 @@ class Task(RenamedMembers):
     `fencing_token` may complete it. `attempts` counts the runs that failed, or ended with their process,
     since the last success.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {
-        "fence": "fencing_token",
-        "repeats": "is_repeating",
-        "key": "run_key",
-        "back_off": "backoff",
-        "leased": "lease",
-    }
 
     id: UUID
     name: str

@@ -1,14 +1,13 @@
 """`ModelHandler`, one pending call, relay of streamed text."""
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
-from bot.deprecation import RenamedMembers
 from bot.models.types import (
     EmbeddingResult,
     ImageResult,
@@ -56,13 +55,11 @@ class StreamOutput:
             logger.warning("the rest of a text is not streamed: its sink failed", exc_info=True)
 
 
-class StreamRelay(AbstractAsyncContextManager["StreamRelay"], RenamedMembers):
+class StreamRelay(AbstractAsyncContextManager["StreamRelay"]):
     """The sink of one attempt: every piece resets the attempt's timer; after the attempt, pieces are ignored.
 
     An empty piece only resets the timer: the model is thinking or writing a tool call.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {"piece": "write"}
 
     def __init__(self, output: StreamOutput, on_piece: Callable[[str], None]) -> None:
         self._output = output

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol, Self
-
-from bot.deprecation import RenamedMembers, renamed_parameters
+from typing import Any, Protocol, Self
 
 
 class ModelType(StrEnum):
@@ -113,17 +111,14 @@ class TextRequest:
     sink: TextSink | None = field(default=None, repr=False, compare=False)
 
 
-@renamed_parameters(is_cut="is_truncated", calls="tool_calls")
 @dataclass(frozen=True, slots=True)
-class TextResult(RenamedMembers):
+class TextResult:
     """A text, its model and usage; `is_truncated` if the length limit ended it.
 
     `tool_calls` are the tools that the model wants to call, in order; each of them is complete. `has_cut_call` says
     that the limit ended it within another call. `has_thoughts` says that the model has written thoughts before it that
     are not in the text.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {"is_cut": "is_truncated", "calls": "tool_calls"}
 
     text: str
     model: str = ""

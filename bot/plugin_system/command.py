@@ -12,7 +12,6 @@ from pydantic import BaseModel
 from pydantic.errors import PydanticUserError
 
 from bot.agent import Agent
-from bot.deprecation import renamed_parameters
 from bot.domain.component_specs import CommandSpec
 from bot.domain.environment import Role
 from bot.domain.inbound import CommandInvocation, CommandResponse
@@ -73,7 +72,6 @@ class Command(Generic[P]):
         return dict(zip(names, text.split(None, max(len(names) - 1, 0)), strict=False)) if names else {}
 
 
-@renamed_parameters(private="ephemeral", free_alone="open_in_direct")
 def command(
     name: str, description: str, *, role: Role = Role.NONE, open_in_direct: bool = False, ephemeral: bool = True
 ) -> Callable[[Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]], Command[P]]:

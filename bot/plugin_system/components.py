@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from bot.agent import Agent
-from bot.deprecation import renamed_parameters
 from bot.domain.component_specs import EvaluatorSpec, ProviderKind, ProviderSpec, Shortening
 from bot.domain.events import Event
 from bot.domain.results import ProviderResult
@@ -34,7 +33,6 @@ class Provider:
         return await result if isinstance(result, Awaitable) else result
 
 
-@renamed_parameters(private="hidden")
 def provider(
     name: str,
     description: str,
@@ -178,7 +176,6 @@ class Model:
         return await self.handler(agent, request)
 
 
-@renamed_parameters(calls="can_call_tools")
 def model(
     kind: ModelType,
     *,

@@ -8,7 +8,6 @@ from typing import Any
 
 from bot.agent import Agent
 from bot.costs.budget import BudgetSettings
-from bot.deprecation import renamed_parameters
 from bot.errors import PluginError
 from bot.models.settings import ModelSettings
 from bot.plugin_system.action import Action
@@ -27,7 +26,6 @@ def _nothing_missing(settings: Settings) -> str:
     return ""
 
 
-@renamed_parameters(lacks="missing_settings", privacy="privacy_statement")
 @dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
     """A named set of components; built by its author, bound to an agent by the runtime.

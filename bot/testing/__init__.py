@@ -1,9 +1,5 @@
 """Test tools for plugins and adapters: a running agent, a scripted model, a recording adapter, emulators."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-from bot.deprecation import find_renamed
 from bot.testing.adapter_contract import PlatformControl, SendFault, check_adapter_contract
 from bot.testing.emulator import (
     Ability,
@@ -60,8 +56,3 @@ __all__ = [
     "run_plugin_tests",
     "running_agent",
 ]
-
-if not TYPE_CHECKING:  # a type checker shall still report an unknown name
-
-    def __getattr__(name: str) -> Any:
-        return find_renamed("bot.testing", name, import_module("bot.renamed").TESTING)

@@ -1,6 +1,5 @@
 """Pytest fixtures for plugins, loaded through the entry point `greenroom`; asynchronous tests run without settings."""
 
-import warnings
 from collections.abc import AsyncIterator
 from inspect import iscoroutinefunction
 
@@ -49,10 +48,3 @@ async def agent_harness(scripted_model: ScriptedModel) -> AsyncIterator[AgentHar
     """Run an agent called Ada, with bootstrap and the scripted model."""
     async with running_agent(model=scripted_model) as harness:
         yield harness
-
-
-@pytest.fixture
-def stage(agent_harness: AgentHarness) -> AgentHarness:
-    """Return `agent_harness`; its name in version 0.1.0, removed with the next release."""
-    warnings.warn("the fixture stage is now agent_harness", DeprecationWarning, stacklevel=2)
-    return agent_harness

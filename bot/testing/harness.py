@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from bot.agent import Agent
 from bot.concurrency.clock import Clock, system_clock
-from bot.deprecation import RenamedMembers
 from bot.domain.character import Character
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
@@ -36,10 +35,8 @@ PLUGIN_TEST_TIMEOUT = 60.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
-class AgentHarness(RenamedMembers):
+class AgentHarness:
     """A running agent with its model and its adapter; valid inside `running_agent`."""
-
-    _renamed: ClassVar[Mapping[str, str]] = {"resident": "agent_runtime", "put": "submit", "say": "send"}
 
     agent_runtime: AgentRuntime
     model: ScriptedModel

@@ -1,18 +1,16 @@
 """An adapter that records deliveries instead of sending them."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import ClassVar
 
 from bot.adapter.adapter import Adapter
-from bot.deprecation import RenamedMembers
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ledger import Delivery
 
 
-class RecordingAdapter(Adapter, RenamedMembers):
+class RecordingAdapter(Adapter):
     """Records deliveries in `sent`, edits in `edited` and typing indicators in `typing_calls`, and in
     `busy_rooms` the rooms that were shown a busy model.
 
@@ -21,14 +19,6 @@ class RecordingAdapter(Adapter, RenamedMembers):
     are streamed every `stream_interval` seconds, if set. Without `is_trusted_audience` the public message limits
     apply.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {
-        "until_tried": "wait_until_attempted",
-        "refuse": "fail_with",
-        "until_sent": "wait_until_sent",
-        "until_edited": "wait_until_edited",
-        "typings": "typing_calls",
-    }
 
     platform = "test"
 

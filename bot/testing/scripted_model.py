@@ -4,11 +4,10 @@ import asyncio
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any
 from xml.sax.saxutils import escape
 
 from bot.agent import Agent
-from bot.deprecation import RenamedMembers
 from bot.models.types import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.models.usage import note_call
 from bot.plugin_system.components import Model, model
@@ -19,10 +18,8 @@ class Restart:
     """Marker between two pieces: discards the pieces before it, as a retried model call does."""
 
 
-class StreamedText(RenamedMembers):
+class StreamedText:
     """A text that is streamed in pieces; an event between two pieces is awaited."""
-
-    _renamed: ClassVar[Mapping[str, str]] = {"show": "stream"}
 
     def __init__(self, *pieces: str | type[Restart] | asyncio.Event) -> None:
         self._pieces = pieces
@@ -71,15 +68,13 @@ def model_answer(
 GREETING = model_answer("Hello.")
 
 
-class ScriptedModel(RenamedMembers):
+class ScriptedModel:
     """Serves both sizes of text from a script: texts one after another, or a function of the request.
 
     The last text repeats; a reflection gets an empty text instead. A text may be a `StreamedText` or a
     `TextResult`, for example with calls. A function may be a coroutine function, and may raise. `requests`
     has all requests in order.
     """
-
-    _renamed: ClassVar[Mapping[str, str]] = {"asked": "requests_for"}
 
     def __init__(
         self,

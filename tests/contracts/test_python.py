@@ -6,6 +6,9 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
+import bot
 from bot.plugin_system.loading import ADAPTER_GROUP, PLUGIN_GROUP, find_plugin
 from bot.plugin_system.plugin import COMPONENT_KINDS
 from bot.store import LogKind
@@ -17,6 +20,11 @@ from tests.test_docs import PLUGINS
 
 def test_the_public_modules_offer_the_recorded_names() -> None:
     check_snapshot("names.json", {module: list(importlib.import_module(module).__all__) for module in PUBLIC})
+
+
+def test_an_unknown_name_of_the_main_module_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'bot' has no attribute 'Nothing'"):
+        bot.Nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_the_entry_points_are_the_recorded_ones() -> None:

@@ -208,19 +208,6 @@ async def test_a_test_can_read_the_store(agent_harness: AgentHarness, scripted_m
     assert agent_harness.model is scripted_model
 
 
-async def test_the_old_name_of_the_harness_fixture_works_with_a_warning(
-    agent_harness: AgentHarness, request: pytest.FixtureRequest
-) -> None:
-    with pytest.warns(DeprecationWarning, match="the fixture stage is now agent_harness"):
-        assert request.getfixturevalue("stage") is agent_harness
-
-
-@pytest.mark.filterwarnings("ignore:the fixture stage:DeprecationWarning")
-async def test_a_test_of_version_0_1_can_use_the_old_name_of_the_harness_fixture(stage: AgentHarness) -> None:
-    await stage.send("Hello")
-    assert stage.texts == ["Hello."]
-
-
 def test_only_a_console_has_a_terminal_session() -> None:
     assert RecordingAdapter().session() is None
 
