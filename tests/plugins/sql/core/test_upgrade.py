@@ -58,7 +58,7 @@ def later(tmp_path: Path) -> Callable[..., Schema]:
     def written(fault: str = "pass", compatible_from: str = "") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v000*"):
+        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v*"):
             (versions / file.name).write_text(file.read_text())
         (versions / "v0099_later.py").write_text(LATER.format(fault=fault, previous=VERSION))
         return Schema(metadata, "0099", versions.parent, compatible_from)
