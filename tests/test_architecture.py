@@ -1,6 +1,6 @@
-"""The structure of the code: who may import whom, how large anything may grow, which words are not used.
+"""The structure of the code: who may import whom, what no module does, which words are not used.
 
-Each test prints every place that breaks its rule. The limits are those of docs/architecture.md.
+Each test prints every place that breaks its rule. Nothing here limits the size of anything.
 """
 
 import ast
@@ -32,8 +32,6 @@ PUBLIC = (
     "bot.testing",
     "bot.text",
 )
-MAX_PUBLIC_NAMES = 80
-MAX_FUNCTION_LINES = 60
 MAX_BROAD_EXCEPTS_PER_1000_LINES = 1.0
 NOT_BUILT = frozenset({"L-18", "O-14"})  # as docs/failures.md says
 # Strings in bot that are called like a bundled plugin: a field of character files, the logger of a library.
@@ -52,7 +50,6 @@ OTHER_MEANINGS = frozenset(
     }
 )
 TEST_COMMANDS = ("bot.cli.commands.adapter", "bot.cli.commands.plugin")  # they run the test kit
-ADAPTER_FILES = frozenset({"adapter", "config", "incoming", "outgoing"})
 MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "remove", "pop", "clear", "setdefault"})
 # Spelled in two parts, so that this file does not contain what it forbids.
 REGISTRY_HOST = re.compile(r"\b(?:[\w-]+\.)*(?:py" r"pi|python" r"hosted|npm" r"js|yarn" r"pkg)\.(?:org|com)\b")
@@ -312,21 +309,6 @@ def test_no_module_changes_a_value_of_its_own_at_run_time(path: Path) -> Iterato
             yield f":{node.lineno} changes the module's value {node.value.id}"
 
 
-@each_module
-def test_functions_stay_short(path: Path) -> Iterator[str]:
-    for function in _functions(path):
-        length = (function.end_lineno or function.lineno) - function.lineno
-        if length > MAX_FUNCTION_LINES:
-            yield f":{function.lineno} {function.name} has {length} lines, limit {MAX_FUNCTION_LINES}"
-
-
-def test_every_adapter_has_the_same_main_files() -> None:
-    for folder in sorted((ROOT / "adapters").iterdir()):
-        if (folder / "__init__.py").exists():
-            missing = ADAPTER_FILES - {path.stem for path in folder.glob("*.py")}
-            assert not missing, f"{_id(folder)} has no {', '.join(sorted(missing))}"
-
-
 def test_broad_excepts_are_rare() -> None:
     broad = [
         f"{_id(path)}:{node.lineno}"
@@ -376,10 +358,6 @@ def test_a_public_module_lists_its_names_in_order(module: str) -> None:
     public = importlib.import_module(module)
     assert list(public.__all__) == sorted(public.__all__, key=lambda name: (not name.isupper(), name))
     assert all(getattr(public, name) is not None for name in public.__all__)
-
-
-def test_bot_offers_no_more_names_than_an_author_can_survey() -> None:
-    assert len(importlib.import_module("bot").__all__) <= MAX_PUBLIC_NAMES
 
 
 def test_a_public_name_stands_in_one_module() -> None:
