@@ -22,14 +22,17 @@ import pytest
 from bot import MemoryKind, RecallScope, Receipt, Settings, derived_id
 from bot.settings import Layer
 from bot.store import CostDimension, Store
+from plugins.sql.core.schema import VERSION
 from plugins.sql.storage import SqlStorage
 from tests.contracts.snapshot import check_snapshot
 from tests.plugins.sql.core.test_recorded_schemas import FOLDER, load_postgres, load_sqlite
 
 AGENT_ID = derived_id("agent", "Ada")
 ROWS: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
-VERSIONS = sorted(file.name.partition(".")[0] for file in FOLDER.glob("*.sqlite.sql.xz"))
+RECORDED = sorted(file.name.partition(".")[0] for file in FOLDER.glob("*.sqlite.sql.xz"))
+VERSIONS = sorted({*RECORDED, VERSION})
 MODEL = "embed-1"
+CASTS = {"halfvec": "::text::halfvec"}  # asyncpg does not know the type
 Columns = Mapping[str, Mapping[str, str]]  # types by column, by table
 
 
@@ -40,20 +43,19 @@ def to_column(value: Any, kind: str) -> Any:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, list | dict) else value
 
 
-def check_complete(version: str, columns: Columns) -> None:
-    """Fail if a column of a schema has no value in `rows.json`."""
+def check_complete(columns: Columns) -> None:
+    """Fail if a column has no value in `rows.json`."""
     empty = [
         f"{table}.{name}"
         for table, names in columns.items()
         for name in names
         if not any(row.get(name) is not None for row in ROWS.get(table, ()))
     ]
-    assert not empty, f"add values for schema {version} to rows.json: {', '.join(empty)}"
+    assert not empty, f"add values to tests/contracts/rows.json: {', '.join(empty)}"
 
 
-def fill_sqlite(version: str, file: Path) -> None:
-    """Write the file of a schema with these rows."""
-    load_sqlite(version, file)
+def fill_sqlite(file: Path) -> None:
+    """Replace the rows of a database of any schema by those of `rows.json`."""
     with closing(sqlite3.connect(file)) as connection, connection:
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         columns = {
@@ -61,7 +63,7 @@ def fill_sqlite(version: str, file: Path) -> None:
             for (table,) in names
             if table != "alembic_version_sql"
         }
-        check_complete(version, columns)
+        check_complete(columns)
         for table, kinds in columns.items():
             connection.execute(f"DELETE FROM {table}")
             for row in ROWS[table]:
@@ -71,14 +73,8 @@ def fill_sqlite(version: str, file: Path) -> None:
                 connection.execute(statement, [to_column(row[name], kinds[name]) for name in known])
 
 
-async def fill_postgres(version: str, url: str) -> None:
-    """Replace what is in a database by the tables of a schema with these rows."""
-    connection = await asyncpg.connect(url)
-    try:
-        await connection.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public")
-    finally:
-        await connection.close()
-    await load_postgres(version, url)
+async def fill_postgres(url: str) -> None:
+    """Replace the rows of a database of any schema by those of `rows.json`."""
     connection = await asyncpg.connect(url)
     try:
         columns: dict[str, dict[str, str]] = {}
@@ -87,20 +83,28 @@ async def fill_postgres(version: str, url: str) -> None:
             " AND table_name <> 'alembic_version_sql' ORDER BY table_name, ordinal_position"
         ):
             columns.setdefault(row[0], {})[row[1]] = row[2]
-        check_complete(version, columns)
+        check_complete(columns)
         await connection.execute("SET session_replication_role = replica")  # without foreign keys
         await connection.execute(f"TRUNCATE {', '.join(columns)}")
         for table, kinds in columns.items():
             for row in ROWS[table]:
                 known = [name for name in row if name in kinds]
-                casts = {"halfvec": "::text::halfvec"}
-                marks = ", ".join(f"${at}{casts.get(kinds[name], '')}" for at, name in enumerate(known, 1))
+                marks = ", ".join(f"${at}{CASTS.get(kinds[name], '')}" for at, name in enumerate(known, 1))
                 statement = f"INSERT INTO {table} ({', '.join(map(quote, known))}) VALUES ({marks})"
                 await connection.execute(statement, *(to_column(row[name], kinds[name]) for name in known))
             for key in {"position", "id"} & kinds.keys():
                 sequence = await connection.fetchval("SELECT pg_get_serial_sequence($1, $2)", table, key)
                 if sequence:
                     await connection.execute(f"SELECT setval('{sequence}', (SELECT max({key}) FROM {table}))")
+    finally:
+        await connection.close()
+
+
+async def execute(url: str, statements: str) -> None:
+    """Execute statements with a connection of their own."""
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute(statements)
     finally:
         await connection.close()
 
@@ -186,14 +190,22 @@ async def test_a_database_of_every_schema_opens_with_the_values_of_all_columns(
     """The snapshot has the values of the newest schema, and of each earlier one those that differ."""
     found: dict[str, dict[str, Any]] = {}
     for version in VERSIONS:
-        if kind == "sqlite":
-            folder = tmp_path / version
-            fill_sqlite(version, folder / "greenroom.db")
-            variables = {"BOT_DATA_DIR": str(folder)}
-        else:
-            variables = {"POSTGRES_URL": request.getfixturevalue("postgres_url")}
-            await fill_postgres(version, variables["POSTGRES_URL"])
+        file = tmp_path / version / "greenroom.db"
+        url = "" if kind == "sqlite" else request.getfixturevalue("postgres_url")
+        variables = {"POSTGRES_URL": url} if url else {"BOT_DATA_DIR": str(file.parent)}
         storage, settings = SqlStorage(), Settings([Layer("the test", variables)])
+        if url:
+            await execute(url, "DROP SCHEMA public CASCADE; CREATE SCHEMA public")
+        if version not in RECORDED:
+            await storage.upgrade(settings)
+        elif url:
+            await load_postgres(version, url)
+        else:
+            load_sqlite(version, file)
+        if url:
+            await fill_postgres(url)
+        else:
+            fill_sqlite(file)
         await storage.upgrade(settings)
         assert (await storage.check(settings)).problems == (), version
         async with storage.open(AGENT_ID, settings) as store:

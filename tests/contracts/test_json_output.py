@@ -16,7 +16,7 @@ from plugins.sql.storage import SqlStorage
 from tests.cli.test_cli_reload import running_bot
 from tests.contracts.snapshot import check_snapshot, describe_shape
 from tests.contracts.test_command_line import list_commands
-from tests.contracts.test_databases import VERSIONS, fill_sqlite
+from tests.contracts.test_databases import fill_sqlite
 
 Out = pytest.CaptureFixture[str]
 ALICE, FACT = "00000000-0000-7000-8000-0000000000a1", "00000000-0000-7000-8000-000000000120"  # of rows.json
@@ -74,10 +74,11 @@ RUNNING = ("reload -c ada.json", "doctor --watch", "cluster -c ada.json", "clust
 @pytest.fixture(autouse=True)
 def character(workdir: Path) -> None:
     """Write a character with rows in every table, and the files that the commands read."""
-    fill_sqlite(VERSIONS[-1], workdir / "data" / "greenroom.db")
     for name, document in (("ada", CHARACTER), ("card", CARD), ("old", OLD_CHARACTER)):
         (workdir / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
     (workdir / "notes.md").write_text("Water ferns daily.", encoding="utf-8")
+    assert entry(["db", "upgrade", "-c", "ada.json"]) == 0
+    fill_sqlite(workdir / "data" / "greenroom.db")
 
 
 def run(capsys: Out, command: str, code: int = 0) -> Any:
