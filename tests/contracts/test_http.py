@@ -7,10 +7,12 @@ from uuid import UUID
 from aiohttp import web
 
 from bot import Outcome
+from bot.events import ControlMessage
 from bot.inbound.emulated_platform import EmulatedOutcome
 from bot.testing import EmulatorPage
 from bot.testing.emulator import EMOJIS, EmulatorFile
 from tests.adapters.web.conftest import run_server
+from tests.adapters.web.test_messages_stream import open_stream, parse_events, read_events
 from tests.contracts.snapshot import check_snapshot, describe_shape
 from tests.testing.test_emulator import TownView, act, serve
 
@@ -56,6 +58,28 @@ async def test_the_server_has_the_recorded_routes_and_describes_them_as_recorded
     check_snapshot("openapi.json", remove_prose(described))
     check_snapshot("routes.json", sorted(f"{path} {method}" for method, path in routes))
     check_snapshot("websocket.json", list_frames(described["components"]["schemas"]))
+
+
+async def test_a_streamed_answer_has_the_recorded_events(nothing_held_back: None) -> None:
+    async with run_server() as server:
+        story = await open_stream(server, text="a story")
+        await server.script.requested.acquire()
+        begun = b""
+        while b"event: piece" not in begun:
+            begun += await story.content.readuntil(b"\n\n")
+        agent = server.runtime.agents[0].agent
+        [room] = await agent.store.worlds.rooms()
+        agent.events.emit(ControlMessage(agent.id, room.id, "disable_input", "Fill in the form first"))
+        server.script.released.set()
+        events = parse_events(begun.decode()) + await read_events(story)
+        server.script.released.clear()
+        unfinished = await open_stream(server, text="hold on")
+        await server.script.requested.acquire()
+        await server.runtime.agents[0].inbox.drain(0.0)
+        events += await read_events(unfinished)
+    kinds = dict.fromkeys(kind for kind, _ in events)
+    data_by_kind = {kind: [data for event, data in events if event == kind] for kind in kinds}
+    check_snapshot("streamed_answer.json", describe_shape(data_by_kind))
 
 
 def remove_prose(document: Any) -> Any:

@@ -10,10 +10,10 @@ SAY = "/api/agents/ada/messages"
 async def read_events(answer: Any) -> list[tuple[str, Any]]:
     """Read a stream to its end."""
     async with asyncio.timeout(30):
-        return _parse_events(await answer.text())
+        return parse_events(await answer.text())
 
 
-def _parse_events(text: str) -> list[tuple[str, Any]]:
+def parse_events(text: str) -> list[tuple[str, Any]]:
     events = []
     for block in text.split("\n\n"):
         lines = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
@@ -86,7 +86,7 @@ async def test_a_stream_sends_a_reply_in_pieces(web_server: Any) -> None:
         while b"event: piece" not in first:
             first += await answer.content.readuntil(b"\n\n")
     web_server.script.released.set()
-    found = [one for one in _parse_events(first.decode()) + await read_events(answer) if one[0] != "typing"]
+    found = [one for one in parse_events(first.decode()) + await read_events(answer) if one[0] != "typing"]
     pieces = [data for kind, data in found if kind == "piece"]
     [reply] = [data for kind, data in found if kind == "reply"]
     assert (pieces[0]["text"], pieces[0]["anew"]) == ("Once upon", True)
