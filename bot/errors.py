@@ -27,6 +27,7 @@ BotError
 │   └── DeliveryUnknown         it may have arrived: the platform is asked, or it is repeated
 │       └── DeliveryHeld        it cannot be found out, and must not be repeated: an operator decides
 ├── FetchError                  a URL that may not, or could not, be read
+├── MemoryLimitReached          it takes more memory than MEMORY_LIMIT allows, or than is free of it
 ├── TemplateError               a prompt template that cannot be compiled
 ├── ComponentDataError          data of an entity component that do not fit the type that a plugin declares
 └── InboxClosed                 the inbox accepts nothing more: the process is stopping
@@ -204,6 +205,10 @@ class DeliveryHeld(DeliveryUnknown):
 
 class FetchError(BotError):
     """A URL may not be read, or could not be."""
+
+
+class MemoryLimitReached(BotError):
+    """Something takes more memory than MEMORY_LIMIT allows, or than is free of it at the moment."""
 
 
 class TemplateError(BotError):

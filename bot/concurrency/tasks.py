@@ -1,12 +1,18 @@
-"""`TaskSet`, `Batcher`, `TaskSlots` and `FairSlots`: background tasks, who owns them, and how many run at once."""
+"""Background tasks and who owns them: `TaskSet`, `Batcher`; how many run at once, and how much memory they take:
+`TaskSlots`, `FairSlots`, `MemorySemaphore`.
+"""
 
 import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
+
+from bot.errors import MemoryLimitReached
 
 logger = logging.getLogger(__name__)
 
@@ -227,6 +233,130 @@ class FairSlots:
             if not fewest:
                 break
         return following
+
+
+@dataclass(slots=True, eq=False)
+class _MemoryBlock:
+    """A block that holds `size` bytes of a semaphore, of which what runs inside it uses `used`."""
+
+    semaphore: "MemorySemaphore"
+    size: int
+    used: int = 0
+    is_open: bool = True
+
+
+_MEMORY_BLOCK: ContextVar[_MemoryBlock | None] = ContextVar("_MEMORY_BLOCK", default=None)
+
+
+class MemorySemaphore:
+    """A weighted semaphore: blocks hold at most `limit` bytes together, and wait in the order in which they come.
+
+    A block inside another one, also in a task that the other has started, uses the bytes of the outer block. If it
+    needs more, it takes what is free and never waits: those that hold it may be waiting in the same way.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._free = limit
+        self._waiting: dict[asyncio.Future[None], int] = {}  # in their order
+
+    @property
+    def held(self) -> int:
+        """The bytes that are held."""
+        return self.limit - self._free
+
+    @asynccontextmanager
+    async def hold(self, size: int) -> AsyncIterator[None]:
+        """Wait for so many bytes, and hold them during the block; none are there at once.
+
+        Raises MemoryLimitReached for more than the limit, and inside another block for more than is free.
+        """
+        outer = self._find_block()
+        if outer is not None:
+            self._use(outer, size)
+            try:
+                yield
+            finally:
+                outer.used -= size
+            return
+        await self._acquire(size)
+        block = _MemoryBlock(self, size)
+        token = _MEMORY_BLOCK.set(block)
+        try:
+            yield
+        finally:
+            _MEMORY_BLOCK.reset(token)
+            block.is_open = False
+            self._release(block.size)
+
+    def grow(self, size: int) -> None:
+        """Use so many bytes of the running block until it ends, and hold more if it has too few.
+
+        Outside a block nothing is held. Raises MemoryLimitReached if they are not free.
+        """
+        block = self._find_block()
+        if block is None:
+            self._check_free(size, size)
+        else:
+            self._use(block, size)
+
+    def _find_block(self) -> _MemoryBlock | None:
+        block = _MEMORY_BLOCK.get()
+        return block if block is not None and block.is_open and block.semaphore is self else None
+
+    def _use(self, block: _MemoryBlock, size: int) -> None:
+        missing = max(0, block.used + size - block.size)
+        self._check_free(missing, block.size + missing)
+        self._free -= missing
+        block.size += missing
+        block.used += size
+
+    def _check_free(self, missing: int, total: int) -> None:
+        self._check_limit(total)
+        if missing > self._free:
+            raise MemoryLimitReached(
+                f"it takes more memory than is free now: {_in_mebibytes(self.held)} of MEMORY_LIMIT "
+                f"({_in_mebibytes(self.limit)}) are in use; try again later, or raise the limit"
+            )
+
+    def _check_limit(self, size: int) -> None:
+        if size > self.limit:
+            raise MemoryLimitReached(
+                f"it takes {_in_mebibytes(size)} of memory, and MEMORY_LIMIT is {_in_mebibytes(self.limit)}: raise the "
+                "limit, or use something smaller"
+            )
+
+    async def _acquire(self, size: int) -> None:
+        self._check_limit(size)
+        if not size or (size <= self._free and not self._waiting):
+            self._free -= size
+            return
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[future] = size
+        try:
+            await future
+        except asyncio.CancelledError:
+            if future.cancelled():
+                self._waiting.pop(future, None)
+                self._release(0)  # a smaller one may have waited behind it
+            else:  # it was given its bytes meanwhile
+                self._release(size)
+            raise
+
+    def _release(self, size: int) -> None:
+        self._free += size
+        while self._waiting:
+            future, wanted = next(iter(self._waiting.items()))
+            if wanted > self._free:
+                return
+            del self._waiting[future]
+            if not future.cancelled():
+                self._free -= wanted
+                future.set_result(None)
+
+
+def _in_mebibytes(size: int) -> str:
+    return f"{size / 2**20:.3g} MiB"
 
 
 def _running_task() -> asyncio.Task[object]:

@@ -3,7 +3,8 @@ import logging
 
 import pytest
 
-from bot.concurrency.tasks import FairSlots, TaskSet, TaskSlots
+from bot.concurrency.tasks import FairSlots, MemorySemaphore, TaskSet, TaskSlots
+from bot.errors import MemoryLimitReached
 
 
 async def test_a_task_set_waits_for_its_tasks_and_counts_those_that_are_late() -> None:
@@ -136,6 +137,124 @@ async def test_a_cancelled_block_gives_its_slot_back() -> None:
     await asyncio.wait([waiting])
     async with asyncio.timeout(5), slots.hold():
         pass
+
+
+async def test_blocks_hold_no_more_bytes_than_the_limit_and_wait_in_their_order() -> None:
+    memory, order = MemorySemaphore(10), list[str]()
+
+    async def work(name: str, size: int) -> None:
+        async with memory.hold(size):
+            order.append(name)
+            await end.wait()
+
+    end = asyncio.Event()
+    async with asyncio.TaskGroup() as group:
+        for name, size in (("a", 6), ("large", 8), ("b", 4), ("nothing", 0), ("c", 1)):
+            group.create_task(work(name, size))
+        await _settle()
+        assert order == ["a", "nothing"], "a smaller block does not pass a larger one that came before it"
+        assert memory.held == 6
+        end.set()
+    assert order == ["a", "nothing", "large", "b", "c"]
+    assert memory.held == 0
+
+
+async def test_a_block_larger_than_the_limit_is_refused_and_the_error_says_what_to_do() -> None:
+    memory = MemorySemaphore(4 * 2**20)
+    with pytest.raises(MemoryLimitReached, match=r"it takes 5 MiB of memory, and MEMORY_LIMIT is 4 MiB: raise"):
+        async with memory.hold(5 * 2**20):
+            pass
+    async with memory.hold(2**20):
+        with pytest.raises(MemoryLimitReached, match="it takes 5 MiB"):
+            memory.grow(5 * 2**20)
+    assert memory.held == 0
+
+
+async def test_an_inner_block_uses_the_bytes_of_the_outer_one_and_does_not_wait_for_more() -> None:
+    memory = MemorySemaphore(10)
+
+    async def inner(size: int) -> None:
+        async with memory.hold(size):
+            held.append(memory.held)
+            await asyncio.sleep(0)
+
+    held, end = list[int](), asyncio.Event()
+    async with memory.hold(4):
+        async with asyncio.TaskGroup() as group:
+            for size in (3, 1, 2):
+                group.create_task(inner(size))
+        async with memory.hold(4):
+            pass
+        assert memory.held == 6
+    assert held == [4, 4, 6]
+    other = asyncio.create_task(_hold_until(memory, 3, end))
+    await _settle()
+    async with memory.hold(6):
+        with pytest.raises(MemoryLimitReached, match="try again later"):
+            async with asyncio.timeout(5), memory.hold(8):
+                pass
+    end.set()
+    await other
+
+
+async def test_what_a_block_grows_by_is_held_until_it_ends() -> None:
+    memory = MemorySemaphore(10)
+    async with memory.hold(3):
+        memory.grow(2)
+        assert memory.held == 3
+        memory.grow(4)
+        assert memory.held == 6
+        with pytest.raises(MemoryLimitReached):
+            memory.grow(5)
+    assert memory.held == 0
+    memory.grow(10)  # outside a block it is only asked whether they are free
+    assert memory.held == 0
+    with pytest.raises(MemoryLimitReached):
+        memory.grow(11)
+
+
+async def test_a_task_that_outlives_the_block_in_which_it_started_waits_as_any_other() -> None:
+    memory, begin, end = MemorySemaphore(10), asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        await begin.wait()
+        async with memory.hold(10):
+            pass
+
+    async with memory.hold(1):
+        task = asyncio.create_task(work())
+        await _settle()
+    blocking = asyncio.create_task(_hold_until(memory, 5, end))
+    await _settle()
+    begin.set()
+    await _settle()
+    assert not task.done()
+    end.set()
+    await asyncio.gather(task, blocking)
+    assert memory.held == 0
+
+
+async def _hold_until(memory: MemorySemaphore, size: int, end: asyncio.Event) -> None:
+    async with memory.hold(size):
+        await end.wait()
+
+
+async def test_a_cancelled_block_gives_its_bytes_back_and_lets_smaller_ones_pass() -> None:
+    memory, end = MemorySemaphore(10), asyncio.Event()
+    holding = asyncio.create_task(_hold_until(memory, 6, end))
+    large = asyncio.create_task(_hold_until(memory, 8, end))
+    small = asyncio.create_task(_hold_until(memory, 4, end))
+    await _settle()
+    large.cancel()
+    await _settle()
+    assert memory.held == 10
+    given = asyncio.create_task(_hold_until(memory, 10, end))
+    await _settle()
+    end.set()
+    await asyncio.gather(holding, small)
+    given.cancel()  # it was given its bytes, and may not have run since
+    await asyncio.wait([large, given])
+    assert memory.held == 0
 
 
 async def _settle() -> None:
