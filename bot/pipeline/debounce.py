@@ -1,9 +1,8 @@
 """The debounce stage: wait for the rest of a burst, by the rhythm in which its author writes."""
 
 import math
-from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from uuid import UUID
 
@@ -27,7 +26,7 @@ class _Rhythm:
     last message was received at `received_at`, and its turn ended at `ended_at`.
     """
 
-    gaps: deque[float] = field(default_factory=lambda: deque(maxlen=REMEMBERED_TURNS))
+    gaps: tuple[float, ...] = ()
     received_at: float = -math.inf
     ended_at: float = -math.inf
     typed_at: float = -math.inf
@@ -83,7 +82,7 @@ class Debounce:
             return
         for author_id, inputs in _by_author(turn).items():
             rhythm = self._rhythms[turn.room.id, author_id]
-            rhythm.gaps.append(rhythm.find_gap(inputs))
+            rhythm.gaps = (*rhythm.gaps, rhythm.find_gap(inputs))[-REMEMBERED_TURNS:]
             rhythm.received_at, rhythm.ended_at = inputs[-1].received_monotonic, self._time.monotonic()
 
     def _find_end(self, turn: Turn, fixed_pause: float | None) -> float:

@@ -30,10 +30,11 @@ from plugins.bootstrap.evaluators.progress import (
 from plugins.bootstrap.evaluators.relationships import save_relationships, without_room
 
 logger = logging.getLogger(__name__)
+MAX_RUNNING = 64  # each holds its turn, with all that the prompt was composed of
 
 
 class Reflections(Service):
-    """Allows one reflection per room at a time, and counts new messages."""
+    """Allows one reflection per room and MAX_RUNNING of all rooms at a time, and counts new messages."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -41,14 +42,14 @@ class Reflections(Service):
         self.message_counter = MessageCounter()
         self._rooms: set[UUID] = set()
 
-    def is_running(self, room_id: UUID) -> bool:
-        """Return whether a reflection of this room is running."""
-        return room_id in self._rooms
+    def can_start(self, room_id: UUID) -> bool:
+        """Return whether a reflection of this room may run now, besides those that are running."""
+        return room_id not in self._rooms and len(self._rooms) < MAX_RUNNING
 
     @contextmanager
     def running(self, room_id: UUID) -> Iterator[bool]:
-        """Mark the room as running inside the block; yield False if it already is."""
-        if room_id in self._rooms:
+        """Mark the room as running inside the block; yield False if it may not start."""
+        if not self.can_start(room_id):
             yield False
             return
         self._rooms.add(room_id)
@@ -63,7 +64,7 @@ def is_due(turn: Turn) -> bool | Awaitable[bool]:
     if not turn.agent.models.has_handler_for(ModelType.TEXT_SMALL):
         return False
     reflections = turn.agent.services[Reflections]
-    if reflections.is_running(turn.room.id):
+    if not reflections.can_start(turn.room.id):
         return False  # messages that arrive meanwhile are evaluated after the next one
     is_enough_new = reflections.message_counter.is_enough(turn.room.id, get_conversation_length(turn))
     return _is_due_by_store(turn) if is_enough_new is None else is_enough_new

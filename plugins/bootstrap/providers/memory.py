@@ -75,7 +75,7 @@ async def memory(turn: Turn) -> ProviderResult:
 
 def _most_relevant(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:
     """Return the facts that share words with the messages or are about their authors, the best and newest first."""
-    words = _words_of("\n".join(item.message.content.text for item in turn.inputs))
+    words = index_words("\n".join(item.message.content.text for item in turn.inputs))
     authors, now = {item.author.id for item in turn.inputs}, turn.agent.clock()
     scored = []
     for number, fact in enumerate(facts):

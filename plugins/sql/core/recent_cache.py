@@ -16,9 +16,9 @@ from bot import Memory
 from plugins.sql.core.schema import memories
 from plugins.sql.core.statements import Row, column_names
 
-MAX_WINDOWS = 40_000  # four of each room: messages, results of actions, reactions, facts
+MAX_BYTES = 16 * 2**20  # of all windows, as estimated by `_size_of` and WINDOW_BYTES
+WINDOW_BYTES, MEMORY_BYTES = 400, 1_500  # of the objects, without the texts; a room has four windows, by kind
 MAX_MEMORIES = 50  # longer windows are not cached
-MAX_CACHED_MEMORIES = 50_000  # of all windows
 MAX_TEXT_LENGTH = 2_000  # of stored content and metadata; a window with a larger memory is not cached
 MAX_TRACKED_CHANGES = 10_000
 INFO_KEY = "greenroom-recents-told"
@@ -44,14 +44,17 @@ class _Window:
 
     limit: int
     memories: list[Memory]
+    sizes: list[int]
 
-    def append(self, memory: Memory) -> int:
-        """Add a memory; return how many more there are then."""
+    @property
+    def size(self) -> int:
+        return WINDOW_BYTES + sum(self.sizes)
+
+    def append(self, memory: Memory, size: int) -> None:
         self.memories.append(memory)
-        if len(self.memories) <= self.limit:
-            return 1
-        del self.memories[0]
-        return 0
+        self.sizes.append(size)
+        if len(self.memories) > self.limit:
+            del self.memories[0], self.sizes[0]
 
 
 class RecentMemoryCache:
@@ -61,7 +64,7 @@ class RecentMemoryCache:
         self._as_stored = as_stored
         self._lock = Lock()
         self._windows: dict[WindowKey, _Window] = {}  # the one that was read last is the last
-        self._memory_count = 0  # of all windows
+        self._size = 0  # of all windows, in bytes
         self._changed_in: dict[WindowKey, int] = {}  # the version of each key's last change; `_first_version` if absent
         self._first_version = self._version = 0
         self._pending: list[tuple[WindowKey, Row, Memory]] = []  # in the open transaction
@@ -106,7 +109,9 @@ class RecentMemoryCache:
                 if window is None or key in invalidated or not (stored := self._to_stored(row, memory)):
                     self._remove(key)
                 else:
-                    self._memory_count += window.append(stored)
+                    self._size -= window.size
+                    window.append(stored, _size_of(row))
+                    self._size += window.size
                     if len(window.memories) > MAX_MEMORIES:
                         self._remove(key)
             self._limit_size()
@@ -136,7 +141,7 @@ class RecentMemoryCache:
             self._version += 1
             self._first_version = self._version
             self._windows.clear()
-            self._memory_count = 0
+            self._size = 0
             self._changed_in.clear()
 
     def get(self, key: WindowKey, limit: int) -> list[Memory] | None:
@@ -157,15 +162,15 @@ class RecentMemoryCache:
         is_whole = any(memory.id == replies[0].content.in_reply_to for memory in memories) if replies else False
         return replies if is_whole else []
 
-    def store(self, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
-        """Store what was read of a key at a version, unless it has changed since."""
+    def store(self, key: WindowKey, limit: int, rows: Sequence[Row], memories: Sequence[Memory], version: int) -> None:
+        """Store what was read of a key at a version, unless it has changed since or one of the rows is large."""
         with self._lock:
-            is_short = limit >= 1 and len(memories) <= MAX_MEMORIES
+            is_short = limit >= 1 and len(memories) <= MAX_MEMORIES and all(map(is_small, rows))
             if not is_short or self._changed_in.get(key, self._first_version) > version:
                 return
             self._remove(key)
-            self._windows[key] = _Window(limit, list(memories))
-            self._memory_count += len(memories)
+            window = self._windows[key] = _Window(limit, list(memories), list(map(_size_of, rows)))
+            self._size += window.size
             self._limit_size()
 
     def _drop(self, key: WindowKey) -> None:
@@ -173,18 +178,22 @@ class RecentMemoryCache:
         self._remove(key)
 
     def _limit_size(self) -> None:
-        while len(self._windows) > MAX_WINDOWS or self._memory_count > MAX_CACHED_MEMORIES:
+        while self._size > MAX_BYTES:
             self._remove(next(iter(self._windows)))
 
     def _remove(self, key: WindowKey) -> None:
         window = self._windows.pop(key, None)
         if window is not None:
-            self._memory_count -= len(window.memories)
+            self._size -= window.size
 
 
 def is_small(row: Row) -> bool:
     """Return whether a memory's row is small enough to be cached."""
     return len(row[CONTENT]) + len(row[METADATA]) <= MAX_TEXT_LENGTH
+
+
+def _size_of(row: Row) -> int:
+    return MEMORY_BYTES + len(row[CONTENT]) + len(row[METADATA])
 
 
 def recent_cache_of(connection: Connection) -> RecentMemoryCache | None:

@@ -25,7 +25,7 @@ from bot.store import (
 from plugins.sql.core.base import SqlStorePart
 from plugins.sql.core.inserts import upsert
 from plugins.sql.core.memory_rows import MEMORY, MEMORY_NAMES, memory_values
-from plugins.sql.core.recent_cache import WindowKey, is_small, recent_cache_of
+from plugins.sql.core.recent_cache import WindowKey, recent_cache_of
 from plugins.sql.core.schema import IS_FACT, embeddings, memories
 from plugins.sql.core.statements import ListStatement, Row, Statement, limit_parameter, matches, typed_parameter
 from plugins.sql.core.values import content_of, id_of, microseconds_of, storable_text
@@ -309,8 +309,8 @@ class SqlMemories(SqlStorePart):
         version = recent_cache.version if recent_cache is not None else 0
         rows = await self._database.read(lambda db: RECENT.rows(db, *key, limit))
         memories = list(MEMORY.read_all(reversed(rows)))
-        if recent_cache is not None and all(map(is_small, rows)):
-            recent_cache.store(key, limit, memories, version)
+        if recent_cache is not None:
+            recent_cache.store(key, limit, rows[::-1], memories, version)
         return memories
 
     async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
@@ -327,8 +327,8 @@ class SqlMemories(SqlStorePart):
         for kind in limits:
             own_rows = [row for row in reversed(rows) if row[KIND] == kind.value]
             found.append(list(MEMORY.read_all(own_rows)))
-            if recent_cache is not None and all(map(is_small, own_rows)):
-                recent_cache.store(keys[kind], limits[kind], found[-1], version)
+            if recent_cache is not None:
+                recent_cache.store(keys[kind], limits[kind], own_rows, found[-1], version)
         return Conversation(*found)
 
     async def by_turn(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:

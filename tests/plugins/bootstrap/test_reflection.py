@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from plugins.bootstrap.evaluators.model_output import (
     parse_output,
 )
 from plugins.bootstrap.evaluators.progress import MessagePosition, count_until
+from plugins.bootstrap.evaluators.reflection import MAX_RUNNING, Reflections
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
@@ -208,6 +209,16 @@ async def test_one_room_is_reflected_upon_once_at_a_time() -> None:
         await asyncio.gather(*map(reflected, turns))
         assert len(stage.model.requests_for(Purpose.REFLECTION)) == 1
         assert len(await facts_of(stage)) == 2
+
+
+async def test_a_room_waits_for_its_next_message_while_many_others_are_reflected_upon() -> None:
+    async with running_agent(model=thinking([LEARNT])) as stage:
+        turn, reflections = await said(stage, *TALK), stage.agent.services[Reflections]
+        with ExitStack() as running:
+            for number in range(MAX_RUNNING):
+                assert running.enter_context(reflections.running(derived_id("other", str(number))))
+            assert not await reflected(turn)
+        assert await reflected(turn)
 
 
 async def test_nobody_waits_for_it() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, new_id
 from plugins.sql.core import recent_cache
 from plugins.sql.core.memory_rows import MEMORY
-from plugins.sql.core.recent_cache import RecentMemoryCache, WindowKey
+from plugins.sql.core.recent_cache import MEMORY_BYTES, WINDOW_BYTES, RecentMemoryCache, WindowKey
+from plugins.sql.core.statements import Row
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.stores.memories import RECENT, put_memories
 from plugins.sql.stores.store import SqlStore
@@ -195,9 +196,17 @@ async def test_changes_of_another_program_are_seen_after_the_next_write(open_sto
         assert await last(store) == []
 
 
+def row_of(memory: Memory) -> Row:
+    content = memory.content.text
+    return (1, b"", memory.kind.value, b"", memory.room_id.bytes, b"", content, 0, "", "ROOM", None, None, "{}")
+
+
 def tell(known: RecentMemoryCache, memory: Memory) -> None:
-    row = (1, b"", memory.kind.value, b"", memory.room_id.bytes, b"", "{}", 0, "", "ROOM", None, None, "{}")
-    known.notify([row], [memory])
+    known.notify([row_of(memory)], [memory])
+
+
+def keep(known: RecentMemoryCache, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
+    known.store(key, limit, [row_of(memory)[1:] for memory in memories], memories, version)
 
 
 def held() -> RecentMemoryCache:
@@ -209,13 +218,13 @@ def test_a_read_from_before_a_change_is_not_cached() -> None:
     version = known.version
     tell(known, said("after", after=1))
     known.on_commit()
-    known.store(LANE, 3, [before], version)
+    keep(known, LANE, 3, [before], version)
     assert known.get(LANE, 3) is None
 
 
 def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
     known, new = held(), said("new")
-    known.store(LANE, 3, [new], known.version)
+    keep(known, LANE, 3, [new], known.version)
     tell(known, new)
     known.on_commit()
     assert known.get(LANE, 3) == [new]
@@ -223,43 +232,43 @@ def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
 
 def test_a_read_of_the_end_of_a_batch_before_its_notification_keeps_the_order() -> None:
     known, batch = held(), [said(str(number)) for number in range(5)]
-    known.store(LANE, 3, batch[2:], known.version)
+    keep(known, LANE, 3, batch[2:], known.version)
     for memory in batch:
         tell(known, memory)
     known.on_commit()
     assert known.get(LANE, 3) == batch[2:]
 
 
-def test_only_the_latest_windows_stay_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MAX_WINDOWS", 2)
+def test_windows_without_memories_take_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES)
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
     for lane in lanes[:2]:
-        known.store(lane, 3, [], known.version)
+        keep(known, lane, 3, [], known.version)
     known.get(lanes[0], 3)
-    known.store(lanes[2], 3, [], known.version)
+    keep(known, lanes[2], 3, [], known.version)
     assert [known.get(lane, 3) for lane in lanes] == [[], None, []]
 
 
-def test_the_windows_hold_a_limited_number_of_memories_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MAX_CACHED_MEMORIES", 3)
+def test_the_windows_take_a_limited_number_of_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES + 3 * (MEMORY_BYTES + 1_000))
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
-    first, second, third = ([said(f"{number} {name}") for name in ("a", "b")] for number in range(3))
-    known.store(lanes[0], 2, first, known.version)
-    known.store(lanes[0], 2, first, known.version)
-    known.store(lanes[1], 2, second[:1], known.version)
+    first, second, third = ([said("a" * 990), said("b" * 990)] for _ in range(3))
+    keep(known, lanes[0], 2, first, known.version)
+    keep(known, lanes[0], 2, first, known.version)
+    keep(known, lanes[1], 2, second[:1], known.version)
     assert known.get(lanes[0], 2) == first, "a window that is stored again counts once"
-    known.store(lanes[2], 2, third, known.version)
+    keep(known, lanes[2], 2, third, known.version)
     assert [known.get(lane, 2) for lane in lanes] == [None, None, third]
 
 
 def test_a_committed_memory_drops_the_window_that_was_read_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MAX_CACHED_MEMORIES", 2)
+    monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES + 2 * MEMORY_BYTES + 100)
     known, new = held(), said("new")
     other = LANE._replace(room=b"other")
-    known.store(other, 3, [said("a")], known.version)
-    known.store(LANE, 3, [said("b")], known.version)
+    keep(known, other, 3, [said("a")], known.version)
+    keep(known, LANE, 3, [said("b")], known.version)
     tell(known, new)
     known.on_commit()
     window = known.get(LANE, 3)
