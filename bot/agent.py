@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.tasks import MemorySemaphore
 from bot.costs.budget import Budget
 from bot.domain.character import Character
 from bot.domain.component_specs import Catalog, WorldSettingState
@@ -226,7 +227,8 @@ class Agent:
 
     `id` is also its entity: its own messages carry it. `character`, `settings` and `templates`
     may change while the agent runs: read them when they are needed. `folder` is where the character's file is; None
-    for a character without one. `muted_people` are those whose messages are stored and not answered.
+    for a character without one. `memory` bounds what all agents of the process hold of files and responses, see
+    MEMORY_LIMIT. `muted_people` are those whose messages are stored and not answered.
     """
 
     id: UUID
@@ -241,6 +243,7 @@ class Agent:
     rooms: Rooms
     fetcher: UrlFetcher
     budget: Budget = field(default_factory=Budget)
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
     clock: Clock = system_clock
     folder: Path | None = None
     muted_people: set[UUID] = field(default_factory=set)

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from bot.concurrency.tasks import MemorySemaphore
 from bot.errors import BotError
 
 LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -151,7 +152,7 @@ class RouteResponse:
 
 @dataclass(frozen=True, slots=True)
 class BoundRoute:
-    """A plugin's route, ready to be called under `/plugins/<plugin>`."""
+    """A plugin's route, ready to be called under `/plugins/<plugin>`; `memory` is that of its agent."""
 
     plugin: str
     method: str
@@ -162,6 +163,7 @@ class BoundRoute:
     max_body_bytes: int = DEFAULT_BODY_BYTES
     accepts_files: bool = False
     summary: str = ""
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore, repr=False)
 
 
 PRIVATE_HOST_LABEL = "a server of the person who runs me"

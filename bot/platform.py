@@ -13,7 +13,7 @@ from bot.adapter.terminal import TerminalSession
 from bot.adapter.token_check import TokenCheck
 from bot.concurrency.bounded import BoundedDict, BoundedSet
 from bot.concurrency.clock import Backoff, TimeSource
-from bot.concurrency.tasks import Batcher, TaskSet
+from bot.concurrency.tasks import Batcher, MemorySemaphore, TaskSet
 from bot.costs.limits import CostLimits, LimitState
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind, Quotation, build_forward_metadata
@@ -28,6 +28,7 @@ from bot.errors import (
     DeliveryUnknown,
     FileProblem,
     InboxClosed,
+    MemoryLimitReached,
     MessageGone,
     NotSent,
     Undeliverable,
@@ -169,6 +170,8 @@ __all__ = [
     "LogBuffer",
     "LogLine",
     "MembershipReporter",
+    "MemoryLimitReached",
+    "MemorySemaphore",
     "MentionContext",
     "MessageGone",
     "MessageVersion",

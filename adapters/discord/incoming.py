@@ -218,6 +218,7 @@ def _to_attachment(file: discord.Attachment) -> Attachment:
         content_type=file.content_type or "",
         name=file.filename,
         title=file.title or file.description or file.filename,
+        size=file.size,
     )
 
 

@@ -424,4 +424,5 @@ def _build_attachment(account: str, file: Any, kind: MediaKind, content_type: st
         url=f"{PLATFORM}:{account}/{file.file_id}",
         content_type=getattr(file, "mime_type", None) or content_type,
         name=getattr(file, "file_name", None) or name,
+        size=getattr(file, "file_size", None),
     )

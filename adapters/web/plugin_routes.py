@@ -6,7 +6,6 @@ import logging
 import re
 from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from urllib.parse import quote
 
@@ -22,9 +21,19 @@ from adapters.web.messages import open_stream, run_shielded
 from adapters.web.openapi import ACCESS_BY_SCOPE, Handler
 from adapters.web.queries import AgentDirectory
 from bot import PluginError, RouteRequest, RouteResponse
-from bot.platform import AgentHandle, BoundRoute, RouteCaller, RouteEvent, RouteScope, TaskSet, body_timeout
+from bot.platform import (
+    AgentHandle,
+    BoundRoute,
+    MemoryLimitReached,
+    RouteCaller,
+    RouteEvent,
+    RouteScope,
+    TaskSet,
+    body_timeout,
+)
 
 logger = logging.getLogger(__name__)
+UPLOAD_COPIES = 3  # in memory: the body, its parts, and what the plugin makes of them
 RouteCandidate = tuple[AgentHandle, BoundRoute]
 
 
@@ -88,8 +97,20 @@ class PluginRoutes:
             parameters=dict(request.match_info),
             caller=None if route.is_public else _build_caller(GRANT.get()),
         )
-        route_request = await self._read_body(request, route, route_request)
-        return await run_shielded(self._requests, self._call_plugin(route, route_request))
+        if not self._is_upload(route):
+            route_request = await self._read_body(request, route, route_request)
+            return await run_shielded(self._requests, self._call_plugin(route, route_request))
+        size = UPLOAD_COPIES * min(request.content_length or route.max_body_bytes, route.max_body_bytes)
+        try:
+            async with route.memory.hold(size):
+                async with self._uploads:
+                    route_request = await self._read_body(request, route, route_request)
+                return await run_shielded(self._requests, self._call_plugin(route, route_request))
+        except MemoryLimitReached as error:
+            raise HttpProblem(413, "too_large", f"the upload is too large: {error}") from None
+
+    def _is_upload(self, route: BoundRoute) -> bool:
+        return route.max_body_bytes > self._limits.max_body_bytes
 
     def _select_route(self, candidates: Sequence[RouteCandidate], query: dict[str, str]) -> BoundRoute:
         if len(candidates) == 1 or "agent" not in query:
@@ -102,16 +123,12 @@ class PluginRoutes:
 
     async def _read_body(self, request: web.Request, route: BoundRoute, route_request: RouteRequest) -> RouteRequest:
         """Return the request with its body, or with the fields and files of its form."""
-        is_upload = route.max_body_bytes > self._limits.max_body_bytes
-        seconds = self._limits.upload_seconds if is_upload else self._limits.body_seconds
-        async with self._uploads if is_upload else nullcontext():
-            if route.accepts_files and request.content_type == "multipart/form-data":
-                async with body_timeout(seconds):
-                    form, files = await read_form(request, route.max_body_bytes)
-                return replace(route_request, form=form, files=files)
-            return replace(
-                route_request, body=await read_body(request, timeout=seconds, max_bytes=route.max_body_bytes)
-            )
+        seconds = self._limits.upload_seconds if self._is_upload(route) else self._limits.body_seconds
+        if route.accepts_files and request.content_type == "multipart/form-data":
+            async with body_timeout(seconds):
+                form, files = await read_form(request, route.max_body_bytes)
+            return replace(route_request, form=form, files=files)
+        return replace(route_request, body=await read_body(request, timeout=seconds, max_bytes=route.max_body_bytes))
 
     async def _stream_events(
         self, request: web.Request, route: BoundRoute, events: AsyncIterable[RouteEvent]

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 FLUSH_DELAY_SECONDS = 0.25
+DEFAULT_MEMORY_LIMIT = 128 * 2**20  # bytes
 
 
 class Batcher(Generic[T]):
@@ -255,7 +256,7 @@ class MemorySemaphore:
     needs more, it takes what is free and never waits: those that hold it may be waiting in the same way.
     """
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int = DEFAULT_MEMORY_LIMIT) -> None:
         self.limit = limit
         self._free = limit
         self._waiting: dict[asyncio.Future[None], int] = {}  # in their order

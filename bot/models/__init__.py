@@ -14,6 +14,7 @@ from bot.errors import (
 from bot.http import host_label
 from bot.models.arguments import read_arguments
 from bot.models.listing import ModelListing
+from bot.models.memory import ResponseMemory
 from bot.models.retry import ModelStatus, parse_retry_after
 from bot.models.types import (
     EmbeddingRequest,
@@ -55,6 +56,7 @@ __all__ = [
     "ModelUnreachable",
     "PromptTooLong",
     "Purpose",
+    "ResponseMemory",
     "SpeechRequest",
     "SpeechResult",
     "TextRequest",

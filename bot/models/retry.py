@@ -15,10 +15,11 @@ from math import isfinite
 from statistics import median
 
 from bot.concurrency.clock import Backoff, TimeSource
-from bot.concurrency.tasks import FairSlots
+from bot.concurrency.tasks import FairSlots, MemorySemaphore
 from bot.errors import (
     BudgetSpent,
     InvalidAnswer,
+    MemoryLimitReached,
     ModelBusy,
     ModelError,
     ModelTooSlow,
@@ -28,6 +29,7 @@ from bot.errors import (
 )
 from bot.models.attempt import Attempt, CallTimeouts, Reserve, ServerQueue, attempt_call
 from bot.models.handler import ModelHandler, PendingCall, R
+from bot.models.memory import count_bytes
 from bot.models.profile import MORE_TOKENS, ModelProfile, ends_too_early
 from bot.models.refused_tools import RefusedTools
 from bot.models.types import ModelInfo, ModelType, TextRequest, TextResult
@@ -232,11 +234,12 @@ class OutageLog:
 
 @dataclass(frozen=True, slots=True)
 class CallPolicy:
-    """How handlers are called: timeouts, retries, and the time they are measured in."""
+    """How handlers are called: timeouts, retries, the time they are measured in, and the memory that they share."""
 
     timeouts: CallTimeouts = field(default_factory=CallTimeouts)
     retries: RetryPolicy = field(default_factory=RetryPolicy)
     time: TimeSource = field(default_factory=TimeSource)
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,9 +316,12 @@ class HandlerClient:
         Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
         """
         try:
-            async with self._slots.hold(self._list_owners()):
+            # The memory first: what holds some, such as an attachment, also waits for a slot.
+            async with self._policy.memory.hold(count_bytes(pending.request)), self._slots.hold(self._list_owners()):
                 with self._breaker.guard():
                     return await self._call_logged(pending, has_next=has_next)
+        except MemoryLimitReached as error:
+            raise ModelError(f"{self.handler.name}: {error}") from error
         except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
 

@@ -9,11 +9,11 @@ from typing import Any
 from uuid import UUID
 
 from bot.concurrency.crash_points import crash_point
-from bot.concurrency.isolation import Failure, run_isolated
+from bot.concurrency.isolation import Failure, run_isolated, to_failure
 from bot.concurrency.tasks import FairSlots
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.memory import Memory
-from bot.errors import BotError
+from bot.errors import BotError, MemoryLimitReached
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
@@ -26,25 +26,25 @@ from bot.turn import Turn, TurnInput
 READ_TIMEOUT = 30.0
 MAX_TEXT_LENGTH = 20_000
 SOUND_TYPES = re.compile(r"(audio|video)/|application/(ogg|octet-stream)$")
-ERROR_PREFIX = re.compile(r"(?:Fetch|Bot)Error: ")
+ERROR_PREFIX = re.compile(r"(?:FetchError|BotError|MemoryLimitReached): ")
+MAX_FILE_BYTES = 20 * 2**20
 MAX_IMAGE_BYTES = 10 * 2**20
+FILE_COPIES, IMAGE_COPIES = 3, 6  # in memory: a form with a recording, a process and its text; base64 in JSON
 MAX_UNDECIDED_BYTES = 4 * 2**20  # of a recording that may not be for the agent: about ten minutes of a voice message
 MAX_SEARCHED_MESSAGES = 20  # for what was read before of the files that messages refer to, and for unread files
 MAX_REQUESTED_MESSAGES = 5
-MAX_PARALLEL_FILES, MAX_PARALLEL_IMAGES = 16, 4
+MAX_PARALLEL_FILES = 16
 Reader = Callable[[Attachment], Coroutine[Any, Any, Attachment]]
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many files and images are read at the same time by one agent, shared among people.
+    """How many files are read at the same time by one agent, shared among people.
 
-    An image takes six times its size in memory, because it is sent to the model base64-encoded in JSON. Formatted
-    documents (PDF, DOCX, HTML), which take a process, are limited by the agent's `DocumentReader`.
+    Formatted documents (PDF, DOCX, HTML), which take a process, are limited by the agent's `DocumentReader`.
     """
 
     files: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_FILES))
-    images: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_IMAGES))
 
 
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
@@ -153,7 +153,7 @@ async def _read_attachment(
         return attachment
     if attachment.id in known:
         return replace(known[attachment.id], url=attachment.url)
-    max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else None
+    max_bytes = MAX_IMAGE_BYTES if attachment.kind is MediaKind.IMAGE else MAX_FILE_BYTES
     result = await _read_isolated(turn, attachment, limits, person, max_bytes=max_bytes)
     if isinstance(result, Failure):
         cause = ERROR_PREFIX.sub("", result.cause)
@@ -162,29 +162,35 @@ async def _read_attachment(
 
 
 async def _read_isolated(
-    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, person: UUID, *, max_bytes: int | None
+    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, person: UUID, *, max_bytes: int
 ) -> Attachment | Failure:
-    slots = limits.images if attachment.kind is MediaKind.IMAGE else limits.files
-    async with slots.hold([person]):
-        reading = _read_by_kind(turn, attachment, limits, person, max_bytes)
-        return await run_isolated(reading, label="reading an attachment", timeout=READ_TIMEOUT)
+    copies = IMAGE_COPIES if attachment.kind is MediaKind.IMAGE else FILE_COPIES
+    max_bytes = min(attachment.size or max_bytes, max_bytes)
+    try:
+        async with limits.files.hold([person]), turn.agent.memory.hold(copies * max_bytes):
+            reading = _read_by_kind(turn, attachment, limits, person, max_bytes)
+            return await run_isolated(reading, label="reading an attachment", timeout=READ_TIMEOUT)
+    except MemoryLimitReached as error:
+        return to_failure(error)
 
 
-async def _fetch_file(turn: Turn, attachment: Attachment, max_bytes: int | None) -> FetchedBody:
+async def _fetch_file(turn: Turn, attachment: Attachment, max_bytes: int) -> FetchedBody:
     """Fetch the file of an attachment, through the platform's own connection if it is stored there."""
     url = attachment.url
+    if (attachment.size or 0) > max_bytes:
+        raise BotError(f"it is larger than {max_bytes} bytes")
     adapter = turn.agent.outbox.adapter(turn.room.platform)
     body = await adapter.download(url) if adapter is not None else None
     if body is None:
         origin = adapter.trusted_origin(turn.room.account) if adapter is not None else ""
         return await turn.agent.fetcher.get(url, max_bytes=max_bytes, trusted_origin=origin)
-    if max_bytes is not None and len(body) > max_bytes:
+    if len(body) > max_bytes:
         raise BotError(f"it is larger than {max_bytes} bytes")
     return FetchedBody(url, sniff_media_type(body, attachment.content_type), body)
 
 
 async def _read_by_kind(
-    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, person: UUID, max_bytes: int | None
+    turn: Turn, attachment: Attachment, limits: ConcurrencyLimits, person: UUID, max_bytes: int
 ) -> Attachment:
     if problem := _find_problem(turn, attachment.kind):
         return replace(attachment, problem=problem)
@@ -199,12 +205,9 @@ async def _read_by_kind(
     if kind is MediaKind.DOCUMENT:
         text = await _extract_text(turn, file, attachment.name, person)
         return replace(attachment, text=sanitize_text(text, MAX_TEXT_LENGTH))
-    if declared_kind is MediaKind.IMAGE:
-        return await _describe_image(turn, attachment, file)
     if len(file.body) > MAX_IMAGE_BYTES:
         raise BotError(f"it is larger than {MAX_IMAGE_BYTES} bytes")
-    async with limits.images.hold([person]):
-        return await _describe_image(turn, attachment, file)
+    return await _describe_image(turn, attachment, file)
 
 
 def _find_problem(turn: Turn, kind: MediaKind) -> str:

@@ -12,6 +12,7 @@ from bot.background.memory_retention import MemoryRetention
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.concurrency.clock import ShutdownDeadline
+from bot.concurrency.tasks import MemorySemaphore
 from bot.costs.budget import Budget, BudgetSettings
 from bot.costs.limits import CostLimits
 from bot.costs.metering import CostMeter, ReservationLedger
@@ -52,7 +53,7 @@ from bot.runtime.plugin_lifecycle import (
     with_inactive_stubs,
 )
 from bot.runtime.world_settings import open_world_settings
-from bot.settings import CoreSettings, Layer
+from bot.settings import CoreSettings, Layer, Settings
 from bot.store.protocols import Schemas, Store
 from bot.store.storage import NO_SCHEMAS
 from bot.store.work_sharing import ProcessRole
@@ -79,24 +80,26 @@ async def run_agent(
     shutdown_deadline: ShutdownDeadline | None = None,
     schemas: Schemas = NO_SCHEMAS,
     connections: Connections = tuple,
+    memory: MemorySemaphore | None = None,
     *,
     is_strict: bool = False,
 ) -> AsyncIterator[AgentRuntime]:
     """Start an agent, and stop it at the end in reverse order, within `shutdown_deadline`.
 
     `schemas` are those of all plugins in this process, for agents that share a database; `connections`
-    returns the connection of every account of the process. Raises ConfigError where settings or plugins do
-    not fit together. A plugin whose `init` fails is off, with all that require it; with `is_strict`, or
-    where it brings the store or the only large text model, its error is raised. A service that does not
-    start is logged and tried again.
+    returns the connection of every account of the process; `memory` is what its agents share, by default as
+    MEMORY_LIMIT says. Raises ConfigError where settings or plugins do not fit together. A plugin whose
+    `init` fails is off, with all that require it; with `is_strict`, or where it brings the store or the only
+    large text model, its error is raised. A service that does not start is logged and tried again.
     """
     shutdown_deadline = shutdown_deadline or ShutdownDeadline()
     schemas = schemas or collect_schemas(config.plugins)
+    memory = memory or open_memory(config.settings)
     inactive: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         while True:
             active_config = replace(config, plugins=with_inactive_stubs(config.plugins, inactive))
-            starting = _running_agent(active_config, shutdown_deadline, schemas, connections)
+            starting = _running_agent(active_config, shutdown_deadline, schemas, connections, memory)
             try:
                 agent_runtime = await stack.enter_async_context(starting)
                 break
@@ -115,7 +118,11 @@ async def run_agent(
 
 @asynccontextmanager
 async def _running_agent(
-    config: AgentConfig, shutdown_deadline: ShutdownDeadline, schemas: Schemas, connections: Connections
+    config: AgentConfig,
+    shutdown_deadline: ShutdownDeadline,
+    schemas: Schemas,
+    connections: Connections,
+    memory: MemorySemaphore,
 ) -> AsyncIterator[AgentRuntime]:
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
     core = config.settings.load(CoreSettings)
@@ -130,7 +137,7 @@ async def _running_agent(
         limits, prices = CostLimits(money, store, budget), load_prices(money.model_prices)
         meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline, limits))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
-        models = _build_router(config, events, meter, budget, prices)
+        models = _build_router(config, events, meter, budget, prices, memory)
         outbox = _build_outbox(config, core, store, events, shutdown_deadline)
         definition = CurrentDefinition(config.definition)
         agent = Agent(
@@ -146,6 +153,7 @@ async def _running_agent(
             rooms=rooms,
             fetcher=await enter(Fetcher(environment=config.settings.network_environment())),
             budget=budget,
+            memory=memory,
             clock=config.clock,
             folder=config.folder,
             muted_people=await load_muted_people(store),
@@ -202,8 +210,13 @@ async def _build_access(
     return AgentComponents(registry, changed_settings, world_settings), AgentRooms(registry)
 
 
+def open_memory(settings: Settings) -> MemorySemaphore:
+    """Return the memory that all agents of a process share, as the operator has limited it."""
+    return MemorySemaphore(settings.operator_only().load(CoreSettings).memory_limit)
+
+
 def _build_router(
-    config: AgentConfig, events: EventBus, meter: CostMeter, budget: Budget, prices: PriceList
+    config: AgentConfig, events: EventBus, meter: CostMeter, budget: Budget, prices: PriceList, memory: MemorySemaphore
 ) -> ModelRouter:
     model_settings = config.settings.load(ModelSettings)
     record = usage_recorder(events, config.agent_id, meter.record)
@@ -211,6 +224,7 @@ def _build_router(
     policy = CallPolicy(
         CallTimeouts(first=model_settings.model_timeout, token=model_settings.model_token_timeout),
         RetryPolicy(max_retries=model_settings.model_retries),
+        memory=memory,
     )
     reservations = ReservationLedger(budget, prices, record)
     sampling = read_sampling(config.settings)

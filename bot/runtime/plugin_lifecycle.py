@@ -60,6 +60,7 @@ def bind_routes(agent: Agent, plugins: Sequence[Plugin]) -> tuple[BoundRoute, ..
             max_body_bytes=route.max_body_bytes,
             accepts_files=route.accepts_files,
             summary=(inspect.getdoc(route.handler) or "").partition("\n")[0].rstrip("."),
+            memory=agent.memory,
         )
         for plugin in plugins
         for route in plugin.routes

@@ -21,7 +21,7 @@ from bot.errors import ConfigError, PluginError, StoreUnavailable
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_config import AgentConfig
-from bot.runtime.agent_runtime import AgentRuntime, run_agent
+from bot.runtime.agent_runtime import AgentRuntime, open_memory, run_agent
 from bot.settings import CoreSettings
 from bot.store.work_sharing import Duty, ProcessRole, connection_name
 from bot.watchdog.watchdog import build_watchdog
@@ -183,8 +183,9 @@ class Runtime:
             names = ", ".join(repr(config.character.name) for config in self._configs if config.agent_id in duplicates)
             raise ConfigError(f"{names}: these characters would be one agent; give one another name or id")
         schemas = collect_schemas(plugin for config in self._configs for plugin in config.plugins)
+        memory = open_memory(self._configs[0].settings) if self._configs else None
         contexts = [
-            run_agent(config, self._shutdown_deadline, schemas, self.connections, is_strict=self._is_strict)
+            run_agent(config, self._shutdown_deadline, schemas, self.connections, memory, is_strict=self._is_strict)
             for config in self._configs
         ]
         self.agents = tuple([await self._stack.enter_async_context(context) for context in contexts])

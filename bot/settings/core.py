@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import ClassVar
 from uuid import UUID
 
-from pydantic import Field
+from pydantic import ByteSize, Field
 
+from bot.concurrency.tasks import DEFAULT_MEMORY_LIMIT
 from bot.settings.model import CommaList, HostList, SettingsModel
 from bot.settings.time_zones import TimeZoneName
 
@@ -67,6 +68,13 @@ class CoreSettings(SettingsModel):
     backup_keep: int = Field(7, ge=1, description="How many of these copies are kept; older ones are deleted.")
     backup_dir: Path | None = Field(
         None, description="The folder of these copies; by default `backups` in BOT_DATA_DIR."
+    )
+    memory_limit: ByteSize = Field(
+        ByteSize(DEFAULT_MEMORY_LIMIT),
+        ge=16 * 2**20,
+        description="How much memory files, uploads, documents and long or large answers of models may take together, "
+        "in bytes or as in 256MiB. What does not fit waits, and what is larger is refused. The rest of the program "
+        "takes about 200 MiB.",
     )
     log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")

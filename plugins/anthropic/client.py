@@ -14,6 +14,7 @@ from bot.models import (
     ModelRefused,
     ModelUnreachable,
     PromptTooLong,
+    ResponseMemory,
     TextRequest,
     TextResult,
     TextSink,
@@ -144,10 +145,13 @@ class Client(Service):
         async with self._sdk.messages.with_streaming_response.create(**parameters, extra_body=extra_body) as answer:
             response = answer.http_response
             content_type = response.headers.get("content-type", "")
-            start = b"" if is_stream(content_type, b"") else await response.aread()
+            memory = ResponseMemory(self.agent.memory, f"anthropic: {model}")
+            start = b""
+            if not is_stream(content_type, b""):
+                start = b"".join([chunk async for chunk in memory.count(response.aiter_bytes())])
             if not is_stream(content_type, start):
                 return parse_message(start, model)
-            return await MessageStream(model, sink).read(response)
+            return await MessageStream(model, sink, memory).read(response, start)
 
     @contextmanager
     def _mapped_errors(self) -> Iterator[None]:

@@ -1,11 +1,12 @@
 """Read a streamed message."""
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ValidationError
 
-from bot.models import ModelBusy, ModelError, TextResult, TextSink, note_call
+from bot.models import ModelBusy, ModelError, ResponseMemory, TextResult, TextSink, note_call
 from bot.platform import LazyModule
 from plugins.anthropic.responses import (
     ContentBlock,
@@ -63,9 +64,10 @@ def is_stream(content_type: str, start: bytes) -> bool:
 class MessageStream:
     """Reads the events of one message, passes its text to a sink, and returns the result at the end."""
 
-    def __init__(self, model: str, sink: TextSink | None) -> None:
+    def __init__(self, model: str, sink: TextSink | None, memory: ResponseMemory) -> None:
         self._model = model
         self._sink = sink
+        self._memory = memory
         self._text = ""
         self._block = 0  # the index of the latest
         self._hidden_blocks: set[int] = set()  # neither text nor calls
@@ -76,12 +78,12 @@ class MessageStream:
         self._is_done = False
         self._whole: TextResult | None = None
 
-    async def read(self, response: Any) -> TextResult:
-        """Read the stream to its end and return the result.
+    async def read(self, response: Any, start: bytes = b"") -> TextResult:
+        """Read the stream to its end, `start` being what was read of it, and return the result.
 
         Raises ModelBusy if the stream breaks off or reports a transient error, ModelError otherwise.
         """
-        async for data in _read_events(response):
+        async for data in self._read_events(_single(start) if start else response.aiter_bytes()):
             await self._write("")
             if data.strip() not in ("", "null", "[DONE]"):
                 await self._handle_event(data)
@@ -138,22 +140,31 @@ class MessageStream:
         if delta.partial_json and index in self._calls:
             name, start, arguments = self._calls[index]
             self._calls[index] = (name, start, arguments + delta.partial_json)
+            self._memory.extend(sum(len(arguments) for _, _, arguments in self._calls.values()))
             if len(arguments) > MAX_ANSWER_LENGTH:
                 raise ModelError(f"anthropic: {self._model} called a function without an end")
 
     async def _write(self, text: str) -> None:
         """Pass on a piece; an empty one reports progress: any event shows that the server is alive."""
         self._text += text
+        self._memory.extend(len(self._text))
         if len(self._text) > MAX_ANSWER_LENGTH:
             raise ModelError(f"anthropic: {self._model} wrote without an end")
         if self._sink is not None:
             await self._sink.write(text)
 
+    async def _read_events(self, body: AsyncIterator[bytes]) -> AsyncIterator[str]:
+        """Yield the data of each event, including pings."""
+        response: Any = SimpleNamespace(aiter_bytes=lambda: self._memory.count(body))
+        try:
+            async for event in anthropic.AsyncStream.raw_events(response):
+                self._memory.reset()
+                yield event.data
+        except ModelError:
+            raise
+        except Exception as error:  # the SDK's versions use different HTTP libraries
+            raise ModelBusy(f"anthropic: an answer broke off: {type(error).__name__}") from error
 
-async def _read_events(response: Any) -> AsyncIterator[str]:
-    """Yield the data of each event, including pings."""
-    try:
-        async for event in anthropic.AsyncStream.raw_events(response):
-            yield event.data
-    except Exception as error:  # the SDK's versions use different HTTP libraries
-        raise ModelBusy(f"anthropic: an answer broke off: {type(error).__name__}") from error
+
+async def _single(chunk: bytes) -> AsyncIterator[bytes]:
+    yield chunk

@@ -80,7 +80,7 @@ class GoogleClient(Service):
         self._host = urlsplit(url).netloc
         self._refused: dict[str, set[str]] = {}
         # It follows no redirect, which would hand the conversation to another server. The router has deadlines.
-        self._http = AnswerClient(timeout=None, follow_redirects=False)
+        self._http = AnswerClient(agent.memory, timeout=None, follow_redirects=False)
         options = types.HttpOptions(base_url=url, httpx_async_client=self._http)
         self._sdk = genai.Client(vertexai=False, api_key=self._key, http_options=options)
         self.models = self._sdk.aio.models

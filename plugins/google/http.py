@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 from google.genai import errors, types
 
-from bot.models import InvalidAnswer, read_arguments
+from bot.models import InvalidAnswer, ResponseMemory, read_arguments
+from bot.platform import MemorySemaphore
 
 WRITES_CONTENT = re.compile(r":(?:stream)?generateContent$", re.IGNORECASE)
 LINE_END = re.compile(r"\r?\n|\r(?=[^\n])")
@@ -30,7 +31,15 @@ COUNTS = (
 
 
 class AnswerClient(httpx.AsyncClient):
-    """The HTTP client of the SDK."""
+    """The HTTP client of the SDK; its responses take `memory` while they are read."""
+
+    def __init__(self, memory: MemorySemaphore, **options: Any) -> None:
+        super().__init__(event_hooks={"response": [self._count]}, **options)
+        self._memory = memory
+
+    async def _count(self, response: httpx.Response) -> None:
+        assert isinstance(response.stream, httpx.AsyncByteStream)
+        response.stream = _CountedStream(response.stream, ResponseMemory(self._memory, "google"))
 
     async def send(self, request: httpx.Request, *, stream: bool = False, **options: Any) -> httpx.Response:
         """Send a request; the response to one for content has the documented form.
@@ -49,12 +58,27 @@ class AnswerClient(httpx.AsyncClient):
         return httpx.Response(200, json=_join(answers), request=request)
 
 
+class _CountedStream(httpx.AsyncByteStream):
+    def __init__(self, stream: httpx.AsyncByteStream, memory: ResponseMemory) -> None:
+        self._stream = stream
+        self.memory = memory
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        async for chunk in self.memory.count(self._stream):
+            yield chunk
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+
 class _CleanStream(httpx.AsyncByteStream):
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for answer in _read_answers(self._response):
+            if isinstance(self._response.stream, _CountedStream):
+                self._response.stream.memory.reset()
             if (code := _error_code(answer)) is not None:
                 raise errors.APIError(code, answer)
             yield f"data: {json.dumps(clean_answer(answer))}\n\n".encode()

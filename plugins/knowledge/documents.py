@@ -5,6 +5,7 @@ import csv
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from io import StringIO
@@ -20,6 +21,7 @@ logger = logging.getLogger(__name__)
 MAX_FILES = 1_000
 MAX_ENTRIES = 20_000  # of a folder, of any type
 MAX_FILE_BYTES = 10 * 1024 * 1024
+COPIES = 3  # of a file in memory: its bytes, those for the process that reads it, and its text
 MAX_TEXT_LENGTH = 2_000_000
 TEXT_SUFFIXES = frozenset({".txt", ".md", ".markdown"})
 FORMATS = {
@@ -48,6 +50,14 @@ class Source:
         except OSError as error:
             raise UnreadableDocument(f"it cannot be read: {error.strerror}") from None
         return f"{status.st_mtime_ns} {status.st_size}"
+
+    def count_bytes(self) -> int:
+        """Return the size of the content, at most one byte more than the limit; 0 for a file that cannot be read."""
+        if self.path is None:
+            return len(self.text.encode())
+        with suppress(OSError):
+            return min(self.path.stat().st_size, MAX_FILE_BYTES + 1)
+        return 0
 
     def read(self) -> bytes:
         """Return the content, at most one byte more than the limit. Raises UnreadableDocument."""

@@ -10,11 +10,12 @@ from uuid import UUID
 
 from bot import Agent, Memory, MemoryKind, RecallScope, Service, derived_id
 from bot.models import ModelError, ModelType
+from bot.platform import MemoryLimitReached
 from bot.prompts import AUTHORS_KEY
 from bot.store import MemoryMatch
 from bot.text import is_blank
 from plugins.knowledge.chunks import IndexedDocument, NewDocument, build_memories, split_text
-from plugins.knowledge.documents import MAX_FILES, Source, UnreadableDocument, list_sources
+from plugins.knowledge.documents import COPIES, MAX_FILES, Source, UnreadableDocument, list_sources
 
 logger = logging.getLogger(__name__)
 MAX_PASSAGES = 4
@@ -24,6 +25,7 @@ FUSION_CONSTANT = 10
 MAX_FRAGMENTS = 20_000
 MAX_ADDED_DOCUMENTS = 1_000
 EMBEDDING_BATCH_SIZE = 64
+EMBEDDING_BYTES = 8 * 2**20  # of the vectors of a batch, in JSON and as numbers
 INDEX_WAIT_TIMEOUT = 3.0
 SPLITTING_VERSION = "1"  # change it to split all documents again
 
@@ -91,9 +93,11 @@ class KnowledgeIndex(Service):
     async def add(self, document: NewDocument) -> Memory:
         """Add a document, or replace one of the same name in the same world; return its memory.
 
-        Raises UnreadableDocument for one without text and if there are too many, ModelError if embedding fails.
+        Raises UnreadableDocument for one without text and if there are too many, ModelError if embedding fails,
+        MemoryLimitReached.
         """
-        async with self._adding:
+        # The memory first: an upload that waits for the lock holds some.
+        async with self.agent.memory.hold(len(document.text) + EMBEDDING_BYTES), self._adding:
             pieces = await asyncio.to_thread(split_text, document.text)
             if not pieces:
                 raise UnreadableDocument(f"{document.name!r}: it has no text")
@@ -161,9 +165,11 @@ class KnowledgeIndex(Service):
         count, self.problems = 0, {name: self.problems[name] for name in self.problems if name in self._fingerprints}
         for source in sources:
             document = stored.get(source.name)
+            size = COPIES * await asyncio.to_thread(source.count_bytes) + EMBEDDING_BYTES
             try:
-                document = await self._index_document(source, document, model)
-            except UnreadableDocument as error:
+                async with self.agent.memory.hold(size):
+                    document = await self._index_document(source, document, model)
+            except (UnreadableDocument, MemoryLimitReached) as error:
                 self.problems[source.name] = str(error)
                 logger.warning("%s is skipped: %s", source.name, error, extra={"once": True})
             except ModelError as error:

@@ -24,6 +24,7 @@ from bot import (
 )
 from bot.events import CharacterReloaded, EntityErased, RoomMigrated
 from bot.models import ModelError
+from bot.platform import MemoryLimitReached
 from bot.prompts import ANYBODY, Authority
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.knowledge.chunks import NewDocument
@@ -76,7 +77,7 @@ async def remember_document(turn: Turn) -> ActionResult:
         )
         try:
             await index.add(document)
-        except (UnreadableDocument, ModelError) as error:
+        except (UnreadableDocument, ModelError, MemoryLimitReached) as error:
             return ActionResult(False, error=f"{name} could not be added: {error}")
         names.append(name)
     return ActionResult(bool(names), text=f"remembered: {', '.join(names)}", authors=(ANYBODY,))

@@ -13,11 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from bot import Agent, Memory, RecallScope, RouteRequest, RouteResponse, route
 from bot.models import ModelError, ModelType
-from bot.platform import DocumentFormat, FetchError
+from bot.platform import DocumentFormat, FetchError, MemoryLimitReached
 from bot.prompts import ANYBODY, AUTHORS_KEY
 from bot.text import sanitize_name
 from plugins.knowledge.chunks import NewDocument
 from plugins.knowledge.documents import (
+    COPIES,
     FORMATS,
     MAX_FILE_BYTES,
     READABLE_SUFFIXES,
@@ -60,6 +61,8 @@ async def add_documents(agent: Agent, request: RouteRequest) -> RouteResponse:
         added = [await index.add(document) for document in documents]
     except (UnreadableDocument, FetchError) as error:
         return _problem(422, "unreadable_document", str(error))
+    except MemoryLimitReached as error:
+        return _problem(503, "no_memory", str(error))
     except ModelError as error:
         return _problem(503, "model_failed", f"it could not be embedded; send it again later: {error}")
     return RouteResponse(201, json={"documents": [_describe(document, index) for document in added]})
@@ -85,6 +88,8 @@ async def read_document_again(agent: Agent, request: RouteRequest) -> RouteRespo
             await index.add(await _read_added_again(agent, document, url))
     except (UnreadableDocument, FetchError) as error:
         return _problem(422, "unreadable_document", str(error))
+    except MemoryLimitReached as error:
+        return _problem(503, "no_memory", str(error))
     except ModelError as error:
         return _problem(503, "model_failed", f"it could not be embedded; send it again later: {error}")
     found = (*(await index.list_documents()).values(), *await index.list_added())
@@ -132,7 +137,7 @@ async def _find_scope(agent: Agent, room_id: str) -> RecallScope | None:
 
 
 async def _read_request(agent: Agent, request: RouteRequest) -> NewDocument:
-    """Return the document of a JSON body. Raises UnreadableDocument, FetchError."""
+    """Return the document of a JSON body. Raises UnreadableDocument, FetchError, MemoryLimitReached."""
     try:
         body = DocumentRequest.model_validate(json.loads(request.body))
     except (ValidationError, ValueError) as error:
@@ -141,6 +146,11 @@ async def _read_request(agent: Agent, request: RouteRequest) -> NewDocument:
         raise UnreadableDocument("send files, or a name and a text, or a URL")
     if body.text:
         return NewDocument(body.name, await asyncio.to_thread(extract_text, ".txt", body.text.encode()))
+    async with agent.memory.hold(COPIES * MAX_FILE_BYTES):
+        return await _read_url(agent, body)
+
+
+async def _read_url(agent: Agent, body: DocumentRequest) -> NewDocument:
     file = await agent.fetcher.get(body.url, max_bytes=MAX_FILE_BYTES)
     file_name = sanitize_name(PurePath(urlsplit(file.url).path).name)
     document_format = DocumentFormat.of(file.content_type, file_name)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from bot.concurrency.tasks import MemorySemaphore
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.errors import FetchError, ModelUnavailable
 from bot.fetch import documents as documents_module
@@ -19,7 +20,6 @@ from bot.models.types import ModelType, TextResult
 from bot.pipeline.attachments import (
     MAX_IMAGE_BYTES,
     MAX_PARALLEL_FILES,
-    MAX_PARALLEL_IMAGES,
     MAX_TEXT_LENGTH,
     ConcurrencyLimits,
     read_attachments,
@@ -384,7 +384,7 @@ async def test_cancelled_reading_does_not_change_the_message(agent_harness: Agen
     ("kind", "content_type", "most"),
     [
         (MediaKind.DOCUMENT, "text/plain", MAX_PARALLEL_FILES),
-        (MediaKind.IMAGE, "image/png", MAX_PARALLEL_IMAGES),
+        (MediaKind.IMAGE, "image/png", MAX_PARALLEL_FILES),
         (MediaKind.DOCUMENT, "application/pdf", documents_module.MAX_PARALLEL_DOCUMENTS),
     ],
 )
@@ -412,13 +412,37 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
     monkeypatch.setattr("bot.fetch.documents.extract_document_text", paper)
     places = ConcurrencyLimits()
-    turns = [await begin(*(one(kind) for _ in range(10)), author=f"person {person}") for person in range(20)]
+    file = replace(one(kind), size=len(PNG))
+    turns = [await begin(*([file] * 10), author=f"person {person}") for person in range(20)]
     for turn in turns:
         turn.agent = replace(turn.agent, fetcher=Busy())
     await asyncio.gather(*(read_attachments(turn, places) for turn in turns))
     assert at_once == [0, most]
     read = [one for turn in turns for one in turn.message.content.attachments]
     assert all((one.text or one.description) and not one.problem for one in read)
+
+
+async def test_files_share_the_memory_of_the_process_and_one_that_is_too_large_for_it_says_so(
+    begin, agent_harness: AgentHarness, shelf: Shelf
+) -> None:
+    memory, held = MemorySemaphore(16 * 2**20), []
+
+    class Large(Shelf):
+        async def get(self, url: str, **_: Any) -> FetchedBody:
+            held.append(memory.held)
+            await asyncio.sleep(0)
+            return FetchedBody(url, "text/plain", b"words")
+
+    turns = [await begin(replace(one(MediaKind.DOCUMENT), size=2 * 2**20), author=f"person {n}") for n in range(5)]
+    turns.append(await begin(replace(one(MediaKind.DOCUMENT), size=6 * 2**20), author="another"))
+    for turn in turns:
+        turn.agent = replace(turn.agent, fetcher=Large(), memory=memory)
+    await asyncio.gather(*(read_attachments(turn, ConcurrencyLimits()) for turn in turns))
+    *read, refused = (turn.message.content.attachments[0] for turn in turns)
+    assert [item.text for item in read] == ["words"] * 5
+    assert "could not be read: it takes 18 MiB of memory, and MEMORY_LIMIT is 16 MiB" in refused.problem
+    assert max(held) == 12 * 2**20
+    assert memory.held == 0
 
 
 @pytest.mark.failure("M-09")

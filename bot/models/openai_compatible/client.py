@@ -119,7 +119,7 @@ class CompatibleClient(Service):
         super().__init__(agent)
         self.settings = settings
         secrets = frozenset(endpoint.key.get_secret_value() for endpoint in endpoints.values() if endpoint.key)
-        opened = {endpoint: Connection(endpoint, secrets) for endpoint in set(endpoints.values())}
+        opened = {endpoint: Connection(endpoint, secrets, agent.memory) for endpoint in set(endpoints.values())}
         self._connections = {capability: opened[endpoint] for capability, endpoint in endpoints.items()}
         text = self.connection()
         self.listing = ModelListing(
@@ -537,6 +537,7 @@ class AnswerReader:
         self._provider = connection.endpoint.provider
         self._text, self._finish_reason = "", ""
         self._calls: list[_Call] = []
+        self._memory = connection.response_memory(model)
         self._usage: Usage | None = None
         self._is_api = self._has_choice = self._is_finished = self._has_thoughts = False
 
@@ -548,7 +549,7 @@ class AnswerReader:
         unreadable = ""
         try:
             async with asyncio.timeout(None) as rest:
-                async for value in read_values(self._connection.read_chunks(body)):
+                async for value in read_values(self._connection.read_chunks(body), self._memory):
                     if self._sink is not None:
                         await self._sink.write("")  # the model is at work, also while it thinks or writes a call
                     await self._add(value)
@@ -576,7 +577,9 @@ class AnswerReader:
         for choice in _list_choices(value):
             await self._add_choice(choice)
             self._usage = read_usage(choice.get("usage")) or self._usage
-        if max(len(self._text), *(len(call.arguments) for call in self._calls), 0) > MAX_ANSWER_LENGTH:
+        lengths = (len(self._text), *(len(call.arguments) for call in self._calls))
+        self._memory.extend(sum(lengths))
+        if max(lengths) > MAX_ANSWER_LENGTH:
             raise ModelError(f"{self._provider}: {self._model} wrote without an end")
         self._usage = read_usage(value.get("usage")) or self._usage
         reasoning = to_count(member(value, "usage", "completion_tokens_details", "reasoning_tokens"))

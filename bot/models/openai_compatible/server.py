@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 
 from yarl import URL
 
+from bot.concurrency.tasks import MemorySemaphore
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
 from bot.fetch.addresses import Proxies
 from bot.models.arguments import parse_values
+from bot.models.memory import ResponseMemory
 from bot.models.retry import parse_retry_after
 from bot.plugin_system.imports import LazyModule
 from bot.settings import Secret
@@ -167,14 +169,16 @@ async def _split_lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str | None
     yield None
 
 
-async def read_values(chunks: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+async def read_values(chunks: AsyncIterator[bytes], memory: ResponseMemory) -> AsyncIterator[Any]:
     """Yield the JSON values of a body, and END for each end mark.
 
     It may be an event stream, JSON lines, objects one after another, or one value. Raises ValueError with the text that
-    is not JSON.
+    is not JSON, and ModelError where a value takes more than is left of `memory`.
     """
     pending: list[str] = []
-    async for line in _split_lines(chunks):
+    async for line in _split_lines(memory.count(chunks)):
+        if not pending:
+            memory.reset()
         name, colon, data = (line or "").partition(":")
         if colon and name in ("", "event", "id", "retry"):
             continue
@@ -212,10 +216,10 @@ async def _check_response(response: Any) -> None:
 class Connection:
     """A connection to one server. `CompatibleClient` opens and closes it; its errors contain none of the secrets."""
 
-    def __init__(self, endpoint: Endpoint, secrets: frozenset[str]) -> None:
+    def __init__(self, endpoint: Endpoint, secrets: frozenset[str], memory: MemorySemaphore) -> None:
         url = endpoint.url or f"https://{OPENAI_HOST}/v1"
         proxy = Proxies.from_environment(os.environ).proxy_for(URL(url))
-        self.endpoint, self.secrets = endpoint, secrets
+        self.endpoint, self.secrets, self._memory = endpoint, secrets, memory
         self.sdk = openai.AsyncOpenAI(
             api_key=endpoint.key.get_secret_value() if endpoint.key else "none",
             base_url=url,
@@ -290,6 +294,10 @@ class Connection:
         retry_after = parse_retry_after(error.headers, datetime.now(UTC), error.message)
         return ModelBusy(f"{self.name} {what} ({status}): {message}", retry_after=retry_after)
 
+    def response_memory(self, model: str) -> ResponseMemory:
+        """Return the memory of a new response of a model."""
+        return ResponseMemory(self._memory, f"{self.endpoint.provider}: {model}")
+
     async def read_chunks(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
         """Yield the pieces of a body.
 
@@ -328,7 +336,7 @@ class Connection:
 
     async def _read_value(self, body: AsyncIterator[bytes], model: str, kind: str) -> Any:
         try:
-            values = [value async for value in read_values(self.read_chunks(body))]
+            values = [value async for value in read_values(self.read_chunks(body), self.response_memory(model))]
         except ValueError:
             values = []
         if not values:

@@ -1,6 +1,8 @@
 """Answers that come piece by piece, whole, cut, stalled, or with a fault in the middle."""
 
 import asyncio
+import json
+import tracemalloc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -272,3 +274,21 @@ async def test_a_stream_that_stalls_is_given_up_after_the_operators_time_between
     async with open_stage(api.url, MODEL_TOKEN_TIMEOUT="0.1", MODEL_RETRIES="0") as stage:
         with pytest.raises(ModelUnavailable, match=r"openai: no data for 0\.1 s"):
             await stage.agent.models.text(TextRequest("the prompt", sink=Sink()))
+
+
+@pytest.mark.parametrize("piece", ["x" * 2**20, f"data: {json.dumps(delta(content='🙂' * 2**17))}\n\n"])
+async def test_answers_without_an_end_share_the_memory_of_the_process(api: Loopback, piece: str) -> None:
+    api.answers = [Answer(events=("data: " if piece.startswith("x") else "\n", *[piece] * 40))]
+    async with open_stage(api.url, MEMORY_LIMIT="16MiB", MODEL_RETRIES="0") as stage:
+        agent = stage.agent
+        tracemalloc.start()
+        try:
+            answers = (agent.models.text(TextRequest("?", sink=Sink())) for _ in range(8))
+            errors = await asyncio.gather(*answers, return_exceptions=True)
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak < 64 * 2**20
+        assert any("MEMORY_LIMIT" in str(error) for error in errors)
+        assert all(isinstance(error, ModelError) for error in errors)
+        assert agent.memory.held == 0
