@@ -33,18 +33,21 @@ FILE_COPIES, IMAGE_COPIES = 3, 6  # in memory: a form with a recording, a proces
 MAX_UNDECIDED_BYTES = 4 * 2**20  # of a recording that may not be for the agent: about ten minutes of a voice message
 MAX_SEARCHED_MESSAGES = 20  # for what was read before of the files that messages refer to, and for unread files
 MAX_REQUESTED_MESSAGES = 5
-MAX_PARALLEL_FILES = 16
+LARGE_BYTES = 8 * 2**20  # of memory, for a file of which few are read at once: they may have to wait for each other
+MAX_PARALLEL_FILES, MAX_PARALLEL_LARGE_FILES = 16, 4
 Reader = Callable[[Attachment], Coroutine[Any, Any, Attachment]]
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrencyLimits:
-    """How many files are read at the same time by one agent, shared among people.
+    """How many files and large files are read at the same time by one agent, shared among people.
 
+    A large file, or one of unknown size, may wait for memory, behind those that came before it, whose ever they are.
     Formatted documents (PDF, DOCX, HTML), which take a process, are limited by the agent's `DocumentReader`.
     """
 
     files: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_FILES))
+    large_files: FairSlots = field(default_factory=lambda: FairSlots(MAX_PARALLEL_LARGE_FILES))
 
 
 async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
@@ -166,8 +169,10 @@ async def _read_isolated(
 ) -> Attachment | Failure:
     copies = IMAGE_COPIES if attachment.kind is MediaKind.IMAGE else FILE_COPIES
     max_bytes = min(attachment.size or max_bytes, max_bytes)
+    size = copies * max_bytes
+    slots = limits.large_files if size > LARGE_BYTES else limits.files
     try:
-        async with limits.files.hold([person]), turn.agent.memory.hold(copies * max_bytes):
+        async with slots.hold([person]), turn.agent.memory.hold(size):
             reading = _read_by_kind(turn, attachment, limits, person, max_bytes)
             return await run_isolated(reading, label="reading an attachment", timeout=READ_TIMEOUT)
     except MemoryLimitReached as error:

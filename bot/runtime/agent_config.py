@@ -8,6 +8,7 @@ from uuid import UUID
 
 from bot.agent import Agent, AgentDefinition
 from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.tasks import MemorySemaphore
 from bot.domain.character import Character
 from bot.domain.ids import derived_id
 from bot.errors import PluginError
@@ -32,7 +33,8 @@ class AgentConfig:
     where several share its store. `reload` reads the character's `file` again, with the same plugins, in another
     thread; it raises ConfigError. `file_version` is a hash of its text. `code` has a hash of the code of each
     plugin and adapter that is named by its path. `build_tools` builds what the program offers the agent's operator;
-    it gets the running agent, and by name why plugins of it are off.
+    it gets the running agent, and by name why plugins of it are off. `memory` is that of the process:
+    `run_agent` sets it.
     """
 
     character: Character
@@ -48,6 +50,7 @@ class AgentConfig:
     code: Mapping[str, str] = field(default_factory=dict)
     file_version: str = ""
     build_tools: BuildTools | None = None
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
 
     @property
     def agent_id(self) -> UUID:

@@ -98,8 +98,8 @@ async def run_agent(
     inactive: dict[str, str] = {}
     async with AsyncExitStack() as stack:
         while True:
-            active_config = replace(config, plugins=with_inactive_stubs(config.plugins, inactive))
-            starting = _running_agent(active_config, shutdown_deadline, schemas, connections, memory)
+            active_config = replace(config, plugins=with_inactive_stubs(config.plugins, inactive), memory=memory)
+            starting = _running_agent(active_config, shutdown_deadline, schemas, connections)
             try:
                 agent_runtime = await stack.enter_async_context(starting)
                 break
@@ -118,15 +118,10 @@ async def run_agent(
 
 @asynccontextmanager
 async def _running_agent(
-    config: AgentConfig,
-    shutdown_deadline: ShutdownDeadline,
-    schemas: Schemas,
-    connections: Connections,
-    memory: MemorySemaphore,
+    config: AgentConfig, shutdown_deadline: ShutdownDeadline, schemas: Schemas, connections: Connections
 ) -> AsyncIterator[AgentRuntime]:
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
-    core = config.settings.load(CoreSettings)
-    registry = Registry(config.plugins)
+    core, registry = config.settings.load(CoreSettings), Registry(config.plugins)
     money, budget = config.settings.operator_only().load(BudgetSettings), Budget(clock=config.clock)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -137,7 +132,7 @@ async def _running_agent(
         limits, prices = CostLimits(money, store, budget), load_prices(money.model_prices)
         meter = await enter(_build_meter(config, store, prices, budget, shutdown_deadline, limits))
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
-        models = _build_router(config, events, meter, budget, prices, memory)
+        models = _build_router(config, events, meter, budget, prices)
         outbox = _build_outbox(config, core, store, events, shutdown_deadline)
         definition = CurrentDefinition(config.definition)
         agent = Agent(
@@ -153,7 +148,7 @@ async def _running_agent(
             rooms=rooms,
             fetcher=await enter(Fetcher(environment=config.settings.network_environment())),
             budget=budget,
-            memory=memory,
+            memory=config.memory,
             clock=config.clock,
             folder=config.folder,
             muted_people=await load_muted_people(store),
@@ -216,7 +211,7 @@ def open_memory(settings: Settings) -> MemorySemaphore:
 
 
 def _build_router(
-    config: AgentConfig, events: EventBus, meter: CostMeter, budget: Budget, prices: PriceList, memory: MemorySemaphore
+    config: AgentConfig, events: EventBus, meter: CostMeter, budget: Budget, prices: PriceList
 ) -> ModelRouter:
     model_settings = config.settings.load(ModelSettings)
     record = usage_recorder(events, config.agent_id, meter.record)
@@ -224,7 +219,7 @@ def _build_router(
     policy = CallPolicy(
         CallTimeouts(first=model_settings.model_timeout, token=model_settings.model_token_timeout),
         RetryPolicy(max_retries=model_settings.model_retries),
-        memory=memory,
+        memory=config.memory,
     )
     reservations = ReservationLedger(budget, prices, record)
     sampling = read_sampling(config.settings)

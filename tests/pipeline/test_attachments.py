@@ -20,6 +20,7 @@ from bot.models.types import ModelType, TextResult
 from bot.pipeline.attachments import (
     MAX_IMAGE_BYTES,
     MAX_PARALLEL_FILES,
+    MAX_PARALLEL_LARGE_FILES,
     MAX_TEXT_LENGTH,
     ConcurrencyLimits,
     read_attachments,
@@ -384,7 +385,7 @@ async def test_cancelled_reading_does_not_change_the_message(agent_harness: Agen
     ("kind", "content_type", "most"),
     [
         (MediaKind.DOCUMENT, "text/plain", MAX_PARALLEL_FILES),
-        (MediaKind.IMAGE, "image/png", MAX_PARALLEL_FILES),
+        (MediaKind.IMAGE, "image/png", MAX_PARALLEL_LARGE_FILES),
         (MediaKind.DOCUMENT, "application/pdf", documents_module.MAX_PARALLEL_DOCUMENTS),
     ],
 )
@@ -412,7 +413,7 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
     monkeypatch.setattr("bot.fetch.documents.extract_document_text", paper)
     places = ConcurrencyLimits()
-    file = replace(one(kind), size=len(PNG))
+    file = replace(one(kind), size=len(PNG) if most != MAX_PARALLEL_LARGE_FILES else 2 * 2**20)
     turns = [await begin(*([file] * 10), author=f"person {person}") for person in range(20)]
     for turn in turns:
         turn.agent = replace(turn.agent, fetcher=Busy())
