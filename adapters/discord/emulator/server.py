@@ -10,15 +10,12 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.interactions import InteractionServer
-from adapters.discord.emulator.page import DiscordView
-from adapters.discord.emulator.people import People
-from adapters.discord.emulator.recorder import Recorder
-from adapters.discord.emulator.rest import ApiError, RestServer, json_response
-from adapters.discord.emulator.state import PlatformState
+from adapters.discord.emulator.people import DiscordView, People
+from adapters.discord.emulator.rest import ApiError, InteractionServer, RestServer, json_response
+from adapters.discord.emulator.state import PlatformState, Recorder
 from bot import Clock, system_clock
 from bot.platform import EmulatedPlatform
-from bot.testing import EmulatorPage, EmulatorServer, FaultResponse
+from bot.testing import EmulatorServer, FaultResponse
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
 TOKEN = "emulated-token"
@@ -41,13 +38,11 @@ class Emulator(EmulatorServer):
         self.rest = RestServer(self.state, self.recorder, self.gateway)
         self.interactions = InteractionServer(self.state, self.recorder, self.gateway)
         self.people = People(self.state, self.gateway, self.rest)
-        self.page = EmulatorPage(DiscordView(self.state, self.people, self.interactions, self.gateway, self.rest))
-        self.recorder.listeners.append(self.page.changed)
+        self.page = self.open_page(DiscordView(self.people, self.interactions), self.recorder)
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
-        """Return the routes of the REST API, the gateway and the page."""
-        gateway = web.get("/gateway/", self.gateway.serve)
-        return [*self.rest.routes(), *self.interactions.routes(), *self.page.routes(), gateway]
+        """Return the routes of the REST API and the gateway."""
+        return [*self.rest.routes(), *self.interactions.routes(), web.get("/gateway/", self.gateway.serve)]
 
     def middlewares(self) -> Sequence[Middleware]:
         """Return fault injection, and Discord's form of errors and headers."""
@@ -60,8 +55,7 @@ class Emulator(EmulatorServer):
         return self
 
     async def stop_tasks(self) -> None:
-        """Close the gateway connections and the pages."""
-        await self.page.close()
+        """Close the gateway connections."""
         await self.gateway.stop()
 
     def add_bot(self, name: str, token: str = TOKEN) -> str:

@@ -59,20 +59,15 @@ class XView(EmulatorActions):
         ]
 
     def bots(self) -> Sequence[EmulatorUser]:
-        """List the characters with the text that mentions them."""
         mentions = [f"@{name}" for name in self._bots.values()]
         return [EmulatorUser(mention, mention) for mention in mentions]
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        """List the posts."""
         return [
-            self._build_page_message(post)
-            for post in self._visible_posts()
-            if room_id in (TIMELINE, post.conversation_id)
+            self._to_page_message(post) for post in self._visible_posts() if room_id in (TIMELINE, post.conversation_id)
         ]
 
     def read_file(self, file_id: str) -> FileContent | None:
-        """Return a picture."""
         picture = self._state.pictures.get(file_id)
         if picture is None:
             return None
@@ -81,23 +76,21 @@ class XView(EmulatorActions):
 
     async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
         """Create a post; in a conversation it replies to the newest one."""
-        try:
-            self._state.create_post(user_id, text, reply_to_id=reply_to or self._newest_in(room_id))
-        except PostForbidden as error:
-            return str(error)
+        await self.send_files(room_id, user_id, text, reply_to, ())
         return ""
 
     async def send_files(
         self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
-        """Create a post with pictures; the characters see them by their names only, for they have no address."""
+        """Create a post; the characters see pictures by their names only, for they have no address."""
         if len(files) > MAX_PICTURES or any(file.content_type not in PICTURE_TYPES for file in files):
             raise ActionRefused(f"a post has at most {MAX_PICTURES} pictures, and no other files")
         keys = []
         for file in files:
             keys.append(key := self._state.new_id())
             self._state.pictures[key] = {"data": file.data, "type": file.content_type, "alt": file.name, "url": ""}
-        reply_to_id = reply_to or self._newest_in(room_id)
+        posts = [post.id for post in self._visible_posts() if post.conversation_id == room_id]
+        reply_to_id = reply_to or next(reversed(posts), "")
         try:
             self._state.create_post(user_id, text, reply_to_id=reply_to_id, pictures=tuple(keys))
         except PostForbidden as error:
@@ -107,7 +100,6 @@ class XView(EmulatorActions):
         """Do nothing: posts have no buttons."""
 
     async def delete_message(self, room_id: str, message_id: str) -> None:
-        """Delete a post."""
         self._state.posts[message_id].is_deleted = True
 
     async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
@@ -124,15 +116,11 @@ class XView(EmulatorActions):
     def _visible_posts(self) -> list[PostRecord]:
         return [post for post in self._state.posts.values() if not post.is_deleted]
 
-    def _newest_in(self, room_id: str) -> str:
-        posts = [post.id for post in self._visible_posts() if post.conversation_id == room_id]
-        return posts[-1] if posts else ""
-
     def _title_of(self, conversation_id: str) -> str:
         text = " ".join(self._state.posts[conversation_id].text.split())
         return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 1]}…"
 
-    def _build_page_message(self, post: PostRecord) -> EmulatorMessage:
+    def _to_page_message(self, post: PostRecord) -> EmulatorMessage:
         replied_post = self._state.posts.get(post.reply_to_id)
         notes = [f"in answer to @{self._state.usernames[replied_post.author_id]}"] if replied_post else []
         counts = {"like": post.likes, "repost": post.reposts, "picture": post.pictures}
