@@ -171,11 +171,19 @@ class EmulatorActions:
         """Return a file of a message."""
         return None
 
+    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
+        """Send a message, by default as one without files; return an error message, or "" for success."""
+        await self.send_files(room_id, user_id, text, reply_to, ())
+        return ""
+
     async def send_files(
         self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
         """Send a message with files."""
         raise NotImplementedError
+
+    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
+        """Press a button of a message; do nothing where the platform has no buttons."""
 
     async def edit_message(self, room_id: str, message_id: str, text: str) -> None:
         """Edit a message of a person."""

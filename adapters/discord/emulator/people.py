@@ -190,14 +190,10 @@ class DiscordView(EmulatorActions):
         data = self._rest.uploads.get(attachment_id)
         return None if file is None or data is None else FileContent(file["filename"], _type_of(file), data)
 
-    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Send a message, or run a command, once all bots are connected; a name after an @ becomes a mention."""
-        await self.send_files(room_id, user_id, text, reply_to, ())
-        return ""
-
     async def send_files(
         self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
+        """Send a message, or run a command, once all bots are connected; a name after an @ becomes a mention."""
         connected = {session.bot for session in self._gateway.sessions.values()}
         offline = [self._state.users[bot]["global_name"] for bot in self._state.tokens.values() if bot not in connected]
         if offline:

@@ -194,14 +194,10 @@ class RestServer:
             return json_response([])
         limit = min(max(int(request.query.get("limit", "50")), 1), 100)
         after, before = int(request.query.get("after", 0)), int(request.query.get("before", 1 << 63))
-        messages = self._state.history(
-            channel["id"],
-            lambda message_id: after < message_id < before,
-            limit,
-            is_oldest_first="after" in request.query,
-        )
+        messages = self._state.history(channel["id"], after, before)
+        page = messages[:limit] if "after" in request.query else messages[-limit:]
         self.recorder.record("history")
-        return json_response(messages)
+        return json_response(page[::-1])
 
     async def _create_message(self, request: web.Request) -> web.Response:
         bot, channel = self.bot_of(request), self._find_channel(request)

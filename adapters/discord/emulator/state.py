@@ -2,7 +2,7 @@
 
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -217,15 +217,15 @@ class PlatformState:
         """Store the nonce of a message."""
         self._nonces[author, nonce] = (self.clock(), message_id)
 
-    def history(
-        self, channel_id: str, is_included: Callable[[int], bool], limit: int, *, is_oldest_first: bool
-    ) -> list[Json]:
-        """List messages of a channel, newest first; `limit` keeps those at the older or newer end."""
-        matches = [message for name, message in self.messages[channel_id].items() if is_included(int(name))]
-        matches.sort(key=lambda message: int(message["id"]))
-        page = matches[:limit] if is_oldest_first else matches[-limit:]
+    def history(self, channel_id: str, after: int, before: int) -> list[Json]:
+        """List the messages of a channel between two ids, oldest first."""
         live_fields = ("guild_id", "member", "nonce")  # the history has no such fields
-        return [{name: message[name] for name in message if name not in live_fields} for message in reversed(page)]
+        messages = self.messages[channel_id]
+        return [
+            {name: value for name, value in messages[message_id].items() if name not in live_fields}
+            for message_id in sorted(messages, key=int)
+            if after < int(message_id) < before
+        ]
 
 
 class Recorder(MessageRecorder):

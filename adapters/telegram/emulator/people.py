@@ -6,6 +6,7 @@ from mimetypes import guess_type
 from typing import Any
 
 from adapters.telegram.emulator.state import (
+    ENTITY_FIELDS,
     BotRecord,
     Message,
     PlatformState,
@@ -129,8 +130,8 @@ class People:
 
     def edit(self, message: Message, text: str) -> Message:
         """Edit a message, or the caption of a file."""
-        name, entities = ("text", "entities") if "text" in message else ("caption", "caption_entities")
-        message = {**message, name: text, entities: find_entities(text)}
+        name = "text" if "text" in message else "caption"
+        message = {**message, name: text, ENTITY_FIELDS[name]: find_entities(text)}
         message["edit_date"] = self._state.unix_time()
         kind = "edited_channel_post" if message["chat"]["type"] == "channel" else "edited_message"
         self._state.deliver_message(kind, self._state.store_message(message))
@@ -232,7 +233,7 @@ class People:
 def _text_fields(name: str, text: str) -> dict[str, Any]:
     """Return a text or caption with the entities in it; nothing for no text."""
     entities = find_entities(text)
-    return {name: text} | ({f"{name}_entities".removeprefix("text_"): entities} if entities else {}) if text else {}
+    return ({name: text} if text else {}) | ({ENTITY_FIELDS[name]: entities} if entities else {})
 
 
 def build_member(user: User, status: str) -> dict[str, Any]:
@@ -306,19 +307,20 @@ class TelegramView(EmulatorActions):
             (FileContent(file.name, file.content_type, data) for file, data in stored if file.id == file_id), None
         )
 
-    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        self._say(room_id, user_id, reply_to, text)
-        return ""
-
     async def send_files(
         self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
-        """Send each file as a message; the first has the text, and several pictures are an album."""
+        """Send a text, or each file as a message; the first has the text, and several pictures are an album."""
+        chat, topic = self._locate(room_id)
+        user = self._state.users[int(user_id)]
+        replied = self._state.messages.get((chat["id"], int(reply_to))) if reply_to.isdecimal() else None
+        if not files:
+            self._people.say(chat, user, text, thread=topic, reply_to=replied)
         is_album = len(files) > 1 and all(file.content_type in PHOTO_TYPES for file in files)
         album = {"media_group_id": str(self._state.new_number())} if is_album else {}
         for number, file in enumerate(files):
-            caption = {"caption": text} if text and not number else {}
-            self._say(room_id, user_id, reply_to, **album, **caption, **self._store(file))
+            fields = {**album, **({"caption": text} if text and not number else {}), **self._store(file)}
+            self._people.say(chat, user, thread=topic, reply_to=replied, **fields)
 
     async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
         self._people.press(self._find_message(room_id, message_id), self._state.users[int(user_id)], button_id)
@@ -376,20 +378,17 @@ class TelegramView(EmulatorActions):
         chat, _ = self._locate(room_id)
         return self._state.messages[chat["id"], int(message_id)]
 
-    def _say(self, room_id: str, user_id: str, reply_to: str, text: str = "", **fields: Any) -> None:
-        chat, topic = self._locate(room_id)
-        replied = self._state.messages.get((chat["id"], int(reply_to))) if reply_to.isdecimal() else None
-        self._people.say(chat, self._state.users[int(user_id)], text, thread=topic, reply_to=replied, **fields)
-
     def _to_room(self, chat: Chat, topic: int, topic_name: str) -> EmulatorRoom:
         room_id, is_private = f"{chat['id']}/{topic}" if topic else str(chat["id"]), chat["type"] == "private"
-        users = [self._state.users[user] for user in self._state.members[chat["id"]] if user in self._state.users]
-        name = chat.get("title", "") + (f", topic: {topic_name}" if topic else "")
+        name = f"{chat['title']}, topic: {topic_name}" if topic else chat.get("title", "")
         if is_private:
-            name = " and ".join(
-                [*(bot.user["first_name"] for bot in self._state.bots_in(chat["id"])), chat["first_name"]]
-            )
-        people = tuple(EmulatorUser(str(user["id"]), user["first_name"]) for user in users)
+            bots = [bot.user["first_name"] for bot in self._state.bots_in(chat["id"])]
+            name = " and ".join([*bots, chat["first_name"]])
+        people = tuple(
+            EmulatorUser(str(user_id), self._state.users[user_id]["first_name"])
+            for user_id, status in self._state.members[chat["id"]].items()
+            if user_id in self._state.users and status not in ("left", "kicked")
+        )
         hint, group = (PRIVATE_HINT, PRIVATE_CHATS) if is_private else (GROUP_HINT, GROUPS)
         return EmulatorRoom(room_id, name, people, hint, group, str(self._state.newest.get(room_id, "")))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adapters.telegram.emulator.people import build_member
-from adapters.telegram.emulator.state import BotRecord, PlatformState, Recorder, place_of, without_reply
+from adapters.telegram.emulator.state import ENTITY_FIELDS, BotRecord, PlatformState, Recorder, place_of, without_reply
 from bot.testing import FaultResponse, TypingIndicators
 from bot.testing.emulator import ShownMessage
 
@@ -209,12 +209,11 @@ class BotApi:
                 "exactly the same as a current content and reply markup of the message",
             )
         shown.texts.append(text)
-        name, entities_name = ("text", "entities") if "text" in parameters else ("caption", "caption_entities")
-        for field in (entities_name, "reply_markup"):
-            shown.message.pop(field, None)
+        name = "text" if "text" in parameters else "caption"
         shown.message |= {name: text, "edit_date": self._state.unix_time()}
-        shown.message |= {entities_name: entities} if entities else {}
-        shown.message |= {"reply_markup": markup} if markup else {}
+        for field, value in ((ENTITY_FIELDS[name], entities), ("reply_markup", markup)):
+            shown.message.pop(field, None)
+            shown.message |= {field: value} if value else {}
         self._recorder.record("edited")
         return shown.message
 

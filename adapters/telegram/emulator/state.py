@@ -12,6 +12,7 @@ from bot.testing.emulator import MessageRecorder
 
 UPDATE_TTL = timedelta(hours=24)
 _ENTITY_PATTERN = re.compile(r"(?P<command>^/\w{1,64}(?:@\w+)?)|(?P<mention>(?<!\w)@\w{3,32})|(?P<url>https?://\S+)")
+ENTITY_FIELDS = {"text": "entities", "caption": "caption_entities"}
 Message = dict[str, Any]
 
 

@@ -1,11 +1,10 @@
 """The emulated posts on the chat page."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from mimetypes import guess_extension
 
-from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord
+from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord, to_username
 from bot.testing import (
     Ability,
     ActionRefused,
@@ -22,7 +21,6 @@ HINT = "Mention a character, or reply to it. It polls its mentions every few sec
 CONVERSATION_HINT = "What you write here replies to the newest post."
 CONVERSATIONS = "Conversations"
 HEART = "♥"
-MAX_USERNAME_LENGTH = 15
 MAX_TITLE_LENGTH = 40
 PICTURE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_PICTURES = 4
@@ -74,15 +72,13 @@ class XView(EmulatorActions):
         content_type = str(picture["type"] or "image/png")
         return FileContent(f"picture{guess_extension(content_type) or ''}", content_type, picture["data"])
 
-    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Create a post; in a conversation it replies to the newest one."""
-        await self.send_files(room_id, user_id, text, reply_to, ())
-        return ""
-
     async def send_files(
         self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
-        """Create a post; the characters see pictures by their names only, for they have no address."""
+        """Create a post; in a conversation it replies to the newest one.
+
+        The characters see pictures by their names only, for they have no address.
+        """
         if len(files) > MAX_PICTURES or any(file.content_type not in PICTURE_TYPES for file in files):
             raise ActionRefused(f"a post has at most {MAX_PICTURES} pictures, and no other files")
         keys = []
@@ -96,9 +92,6 @@ class XView(EmulatorActions):
         except PostForbidden as error:
             raise ActionRefused(str(error)) from error
 
-    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
-        """Do nothing: posts have no buttons."""
-
     async def delete_message(self, room_id: str, message_id: str) -> None:
         self._state.posts[message_id].is_deleted = True
 
@@ -107,8 +100,7 @@ class XView(EmulatorActions):
         self._state.posts[message_id].likes ^= {user_id}
 
     async def add_person(self, name: str) -> None:
-        """Add a user."""
-        username = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH]
+        username = to_username(name)
         if not username:
             raise ActionRefused("a name on X consists of Latin letters, digits and _")
         self._state.user_id_of(username)

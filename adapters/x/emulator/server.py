@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -17,7 +16,7 @@ from aiohttp import web
 
 from adapters.x.emulator.page import XView
 from adapters.x.emulator.rest import ApiError, ApiRequest, Keys, RestServer, SignedHeader
-from adapters.x.emulator.state import PlatformState
+from adapters.x.emulator.state import MAX_USERNAME_LENGTH, PlatformState, to_username
 from adapters.x.rate_limits import endpoint_of
 from bot import Clock, system_clock
 from bot.testing import EmulatorServer, EventRecorder, PlatformControl, SendFault
@@ -25,7 +24,6 @@ from bot.testing import EmulatorServer, EventRecorder, PlatformControl, SendFaul
 HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
 DEFAULT_LIMIT = (10_000, 900.0)
-MAX_USERNAME_LENGTH = 15
 MAX_ANSWER_LENGTH = 1250  # of an answer that fits into MAX_REPLY_POSTS posts
 MAX_CLOCK_SKEW = timedelta(minutes=5)
 # Inside the emulator there are other users, reading is free, posts are to be seen, and mentions are polled
@@ -353,7 +351,7 @@ def _build_usernames(names: Sequence[str]) -> list[str]:
     """Return a distinct username for each character."""
     usernames: list[str] = []
     for name in names:
-        username = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH] or "bot"
+        username = to_username(name) or "bot"
         while username in usernames:
             username = f"{username[: MAX_USERNAME_LENGTH - 2]}_{len(usernames)}"
         usernames.append(username)
