@@ -367,32 +367,18 @@ class EmulatorPage:
         is_first = place != tab.sent_place
         if is_first:
             tab.sent_place, tab.sent, tab.typing = place, {}, []
-        messages = {message["id"]: message for message in self._load_messages(place)}
-        changed = [message for key, message in messages.items() if tab.sent.get(key) != message]
+        messages: dict[str, Json] = {}
+        for message in self._view.messages(place)[-MAX_MESSAGES:]:
+            outcomes = (self._outcomes.get((message.thread or place, message.id)) or {}).values()
+            messages[message.id] = {**asdict(message), "outcomes": [outcome.describe() for outcome in outcomes]}
+        changed = [document for key, document in messages.items() if tab.sent.get(key) != document]
         gone = [key for key in tab.sent if key not in messages]
         typing = list(self._actions.typing(place))
         if not (is_first or changed or gone or typing != tab.typing):
             return None
         tab.sent, tab.typing = messages, typing
-        return {
-            "type": "room" if is_first else "changed",
-            "place": place,
-            "messages": changed,
-            "gone": gone,
-            "typing": typing,
-        }
-
-    def _load_messages(self, place: str) -> list[Json]:
-        return [
-            {
-                **asdict(message),
-                "outcomes": [
-                    outcome.describe()
-                    for outcome in (self._outcomes.get((message.thread or place, message.id)) or {}).values()
-                ],
-            }
-            for message in self._view.messages(place)[-MAX_MESSAGES:]
-        ]
+        kind = "room" if is_first else "changed"
+        return {"type": kind, "place": place, "messages": changed, "gone": gone, "typing": typing}
 
     def _action(self, name: str, carry_out: Action, ability: Ability | None = None) -> web.RouteDef:
         """Return the route of an action of a person; it responds with its result, or with why it is refused."""

@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from mimetypes import guess_type
 from typing import Any
 
 from adapters.discord.emulator.gateway import GatewayServer
@@ -188,7 +187,7 @@ class DiscordView(EmulatorActions):
         message = self._state.messages[channel].get(message_id) if channel in self._state.messages else None
         file = next((item for item in message["attachments"] if item["id"] == attachment_id), None) if message else None
         data = self._rest.uploads.get(attachment_id)
-        return None if file is None or data is None else FileContent(file["filename"], _type_of(file), data)
+        return None if file is None or data is None else FileContent(file["filename"], file["content_type"], data)
 
     async def send_files(
         self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
@@ -289,7 +288,7 @@ class DiscordView(EmulatorActions):
             reply_to=referenced.get("id", ""),
             is_edited=message["edited_timestamp"] is not None,
             files=tuple(
-                EmulatorFile(f"{prefix}/{file['id']}", file["filename"], _type_of(file), file["size"])
+                EmulatorFile(f"{prefix}/{file['id']}", file["filename"], file["content_type"], file["size"])
                 for file in message["attachments"]
             ),
             reactions=tuple((emoji, users) for emoji, users in self._reactions[message["id"]].items() if users),
@@ -316,9 +315,3 @@ def _buttons(message: Json) -> Iterator[tuple[str, str]]:
             yield f"{component['custom_id']}\n{option['value']}", option["label"]
         if "options" not in component and "custom_id" in component:
             yield component["custom_id"], component["label"]
-
-
-def _type_of(attachment: Json) -> str:
-    """Return the type of an attachment; bots upload files without one."""
-    stated = str(attachment["content_type"])
-    return (guess_type(attachment["filename"])[0] or stated) if stated == "application/octet-stream" else stated

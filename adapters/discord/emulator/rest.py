@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
+from mimetypes import guess_type
 from typing import Any
 
 from aiohttp import web
@@ -275,10 +276,9 @@ class RestServer:
             raise web.HTTPNotFound
         return web.Response(body=data, content_type=request.query.get("type", "application/octet-stream"))
 
-    def store_file(
-        self, channel_id: str, name: str, data: bytes, content_type: str = "application/octet-stream"
-    ) -> Json:
-        """Store a file and return it as an attachment object."""
+    def store_file(self, channel_id: str, name: str, data: bytes, content_type: str = "") -> Json:
+        """Store a file and return it as an attachment object; bots upload files without a type."""
+        content_type = content_type or guess_type(name)[0] or "application/octet-stream"
         file_id = self._state.new_id()
         self.uploads[file_id] = data
         url = f"{self.base_url}/attachments/{channel_id}/{file_id}/{name}?type={content_type}"

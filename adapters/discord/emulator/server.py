@@ -19,6 +19,12 @@ from bot.testing import EmulatorServer, FaultResponse
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
 TOKEN = "emulated-token"
+LIMIT_HEADERS = {
+    "Via": "1.1 google",
+    "X-RateLimit-Limit": "50",
+    "X-RateLimit-Remaining": "49",
+    "X-RateLimit-Reset-After": "0.010",
+}
 # Channel ids of the real Discord do not exist here.
 NEUTRAL_SETTINGS = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
 
@@ -46,7 +52,7 @@ class Emulator(EmulatorServer):
 
     def middlewares(self) -> Sequence[Middleware]:
         """Return fault injection, and Discord's form of errors and headers."""
-        return [self._inject_fault, _map_api_errors, _add_limit_headers]
+        return [self._handle_request]
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -65,40 +71,21 @@ class Emulator(EmulatorServer):
         return bot
 
     @web.middleware
-    async def _inject_fault(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _handle_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.recorder.requests.append((request.method, request.path, request.headers.get("Authorization")))
         fault = next((candidate for candidate in self.faults if candidate.applies_to(request)), None)
+        if fault is None or fault.is_late:
+            try:
+                response = await handler(request)
+                if not isinstance(response, web.WebSocketResponse):
+                    bucket = f"{request.method}:{request.match_info.route.resource}"[-64:]
+                    response.headers.update({**LIMIT_HEADERS, "X-RateLimit-Bucket": bucket})
+            except ApiError as refusal:
+                response = json_response({"message": str(refusal), "code": refusal.code}, refusal.status)
         if fault is None:
-            return await handler(request)
-        if fault.is_late:
-            await handler(request)
+            return response
         self.recorder.record("fault")
         return await fault.respond(request)
-
-
-@web.middleware
-async def _map_api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except ApiError as refusal:
-        return json_response({"message": str(refusal), "code": refusal.code}, refusal.status)
-
-
-@web.middleware
-async def _add_limit_headers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Add the rate-limit headers that Discord sends with every response."""
-    response: Any = await handler(request)
-    if not isinstance(response, web.WebSocketResponse):
-        response.headers.update(
-            {
-                "Via": "1.1 google",
-                "X-RateLimit-Bucket": f"{request.method}:{request.match_info.route.resource}"[-64:],
-                "X-RateLimit-Limit": "50",
-                "X-RateLimit-Remaining": "49",
-                "X-RateLimit-Reset-After": "0.010",
-            }
-        )
-    return response  # type: ignore[no-any-return]  # the handler's type is Any
 
 
 @dataclass(slots=True)

@@ -1,7 +1,6 @@
 """State of the emulated platform, and the record of what it has shown and received."""
 
 import re
-from collections import OrderedDict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,7 +28,7 @@ class PlatformState:
         self.tokens: dict[str, str] = {}  # user id of a bot by token
         self.guilds: dict[str, Json] = {}
         self.channels: dict[str, Json] = {}
-        self.messages: dict[str, OrderedDict[str, Json]] = {}
+        self.messages: dict[str, dict[str, Json]] = {}
         self.direct_bots: dict[str, str] = {}  # with several bots: the bot of each direct channel
         self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
         self._count = 0
@@ -113,7 +112,7 @@ class PlatformState:
         if kind in (VOICE, STAGE):
             channel.update(bitrate=64000, user_limit=0, rtc_region=None)
         self.channels[channel_id] = channel
-        self.messages[channel_id] = OrderedDict()
+        self.messages[channel_id] = {}
         return channel_id
 
     def open_direct_channel(self, bot: str, person: str) -> str:

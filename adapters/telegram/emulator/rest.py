@@ -12,13 +12,7 @@ from adapters.telegram.emulator.state import ENTITY_FIELDS, BotRecord, PlatformS
 from bot.testing import FaultResponse, TypingIndicators
 from bot.testing.emulator import ShownMessage
 
-FILE_METHODS = {
-    "sendPhoto": "photo",
-    "sendDocument": "document",
-    "sendVoice": "voice",
-    "sendAudio": "audio",
-    "sendVideo": "video",
-}
+FILE_METHODS = {f"send{kind.title()}": kind for kind in ("photo", "document", "voice", "audio", "video")}
 TYPING_SECONDS = 5.0
 CONFLICTING_POLLS = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
 MAX_TEXT_LENGTH, MAX_CAPTION_LENGTH = 4096, 1024
