@@ -192,12 +192,13 @@ class Emulator(EmulatorServer):
             self.faults.remove(fault)
         if fault.kind is FaultKind.HANGING:
             await asyncio.Event().wait()
-        status, text, headers = fault.status, fault.body, dict(fault.headers)
-        if fault.kind not in (FaultKind.REFUSED, FaultKind.CUT):
-            is_failed = fault.kind is FaultKind.FAILED
-            answer_status, answer, headers = self._respond(request, endpoint, body)
-            status, text = (fault.status, fault.body) if is_failed else (answer_status, answer)
-        if fault.kind is FaultKind.BROKEN:
+        if fault.kind in (FaultKind.REFUSED, FaultKind.CUT):
+            status, text, headers = fault.status, fault.body, dict(fault.headers)
+        else:
+            status, text, headers = self._respond(request, endpoint, body)
+        if fault.kind is FaultKind.FAILED:
+            status, text = fault.status, fault.body
+        elif fault.kind is FaultKind.BROKEN:
             text = "<html>"
         self.calls.append(Call(endpoint, request.path_qs, body, status, self._clock()))
         try:
@@ -210,11 +211,9 @@ class Emulator(EmulatorServer):
             self.recorder.record(endpoint)
 
     def _respond(self, request: web.Request, endpoint: str, body: dict[str, Any]) -> tuple[int, str, dict[str, str]]:
+        user_id = ""
         try:
             user_id = self._authenticate(request)
-        except ApiError as problem:
-            return problem.status, json.dumps(problem.body), {}
-        try:
             headers = self._count_call((user_id, endpoint))
             self._check_bounds(request)
             api_request = ApiRequest(user_id, request.path, dict(request.query), body)
