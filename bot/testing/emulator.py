@@ -195,14 +195,14 @@ class EmulatorServer:
     def __init__(self, *, port: int, hosts: Iterable[str]) -> None:
         self.url = ""
         self._port, self._hosts = port, hosts
-        self._page: EmulatorPage | None = None
+        self._opened_page: EmulatorPage | None = None
         self._runner: web.AppRunner | None = None
 
     def open_page(self, view: EmulatorView, recorder: EventRecorder) -> EmulatorPage:
         """Serve a page beside the platform, and update it at every event of `recorder`; call it before entering."""
-        self._page = EmulatorPage(view)
-        recorder.listeners.append(self._page.changed)
-        return self._page
+        self._opened_page = EmulatorPage(view)
+        recorder.listeners.append(self._opened_page.changed)
+        return self._opened_page
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         """Return all routes of the platform; those of `open_page` are added."""
@@ -216,7 +216,7 @@ class EmulatorServer:
         app = web.Application(
             middlewares=[loopback_only(self._hosts), *self.middlewares()], client_max_size=MAX_UPLOAD_BYTES
         )
-        app.add_routes([*self.routes(), *(self._page.routes() if self._page else ())])
+        app.add_routes([*self.routes(), *(self._opened_page.routes() if self._opened_page else ())])
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=self.cancels_handlers, shutdown_timeout=SHUTDOWN_TIMEOUT
         )
@@ -226,8 +226,8 @@ class EmulatorServer:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        if self._page is not None:
-            await self._page.close()
+        if self._opened_page is not None:
+            await self._opened_page.close()
         await self.stop_tasks()
         if self._runner is not None:
             await self._runner.cleanup()
