@@ -105,7 +105,7 @@ class DiscordRooms(EmulatedRooms):
         return f"<@{self._ids[name]}>"
 
     def find_own(self, room: str) -> list[str]:
-        return [shown.id for shown in self._emulator.recorder.messages if shown.channel == room]
+        return [shown.id for shown in self._emulator.recorder.messages if shown.room == room]
 
     async def say(self, room: str, author: str, text: str, reply_to: str | None) -> str:
         return await self._emulator.people.say(room, self._ids[author], text, reply_to=reply_to)
@@ -136,7 +136,7 @@ class TelegramRooms(EmulatedRooms):
         return f"@{self._users[name]['username']}"
 
     def find_own(self, room: Any) -> list[Any]:
-        return [shown.message for shown in self._emulator.recorder.messages if shown.chat_id == room["id"]]
+        return [shown.message for shown in self._emulator.recorder.messages if shown.room == room["id"]]
 
     async def say(self, room: Any, author: str, text: str, reply_to: Any | None) -> Any:
         return self._emulator.people.say(room, self._users[author], text, reply_to=reply_to)

@@ -77,8 +77,8 @@ class Crowd:
         while True:
             await recorder.wait_until(lambda: len(recorder.messages) > self._seen)
             for message in recorder.messages[self._seen :]:
-                self._answers[message.channel] += 1
-                if (waiting := self._waiting.pop(message.channel, None)) is not None and not waiting.done():
+                self._answers[message.room] += 1
+                if (waiting := self._waiting.pop(message.room, None)) is not None and not waiting.done():
                     waiting.set_result(None)
             self._seen = len(recorder.messages)
 

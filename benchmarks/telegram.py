@@ -92,6 +92,6 @@ class _Exchange:
         for shown in self._recorder.messages[self._seen :]:
             self._seen += 1
             self._waiting -= 1
-            self._say(shown.chat_id)
+            self._say(shown.room)
         if not self._waiting:
             self._finished.set()

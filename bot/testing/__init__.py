@@ -1,21 +1,19 @@
 """Test tools for plugins and adapters: a running agent, a scripted model, a recording adapter, emulators."""
 
 from bot.testing.adapter_contract import PlatformControl, SendFault, check_adapter_contract
-from bot.testing.emulator import (
+from bot.testing.emulator import EmulatorServer, EventRecorder, FaultResponse, TypingIndicators, loopback_only
+from bot.testing.emulator_page import (
     Ability,
     ActionRefused,
     EmulatorActions,
     EmulatorFile,
     EmulatorMessage,
+    EmulatorPage,
     EmulatorRoom,
     EmulatorUser,
     EmulatorView,
-    FaultResponse,
     FileContent,
-    loopback_only,
 )
-from bot.testing.emulator_page import EmulatorPage
-from bot.testing.emulator_server import EmulatorServer, EventRecorder, TypingIndicators
 from bot.testing.harness import AgentHarness, PluginTestResult, make_message, make_turn, run_plugin_tests, running_agent
 from bot.testing.manual_clock import ManualClock
 from bot.testing.plugin_contract import ContractResult, check_plugin_contract

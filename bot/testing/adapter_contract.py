@@ -20,7 +20,7 @@ from bot.inbound.emulated_platform import EmulatedPage
 from bot.models.types import Purpose, TextRequest
 from bot.plugin_system.loading import find_emulator
 from bot.store.inmemory import InMemoryStore
-from bot.testing.emulator_server import EventRecorder
+from bot.testing.emulator import EventRecorder
 from bot.testing.harness import AgentHarness, running_agent
 from bot.testing.plugin_contract import CONTRACT_TIMEOUT, ContractResult
 from bot.testing.scripted_model import ScriptedModel, model_answer

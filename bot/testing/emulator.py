@@ -1,172 +1,46 @@
-"""What the page of an emulator shows, what people do there, fault injection, and the loopback guard."""
+"""The base of emulators: server, loopback guard, fault injection, event record and typing indicators."""
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, ClassVar, Self
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from bot.http import allowed_hosts, is_cross_site, parse_host_header
+from bot.testing.emulator_page import EmulatorPage, EmulatorView
 
-CHUNK = b" " * 65536
 LOOPBACK = "127.0.0.1"
-EMOJIS = ("👍", "❤", "😂", "🎉", "😮", "👎")
+MAX_UPLOAD_BYTES = 64 * 1024 * 1024
+SHUTDOWN_TIMEOUT = 0.2
+CHUNK = b" " * 65536
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-@dataclass(frozen=True, slots=True)
-class EmulatorUser:
-    """A user of the page, or a character to mention; a character's `id` is the text of the mention."""
+def loopback_only(hosts: Iterable[str] = ()) -> Middleware:
+    """Refuse requests whose host name is neither the loopback address nor one of `hosts`.
 
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatorRoom:
-    """A room of the page and its users; `hint` explains when a character answers there.
-
-    The page lists it below the heading `group`. `newest` is the id of its newest message.
+    This prevents DNS rebinding: a browser would treat a page of another site as same-origin if its name
+    resolved to this machine. Cross-site requests are refused as well, and bodies that are not the JSON of the
+    platform's API.
     """
+    names = allowed_hosts(LOOPBACK, hosts)
 
-    id: str
-    name: str
-    people: tuple[EmulatorUser, ...]
-    hint: str = ""
-    group: str = ""
-    newest: str = ""
+    @web.middleware
+    async def check_request(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if parse_host_header(request.headers.get("Host", "")) not in names:
+            return web.Response(status=421, text="unknown host name")
+        if is_cross_site(request.headers):
+            return web.Response(status=403, text="cross-site requests are refused")
+        try:
+            return await handler(request)
+        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+            return web.Response(status=400, text="the body is not JSON, or nested too deeply")
 
-
-@dataclass(frozen=True, slots=True)
-class EmulatorFile:
-    """A file of a message; `id` is what `EmulatorActions.read_file` takes."""
-
-    id: str
-    name: str
-    content_type: str = "application/octet-stream"
-    size: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class EmulatorMessage:
-    """One message; `buttons` are pairs of id and label.
-
-    `at` is its time in ISO format, `reply_to` the id of the message that it answers. `reactions` are pairs of an emoji
-    and the ids of those who chose it. `spans` mark formatted ranges of the text as (kind, start, length, detail),
-    counted in UTF-16 units. `thread` is the adapter's id of the room, where that is not the room of the page.
-    """
-
-    id: str
-    by: str
-    text: str
-    is_bot: bool = False
-    note: str = ""
-    buttons: tuple[tuple[str, str], ...] = ()
-    user_id: str = ""
-    at: str = ""
-    reply_to: str = ""
-    is_edited: bool = False
-    files: tuple[EmulatorFile, ...] = ()
-    reactions: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    spans: tuple[tuple[str, int, int, str], ...] = ()
-    thread: str = ""
-
-
-class EmulatorView(Protocol):
-    """What an emulated platform shows on its page, and the actions of its users."""
-
-    platform: str
-    max_length: int
-
-    def rooms(self) -> Sequence[EmulatorRoom]:
-        """Return the rooms; the page opens with the first one."""
-
-    def bots(self) -> Sequence[EmulatorUser]:
-        """Return the characters."""
-
-    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        """Return the messages of a room, the newest last."""
-
-    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Send a message, as a reply if `reply_to` is set; return an error message, or "" for success."""
-
-    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
-        """Press a button of a message."""
-
-
-class Ability(StrEnum):
-    """What people can do on a platform beside writing and replying."""
-
-    EDIT = "edit"
-    DELETE = "delete"
-    REACT = "react"
-    FILES = "files"
-    ADD_PERSON = "add person"
-
-
-class ActionRefused(Exception):
-    """The platform refuses what a person does; the text is its explanation."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileContent:
-    """A file that a person sends."""
-
-    name: str
-    content_type: str
-    data: bytes = field(repr=False)
-
-
-class EmulatorActions:
-    """What a view may offer beyond `EmulatorView`: it derives from this class and overrides what its platform has.
-
-    `dialect` is how the platform shows formatted text: "discord", "spans" or "plain". `abilities` are the actions that
-    are overridden, `emojis` those offered for reactions, `room_kinds` pairs of a kind of room that people can add and
-    its name. Each action raises ActionRefused where the platform would refuse.
-    """
-
-    dialect = "plain"
-    abilities: frozenset[Ability] = frozenset()
-    emojis: Sequence[str] = EMOJIS
-    room_kinds: Sequence[tuple[str, str]] = ()
-
-    def typing(self, room_id: str) -> Sequence[str]:
-        """Return the names of the characters that are typing in a room."""
-        return ()
-
-    def read_file(self, file_id: str) -> FileContent | None:
-        """Return a file of a message."""
-        return None
-
-    async def send_files(
-        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
-    ) -> None:
-        """Send a message with files."""
-        raise NotImplementedError
-
-    async def edit_message(self, room_id: str, message_id: str, text: str) -> None:
-        """Edit a message of a person."""
-        raise NotImplementedError
-
-    async def delete_message(self, room_id: str, message_id: str) -> None:
-        """Delete a message of a person."""
-        raise NotImplementedError
-
-    async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
-        """Add a reaction of a person, or remove it."""
-        raise NotImplementedError
-
-    async def add_person(self, name: str) -> None:
-        """Add a person, with a direct chat with each character where the platform has such chats."""
-        raise NotImplementedError
-
-    async def add_room(self, kind: str, name: str, near: str) -> str:
-        """Add a room of a kind beside or below the room `near`; return its id."""
-        raise NotImplementedError
+    return check_request
 
 
 @dataclass(slots=True)
@@ -192,7 +66,10 @@ class FaultResponse:
         if self.is_hanging:
             await asyncio.Event().wait()
         if self.is_endless:
-            return await _stream_endlessly(request)
+            response = web.StreamResponse(headers={"Content-Type": "application/json"})
+            await response.prepare(request)
+            while True:
+                await response.write(CHUNK)
         if not self.status:
             if request.transport is not None:
                 request.transport.abort()
@@ -205,31 +82,155 @@ class FaultResponse:
         )
 
 
-async def _stream_endlessly(request: web.Request) -> web.StreamResponse:
-    response = web.StreamResponse(headers={"Content-Type": "application/json"})
-    await response.prepare(request)
-    while True:
-        await response.write(CHUNK)
+class EventRecorder:
+    """Counts events by name and wakes waiting tests at every event."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.listeners: list[Callable[[], None]] = []
+        self._changed = asyncio.Event()
+
+    def record(self, name: str) -> None:
+        """Count an event, wake all waiting tests and call the listeners."""
+        self.counts[name] += 1
+        self._changed.set()
+        self._changed = asyncio.Event()
+        for listener in self.listeners:
+            listener()
+
+    async def wait_until(self, predicate: Callable[[], object], timeout: float = 60.0) -> None:
+        """Wait until `predicate` is true, checked after every event. Raises TimeoutError."""
+        async with asyncio.timeout(timeout):
+            while not predicate():
+                await self._changed.wait()
 
 
-def loopback_only(hosts: Iterable[str] = ()) -> Middleware:
-    """Refuse requests whose host name is neither the loopback address nor one of `hosts`.
+class TypingIndicators:
+    """Who is typing where, until a message of theirs arrives or `seconds` are over."""
 
-    This prevents DNS rebinding: a browser would treat a page of another site as same-origin if its name
-    resolved to this machine. Cross-site requests are refused as well, and bodies that are not the JSON of the
-    platform's API.
+    def __init__(self, seconds: float, on_change: Callable[[], None]) -> None:
+        self._seconds, self._on_change = seconds, on_change
+        self._timers: dict[tuple[str, str], asyncio.TimerHandle] = {}
+
+    def start(self, room: str, name: str) -> None:
+        """Show a name as typing in a room."""
+        self._cancel(room, name)
+        loop = asyncio.get_running_loop()
+        self._timers[room, name] = loop.call_later(self._seconds, self.stop, room, name)
+        self._on_change()
+
+    def stop(self, room: str, name: str) -> None:
+        """Show it no longer, as after a message."""
+        if self._cancel(room, name):
+            self._on_change()
+
+    def names(self, room: str) -> list[str]:
+        """Return who types in a room."""
+        return [name for place, name in self._timers if place == room]
+
+    def _cancel(self, room: str, name: str) -> bool:
+        timer = self._timers.pop((room, name), None)
+        if timer is not None:
+            timer.cancel()
+        return timer is not None
+
+
+@dataclass(slots=True)
+class ShownMessage:
+    """A message of the bot `author`: its texts over time, its files by name, and whether it was deleted.
+
+    `message` is what the platform stores or was sent of it; `notified` are the users that it notifies.
     """
-    names = allowed_hosts(LOOPBACK, hosts)
 
-    @web.middleware
-    async def check_request(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if parse_host_header(request.headers.get("Host", "")) not in names:
-            return web.Response(status=421, text="unknown host name")
-        if is_cross_site(request.headers):
-            return web.Response(status=403, text="cross-site requests are refused")
-        try:
-            return await handler(request)
-        except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
-            return web.Response(status=400, text="the body is not JSON, or nested too deeply")
+    room: Any
+    id: Any
+    author: Any
+    texts: list[str]
+    message: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+    thread: int | None = None
+    nonce: str = ""
+    notified: set[str] = field(default_factory=set)
+    is_gone: bool = False
 
-    return check_request
+    @property
+    def text(self) -> str:
+        """The current text."""
+        return self.texts[-1]
+
+
+class MessageRecorder(EventRecorder):
+    """Records the messages of bots as users see them, and counts events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[ShownMessage] = []
+
+    def texts(self, room: Any = None, thread: int | None = None) -> list[str]:
+        """Return the current texts of the messages that were not deleted."""
+        return [
+            message.text
+            for message in self.messages
+            if not message.is_gone and room in (None, message.room) and thread in (None, message.thread)
+        ]
+
+    def find(self, room: Any, message_id: Any) -> ShownMessage | None:
+        """Return a message of a bot; None if there is none."""
+        return next((item for item in self.messages if (item.room, item.id) == (room, message_id)), None)
+
+    async def wait_for_texts(self, count: int, room: Any = None) -> list[str]:
+        """Wait until bots have sent `count` messages; return their texts."""
+        await self.wait_until(lambda: len(self.texts(room)) >= count)
+        return self.texts(room)
+
+
+class EmulatorServer:
+    """Serves an emulated platform on the loopback address while it is entered; `url` is its base URL.
+
+    `hosts` are accepted beside the loopback names, for clients behind a proxy.
+    """
+
+    cancels_handlers: ClassVar = False  # whether a handler ends once its client has gone
+
+    def __init__(self, *, port: int, hosts: Iterable[str]) -> None:
+        self.url = ""
+        self._port, self._hosts = port, hosts
+        self._opened_page: EmulatorPage | None = None
+        self._runner: web.AppRunner | None = None
+
+    def open_page(self, view: EmulatorView, recorder: EventRecorder) -> EmulatorPage:
+        """Serve a page beside the platform, and update it at every event of `recorder`; call it before entering."""
+        self._opened_page = EmulatorPage(view)
+        recorder.listeners.append(self._opened_page.changed)
+        return self._opened_page
+
+    def routes(self) -> Sequence[web.AbstractRouteDef]:
+        """Return all routes of the platform; those of `open_page` are added."""
+        raise NotImplementedError
+
+    def middlewares(self) -> Sequence[Middleware]:
+        """Return what handles each request after the check of its host."""
+        return ()
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(
+            middlewares=[loopback_only(self._hosts), *self.middlewares()], client_max_size=MAX_UPLOAD_BYTES
+        )
+        app.add_routes([*self.routes(), *(self._opened_page.routes() if self._opened_page else ())])
+        self._runner = web.AppRunner(
+            app, access_log=None, handler_cancellation=self.cancels_handlers, shutdown_timeout=SHUTDOWN_TIMEOUT
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, LOOPBACK, self._port).start()
+        self.url = f"http://{LOOPBACK}:{self._runner.addresses[0][1]}"
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._opened_page is not None:
+            await self._opened_page.close()
+        await self.stop_tasks()
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def stop_tasks(self) -> None:
+        """End what would outlive the server, such as open connections."""

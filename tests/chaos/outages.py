@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from adapters.discord.emulator import Emulator as DiscordEmulator
-from adapters.discord.emulator.server import Fault as DiscordFault
+from adapters.discord.emulator import Fault as DiscordFault
 from adapters.telegram.emulator import Emulator as TelegramEmulator
 from adapters.telegram.emulator import Fault as TelegramFault
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
@@ -147,7 +147,7 @@ class Telegram(Platform):
     def rooms(self) -> dict[str, list[str]]:
         texts: dict[int, list[str]] = {chat: [] for chat in self._chats.values()}
         for message in self._emulator.recorder.messages:
-            texts[message.chat_id].append(message.text)
+            texts[message.room].append(message.text)
         return {number: texts[chat] for number, chat in self._chats.items()}
 
 
@@ -188,7 +188,7 @@ class Discord(Platform):
     def rooms(self) -> dict[str, list[str]]:
         texts: dict[str, list[str]] = {channel: [] for channel in self._channels.values()}
         for message in self._emulator.recorder.messages:
-            texts[message.channel].append(message.texts[-1])
+            texts[message.room].append(message.texts[-1])
         return {number: texts[channel] for number, channel in self._channels.items()}
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.discord.emulator import Emulator
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Emulator, Fault
 from adapters.telegram.emulator import Emulator as TelegramEmulator
 from adapters.x.emulator import Emulator as XEmulator
 

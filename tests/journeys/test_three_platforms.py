@@ -11,15 +11,15 @@ import pytest
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits as DiscordLimits
 from adapters.discord.emulator import Emulator as DiscordEmulator
-from adapters.discord.emulator.server import Fault as DiscordFault
+from adapters.discord.emulator import Fault as DiscordFault
 from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits as TelegramLimits
 from adapters.telegram.emulator import Emulator as TelegramEmulator
-from adapters.telegram.emulator.faults import Fault as TelegramFault
+from adapters.telegram.emulator import Fault as TelegramFault
 from adapters.x.adapter import XAdapter
 from adapters.x.emulator import Emulator as XEmulator
+from adapters.x.emulator import Fault as XFault
 from adapters.x.emulator.server import NEUTRAL_SETTINGS, FaultKind
-from adapters.x.emulator.server import Fault as XFault
 from bot import AgentConfig, Character, Runtime, Settings, SettingsModel
 from bot.platform import Adapter, AdapterSpec, AgentHandle, Delivery, TimeSource
 from bot.settings import Layer

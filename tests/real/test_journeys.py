@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from adapters.telegram.emulator.recorder import ShownMessage
 from bot import Outcome
+from bot.testing.emulator import ShownMessage
 from tests.chaos.database import BotDatabase, ReceiptRow
 from tests.real.conftest import RealHarness, RealModel, RunProgram
 

@@ -10,8 +10,7 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-from adapters.discord.emulator.recorder import Recorder
-from adapters.discord.emulator.state import PlatformState
+from adapters.discord.emulator.state import PlatformState, Recorder
 from adapters.discord.sharding import WHOLE_ACCOUNT, ShardId
 
 DISPATCH, HEARTBEAT, IDENTIFY, RESUME, RECONNECT, INVALID_SESSION, HELLO, ACK = 0, 1, 2, 6, 7, 9, 10, 11
@@ -189,11 +188,8 @@ class GatewayServer:
             return
         session = Session(self._state.new_id(), bot, payload.get("intents", 0), shard, line=line)
         self.sessions[session.id] = session
-        guilds = [
-            guild_id
-            for guild_id in self._state.guilds
-            if shard.has_guild(int(guild_id)) and self._state.find_member(guild_id, bot)
-        ]
+        joined = [guild_id for guild_id in self._state.guilds if self._state.find_member(guild_id, bot)]
+        guilds = [guild_id for guild_id in joined if shard.has_guild(int(guild_id))]
         ready = {
             "v": 10,
             "user": self._state.users[bot],
@@ -221,10 +217,7 @@ class GatewayServer:
             await line.send({"op": INVALID_SESSION, "d": False, "s": None, "t": None})
             return
         session.line = line
-        missed_events = [
-            sent_event for sent_event in session.sent_events if sent_event["s"] > int(payload.get("seq") or 0)
-        ]
-        for sent_event in missed_events:
+        for sent_event in session.sent_events[int(payload.get("seq") or 0) :]:
             await line.send(sent_event)
         await self._send_event(session, "RESUMED", {})
 

@@ -1,13 +1,30 @@
-"""What emulated users do, and the events this sends to bots."""
+"""What emulated users do, by a test or on the page, and the events this sends to bots."""
 
 import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.rest import RestServer
-from adapters.discord.emulator.state import USER_MENTION, Json, PlatformState
+from adapters.discord.emulator.rest import InteractionServer, RestServer
+from adapters.discord.emulator.state import DM, THREAD, THREADS, Json, PlatformState
+from bot.testing import (
+    Ability,
+    ActionRefused,
+    EmulatorActions,
+    EmulatorFile,
+    EmulatorMessage,
+    EmulatorRoom,
+    EmulatorUser,
+    FileContent,
+)
 
+CHANNEL_HINT = "In a channel a character always answers if you mention it or reply to it."
+DIRECT_HINT = "In a direct message every message is answered. Say hello."
+DIRECT_GROUP = "Direct messages"
+CHANNEL_KIND, THREAD_KIND = "channel", "thread"
+EPHEMERAL_FLAG = 64
 CUSTOM_EMOJI = re.compile(r"<(a?):(\w+):(\d+)>")
 
 
@@ -15,7 +32,7 @@ class People:
     """Actions of emulated users; each sends its event to every bot at once."""
 
     def __init__(self, state: PlatformState, gateway: GatewayServer, rest: RestServer) -> None:
-        self._state, self._gateway, self._rest = state, gateway, rest
+        self.state, self.gateway, self.rest = state, gateway, rest
 
     async def say(
         self,
@@ -31,35 +48,33 @@ class People:
     ) -> str:
         """Send a message, with files as (name, data, type); with `is_announced=False` no event is sent."""
         if files:
-            fields["attachments"] = [self._rest.store_file(channel, *file) for file in files]
-        message = self._state.add_message(channel, author, text, reply_to=reply_to, timestamp=timestamp, **fields)
+            fields["attachments"] = [self.rest.store_file(channel, *file) for file in files]
+        message = self.state.add_message(channel, author, text, reply_to=reply_to, timestamp=timestamp, **fields)
         if is_announced:
-            await self._gateway.dispatch_event("MESSAGE_CREATE", message)
+            await self.gateway.dispatch_event("MESSAGE_CREATE", message)
         return str(message["id"])
 
     async def type(self, channel: str, user: str) -> None:
         """Begin to type in a channel."""
-        payload = {**self._location(channel), "user_id": user, "timestamp": int(self._state.clock().timestamp())}
-        await self._gateway.dispatch_event("TYPING_START", payload)
+        payload = {**self._location(channel), "user_id": user, "timestamp": int(self.state.clock().timestamp())}
+        await self.gateway.dispatch_event("TYPING_START", payload)
 
     async def edit(self, channel: str, message_id: str, text: str) -> None:
         """Edit a message."""
-        message = self._state.messages[channel][message_id]
-        message.update(content=text, edited_timestamp=self._state.clock().isoformat())
-        message["mentions"] = [
-            self._state.users[user_id] for user_id in USER_MENTION.findall(text) if user_id in self._state.users
-        ]
-        await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
+        message = self.state.messages[channel][message_id]
+        message.update(content=text, edited_timestamp=self.state.clock().isoformat())
+        message["mentions"] = self.state.mentioned_in(text)
+        await self.gateway.dispatch_event("MESSAGE_UPDATE", message)
 
     async def delete(self, channel: str, *message_ids: str) -> None:
         """Delete messages; several at once as a moderator does."""
         for message_id in message_ids:
-            self._state.messages[channel].pop(message_id, None)
+            self.state.messages[channel].pop(message_id, None)
         location = self._location(channel)
         if len(message_ids) == 1:
-            await self._gateway.dispatch_event("MESSAGE_DELETE", {**location, "id": message_ids[0]})
+            await self.gateway.dispatch_event("MESSAGE_DELETE", {**location, "id": message_ids[0]})
         else:
-            await self._gateway.dispatch_event("MESSAGE_DELETE_BULK", {**location, "ids": list(message_ids)})
+            await self.gateway.dispatch_event("MESSAGE_DELETE_BULK", {**location, "ids": list(message_ids)})
 
     async def unreact(self, channel: str, message_id: str, user: str = "", emoji: str = "") -> None:
         """Remove a reaction: that of one user, those with one emoji, or all."""
@@ -67,7 +82,7 @@ class People:
         payload |= {"emoji": _emoji_object(emoji, is_removal=True)} if emoji else {}
         payload |= {"user_id": user, "burst": False, "type": 0} if user else {}
         kind = "" if user else "_EMOJI" if emoji else "_ALL"
-        await self._gateway.dispatch_event(f"MESSAGE_REACTION_REMOVE{kind}", payload)
+        await self.gateway.dispatch_event(f"MESSAGE_REACTION_REMOVE{kind}", payload)
 
     async def react(self, channel: str, message_id: str, user: str, emoji: str) -> None:
         """Add a reaction to a message."""
@@ -79,51 +94,49 @@ class People:
             "burst": False,
             "type": 0,
         }
-        member = self._state.find_member(payload.get("guild_id", ""), user)
+        member = self.state.find_member(payload.get("guild_id", ""), user)
         if member is not None:
             payload["member"] = member
-        await self._gateway.dispatch_event("MESSAGE_REACTION_ADD", payload)
+        await self.gateway.dispatch_event("MESSAGE_REACTION_ADD", payload)
 
     async def join(self, guild: str, user: str) -> None:
         """Join a guild."""
-        member = self._state.add_member(guild, user)
-        await self._gateway.dispatch_event("GUILD_MEMBER_ADD", {**member, "guild_id": guild})
+        member = self.state.add_member(guild, user)
+        await self.gateway.dispatch_event("GUILD_MEMBER_ADD", {**member, "guild_id": guild})
 
     async def leave(self, guild: str, user: str) -> None:
         """Leave a guild."""
-        members = self._state.guilds[guild]["members"]
-        members[:] = [member for member in members if member["user"]["id"] != user]
-        payload = {"guild_id": guild, "user": self._state.users[user]}
-        await self._gateway.dispatch_event("GUILD_MEMBER_REMOVE", payload)
+        self.state.remove_member(guild, user)
+        payload = {"guild_id": guild, "user": self.state.users[user]}
+        await self.gateway.dispatch_event("GUILD_MEMBER_REMOVE", payload)
 
     async def open_channel(self, guild: str, name: str, kind: int = 0, parent: str | None = None) -> str:
         """Create a channel, or a thread in one; return its id."""
-        channel = self._state.add_channel(guild, name, kind, parent)
-        event = "THREAD_CREATE" if kind in (10, 11, 12) else "CHANNEL_CREATE"
-        await self._gateway.dispatch_event(event, {**self._state.channels[channel], "newly_created": True})
+        channel = self.state.add_channel(guild, name, kind, parent)
+        event = "THREAD_CREATE" if kind in THREADS else "CHANNEL_CREATE"
+        await self.gateway.dispatch_event(event, {**self.state.channels[channel], "newly_created": True})
         return channel
 
     async def close_channel(self, channel: str) -> None:
         """Delete a channel or a thread."""
-        removed = self._state.channels.pop(channel)
-        event = "THREAD_DELETE" if removed["type"] in (10, 11, 12) else "CHANNEL_DELETE"
-        await self._gateway.dispatch_event(event, removed)
+        removed = self.state.channels.pop(channel)
+        event = "THREAD_DELETE" if removed["type"] in THREADS else "CHANNEL_DELETE"
+        await self.gateway.dispatch_event(event, removed)
 
     async def invite(self, guild: str, bot: str) -> None:
         """Add a bot to a guild."""
-        self._state.add_member(guild, bot)
-        payload = {**self._state.to_guild_create(guild, bot)}
+        self.state.add_member(guild, bot)
+        payload = self.state.to_guild_create(guild, bot)
         del payload["unavailable"]
-        await self._gateway.dispatch_event("GUILD_CREATE", payload, {bot})
+        await self.gateway.dispatch_event("GUILD_CREATE", payload, {bot})
 
     async def expel(self, guild: str, bot: str) -> None:
         """Remove a bot from a guild."""
-        members = self._state.guilds[guild]["members"]
-        members[:] = [member for member in members if member["user"]["id"] != bot]
-        await self._gateway.dispatch_event("GUILD_DELETE", {"id": guild}, {bot})
+        self.state.remove_member(guild, bot)
+        await self.gateway.dispatch_event("GUILD_DELETE", {"id": guild}, {bot})
 
     def _location(self, channel: str) -> Json:
-        guild = self._state.channels[channel].get("guild_id")
+        guild = self.state.channels[channel].get("guild_id")
         return {"channel_id": channel, **({"guild_id": guild} if guild else {})}
 
 
@@ -133,3 +146,172 @@ def _emoji_object(emoji: str, *, is_removal: bool = False) -> Json:
     if custom is None:
         return {"id": None, "name": emoji}
     return {"id": custom[3], "name": custom[2], **({"animated": True} if custom[1] and not is_removal else {})}
+
+
+class DiscordView(EmulatorActions):
+    """The channels and direct messages of all emulated users on the page.
+
+    A text that starts with the name of a command runs it; the page shows the response to everybody.
+    """
+
+    platform = "Discord"
+    max_length = 2000
+    dialect = "discord"
+    abilities = frozenset(Ability)
+    room_kinds = ((CHANNEL_KIND, "Channel"), (THREAD_KIND, "Thread of this channel"))
+
+    def __init__(self, people: People, interactions: InteractionServer) -> None:
+        self._people, self._interactions = people, interactions
+        self._state, self._gateway, self._rest = people.state, people.gateway, people.rest
+        self._reactions: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)  # by message, then by emoji
+
+    def rooms(self) -> Sequence[EmulatorRoom]:
+        """List the direct messages, then the channels, each with its threads."""
+        return list(map(self._to_room, sorted(self._state.channels.values(), key=_room_order)))
+
+    def bots(self) -> Sequence[EmulatorUser]:
+        names = [user["global_name"] for user in self._state.users.values() if user["bot"]]
+        return [EmulatorUser(f"@{name}", name) for name in names]
+
+    def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
+        messages = {**self._state.messages[room_id], **self._interactions.visible_messages(room_id)}
+        return [self._to_page_message(messages[message_id]) for message_id in sorted(messages, key=int)]
+
+    def typing(self, room_id: str) -> Sequence[str]:
+        return self._rest.typing.names(room_id)
+
+    def read_file(self, file_id: str) -> FileContent | None:
+        """Return an attachment, by channel, message and its own id."""
+        channel, _, rest = file_id.partition("/")
+        message_id, _, attachment_id = rest.partition("/")
+        message = self._state.messages[channel].get(message_id) if channel in self._state.messages else None
+        file = next((item for item in message["attachments"] if item["id"] == attachment_id), None) if message else None
+        data = self._rest.uploads.get(attachment_id)
+        return None if file is None or data is None else FileContent(file["filename"], file["content_type"], data)
+
+    async def send_files(
+        self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
+    ) -> None:
+        """Send a message, or run a command, once all bots are connected; a name after an @ becomes a mention."""
+        connected = {session.bot for session in self._gateway.sessions.values()}
+        offline = [self._state.users[bot]["global_name"] for bot in self._state.tokens.values() if bot not in connected]
+        if offline:
+            raise ActionRefused(f"{', '.join(offline)} is not connected yet: try again in a moment")
+        if not files and await self._try_command(room_id, user_id, text):
+            return
+        sent = tuple((file.name, file.data, file.content_type) for file in files)
+        await self._people.say(room_id, user_id, self._with_mentions(text), reply_to=reply_to or None, files=sent)
+
+    async def edit_message(self, room_id: str, message_id: str, text: str) -> None:
+        await self._people.edit(room_id, message_id, self._with_mentions(text))
+
+    async def delete_message(self, room_id: str, message_id: str) -> None:
+        await self._people.delete(room_id, message_id)
+
+    async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
+        reactions = self._reactions[message_id]
+        users = reactions.get(emoji, ())
+        if user_id in users:
+            reactions[emoji] = tuple(user for user in users if user != user_id)
+            await self._people.unreact(room_id, message_id, user_id, emoji)
+        else:
+            reactions[emoji] = (*users, user_id)
+            await self._people.react(room_id, message_id, user_id, emoji)
+
+    async def add_person(self, name: str) -> None:
+        """Add a person to every guild, with a direct channel with each bot."""
+        person = self._state.add_user(name)
+        for guild in self._state.guilds:
+            await self._people.join(guild, person)
+        for bot in self._state.tokens.values():
+            self._state.open_direct_channel(bot, person)
+
+    async def add_room(self, kind: str, name: str, near: str) -> str:
+        """Add a channel, or a thread of the channel `near`."""
+        channel = self._state.channels[near]
+        guild = channel.get("guild_id") or next(iter(self._state.guilds))
+        if kind == CHANNEL_KIND:
+            return await self._people.open_channel(guild, name.lower().replace(" ", "-"))
+        if channel["type"] == DM:
+            raise ActionRefused("direct messages have no threads: open a channel first")
+        return await self._people.open_channel(guild, name, THREAD, _channel_of(channel))
+
+    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
+        """Press a button, or choose from a list."""
+        messages = {**self._state.messages[room_id], **self._interactions.visible_messages(room_id)}
+        message = messages[message_id]
+        custom_id, _, value = button_id.partition("\n")
+        values = [value] if value else []
+        await self._interactions.press_component(message["author"]["id"], user_id, message, custom_id, *values)
+
+    async def _try_command(self, room_id: str, user_id: str, text: str) -> bool:
+        """Run a text as a command of the first bot; return whether it was one."""
+        name, _, arguments = text.removeprefix("/").partition(" ")
+        command = next((item for item in self._rest.recorder.commands if item["name"] == name), None)
+        if command is None or not text.startswith("/"):
+            return False
+        names = [item["name"] for item in command.get("options") or ()]
+        words = arguments.split(None, max(len(names) - 1, 0))  # the last option takes the rest
+        options = dict(zip(names, words, strict=False))
+        bot = self._state.direct_bots.get(room_id) or next(iter(self._state.tokens.values()))
+        await self._interactions.run_command(bot, user_id, room_id, name, **options)
+        return True
+
+    def _to_room(self, channel: Json) -> EmulatorRoom:
+        newest, is_direct = channel["last_message_id"] or "", channel["type"] == DM
+        users = channel["recipients"] if is_direct else [user for user in self._state.users.values() if not user["bot"]]
+        people = tuple(EmulatorUser(user["id"], user["global_name"]) for user in users)
+        if is_direct:
+            return EmulatorRoom(channel["id"], channel["name"], people, DIRECT_HINT, DIRECT_GROUP, newest)
+        name = f"#{self._state.channels[_channel_of(channel)]['name']}"
+        name += f", thread: {channel['name']}" if channel["type"] in THREADS else ""
+        guild = self._state.guilds[channel["guild_id"]]["name"]
+        return EmulatorRoom(channel["id"], name, people, CHANNEL_HINT, guild, newest)
+
+    def _to_page_message(self, message: Json) -> EmulatorMessage:
+        author, prefix = message["author"], f"{message['channel_id']}/{message['id']}"
+        referenced = message.get("referenced_message") or {}
+        notes = [f"in answer to {referenced['author']['global_name']}"] if referenced else []
+        notes += ["shown only to who asked"] if message["flags"] & EPHEMERAL_FLAG else []
+        text = message["content"]
+        for user in self._state.users.values():
+            text = text.replace(f"<@{user['id']}>", f"@{user['global_name']}")
+        return EmulatorMessage(
+            message["id"],
+            author["global_name"],
+            text,
+            is_bot=author["bot"],
+            note=", ".join(notes),
+            buttons=tuple(_buttons(message)),
+            user_id=author["id"],
+            at=message["timestamp"],
+            reply_to=referenced.get("id", ""),
+            is_edited=message["edited_timestamp"] is not None,
+            files=tuple(
+                EmulatorFile(f"{prefix}/{file['id']}", file["filename"], file["content_type"], file["size"])
+                for file in message["attachments"]
+            ),
+            reactions=tuple((emoji, users) for emoji, users in self._reactions[message["id"]].items() if users),
+        )
+
+    def _with_mentions(self, text: str) -> str:
+        for user in sorted(self._state.users.values(), key=lambda item: -len(item["global_name"])):
+            text = text.replace(f"@{user['global_name']}", f"<@{user['id']}>")
+        return text
+
+
+def _channel_of(channel: Json) -> str:
+    """Return the id of a channel, or of the channel of a thread."""
+    return str(channel["parent_id"] if channel["type"] in THREADS else channel["id"])
+
+
+def _room_order(channel: Json) -> tuple[bool, int, int]:
+    return channel["type"] != DM, int(_channel_of(channel)), int(channel["id"])
+
+
+def _buttons(message: Json) -> Iterator[tuple[str, str]]:
+    for component in (item for row in message["components"] for item in row["components"]):
+        for option in component.get("options", ()):
+            yield f"{component['custom_id']}\n{option['value']}", option["label"]
+        if "options" not in component and "custom_id" in component:
+            yield component["custom_id"], component["label"]

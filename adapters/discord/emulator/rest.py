@@ -1,19 +1,32 @@
-"""The emulated REST API: the routes that the adapter uses, with Discord's responses and errors."""
+"""The emulated REST API with Discord's responses and errors: messages, channels, files and interactions."""
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import count
+from mimetypes import guess_type
 from typing import Any
 
 from aiohttp import web
 
-from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.recorder import Recorder, ShownMessage, notified_by
-from adapters.discord.emulator.state import DM, THREADS, Json, PlatformState
-from bot.testing import TypingIndicators
+from adapters.discord.emulator.gateway import GUILD_MEMBERS, MESSAGE_CONTENT, GatewayServer
+from adapters.discord.emulator.state import (
+    ADMINISTRATOR,
+    DEFAULT_PERMISSIONS,
+    DM,
+    THREADS,
+    Json,
+    PlatformState,
+    Recorder,
+    notified_by,
+)
+from bot.testing.emulator import ShownMessage, TypingIndicators
 
 API = "/api/v10"
 TYPING_SECONDS = 10.0
 MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013, 160002, 50083, 160005
+COMMAND, COMPONENT = 2, 3
 MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
 
 
@@ -34,7 +47,7 @@ class RestServer:
         self.uploads: dict[str, bytes] = {}
         self.base_url = ""
         self.recorder, self.typing = recorder, TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
-        self._state, self._recorder, self._gateway = state, recorder, gateway
+        self._state, self._gateway = state, gateway
 
     def routes(self) -> list[web.RouteDef]:
         """Return all routes."""
@@ -74,9 +87,8 @@ class RestServer:
 
     async def _get_application(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)
-        flags = (1 << 19 if self._gateway.allowed_intents & 1 << 15 else 0) | (
-            1 << 15 if self._gateway.allowed_intents & 1 << 1 else 0
-        )
+        intents = self._gateway.allowed_intents
+        flags = (1 << 19 if intents & MESSAGE_CONTENT else 0) | (1 << 15 if intents & GUILD_MEMBERS else 0)
         user = self._state.users[bot]
         return json_response(
             {
@@ -84,23 +96,11 @@ class RestServer:
                 "name": user["username"],
                 "icon": None,
                 "description": "",
-                "summary": "",
                 "bot_public": True,
                 "bot_require_code_grant": False,
                 "verify_key": "0" * 64,
                 "owner": user,
-                "team": None,
                 "flags": flags,
-                "flags_new": str(flags),
-                "type": None,
-                "approximate_guild_count": len(self._state.guilds),
-                "approximate_user_install_count": 0,
-                "approximate_user_authorization_count": 0,
-                "eligible_oauth2_scopes": [],
-                "explicit_content_filter": 0,
-                "interactions_endpoint_url": None,
-                "redirect_uris": [],
-                "role_connections_verification_url": None,
             }
         )
 
@@ -145,10 +145,10 @@ class RestServer:
 
     async def _register_commands(self, request: web.Request) -> web.Response:
         bot = self.bot_of(request)
-        self._recorder.commands = await request.json()
-        self._recorder.record("commands")
+        self.recorder.commands = await request.json()
+        self.recorder.record("commands")
         defaults = {"application_id": bot, "version": "1", "dm_permission": True, "nsfw": False}
-        registered = [{**defaults, **command, "id": self._state.new_id()} for command in self._recorder.commands]
+        registered = [{**defaults, **command, "id": self._state.new_id()} for command in self.recorder.commands]
         for command in registered:  # a number in requests, a string in responses
             permissions = command.get("default_member_permissions")
             command["default_member_permissions"] = None if permissions is None else str(permissions)
@@ -195,14 +195,10 @@ class RestServer:
             return json_response([])
         limit = min(max(int(request.query.get("limit", "50")), 1), 100)
         after, before = int(request.query.get("after", 0)), int(request.query.get("before", 1 << 63))
-        messages = self._state.history(
-            channel["id"],
-            lambda message_id: after < message_id < before,
-            limit,
-            is_oldest_first="after" in request.query,
-        )
-        self._recorder.record("history")
-        return json_response(messages)
+        messages = self._state.history(channel["id"], after, before)
+        page = messages[:limit] if "after" in request.query else messages[-limit:]
+        self.recorder.record("history")
+        return json_response(page[::-1])
 
     async def _create_message(self, request: web.Request) -> web.Response:
         bot, channel = self.bot_of(request), self._find_channel(request)
@@ -211,14 +207,14 @@ class RestServer:
         self._check_permissions(bot, channel, body, has_files=bool(files), is_new=True)
         nonce = str(body.get("nonce") or "")
         if body.get("enforce_nonce") and (existing_id := self._state.find_nonce(bot, nonce)):
-            self._recorder.record("same nonce")
+            self.recorder.record("same nonce")
             return json_response(self._state.messages[channel["id"]][existing_id])
         reference = body.get("message_reference") or {}
         fields: Json = {
             "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
             "components": number_components(body.get("components") or []),
+            "attachments": [self.store_file(channel["id"], name, data) for name, data in files.items()],
         }
-        fields["attachments"] = [self.store_file(channel["id"], name, data) for name, data in files.items()]
         if nonce:
             fields["nonce"] = nonce
         message = self._state.add_message(
@@ -227,13 +223,12 @@ class RestServer:
         self._state.store_nonce(bot, nonce, message["id"])
         replied_to = (message.get("referenced_message") or {}).get("author", {}).get("id", "")
         texts = [message["content"]]
-        record = ShownMessage(
-            message["id"], channel["id"], bot, texts, body, nonce, notified_by(body, replied_to), files
-        )
-        self._recorder.messages.append(record)
+        notified = notified_by(body, replied_to)
+        shown = ShownMessage(channel["id"], message["id"], bot, texts, body, files, nonce=nonce, notified=notified)
+        self.recorder.messages.append(shown)
         await self._gateway.dispatch_event("MESSAGE_CREATE", message)
         self.typing.stop(channel["id"], self._state.users[bot]["global_name"])
-        self._recorder.record("said")
+        self.recorder.record("said")
         return json_response(message)
 
     async def _edit_message(self, request: web.Request) -> web.Response:
@@ -251,28 +246,28 @@ class RestServer:
         message["attachments"] = [*kept_files, *added_files]
         message.update({name: body[name] for name in ("content", "embeds", "components") if name in body})
         message["edited_timestamp"] = self._state.clock().isoformat()
-        record = self._recorder.find(message["id"])
+        record = self.recorder.find(message["channel_id"], message["id"])
         if record is not None:
             record.texts.append(message["content"])
             record.message.update(body)
         await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
-        self._recorder.record("edited")
+        self.recorder.record("edited")
         return json_response(message)
 
     async def _delete_message(self, request: web.Request) -> web.Response:
         self.bot_of(request)
         message = self._find_message(request)
         del self._state.messages[message["channel_id"]][message["id"]]
-        record = self._recorder.find(message["id"])
+        record = self.recorder.find(message["channel_id"], message["id"])
         if record is not None:
             record.is_gone = True
-        self._recorder.record("deleted")
+        self.recorder.record("deleted")
         return web.Response(status=204)
 
     async def _start_typing(self, request: web.Request) -> web.Response:
         bot, channel = self.bot_of(request), self._find_channel(request)
         self.typing.start(channel["id"], self._state.users[bot]["global_name"])
-        self._recorder.record(f"typing:{channel['id']}")
+        self.recorder.record(f"typing:{channel['id']}")
         return web.Response(status=204)
 
     async def _get_file(self, request: web.Request) -> web.Response:
@@ -281,10 +276,9 @@ class RestServer:
             raise web.HTTPNotFound
         return web.Response(body=data, content_type=request.query.get("type", "application/octet-stream"))
 
-    def store_file(
-        self, channel_id: str, name: str, data: bytes, content_type: str = "application/octet-stream"
-    ) -> Json:
-        """Store a file and return it as an attachment object."""
+    def store_file(self, channel_id: str, name: str, data: bytes, content_type: str = "") -> Json:
+        """Store a file and return it as an attachment object; bots upload files without a type."""
+        content_type = content_type or guess_type(name)[0] or "application/octet-stream"
         file_id = self._state.new_id()
         self.uploads[file_id] = data
         url = f"{self.base_url}/attachments/{channel_id}/{file_id}/{name}?type={content_type}"
@@ -320,6 +314,130 @@ class RestServer:
         return item
 
 
+@dataclass(frozen=True, slots=True)
+class _Interaction:
+    """An interaction that was sent to a bot, and the messages that answered it."""
+
+    bot: str
+    channel: str
+    responses: list[Json] = field(default_factory=list)
+
+
+class InteractionServer:
+    """Sends commands and pressed buttons to bots, and stores the messages that answer them."""
+
+    def __init__(self, state: PlatformState, recorder: Recorder, gateway: GatewayServer) -> None:
+        self._state, self._recorder, self._gateway = state, recorder, gateway
+        self._interactions: dict[str, _Interaction] = {}  # by token
+        self._visible: defaultdict[str, dict[str, Json]] = defaultdict(dict)  # by channel, then by message
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes."""
+        original = API + "/webhooks/{application}/{token}/messages/@original"
+        return [
+            web.post(API + "/interactions/{id}/{token}/callback", self._acknowledge),
+            web.post(API + "/webhooks/{application}/{token}", self._follow_up),
+            web.patch(original, self._edit_original),
+            web.delete(original, self._delete_original),
+        ]
+
+    async def run_command(self, bot: str, user: str, channel: str, name: str, /, **options: Any) -> str:
+        """Run a command as a user; return the interaction's id."""
+        option_list = [{"name": option, "type": 3, "value": value} for option, value in options.items()]
+        data = {"id": self._state.new_id(), "name": name, "type": 1, "options": option_list}
+        return await self._send_interaction(bot, user, channel, COMMAND, data)
+
+    async def press_component(self, bot: str, user: str, message: Json, custom_id: str, *values: str) -> str:
+        """Press a button or select options as a user; return the interaction's id."""
+        data: Json = {"custom_id": custom_id, "component_type": 3 if values else 2}
+        if values:
+            data["values"] = list(values)
+        return await self._send_interaction(bot, user, message["channel_id"], COMPONENT, data, message=message)
+
+    def visible_messages(self, channel: str) -> Mapping[str, Json]:
+        """Return the messages shown in answer to interactions in a channel, by id."""
+        return self._visible[channel]
+
+    async def _send_interaction(
+        self, bot: str, user: str, channel_id: str, kind: int, data: Json, **fields: Any
+    ) -> str:
+        interaction_id, token = self._state.new_id(), f"interaction-{self._state.new_id()}"
+        interaction = self._interactions[token] = _Interaction(bot, channel_id)
+        self._recorder.responses[interaction_id] = interaction.responses
+        channel = self._state.channels[channel_id]
+        payload: Json = {
+            "id": interaction_id,
+            "application_id": bot,
+            "type": kind,
+            "token": token,
+            "version": 1,
+            "data": data,
+            "channel_id": channel_id,
+            "channel": channel,
+            "attachment_size_limit": 10_485_760,
+            "app_permissions": DEFAULT_PERMISSIONS,
+            "locale": "en-GB",
+            **fields,
+        }
+        if guild_id := channel.get("guild_id"):
+            is_owner = self._state.guilds[guild_id]["owner_id"] == user
+            permissions = ADMINISTRATOR if is_owner else DEFAULT_PERMISSIONS
+            member = self._state.find_member(guild_id, user) or {}
+            payload |= {"guild_id": guild_id, "member": {**member, "permissions": permissions}}
+        else:
+            payload |= {"user": self._state.users[user], "context": DM}
+        await self._gateway.dispatch_event("INTERACTION_CREATE", payload, {bot})
+        return interaction_id
+
+    async def _acknowledge(self, request: web.Request) -> web.Response:
+        interaction, body = self._find(request), await request.json()
+        if interaction.responses:
+            raise ApiError(400, 40060, "Interaction has already been acknowledged.")
+        data = body.get("data") or {}
+        interaction.responses.append({"type": body["type"], "content": None, **data})
+        if data:
+            self._show(interaction, interaction.responses[0])
+        self._recorder.record("acknowledged")
+        return web.Response(status=204)
+
+    async def _follow_up(self, request: web.Request) -> web.Response:
+        interaction, (body, files) = self._find(request), await read_message(request)
+        if files:
+            body = {**body, "files": list(files)}
+        interaction.responses.append(body)
+        self._recorder.record("followed up")
+        return json_response(self._show(interaction, body))
+
+    async def _edit_original(self, request: web.Request) -> web.Response:
+        interaction = self._find(request)
+        interaction.responses[0].update(await request.json())
+        self._recorder.record("answered")
+        return json_response(self._show(interaction, interaction.responses[0]))
+
+    async def _delete_original(self, request: web.Request) -> web.Response:
+        interaction = self._find(request)
+        response = interaction.responses[0]
+        response["is_gone"] = True
+        self._visible[interaction.channel].pop(response.get("message_id", ""), None)
+        self._recorder.record("removed")
+        return web.Response(status=204)
+
+    def _find(self, request: web.Request) -> _Interaction:
+        interaction = self._interactions.get(request.match_info["token"])
+        if interaction is None:
+            raise ApiError(404, 10062, "Unknown interaction")
+        return interaction
+
+    def _show(self, interaction: _Interaction, response: Json) -> Json:
+        """Store a response as a visible message, replacing its earlier form; return the message."""
+        message = self._state.build_message(interaction.channel, interaction.bot, response.get("content") or "")
+        message["components"] = number_components(response.get("components") or [])
+        message["flags"] = response.get("flags", 0)
+        message["id"] = response.setdefault("message_id", message["id"])
+        self._visible[interaction.channel][message["id"]] = message
+        return message
+
+
 def json_response(data: Any, status: int = 200) -> web.Response:
     """Return a JSON response without a charset, as Discord sends it."""
     return web.Response(status=status, body=json.dumps(data).encode(), content_type="application/json")
@@ -327,16 +445,15 @@ def json_response(data: Any, status: int = 200) -> web.Response:
 
 def number_components(components: list[Json]) -> list[Json]:
     """Return components as Discord returns them, each with a number."""
-    rows: list[Json] = []
-    count = 0
-    for row in components:
-        count += 1
-        row_number, numbered_row = count, []
-        for component in row.get("components", ()):
-            count += 1
-            numbered_row.append({**component, "id": count})
-        rows.append({**row, "id": row_number, "components": numbered_row})
-    return rows
+    numbers = count(1)
+    return [
+        {
+            **row,
+            "id": next(numbers),
+            "components": [{**component, "id": next(numbers)} for component in row.get("components", ())],
+        }
+        for row in components
+    ]
 
 
 def check_message(body: Json, *, has_files: bool) -> None:

@@ -10,18 +10,21 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from adapters.discord.emulator.gateway import GatewayServer
-from adapters.discord.emulator.interactions import InteractionServer
-from adapters.discord.emulator.page import DiscordView
-from adapters.discord.emulator.people import People
-from adapters.discord.emulator.recorder import Recorder
-from adapters.discord.emulator.rest import ApiError, RestServer, json_response
-from adapters.discord.emulator.state import PlatformState
+from adapters.discord.emulator.people import DiscordView, People
+from adapters.discord.emulator.rest import ApiError, InteractionServer, RestServer, json_response
+from adapters.discord.emulator.state import PlatformState, Recorder
 from bot import Clock, system_clock
 from bot.platform import EmulatedPlatform
-from bot.testing import EmulatorPage, EmulatorServer, FaultResponse
+from bot.testing import EmulatorServer, FaultResponse
 
 HOSTS = ("discord.com", "gateway.discord.gg", "cdn.discordapp.com")
 TOKEN = "emulated-token"
+LIMIT_HEADERS = {
+    "Via": "1.1 google",
+    "X-RateLimit-Limit": "50",
+    "X-RateLimit-Remaining": "49",
+    "X-RateLimit-Reset-After": "0.010",
+}
 # Channel ids of the real Discord do not exist here.
 NEUTRAL_SETTINGS = {"CHANNEL_IDS": "", "DISCORD_LISTEN_CHANNEL_IDS": ""}
 
@@ -41,17 +44,15 @@ class Emulator(EmulatorServer):
         self.rest = RestServer(self.state, self.recorder, self.gateway)
         self.interactions = InteractionServer(self.state, self.recorder, self.gateway)
         self.people = People(self.state, self.gateway, self.rest)
-        self.page = EmulatorPage(DiscordView(self.state, self.people, self.interactions, self.gateway, self.rest))
-        self.recorder.listeners.append(self.page.changed)
+        self.page = self.open_page(DiscordView(self.people, self.interactions), self.recorder)
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
-        """Return the routes of the REST API, the gateway and the page."""
-        gateway = web.get("/gateway/", self.gateway.serve)
-        return [*self.rest.routes(), *self.interactions.routes(), *self.page.routes(), gateway]
+        """Return the routes of the REST API and the gateway."""
+        return [*self.rest.routes(), *self.interactions.routes(), web.get("/gateway/", self.gateway.serve)]
 
     def middlewares(self) -> Sequence[Middleware]:
         """Return fault injection, and Discord's form of errors and headers."""
-        return [self._inject_fault, _map_api_errors, _add_limit_headers]
+        return [self._handle_request]
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -60,8 +61,7 @@ class Emulator(EmulatorServer):
         return self
 
     async def stop_tasks(self) -> None:
-        """Close the gateway connections and the pages."""
-        await self.page.close()
+        """Close the gateway connections."""
         await self.gateway.stop()
 
     def add_bot(self, name: str, token: str = TOKEN) -> str:
@@ -71,40 +71,21 @@ class Emulator(EmulatorServer):
         return bot
 
     @web.middleware
-    async def _inject_fault(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def _handle_request(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         self.recorder.requests.append((request.method, request.path, request.headers.get("Authorization")))
         fault = next((candidate for candidate in self.faults if candidate.applies_to(request)), None)
+        if fault is None or fault.is_late:
+            try:
+                response = await handler(request)
+                if not isinstance(response, web.WebSocketResponse):
+                    bucket = f"{request.method}:{request.match_info.route.resource}"[-64:]
+                    response.headers.update({**LIMIT_HEADERS, "X-RateLimit-Bucket": bucket})
+            except ApiError as refusal:
+                response = json_response({"message": str(refusal), "code": refusal.code}, refusal.status)
         if fault is None:
-            return await handler(request)
-        if fault.is_late:
-            await handler(request)
+            return response
         self.recorder.record("fault")
         return await fault.respond(request)
-
-
-@web.middleware
-async def _map_api_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await handler(request)
-    except ApiError as refusal:
-        return json_response({"message": str(refusal), "code": refusal.code}, refusal.status)
-
-
-@web.middleware
-async def _add_limit_headers(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Add the rate-limit headers that Discord sends with every response."""
-    response: Any = await handler(request)
-    if not isinstance(response, web.WebSocketResponse):
-        response.headers.update(
-            {
-                "Via": "1.1 google",
-                "X-RateLimit-Bucket": f"{request.method}:{request.match_info.route.resource}"[-64:],
-                "X-RateLimit-Limit": "50",
-                "X-RateLimit-Remaining": "49",
-                "X-RateLimit-Reset-After": "0.010",
-            }
-        )
-    return response  # type: ignore[no-any-return]  # the handler's type is Any
 
 
 @dataclass(slots=True)

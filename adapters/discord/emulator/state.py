@@ -1,12 +1,12 @@
-"""State of the emulated platform: users, guilds, channels and messages."""
+"""State of the emulated platform, and the record of what it has shown and received."""
 
 import re
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from bot import Clock
+from bot.testing.emulator import MessageRecorder
 
 EPOCH = 1_420_070_400_000
 NONCE_WINDOW = timedelta(minutes=5)
@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 class PlatformState:
-    """All objects of the platform in the form of Discord's API."""
+    """All objects of the platform in the form of Discord's API, without fields that have their default value."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -28,7 +28,7 @@ class PlatformState:
         self.tokens: dict[str, str] = {}  # user id of a bot by token
         self.guilds: dict[str, Json] = {}
         self.channels: dict[str, Json] = {}
-        self.messages: dict[str, OrderedDict[str, Json]] = {}
+        self.messages: dict[str, dict[str, Json]] = {}
         self.direct_bots: dict[str, str] = {}  # with several bots: the bot of each direct channel
         self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
         self._count = 0
@@ -49,9 +49,6 @@ class PlatformState:
             "discriminator": "0000" if is_bot else "0",
             "avatar": None,
             "bot": is_bot,
-            "flags": 0,
-            "public_flags": 0,
-            "primary_guild": None,
         }
         return user_id
 
@@ -60,33 +57,16 @@ class PlatformState:
     ) -> str:
         """Add a guild; return its id, which contains its time and so decides on its shard."""
         guild_id = self.new_id(created_at)
-        now = self.clock().isoformat()
-        everyone = _build_role(guild_id, "@everyone", DEFAULT_PERMISSIONS, 0)
+        everyone = {"id": guild_id, "name": "@everyone", "permissions": DEFAULT_PERMISSIONS, "position": 0}
         self.guilds[guild_id] = {
             "id": guild_id,
             "name": name,
             "owner_id": owner,
-            "icon": None,
-            "splash": None,
-            "afk_channel_id": None,
-            "afk_timeout": 300,
             "verification_level": 0,
             "default_message_notifications": 0,
-            "explicit_content_filter": 0,
             "roles": [everyone],
-            "emojis": [],
-            "stickers": [],
-            "features": [],
-            "mfa_level": 0,
-            "nsfw_level": 0,
-            "premium_tier": 0,
-            "preferred_locale": "en-US",
-            "system_channel_id": None,
-            "system_channel_flags": 0,
-            "premium_progress_bar_enabled": False,
             "member_count": 1 + len(members),
-            "joined_at": now,
-            "large": False,
+            "joined_at": self.clock().isoformat(),
             "members": [],
         }
         for user_id in dict.fromkeys((owner, *members)):
@@ -100,8 +80,6 @@ class PlatformState:
             "nick": nickname,
             "roles": [],
             "joined_at": self.clock().isoformat(),
-            "deaf": False,
-            "mute": False,
             "flags": 0,
         }
         self.guilds[guild_id]["members"].append(member)
@@ -112,10 +90,9 @@ class PlatformState:
     ) -> str:
         """Add a role and give it to a member; return its id. `bot` is the bot whose own role it is."""
         role_id = self.new_id()
-        role = _build_role(role_id, name, permissions, len(self.guilds[guild_id]["roles"]))
-        if bot:
-            role.update(managed=True, tags={"bot_id": bot})
-        self.guilds[guild_id]["roles"].append(role)
+        roles = self.guilds[guild_id]["roles"]
+        role = {"id": role_id, "name": name, "permissions": permissions, "position": len(roles)}
+        roles.append({**role, "managed": True, "tags": {"bot_id": bot}} if bot else role)
         member = self.find_member(guild_id, holder)
         if member is not None:
             member["roles"].append(role_id)
@@ -135,7 +112,7 @@ class PlatformState:
         if kind in (VOICE, STAGE):
             channel.update(bitrate=64000, user_limit=0, rtc_region=None)
         self.channels[channel_id] = channel
-        self.messages[channel_id] = OrderedDict()
+        self.messages[channel_id] = {}
         return channel_id
 
     def open_direct_channel(self, bot: str, person: str) -> str:
@@ -145,6 +122,11 @@ class PlatformState:
         self.channels[channel]["recipients"] = [self.users[person]]
         self.direct_bots[channel] = bot
         return channel
+
+    def remove_member(self, guild_id: str, user_id: str) -> None:
+        """Remove a user from a guild."""
+        members = self.guilds[guild_id]["members"]
+        members[:] = [member for member in members if member["user"]["id"] != user_id]
 
     def find_member(self, guild_id: str, user_id: str) -> Json | None:
         """Find a member of a guild."""
@@ -160,26 +142,33 @@ class PlatformState:
             "members": [bot_member] if bot_member else [],
             "channels": [channel for channel in channels if channel["type"] not in THREADS],
             "threads": [channel for channel in channels if channel["type"] in THREADS],
-            "presences": [],
-            "voice_states": [],
-            "stage_instances": [],
-            "guild_scheduled_events": [],
-            "soundboard_sounds": [],
             "unavailable": False,
         }
 
     def add_message(
-        self, channel_id: str, author: str, text: str, *, timestamp: datetime | None = None, **fields: Any
+        self,
+        channel_id: str,
+        author: str,
+        text: str,
+        *,
+        reply_to: str | None = None,
+        timestamp: datetime | None = None,
+        **fields: Any,
     ) -> Json:
         """Store a message and return it as an API object."""
         channel = self.channels[channel_id]
-        mentioned = [user_id for user_id in dict.fromkeys(USER_MENTION.findall(text)) if user_id in self.users]
-        reply_fields = self._reply_fields(channel_id, fields.pop("reply_to", None))
-        if reply_fields and reply_fields.get("referenced_message"):
-            mentioned = list(dict.fromkeys((*mentioned, reply_fields["referenced_message"]["author"]["id"])))
+        reply_fields: Json = {}
+        mentioned = self.mentioned_in(text)
+        if reply_to:
+            reference = {"type": 0, "message_id": reply_to, "channel_id": channel_id}
+            original = self.messages[channel_id].get(reply_to)
+            if original is not None:
+                original = {name: value for name, value in original.items() if name != "referenced_message"}
+                mentioned += [original["author"]] if original["author"] not in mentioned else []
+            reply_fields = {"message_reference": reference, "referenced_message": original}
         message = self.build_message(channel_id, author, text, timestamp)
         message |= {
-            "mentions": [self.users[user_id] for user_id in mentioned],
+            "mentions": mentioned,
             "mention_roles": ROLE_MENTION.findall(text),
             "type": 19 if reply_fields else 0,
             **reply_fields,
@@ -214,15 +203,9 @@ class PlatformState:
             "flags": 0,
         }
 
-    def _reply_fields(self, channel_id: str, message_id: str | None) -> Json:
-        if not message_id:
-            return {}
-        reference = {"type": 0, "message_id": message_id, "channel_id": channel_id}
-        original = self.messages[channel_id].get(message_id)
-        referenced = (
-            {name: value for name, value in original.items() if name != "referenced_message"} if original else None
-        )
-        return {"message_reference": reference, "referenced_message": referenced}
+    def mentioned_in(self, text: str) -> list[Json]:
+        """Return the users that a text mentions, each once."""
+        return [self.users[user_id] for user_id in dict.fromkeys(USER_MENTION.findall(text)) if user_id in self.users]
 
     def find_nonce(self, author: str, nonce: str) -> str:
         """Find the message that an author has sent with a nonce within NONCE_WINDOW."""
@@ -233,29 +216,36 @@ class PlatformState:
         """Store the nonce of a message."""
         self._nonces[author, nonce] = (self.clock(), message_id)
 
-    def history(
-        self, channel_id: str, is_included: Callable[[int], bool], limit: int, *, is_oldest_first: bool
-    ) -> list[Json]:
-        """List messages of a channel, newest first; `limit` keeps those at the older or newer end."""
-        matches = [message for name, message in self.messages[channel_id].items() if is_included(int(name))]
-        matches.sort(key=lambda message: int(message["id"]))
-        page = matches[:limit] if is_oldest_first else matches[-limit:]
+    def history(self, channel_id: str, after: int, before: int) -> list[Json]:
+        """List the messages of a channel between two ids, oldest first."""
         live_fields = ("guild_id", "member", "nonce")  # the history has no such fields
+        messages = self.messages[channel_id]
         return [
-            {name: value for name, value in message.items() if name not in live_fields} for message in reversed(page)
+            {name: value for name, value in messages[message_id].items() if name not in live_fields}
+            for message_id in sorted(messages, key=int)
+            if after < int(message_id) < before
         ]
 
 
-def _build_role(role_id: str, name: str, permissions: str, position: int) -> Json:
-    return {
-        "id": role_id,
-        "name": name,
-        "permissions": permissions,
-        "position": position,
-        "color": 0,
-        "colors": {"primary_color": 0, "secondary_color": None, "tertiary_color": None},
-        "hoist": False,
-        "managed": False,
-        "mentionable": False,
-        "flags": 0,
-    }
+class Recorder(MessageRecorder):
+    """Records what the bots have sent, and counts events."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.requests: list[tuple[str, str, Any]] = []
+        self.commands: list[Json] = []
+        self.responses: dict[str, list[Json]] = {}  # by interaction: the messages that answered it
+
+
+def notified_by(body: Json, replied_to: str = "") -> set[str]:
+    """Return whom a message notifies, by Discord's rules for `allowed_mentions`."""
+    text, allowed = body.get("content") or "", body.get("allowed_mentions")
+    users, roles = set(USER_MENTION.findall(text)), {f"role:{role_id}" for role_id in ROLE_MENTION.findall(text)}
+    everyone = {"everyone"} if re.search(r"@(everyone|here)", text) else set()
+    if allowed is None:
+        return users | roles | everyone | ({replied_to} if replied_to else set())
+    parse = allowed.get("parse") or []
+    notified = users if "users" in parse else users & set(map(str, allowed.get("users") or ()))
+    notified |= roles if "roles" in parse else roles & {f"role:{role_id}" for role_id in allowed.get("roles") or ()}
+    notified |= everyone if "everyone" in parse else set()
+    return notified | ({replied_to} if replied_to and allowed.get("replied_user") else set())

@@ -1,27 +1,59 @@
-"""The Bot API methods that bots call, with Telegram's errors."""
+"""The Bot API methods that bots call, with Telegram's errors, and fault injection."""
 
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
-from adapters.telegram.emulator.faults import build_refusal
 from adapters.telegram.emulator.people import build_member
-from adapters.telegram.emulator.recorder import Recorder, ShownMessage
-from adapters.telegram.emulator.state import BotRecord, PlatformState, place_of
-from bot.testing import TypingIndicators
+from adapters.telegram.emulator.state import ENTITY_FIELDS, BotRecord, PlatformState, Recorder, place_of, without_reply
+from bot.testing import FaultResponse, TypingIndicators
+from bot.testing.emulator import ShownMessage
 
-FILE_METHODS = {
-    "sendPhoto": "photo",
-    "sendDocument": "document",
-    "sendVoice": "voice",
-    "sendAudio": "audio",
-    "sendVideo": "video",
-}
+FILE_METHODS = {f"send{kind.title()}": kind for kind in ("photo", "document", "voice", "audio", "video")}
 TYPING_SECONDS = 5.0
+CONFLICTING_POLLS = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
 MAX_TEXT_LENGTH, MAX_CAPTION_LENGTH = 4096, 1024
 Parameters = Mapping[str, Any]
 Files = Mapping[str, tuple[str, bytes]]
+
+
+@dataclass(slots=True)
+class Fault(FaultResponse):
+    """Fails calls of the method `match`, or all calls with `*`."""
+
+    required_parameter: str = ""  # only calls with this parameter fail
+    skip_first: int = 0  # number of matching calls that succeed first
+
+    def applies_to(self, method: str, parameters: Mapping[str, Any]) -> bool:
+        """Return whether a call fails; call it once per request."""
+        is_match = self.match in ("*", method) and (
+            not self.required_parameter or self.required_parameter in parameters
+        )
+        if is_match and self.skip_first:
+            self.skip_first -= 1
+            return False
+        return self.times > 0 and is_match
+
+
+def build_refusal(code: int, description: str, **parameters: Any) -> dict[str, Any]:
+    """Return an error response in Telegram's format."""
+    body: dict[str, Any] = {"ok": False, "error_code": code, "description": description}
+    return {**body, "parameters": parameters} if parameters else body
+
+
+def too_many_requests(method: str, retry_after: Any, *, times: int = 1, skip_first: int = 0) -> Fault:
+    """Return a fault with Telegram's rate-limit response."""
+    text = f"Too Many Requests: retry after {retry_after}"
+    return Fault(method, 429, build_refusal(429, text, retry_after=retry_after), times=times, skip_first=skip_first)
+
+
+def refuse_markup(method: str = "sendMessage", *, times: int = 1) -> Fault:
+    """Return a fault with Telegram's response to invalid entities."""
+    text = "Bad Request: can't parse entities: unsupported start tag"
+    return Fault(method, 400, build_refusal(400, text), times=times, required_parameter="entities")
 
 
 class ApiError(Exception):
@@ -39,7 +71,7 @@ class BotApi:
     def __init__(self, state: PlatformState, recorder: Recorder) -> None:
         self._state, self._recorder = state, recorder
         self.typing = TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
-        self._methods: dict[str, Callable[[BotRecord, Parameters, Files], Awaitable[Any]]] = {
+        self._methods: dict[str, Callable[[BotRecord, Parameters], Awaitable[Any]]] = {
             "getMe": self._get_me,
             "getUpdates": self._get_updates,
             "setWebhook": self._set_webhook,
@@ -65,79 +97,69 @@ class BotApi:
             return await self._send_file(bot, method, parameters, files)
         if method not in self._methods:
             raise ApiError(404, "Not Found: method not found")
-        return await self._methods[method](bot, parameters, files)
+        return await self._methods[method](bot, parameters)
 
-    async def _get_me(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _get_me(self, bot: BotRecord, parameters: Parameters) -> Any:
         return bot.user
 
-    async def _get_updates(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _get_updates(self, bot: BotRecord, parameters: Parameters) -> Any:
         """Return pending updates, or wait for one; a newer poll ends an older one."""
         if bot.webhook:
             raise ApiError(
                 409, "Conflict: can't use getUpdates method while webhook is active; delete the webhook first"
             )
-        if bot.active_poll is not None:
-            bot.active_poll.set()
-        bot.active_poll = superseded = asyncio.Event()
+        bot.active_poll = None
+        bot.update_arrived.set()  # wakes an older poll
+        bot.update_arrived.clear()
         if (offset := int(parameters.get("offset", 0))) != 0:
             bot.confirm(offset)
         if "allowed_updates" in parameters:
             bot.allowed_updates = tuple(parameters["allowed_updates"])
-        try:
-            await self._wait(bot, superseded, float(parameters.get("timeout", 0)))
-        finally:
-            if bot.active_poll is superseded:
-                bot.active_poll = None
+        seconds = float(parameters.get("timeout", 0))
+        if seconds and not bot.pending(self._state.clock()):
+            poll = bot.active_poll = object()
+            self._recorder.record("waiting")
+            try:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await bot.update_arrived.wait()
+                if bot.active_poll is not poll:
+                    raise ApiError(409, CONFLICTING_POLLS)
+            finally:
+                if bot.active_poll is poll:
+                    bot.active_poll = None
         updates = bot.pending(self._state.clock())[: int(parameters.get("limit", 100))]
         self._recorder.record("updates given" if updates else "updates asked for")
         return updates
 
-    async def _wait(self, bot: BotRecord, superseded: asyncio.Event, seconds: float) -> None:
-        bot.update_arrived.clear()
-        if bot.pending(self._state.clock()) or not seconds:
-            return
-        self._recorder.record("waiting")
-        waiters = [asyncio.ensure_future(waiter.wait()) for waiter in (bot.update_arrived, superseded)]
-        try:
-            await asyncio.wait(waiters, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for waiter in waiters:
-                waiter.cancel()
-        if superseded.is_set():
-            raise ApiError(
-                409, "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
-            )
-
-    async def _set_webhook(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _set_webhook(self, bot: BotRecord, parameters: Parameters) -> Any:
         bot.webhook, bot.secret = str(parameters.get("url", "")), str(parameters.get("secret_token", ""))
         bot.allowed_updates = tuple(parameters.get("allowed_updates", ()))
         bot.update_arrived.set()
         return True
 
-    async def _delete_webhook(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _delete_webhook(self, bot: BotRecord, parameters: Parameters) -> Any:
         bot.webhook = ""
         return True
 
-    async def _get_webhook_info(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _get_webhook_info(self, bot: BotRecord, parameters: Parameters) -> Any:
         pending_count = len(bot.pending(self._state.clock()))
         return {"url": bot.webhook, "has_custom_certificate": False, "pending_update_count": pending_count}
 
-    async def _send_chat_action(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _send_chat_action(self, bot: BotRecord, parameters: Parameters) -> Any:
         chat, thread = self._find_chat(bot, parameters), parameters.get("message_thread_id")
         if chat["type"] == "channel" or chat.get("is_direct_messages"):
             raise ApiError(400, "Bad Request: chat actions are not supported in this chat")
         self.typing.start(f"{chat['id']}/{thread}" if thread else str(chat["id"]), bot.user["first_name"])
         return True
 
-    async def _send_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _send_message(self, bot: BotRecord, parameters: Parameters) -> Any:
         text = str(parameters.get("text", ""))
         if not text.strip():
             raise ApiError(400, "Bad Request: message text is empty")
         self._check_text(text, parameters.get("entities", ()), MAX_TEXT_LENGTH, "message")
         message = self._build_message(bot, parameters)
-        message["text"] = text
-        if parameters.get("entities"):
-            message["entities"] = parameters["entities"]
+        message |= {name: parameters[name] for name in ("text", "entities") if parameters.get(name)}
         return self._publish(message, text, {})
 
     async def _send_file(self, bot: BotRecord, method: str, parameters: Parameters, files: Files) -> Any:
@@ -152,13 +174,10 @@ class BotApi:
         else:
             size = {"width": 640, "height": 480} if kind == "video" else {}
             message[kind] = {**file_fields, **size, **({} if kind == "document" else {"duration": 1})}
-        if caption:
-            message["caption"] = caption
-        if parameters.get("caption_entities"):
-            message["caption_entities"] = parameters["caption_entities"]
+        message |= {name: parameters[name] for name in ("caption", "caption_entities") if parameters.get(name)}
         return self._publish(message, caption, dict(files.values()))
 
-    async def _edit_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _edit_message(self, bot: BotRecord, parameters: Parameters) -> Any:
         if inline_message_id := parameters.get("inline_message_id"):
             shown = self._recorder.find(*self._state.inline_messages[inline_message_id])
             assert shown is not None, "an inline message is shown"
@@ -184,19 +203,15 @@ class BotApi:
                 "exactly the same as a current content and reply markup of the message",
             )
         shown.texts.append(text)
-        prefix = "" if "text" in parameters else "caption_"
-        shown.message |= {prefix.rstrip("_") or "text": text}
-        shown.message.pop(f"{prefix}entities", None)
-        if entities:
-            shown.message[f"{prefix}entities"] = entities
-        shown.message |= {"edit_date": self._state.unix_time()}
-        shown.message.pop("reply_markup", None)
-        if markup:
-            shown.message["reply_markup"] = markup
+        name = "text" if "text" in parameters else "caption"
+        shown.message |= {name: text, "edit_date": self._state.unix_time()}
+        for field, value in ((ENTITY_FIELDS[name], entities), ("reply_markup", markup)):
+            shown.message.pop(field, None)
+            shown.message |= {field: value} if value else {}
         self._recorder.record("edited")
         return shown.message
 
-    async def _delete_message(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _delete_message(self, bot: BotRecord, parameters: Parameters) -> Any:
         chat = self._find_chat(bot, parameters)
         shown = self._recorder.find(chat["id"], int(parameters["message_id"]))
         if shown is None or shown.is_gone:
@@ -205,11 +220,11 @@ class BotApi:
         self._recorder.record("deleted")
         return True
 
-    async def _answer_callback_query(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _answer_callback_query(self, bot: BotRecord, parameters: Parameters) -> Any:
         self._recorder.alerts[str(parameters["callback_query_id"])] = str(parameters.get("text", ""))
         return True
 
-    async def _answer_guest_query(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _answer_guest_query(self, bot: BotRecord, parameters: Parameters) -> Any:
         asked = self._state.guest_queries.pop(str(parameters["guest_query_id"]), None)
         if asked is None:
             raise ApiError(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
@@ -225,14 +240,14 @@ class BotApi:
         self._state.inline_messages[inline_message_id] = (chat["id"], message_id)
         return {"inline_message_id": inline_message_id}
 
-    async def _set_commands(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _set_commands(self, bot: BotRecord, parameters: Parameters) -> Any:
         bot.commands[parameters.get("scope", {}).get("type", "default")] = list(parameters["commands"])
         return True
 
-    async def _get_commands(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _get_commands(self, bot: BotRecord, parameters: Parameters) -> Any:
         return bot.commands.get(parameters.get("scope", {}).get("type", "default"), [])
 
-    async def _get_administrators(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _get_administrators(self, bot: BotRecord, parameters: Parameters) -> Any:
         chat = self._find_chat(bot, parameters)
         people = {**self._state.users, **{record.id: record.user for record in self._state.bots.values()}}
         statuses = self._state.members[chat["id"]].items()
@@ -240,7 +255,7 @@ class BotApi:
             build_member(people[user], status) for user, status in statuses if status in ("creator", "administrator")
         ]
 
-    async def _get_file(self, bot: BotRecord, parameters: Parameters, files: Files) -> Any:
+    async def _get_file(self, bot: BotRecord, parameters: Parameters) -> Any:
         file_id = str(parameters.get("file_id", ""))
         if file_id not in self._state.files:
             raise ApiError(400, "Bad Request: invalid file_id")
@@ -257,16 +272,10 @@ class BotApi:
             )
         if chat_id not in self._state.chats:
             raise ApiError(400, "Bad Request: chat not found")
-        status = self._state.members[chat_id].get(bot.id, "left")
-        if status in ("left", "kicked"):
+        if self._state.members[chat_id].get(bot.id, "left") in ("left", "kicked"):
             kind = self._state.chats[chat_id]["type"]
-            is_private = kind == "private"
-            raise ApiError(
-                403,
-                "Forbidden: bot was blocked by the user"
-                if is_private
-                else f"Forbidden: bot was kicked from the {kind} chat",
-            )
+            cause = "blocked by the user" if kind == "private" else f"kicked from the {kind} chat"
+            raise ApiError(403, f"Forbidden: bot was {cause}")
         return self._state.chats[chat_id]
 
     def _check_text(self, text: str, entities: Any, max_length: int, label: str) -> None:
@@ -297,7 +306,7 @@ class BotApi:
             if replied is None and not reply.get("allow_sending_without_reply"):
                 raise ApiError(400, "Bad Request: message to be replied not found")
             if replied is not None:
-                message["reply_to_message"] = {k: v for k, v in replied.items() if k != "reply_to_message"}
+                message["reply_to_message"] = without_reply(replied)
         if parameters.get("reply_markup"):
             message["reply_markup"] = parameters["reply_markup"]
         return message
@@ -319,7 +328,8 @@ class BotApi:
     def _publish(self, message: dict[str, Any], text: str, files: dict[str, bytes]) -> Any:
         self._state.store_message(message)
         thread = message.get("message_thread_id")
-        shown = ShownMessage(message["chat"]["id"], message["message_id"], thread, message, [text], files)
+        key = (message["chat"]["id"], message["message_id"])
+        shown = ShownMessage(*key, message["from"]["id"], [text], message, files, thread)
         self._recorder.messages.append(shown)
         self.typing.stop(place_of(message), message["from"]["first_name"])
         self._recorder.record("shown")

@@ -1,4 +1,4 @@
-"""HTTP server of the emulator, webhook deliveries and `emulated()`."""
+"""The server of the emulator, webhook deliveries, `start_emulator`, and what the contract of adapters drives."""
 
 import asyncio
 import json
@@ -10,17 +10,23 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
-from adapters.telegram.emulator.control import TelegramControl
-from adapters.telegram.emulator.faults import Fault, build_refusal
-from adapters.telegram.emulator.page import TelegramView
-from adapters.telegram.emulator.people import People
-from adapters.telegram.emulator.recorder import Recorder
-from adapters.telegram.emulator.rest import ApiError, BotApi, Files, Parameters, parse_value
-from adapters.telegram.emulator.state import BotRecord, PlatformState
+from adapters.telegram.emulator.people import Chat, People, TelegramView, User
+from adapters.telegram.emulator.rest import (
+    ApiError,
+    BotApi,
+    Fault,
+    Files,
+    Parameters,
+    build_refusal,
+    parse_value,
+    too_many_requests,
+)
+from adapters.telegram.emulator.state import BotRecord, Message, PlatformState, Recorder
 from bot import Clock, system_clock
 from bot.platform import TaskSet
-from bot.testing import EmulatorPage, EmulatorServer
+from bot.testing import EmulatorServer, PlatformControl, SendFault
 
+SEND_METHOD = "sendMessage"
 TEXT_PARAMETERS = frozenset({"text", "caption", "url", "secret_token", "callback_query_id", "file_id"})
 WEBHOOK_TIMEOUT = 10.0
 HOSTS = ("api.telegram.org",)
@@ -53,8 +59,8 @@ class Emulator(EmulatorServer):
         self.faults: list[Fault] = []
         self._api = BotApi(self.state, self.recorder)
         self._find_problems = find_problems
-        self.page = EmulatorPage(TelegramView(self.state, self.people, self.recorder, self._api))
-        self.recorder.listeners.append(self.page.changed)
+        view = TelegramView(self.state, self.people, self.recorder, self._api.typing)
+        self.page = self.open_page(view, self.recorder)
         self._webhooks = TaskSet("delivering updates by webhook")
 
     def add_bot(self, token: str, *, username: str = "ada_bot", name: str = "Ada", reads_all: bool = True) -> BotRecord:
@@ -74,23 +80,12 @@ class Emulator(EmulatorServer):
         return record
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
-        """Return the routes of the Bot API and of the page."""
-        return [
-            web.route("*", "/bot{token}/{method}", self._call),
-            web.get("/file/bot{token}/{path:.+}", self._file),
-            *self.page.routes(),
-        ]
+        """Return the routes of the Bot API."""
+        return [web.route("*", "/bot{token}/{method}", self._call), web.get("/file/bot{token}/{path:.+}", self._file)]
 
     async def stop_tasks(self) -> None:
-        """Stop delivering updates, and close the pages."""
-        await self.page.close()
+        """Stop delivering updates."""
         await self._webhooks.cancel()
-
-    def control(self, settings: Mapping[str, Mapping[str, str]]) -> TelegramControl:
-        """Return what the tests of adapters and `bot run --emulate` use, with the settings of each character."""
-        control = TelegramControl(self.state, self.people, self.recorder, self.faults)
-        control.url, control.settings, control.page = f"{self.url}/", settings, self.page
-        return control
 
     def settings(self, bot: BotRecord) -> dict[str, str]:
         """Return the variables that connect a character as this bot."""
@@ -154,6 +149,73 @@ class Emulator(EmulatorServer):
             await asyncio.sleep(0.05)
 
 
+class TelegramControl(PlatformControl):
+    """One private chat with the first bot; updates are delivered until a poll confirms them, as Telegram does."""
+
+    def __init__(self, emulator: Emulator, settings: Mapping[str, Mapping[str, str]]) -> None:
+        super().__init__()
+        self.url, self.settings, self.page = f"{emulator.url}/", settings, emulator.page
+        self.changes = self._recorder = emulator.recorder
+        self.contract_settings = {"TELEGRAM_UNCLEAR": "hold"}
+        self._state, self._people, self._faults = emulator.state, emulator.people, emulator.faults
+        self._chat: tuple[Chat, User, BotRecord] | None = None
+        self._messages: dict[str, Message] = {}
+        self._updates: dict[str, dict[str, Any]] = {}  # by event
+        self._delivered: list[str] = []  # events that are not confirmed yet
+        self._confirmed: list[str] = []
+
+    async def post(
+        self, text: str, *, message_id: str, event_id: str, revision: int = 0, files: Mapping[str, str] | None = None
+    ) -> None:
+        """Deliver a message of the person, its edit, or an event again."""
+        chat, person, bot = self._open_chat()
+        if event_id in self._updates:
+            # A poll confirms older updates when it begins, so a repeated one can only arrive while a poll waits.
+            await self._recorder.wait_until(lambda: bot.active_poll is not None and not bot.queue)
+            self._state.enqueue(bot, self._updates[event_id])
+        elif revision:
+            self._messages[message_id] = self._people.edit(self._messages[message_id], text)
+        elif files:
+            [(name, content)] = files.items()
+            fields = {"file_name": name, "mime_type": "text/plain"}
+            document = self._people.store_file(content.encode(), name=name, **fields)
+            self._messages[message_id] = self._people.say(chat, person, document=document, caption=text)
+        else:
+            self._messages[message_id] = self._people.say(chat, person, text)
+        self._updates[event_id] = bot.queue[-1][1]
+        self._delivered.append(event_id)
+
+    def acknowledged(self) -> Sequence[str]:
+        """Return the events whose updates a poll has confirmed."""
+        waiting = [id(update) for _, update in self._chat[2].queue] if self._chat else []
+        for event_id in list(self._delivered):
+            if id(self._updates[event_id]) not in waiting:
+                self._delivered.remove(event_id)
+                self._confirmed.append(event_id)
+        return self._confirmed
+
+    def shown(self) -> Sequence[str]:
+        """Return the texts of the bot's messages as they are now."""
+        return [text for text in self._recorder.texts() if text]
+
+    def files(self) -> Mapping[str, bytes]:
+        """Return the files that the bot has sent, by name."""
+        return {name: data for message in self._recorder.messages for name, data in message.files.items()}
+
+    def fail_next_send(self, fault: SendFault) -> None:
+        """Make the next message of the bot fail in this way."""
+        if fault is SendFault.REFUSED:
+            self._faults.append(too_many_requests(SEND_METHOD, 1))
+        else:
+            self._faults.append(Fault(SEND_METHOD, is_late=fault is SendFault.LOST_AFTER))
+
+    def _open_chat(self) -> tuple[Chat, User, BotRecord]:
+        if self._chat is None:
+            person, bot = self._people.add_user("Kim", username="kim"), next(iter(self._state.bots.values()))
+            self._chat = (self._people.open_private_chat(person, bot), person, bot)
+        return self._chat
+
+
 async def _parse_request(request: web.Request) -> tuple[Mapping[str, Any], Files]:
     """Return the parameters and files of a call, sent as JSON, form or query."""
     if request.content_type == "application/json":
@@ -182,4 +244,4 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
             handle = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_") or f"bot_{number}"
             bot = emulator.add_bot(f"{number}:emulated-token", username=f"{handle[:28]}_bot", name=name)
             settings[name] = {**NEUTRAL_SETTINGS, **emulator.settings(bot)}
-        yield emulator.control(settings)
+        yield TelegramControl(emulator, settings)

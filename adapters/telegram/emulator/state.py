@@ -1,4 +1,4 @@
-"""State of the emulated platform: bots, users, chats and messages."""
+"""State of the emulated platform, and the record of what it has shown and received."""
 
 import asyncio
 import re
@@ -8,9 +8,11 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from bot import Clock
+from bot.testing.emulator import MessageRecorder
 
 UPDATE_TTL = timedelta(hours=24)
 _ENTITY_PATTERN = re.compile(r"(?P<command>^/\w{1,64}(?:@\w+)?)|(?P<mention>(?<!\w)@\w{3,32})|(?P<url>https?://\S+)")
+ENTITY_FIELDS = {"text": "entities", "caption": "caption_entities"}
 Message = dict[str, Any]
 
 
@@ -27,7 +29,7 @@ class BotRecord:
     allowed_updates: tuple[str, ...] = ()
     commands: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     update_arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    active_poll: asyncio.Event | None = None  # set when another poll replaces it
+    active_poll: object | None = None  # the poll that waits
 
     @property
     def id(self) -> int:
@@ -61,6 +63,7 @@ class PlatformState:
         self.migrated_chats: dict[int, int] = {}
         self.inline_messages: dict[str, tuple[int, int]] = {}  # chat and message of answers of guests
         self.guest_queries: dict[str, Message] = {}  # unanswered questions to guests
+        self.topics: dict[tuple[int, int], str] = {}  # name by chat and topic
         self.deleted_topics: set[tuple[int, int]] = set()  # by chat and topic
         self.closed_topics: set[tuple[int, int | None]] = set()  # None is the topic General
         self.files: dict[str, tuple[str, bytes]] = {}
@@ -123,6 +126,25 @@ class PlatformState:
         for bot in self.bots_in(message["chat"]["id"]):
             if message.get("from", {}).get("id") != bot.id and self.is_visible_to(bot, message):
                 self.notify(bot, kind, message)
+
+
+class Recorder(MessageRecorder):
+    """Records the messages of bots and all API calls, and wakes waiting tests at every entry."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.alerts: dict[str, str] = {}  # answers to button presses by query id
+        self.problems: list[str] = []  # deviations from the published description
+
+    def calls_of(self, method: str) -> list[Mapping[str, Any]]:
+        """Return the parameters of all calls of a method."""
+        return [parameters for name, parameters in self.calls if name == method]
+
+
+def without_reply(message: Message) -> Message:
+    """Return a message as it appears in a reply to it, without the message that it replies to itself."""
+    return {name: value for name, value in message.items() if name != "reply_to_message"}
 
 
 def place_of(message: Mapping[str, Any]) -> str:

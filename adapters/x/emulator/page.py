@@ -1,11 +1,10 @@
 """The emulated posts on the chat page."""
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from mimetypes import guess_extension
 
-from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord
+from adapters.x.emulator.state import PlatformState, PostForbidden, PostRecord, to_username
 from bot.testing import (
     Ability,
     ActionRefused,
@@ -22,7 +21,6 @@ HINT = "Mention a character, or reply to it. It polls its mentions every few sec
 CONVERSATION_HINT = "What you write here replies to the newest post."
 CONVERSATIONS = "Conversations"
 HEART = "♥"
-MAX_USERNAME_LENGTH = 15
 MAX_TITLE_LENGTH = 40
 PICTURE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 MAX_PICTURES = 4
@@ -59,55 +57,42 @@ class XView(EmulatorActions):
         ]
 
     def bots(self) -> Sequence[EmulatorUser]:
-        """List the characters with the text that mentions them."""
         mentions = [f"@{name}" for name in self._bots.values()]
         return [EmulatorUser(mention, mention) for mention in mentions]
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        """List the posts."""
         return [
-            self._build_page_message(post)
-            for post in self._visible_posts()
-            if room_id in (TIMELINE, post.conversation_id)
+            self._to_page_message(post) for post in self._visible_posts() if room_id in (TIMELINE, post.conversation_id)
         ]
 
     def read_file(self, file_id: str) -> FileContent | None:
-        """Return a picture."""
         picture = self._state.pictures.get(file_id)
         if picture is None:
             return None
         content_type = str(picture["type"] or "image/png")
         return FileContent(f"picture{guess_extension(content_type) or ''}", content_type, picture["data"])
 
-    async def send_message(self, room_id: str, user_id: str, text: str, reply_to: str) -> str:
-        """Create a post; in a conversation it replies to the newest one."""
-        try:
-            self._state.create_post(user_id, text, reply_to_id=reply_to or self._newest_in(room_id))
-        except PostForbidden as error:
-            return str(error)
-        return ""
-
     async def send_files(
         self, room_id: str, user_id: str, text: str, reply_to: str, files: Sequence[FileContent]
     ) -> None:
-        """Create a post with pictures; the characters see them by their names only, for they have no address."""
+        """Create a post; in a conversation it replies to the newest one.
+
+        The characters see pictures by their names only, for they have no address.
+        """
         if len(files) > MAX_PICTURES or any(file.content_type not in PICTURE_TYPES for file in files):
             raise ActionRefused(f"a post has at most {MAX_PICTURES} pictures, and no other files")
         keys = []
         for file in files:
             keys.append(key := self._state.new_id())
             self._state.pictures[key] = {"data": file.data, "type": file.content_type, "alt": file.name, "url": ""}
-        reply_to_id = reply_to or self._newest_in(room_id)
+        posts = [post.id for post in self._visible_posts() if post.conversation_id == room_id]
+        reply_to_id = reply_to or next(reversed(posts), "")
         try:
             self._state.create_post(user_id, text, reply_to_id=reply_to_id, pictures=tuple(keys))
         except PostForbidden as error:
             raise ActionRefused(str(error)) from error
 
-    async def press_button(self, room_id: str, user_id: str, message_id: str, button_id: str) -> None:
-        """Do nothing: posts have no buttons."""
-
     async def delete_message(self, room_id: str, message_id: str) -> None:
-        """Delete a post."""
         self._state.posts[message_id].is_deleted = True
 
     async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
@@ -115,8 +100,7 @@ class XView(EmulatorActions):
         self._state.posts[message_id].likes ^= {user_id}
 
     async def add_person(self, name: str) -> None:
-        """Add a user."""
-        username = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH]
+        username = to_username(name)
         if not username:
             raise ActionRefused("a name on X consists of Latin letters, digits and _")
         self._state.user_id_of(username)
@@ -124,15 +108,11 @@ class XView(EmulatorActions):
     def _visible_posts(self) -> list[PostRecord]:
         return [post for post in self._state.posts.values() if not post.is_deleted]
 
-    def _newest_in(self, room_id: str) -> str:
-        posts = [post.id for post in self._visible_posts() if post.conversation_id == room_id]
-        return posts[-1] if posts else ""
-
     def _title_of(self, conversation_id: str) -> str:
         text = " ".join(self._state.posts[conversation_id].text.split())
         return text if len(text) <= MAX_TITLE_LENGTH else f"{text[: MAX_TITLE_LENGTH - 1]}…"
 
-    def _build_page_message(self, post: PostRecord) -> EmulatorMessage:
+    def _to_page_message(self, post: PostRecord) -> EmulatorMessage:
         replied_post = self._state.posts.get(post.reply_to_id)
         notes = [f"in answer to @{self._state.usernames[replied_post.author_id]}"] if replied_post else []
         counts = {"like": post.likes, "repost": post.reposts, "picture": post.pictures}

@@ -3,6 +3,7 @@
 import base64
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -221,40 +222,38 @@ class Keys:
         return f"emulated-token-secret-of-{self.user_id}"
 
 
-def signature_problem(method: str, url: str, header: str, keys: Keys) -> str:
-    """Return what is wrong with the signature of a request; empty if it is valid."""
-    try:
-        parameters = dict(parse_authorization_header(header))
-    except ValueError:
-        return "the Authorization header cannot be read"
-    if parameters.get("oauth_consumer_key") != keys.api_key or parameters.get("oauth_token") != keys.token:
-        return "unknown keys"
-    if not parameters.get(NONCE) or not parameters.get(TIMESTAMP, "").isdecimal():
-        return "nonce or timestamp is missing"
-    request = Request(url, http_method=method)
-    request.params = signature.collect_parameters(url.partition("?")[2], headers={"Authorization": header})
-    request.signature = unquote(parameters.get(SIGNATURE, ""))
-    is_valid = signature.verify_hmac_sha1(request, keys.api_secret, keys.token_secret)
-    return "" if is_valid else "the signature is wrong"
+class SignedHeader(dict[str, str]):
+    """The OAuth parameters of a request's Authorization header; empty if it cannot be read."""
 
+    def __init__(self, header: str) -> None:
+        with suppress(ValueError):
+            super().__init__(parse_authorization_header(header))
+        self._header = header
 
-def token_of(header: str) -> str:
-    """Return the access token of a signed request; empty if there is none."""
-    try:
-        return str(dict(parse_authorization_header(header)).get("oauth_token", ""))
-    except ValueError:
-        return ""
+    @property
+    def token(self) -> str:
+        """The access token; empty if there is none."""
+        return self.get("oauth_token", "")
 
+    @property
+    def nonce(self) -> str:
+        """Timestamp and nonce, which make a request unique."""
+        return f"{self.get(TIMESTAMP)} {self.get(NONCE)}"
 
-def signing_time(header: str) -> datetime | None:
-    """Return when a request was signed; None if it does not say."""
-    try:
-        return datetime.fromtimestamp(float(dict(parse_authorization_header(header))[TIMESTAMP]), UTC)
-    except (ValueError, KeyError):
-        return None
+    @property
+    def signed_at(self) -> datetime | None:
+        """When the request was signed; None if it does not say."""
+        timestamp = self.get(TIMESTAMP, "")
+        return datetime.fromtimestamp(int(timestamp), UTC) if timestamp.isdecimal() else None
 
-
-def nonce_of(header: str) -> str:
-    """Return timestamp and nonce, which make a request unique."""
-    parameters = dict(parse_authorization_header(header))
-    return f"{parameters.get(TIMESTAMP)} {parameters.get(NONCE)}"
+    def find_problem(self, method: str, url: str, keys: Keys | None) -> str:
+        """Return what is wrong with the signature of a request; empty if it is valid."""
+        if keys is None or self.get("oauth_consumer_key") != keys.api_key:
+            return "unknown keys"
+        if not self.get(NONCE) or self.signed_at is None:
+            return "nonce or timestamp is missing"
+        request = Request(url, http_method=method)
+        request.params = signature.collect_parameters(url.partition("?")[2], headers={"Authorization": self._header})
+        request.signature = unquote(self.get(SIGNATURE, ""))
+        is_valid = signature.verify_hmac_sha1(request, keys.api_secret, keys.token_secret)
+        return "" if is_valid else "the signature is wrong"

@@ -1,8 +1,7 @@
-"""The emulator's HTTP server, fault injection, and `emulated` for `--emulate`."""
+"""The server of the emulator, fault injection, `start_emulator`, and what the contract of adapters drives."""
 
 import asyncio
 import json
-import re
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -15,27 +14,17 @@ from urllib.parse import parse_qs, urlsplit
 
 from aiohttp import web
 
-from adapters.x.emulator.control import XControl
 from adapters.x.emulator.page import XView
-from adapters.x.emulator.rest import (
-    ApiError,
-    ApiRequest,
-    Keys,
-    RestServer,
-    nonce_of,
-    signature_problem,
-    signing_time,
-    token_of,
-)
-from adapters.x.emulator.state import PlatformState
+from adapters.x.emulator.rest import ApiError, ApiRequest, Keys, RestServer, SignedHeader
+from adapters.x.emulator.state import MAX_USERNAME_LENGTH, PlatformState, to_username
 from adapters.x.rate_limits import endpoint_of
 from bot import Clock, system_clock
-from bot.testing import EmulatorPage, EmulatorServer, EventRecorder, SendFault
+from bot.testing import EmulatorServer, EventRecorder, PlatformControl, SendFault
 
 HOSTS = ("api.x.com", "api.twitter.com", "upload.twitter.com")
 USERNAME = "greenroom_bot"
 DEFAULT_LIMIT = (10_000, 900.0)
-MAX_USERNAME_LENGTH = 15
+MAX_ANSWER_LENGTH = 1250  # of an answer that fits into MAX_REPLY_POSTS posts
 MAX_CLOCK_SKEW = timedelta(minutes=5)
 # Inside the emulator there are other users, reading is free, posts are to be seen, and mentions are polled
 # as often as possible.
@@ -59,6 +48,13 @@ class FaultKind(StrEnum):
     FAILED = "failed"  # executed; answered with `status`
     HANGING = "hanging"  # not executed and never answered
     PASSED = "passed"  # no fault: the one after it is for the next call
+
+
+SEND_FAULTS = {
+    SendFault.REFUSED: FaultKind.REFUSED,
+    SendFault.LOST_BEFORE: FaultKind.CUT,
+    SendFault.LOST_AFTER: FaultKind.LOST,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,17 +124,12 @@ class Emulator(EmulatorServer):
         self._rest = RestServer(self.state)
         self._windows: dict[tuple[str, str], tuple[datetime, int]] = {}
         self._nonces: set[str] = set()
-        self._recorder = EventRecorder()
-        self.page = EmulatorPage(XView(self.state, self._bots))
-        self._recorder.listeners.append(self.page.changed)
+        self.recorder = EventRecorder()
+        self.page = self.open_page(XView(self.state, self._bots), self.recorder)
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
-        """Return the routes of the API and of the page."""
-        return [*self.page.routes(), web.route("*", "/2/{path:.*}", self._serve)]
-
-    async def stop_tasks(self) -> None:
-        """Close the pages."""
-        await self.page.close()
+        """Return the routes of the API."""
+        return [web.route("*", "/2/{path:.*}", self._serve)]
 
     def add_account(self, username: str) -> Keys:
         """Create an account; return the keys with which a bot uses it."""
@@ -146,23 +137,6 @@ class Emulator(EmulatorServer):
         self._accounts[keys.token] = keys
         self._bots[keys.user_id] = username
         return keys
-
-    def control(self, settings: Mapping[str, Mapping[str, str]]) -> XControl:
-        """Return what the tests of adapters and `bot run --emulate` use, with the settings of each character."""
-        kinds = {
-            SendFault.REFUSED: FaultKind.REFUSED,
-            SendFault.LOST_BEFORE: FaultKind.CUT,
-            SendFault.LOST_AFTER: FaultKind.LOST,
-        }
-        control = XControl(
-            self.state,
-            self._recorder,
-            self.user_id,
-            read_bounds=lambda: [call.since_id for call in self.calls if call.endpoint == "GET /2/users/:id/mentions"],
-            fail=lambda fault: self.add_faults(Fault("POST /2/tweets", kinds[fault])),
-        )
-        control.url, control.settings, control.page = f"{self.url}/", settings, self.page
-        return control
 
     def environment_of(self, keys: Keys) -> dict[str, str]:
         """Return the variables with which a bot uses this emulator and account."""
@@ -202,7 +176,7 @@ class Emulator(EmulatorServer):
 
     async def wait_until(self, predicate: Callable[[], bool]) -> None:
         """Wait until a condition holds, checked after every call."""
-        await self._recorder.wait_until(predicate)
+        await self.recorder.wait_until(predicate)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         raw = await request.read()
@@ -212,32 +186,34 @@ class Emulator(EmulatorServer):
         except ValueError:
             body = {}
         fault = next((candidate for candidate in self.faults if candidate.endpoint == endpoint), None)
-        if fault is not None:
+        if fault is None:
+            fault = Fault(endpoint, FaultKind.PASSED)
+        else:
             self.faults.remove(fault)
-            if fault.kind is FaultKind.HANGING:
-                await asyncio.Event().wait()
-        if fault is not None and fault.kind in (FaultKind.REFUSED, FaultKind.CUT):
+        if fault.kind is FaultKind.HANGING:
+            await asyncio.Event().wait()
+        if fault.kind in (FaultKind.REFUSED, FaultKind.CUT):
             status, text, headers = fault.status, fault.body, dict(fault.headers)
         else:
             status, text, headers = self._respond(request, endpoint, body)
-        if fault is not None and fault.kind in (FaultKind.BROKEN, FaultKind.FAILED):
-            status, text = (status, "<html>") if fault.kind is FaultKind.BROKEN else (fault.status, fault.body)
+        if fault.kind is FaultKind.FAILED:
+            status, text = fault.status, fault.body
+        elif fault.kind is FaultKind.BROKEN:
+            text = "<html>"
         self.calls.append(Call(endpoint, request.path_qs, body, status, self._clock()))
         try:
-            if fault is not None and fault.kind in (FaultKind.CUT, FaultKind.LOST) and request.transport is not None:
+            if fault.kind in (FaultKind.CUT, FaultKind.LOST) and request.transport is not None:
                 request.transport.abort()
-            if signed_at := signing_time(request.headers.get("Authorization", "")):
+            if signed_at := SignedHeader(request.headers.get("Authorization", "")).signed_at:
                 headers.setdefault("Date", format_datetime(signed_at + self.clock_offset, usegmt=True))
             return web.Response(status=status, text=text, headers=headers, content_type="application/json")
         finally:
-            self._recorder.record(endpoint)
+            self.recorder.record(endpoint)
 
     def _respond(self, request: web.Request, endpoint: str, body: dict[str, Any]) -> tuple[int, str, dict[str, str]]:
+        user_id = ""
         try:
             user_id = self._authenticate(request)
-        except ApiError as problem:
-            return problem.status, json.dumps(problem.body), {}
-        try:
             headers = self._count_call((user_id, endpoint))
             self._check_bounds(request)
             api_request = ApiRequest(user_id, request.path, dict(request.query), body)
@@ -257,19 +233,19 @@ class Emulator(EmulatorServer):
 
     def _authenticate(self, request: web.Request) -> str:
         """Return the account of a call; raise ApiError if its signature is invalid."""
-        header = request.headers.get("Authorization", "")
+        signed = SignedHeader(request.headers.get("Authorization", ""))
         url = f"https://{request.headers.get('Host', '')}{request.raw_path}"
-        keys = self._accounts.get(token_of(header))
-        problem = signature_problem(request.method, url, header, keys) if keys else "unknown keys"
+        keys = self._accounts.get(signed.token)
+        problem = signed.find_problem(request.method, url, keys)
         if self.is_revoked:
             problem = "the token was revoked"
         if not problem and abs(self.clock_offset) > MAX_CLOCK_SKEW:
             problem = "Timestamp out of bounds."
-        if not problem and nonce_of(header) in self._nonces:
+        if not problem and signed.nonce in self._nonces:
             problem = "the nonce was used before"
         if problem or keys is None:
             raise ApiError(401, "Unauthorized", problem)
-        self._nonces.add(nonce_of(header))
+        self._nonces.add(signed.nonce)
         return keys.user_id
 
     def _count_call(self, window: tuple[str, str]) -> dict[str, str]:
@@ -303,6 +279,58 @@ class Emulator(EmulatorServer):
         self.reads[month] += cost
 
 
+class XControl(PlatformControl):
+    """One person who replies to a post of the first account, which has read a reply once it asks for newer ones."""
+
+    def __init__(self, emulator: Emulator, settings: Mapping[str, Mapping[str, str]]) -> None:
+        super().__init__()
+        self.url, self.settings, self.page = f"{emulator.url}/", settings, emulator.page
+        self.changes = emulator.recorder
+        self.max_answer_length = MAX_ANSWER_LENGTH
+        self._emulator, self._state = emulator, emulator.state
+        self._root = ""  # the post of the account that the person replies to
+        self._posts: dict[str, str] = {}  # by event
+        self._delivered: list[tuple[str, int]] = []  # events, and after how many polls they were posted
+        self._acknowledged: list[str] = []
+
+    async def post(
+        self, text: str, *, message_id: str, event_id: str, revision: int = 0, files: Mapping[str, str] | None = None
+    ) -> None:
+        """Reply to a post of the account, or return a reply to its next poll again."""
+        if revision or files:
+            raise NotImplementedError  # posts of people are not edited, and have pictures only
+        polls = len(self._read_bounds())
+        if event_id in self._posts:
+            self._state.repeated.add(self._posts[event_id])
+        else:
+            self._root = self._root or self._state.create_post(self._emulator.user_id, "Ask me anything.").id
+            self._posts[event_id] = self._emulator.say("kim", text, reply_to_id=self._root)
+        self._delivered.append((event_id, polls))
+
+    def acknowledged(self) -> Sequence[str]:
+        """Return the events after which the account has asked for newer posts."""
+        bounds = self._read_bounds()
+        for event in list(self._delivered):
+            event_id, polls = event
+            post_id = self._posts[event_id]
+            if post_id not in self._state.repeated and any(bound >= int(post_id) for bound in bounds[polls + 1 :]):
+                self._delivered.remove(event)
+                self._acknowledged.append(event_id)
+        return self._acknowledged
+
+    def shown(self) -> Sequence[str]:
+        """Return the replies of the account."""
+        return [post.text for post in self._state.posts_by(self._emulator.user_id) if post.id != self._root]
+
+    def fail_next_send(self, fault: SendFault) -> None:
+        """Make the next post fail in this way."""
+        self._emulator.add_faults(Fault("POST /2/tweets", SEND_FAULTS[fault]))
+
+    def _read_bounds(self) -> Sequence[int]:
+        """Return the post after which each poll of the account asked for mentions, in order."""
+        return [call.since_id for call in self._emulator.calls if call.endpoint == "GET /2/users/:id/mentions"]
+
+
 @asynccontextmanager
 async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterator[XControl]:
     """Run an emulator with these characters and two users.
@@ -315,14 +343,14 @@ async def start_emulator(names: Sequence[str], *, port: int = 0) -> AsyncIterato
         for person_name in ("robin", "kim"):
             emulator.state.user_id_of(person_name)
         settings = {name: {**NEUTRAL_SETTINGS, **emulator.environment_of(keys)} for name, keys in accounts.items()}
-        yield emulator.control(settings)
+        yield XControl(emulator, settings)
 
 
 def _build_usernames(names: Sequence[str]) -> list[str]:
     """Return a distinct username for each character."""
     usernames: list[str] = []
     for name in names:
-        username = re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH] or "bot"
+        username = to_username(name) or "bot"
         while username in usernames:
             username = f"{username[: MAX_USERNAME_LENGTH - 2]}_{len(usernames)}"
         usernames.append(username)

@@ -12,6 +12,7 @@ from adapters.x.text_length import MAX_WEIGHT, text_weight
 from bot import Clock
 
 DUPLICATE_WINDOW = timedelta(hours=24)  # the same text is refused for this long
+MAX_USERNAME_LENGTH = 15
 _NAME = re.compile(r"@(\w{1,15})")
 _URL = re.compile(r"https?://\S+")
 
@@ -180,6 +181,11 @@ class PlatformState:
             if (referenced.author_id, author_id) in self.blocked:
                 raise PostForbidden("You are not permitted to perform this action.")
         return self.posts.get(reply_to_id)
+
+
+def to_username(name: str) -> str:
+    """Return a name with the characters of usernames only; it may be empty."""
+    return re.sub(r"\W+", "_", name.casefold(), flags=re.ASCII).strip("_")[:MAX_USERNAME_LENGTH]
 
 
 def _span(text: str, part: str) -> dict[str, int]:

@@ -7,7 +7,7 @@ import pytest
 
 from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.commands import build_registration
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from bot import (
     Agent,
     Character,

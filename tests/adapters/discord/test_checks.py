@@ -8,8 +8,8 @@ import pytest
 
 from adapters.discord import spec
 from adapters.discord.checks import REQUIRED_PERMISSIONS, invite_link
+from adapters.discord.emulator import Fault
 from adapters.discord.emulator.gateway import MESSAGE_CONTENT
-from adapters.discord.emulator.server import Fault
 from bot import SettingError, Settings, TemporaryError
 from bot.settings import Layer
 from bot.store import CheckReport

@@ -8,8 +8,8 @@ import pytest
 
 from adapters.discord.client import GatewaySession
 from adapters.discord.config import Limits
+from adapters.discord.emulator import Fault
 from adapters.discord.emulator.gateway import GUILD_MEMBERS
-from adapters.discord.emulator.server import Fault
 from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
 from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
 from adapters.discord.sharding import WHOLE_ACCOUNT

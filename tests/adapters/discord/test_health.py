@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from adapters.discord.adapter import DiscordAdapter
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause
 from tests.adapters.discord.server import LIMITS, TYPING, EmulatedServer, no_sleep
 

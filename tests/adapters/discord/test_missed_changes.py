@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from adapters.discord.emulator.state import THREAD
 from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome, system_clock

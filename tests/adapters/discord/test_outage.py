@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from bot import system_clock
 from bot.outbound import delivery_attempt
 from bot.platform import DeliveryState

@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from adapters.discord import adapter as discord_adapter
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from bot import Attachment, Content, MediaKind, Outcome
 from bot.platform import DeliveryState, NotSent, Undeliverable
 from bot.testing import ManualClock
@@ -87,7 +87,7 @@ async def test_an_answer_that_a_thread_refuses_is_sent_in_its_channel(
         deliveries = await stage.agent.store.ledger.deliveries()
         assert [delivery.state for delivery in deliveries] == [DeliveryState.SENT] * 2
     shown = server.emulator.recorder.messages
-    assert [(item.channel, item.text) for item in shown] == [(server.lobby, f"<#{thread}>\nAye.")] * 2
+    assert [(item.room, item.text) for item in shown] == [(server.lobby, f"<#{thread}>\nAye.")] * 2
     assert len([item for item in caplog.messages if f"channel {thread}" in item]) == 1
 
 
@@ -114,7 +114,7 @@ async def test_the_answer_for_an_archived_and_locked_thread_is_sent_in_its_chann
     server.emulator.state.channels[thread]["thread_metadata"].update(archived=True, locked=True)
     async with server.run_bot() as (stage, adapter):
         await adapter.deliver(part(stage, thread))
-    assert [item.channel for item in server.emulator.recorder.messages] == [server.lobby]
+    assert [item.room for item in server.emulator.recorder.messages] == [server.lobby]
 
 
 @pytest.mark.parametrize("status", [400, 403, 429])
@@ -174,4 +174,4 @@ async def test_a_streamed_answer_for_a_thread_that_refuses_it_is_edited_in_the_c
         await server.emulator.recorder.wait_for_texts(1)
         gate.set()
         await server.emulator.recorder.wait_until(lambda: WHOLE in seen(server)[-1])
-    assert [item.channel for item in server.emulator.recorder.messages] == [server.lobby]
+    assert [item.room for item in server.emulator.recorder.messages] == [server.lobby]

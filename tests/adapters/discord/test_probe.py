@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from adapters.discord.adapter import DiscordAdapter
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import system_clock
 from bot.store import InMemoryStore

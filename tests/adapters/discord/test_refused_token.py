@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from adapters.discord.account import DiscordAccount
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from bot import system_clock
 from bot.platform import ConnectionState, DisconnectCause, NotSent
 from tests.adapters.discord.server import LIMITS, TOKEN, EmulatedServer, no_sleep

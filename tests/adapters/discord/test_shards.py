@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from adapters.discord.sharding import ShardId, ShardStatus, all_shards
 from bot.platform import ConnectionState, ConnectionStatus, DisconnectCause
 from bot.store import InMemoryStore

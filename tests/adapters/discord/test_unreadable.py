@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.discord.adapter import DiscordAdapter
-from adapters.discord.emulator.server import Fault
+from adapters.discord.emulator import Fault
 from bot.store import InMemoryStore, Store
 from bot.testing import AgentHarness
 from tests.adapters.discord.server import EmulatedServer, receipts

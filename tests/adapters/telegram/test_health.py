@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from adapters.telegram.config import Limits
-from adapters.telegram.emulator import Emulator, Fault, build_refusal
-from adapters.telegram.emulator.faults import too_many_requests
+from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from bot import Outcome, Receipt
 from bot.adapter.token_check import FIRST_PAUSE_SECONDS
 from bot.domain.ledger import Rule

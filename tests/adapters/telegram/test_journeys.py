@@ -132,7 +132,7 @@ async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(harness: T
     harness.people.say(forum, alice, "@ada_bot in the topic", thread=topic)
     await harness.wait_texts(1, forum)
     [shown] = harness.telegram.recorder.messages
-    assert shown.thread_id == topic
+    assert shown.thread == topic
     [receipt] = await harness.wait_receipts()
     assert receipt.room_id == room(forum, topic)
     stored = await harness.store.worlds.room(receipt.room_id)
@@ -291,11 +291,11 @@ async def test_choices_are_shown_as_buttons_and_a_press_is_answered(harness: Tel
     harness.people.say(chat, alice, "/forget_me")
     await harness.wait_texts(1, chat)
     [shown] = harness.telegram.recorder.messages
-    assert shown.buttons
-    query = harness.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
+    data = shown.message["reply_markup"]["inline_keyboard"][0][0]["callback_data"]
+    query = harness.people.press(shown.message, alice, data)
     alerts = harness.telegram.recorder.alerts
     await harness.telegram.recorder.wait_until(lambda: query in alerts)
-    again = harness.people.press(shown.message, alice, shown.buttons[0]["callback_data"])
+    again = harness.people.press(shown.message, alice, data)
     await harness.telegram.recorder.wait_until(lambda: again in alerts)
 
 

@@ -100,7 +100,7 @@ async def test_killed_during_a_command_response_or_an_edit(program_on: ProgramFa
             await ledger.wait_until(lambda: bool(ledger.texts(other["id"])), SECONDS)
             bot.stop()
             await bot.wait()
-    assert len([item for item in ledger.messages if item.chat_id == chat["id"]]) == 1
+    assert len([item for item in ledger.messages if item.room == chat["id"]]) == 1
     assert len(set(ledger.texts(other["id"]))) == 1
 
 

@@ -139,7 +139,7 @@ async def test_a_file_for_a_topic_that_cannot_be_written_to_is_sent_whole_to_gen
     part = sender.part(notes, chat=forum, reply_to=str(asked["message_id"]))
     await sender.message_sender.deliver(replace(part, target=f"{forum['id']}/{topic}"))
     [shown] = sender.telegram.recorder.messages
-    assert (shown.thread_id, shown.text, shown.files) == (None, "Here.", {"notes.txt": b"tide"})
+    assert (shown.thread, shown.text, shown.files) == (None, "Here.", {"notes.txt": b"tide"})
 
 
 @pytest.mark.failure("D-01")
@@ -398,7 +398,8 @@ async def test_choices_are_buttons_below_the_last_part(sender: SenderHarness) ->
     cut = split_reply(content)
     assert [len(item.choices) for item in cut] == [0, 2]
     await sender.message_sender.deliver(replace(sender.part(), content=cut[-1]))
-    assert [item["callback_data"] for item in sender.telegram.recorder.messages[0].buttons] == ["choice:1", "choice:2"]
+    rows = sender.telegram.recorder.messages[0].message["reply_markup"]["inline_keyboard"]
+    assert [item["callback_data"] for row in rows for item in row] == ["choice:1", "choice:2"]
 
 
 async def test_a_reply_to_a_deleted_message_is_sent(sender: SenderHarness) -> None:

@@ -50,7 +50,7 @@ async def start_reply(harness: TelegramHarness, **details: Any) -> tuple[Any, An
 
 
 def visible_texts(harness: TelegramHarness, chat: Any) -> list[str]:
-    return [item.text for item in harness.telegram.recorder.messages if item.chat_id == chat["id"] and not item.is_gone]
+    return [item.text for item in harness.telegram.recorder.messages if item.room == chat["id"] and not item.is_gone]
 
 
 async def wait_for_message(harness: TelegramHarness, text: str, chat: Any) -> None:

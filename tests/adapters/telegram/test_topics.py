@@ -29,7 +29,7 @@ async def test_an_answer_for_a_topic_that_cannot_be_written_to_arrives_in_genera
     forum, topic = await ask_in_topic(harness, is_deleted=is_deleted)
     assert await harness.wait_texts(1, forum) == ["You said: @ada_bot hello"]
     [shown] = harness.telegram.recorder.messages
-    assert shown.thread_id is None
+    assert shown.thread is None
     [delivery] = await harness.wait_deliveries()
     assert delivery.state is DeliveryState.SENT
     assert f"chat {forum['id']}/{topic}" in caplog.text
@@ -44,7 +44,7 @@ async def test_an_administrator_answers_in_a_closed_topic(harness: TelegramHarne
     harness.people.say(forum, alice, "@ada_bot hello", thread=topic)
     await harness.wait_texts(1, forum)
     [shown] = harness.telegram.recorder.messages
-    assert shown.thread_id == topic
+    assert shown.thread == topic
 
 
 async def test_the_operator_is_told_what_to_do_where_general_is_closed_too(

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from adapters.x.emulator import Emulator, Fault
-from adapters.x.emulator.server import FaultKind
+from adapters.x.emulator import Emulator, Fault, FaultKind
 from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause, NotSent
 from tests.adapters.x.conftest import RunX, XHarness
 

@@ -4,9 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from adapters.discord.emulator.server import Fault as DiscordFault
-from adapters.telegram.emulator import Fault, build_refusal
-from adapters.telegram.emulator.faults import too_many_requests
+from adapters.discord.emulator import Fault as DiscordFault
+from adapters.telegram.emulator import Fault, build_refusal, too_many_requests
 from adapters.x.emulator import Fault as XFault
 from tests.browser.situations.accounts import ENDLESS
 from tests.browser.situations.running import Bot, Group, Running, Situation, link, run_bots
