@@ -10,7 +10,7 @@ from bot import Outcome
 from bot.events import ControlMessage
 from bot.inbound.emulated_platform import EmulatedOutcome
 from bot.testing import EmulatorPage
-from bot.testing.emulator import EMOJIS, EmulatorFile
+from bot.testing.emulator_page import EMOJIS, EmulatorFile
 from tests.adapters.web.conftest import run_server
 from tests.adapters.web.test_messages_stream import open_stream, parse_events, read_events
 from tests.contracts.snapshot import check_snapshot, describe_shape
