@@ -26,6 +26,7 @@ from adapters.discord.errors import (
     to_delivery_error,
 )
 from adapters.discord.rate_limits import IdentifyQueue
+from adapters.discord.responses import ResponseSender, is_response
 from adapters.discord.sending import MessageSender, TypingIndicator
 from adapters.discord.shard import STOP_TIMEOUT, AccountAccess, DiscordShard
 from adapters.discord.sharding import ShardAllocation, ShardId, ShardStatus
@@ -68,6 +69,7 @@ class DiscordAccount:
         self._application_id = 0
         self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
         self._message_sender = MessageSender(self._send_request, self._known_people, clock)
+        self._response_sender = ResponseSender(self._send_request, clock)
         self._typing_indicator = TypingIndicator(self._send_request, limits)
         self._identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
         self._shard_access = AccountAccess(
@@ -115,6 +117,8 @@ class DiscordAccount:
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part and return its message id."""
         await self._wait_until_logged_in()
+        if is_response(delivery):
+            return await self._response_sender.deliver(delivery)
         return await self._message_sender.deliver(delivery, self._mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
@@ -128,6 +132,8 @@ class DiscordAccount:
             await self._wait_until_logged_in()
         except NotSent as error:
             raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+        if is_response(delivery):
+            return await self._response_sender.reconcile(delivery)
         return await self._message_sender.reconcile(delivery, self._mapper.bot_id)
 
     async def open_direct(self, user_id: str) -> tuple[World, Room]:

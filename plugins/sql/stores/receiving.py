@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, select
 
-from bot import Entity, Receipt, Role, World, crash_point
+from bot import Entity, Receipt, Role, Room, World, crash_point
 from bot.platform import InboundMessage, StreamCursor
 from bot.store import StoredEvent, new_receipt
 from plugins.sql.core.base import AgentRow
@@ -83,6 +83,26 @@ def store_events(
     crash_point("ingress.batch")
     insert_receipts(connection, agent_row.number, [receipt for _, receipt in new_events])
     return received
+
+
+def receive_command(
+    agent: int, receipt: Receipt, world: World, room: Room, author: Entity, connection: Connection
+) -> Receipt:
+    """Store the receipt of a command and the rows it needs; return the one that the command has already."""
+    if (existing := _find_known(connection, agent, receipt)) is not None:
+        return existing
+    put_worlds(connection, agent, [world])
+    put_rooms(connection, agent, [room])
+    put_entities(connection, agent, [author])
+    touch_participants(connection, agent, [(room.id, author.id)])
+    if INSERT_IF_NEW.run(connection, *fixed_values(agent, receipt), *state_values(receipt)):
+        return receipt
+    return _find_known(connection, agent, receipt) or receipt
+
+
+def _find_known(connection: Connection, agent: int, receipt: Receipt) -> Receipt | None:
+    known = find_by_keys(connection, agent, [receipt.key])
+    return known.get(event_key(receipt.key)) or known.get(message_key(receipt.key))
 
 
 def find_inbound(agent: int, receipt: Receipt, connection: Connection) -> InboundMessage | None:
