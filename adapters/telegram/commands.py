@@ -102,8 +102,9 @@ class CommandHandler:
         try:
             with label_crash_points(COMMAND_CRASH_POINT):
                 await self._client.answer_callback_query(item.query_id, text=self._use_telegram_names(response.text))
-        except TelegramError as error:  # it is too late for an alert
-            logger.info("a press of a button was not confirmed: %s", error_text(error))
+        except TelegramError:  # it is too late for an alert, so send a message
+            if item.selection is not None:
+                await self._send(item.selection.room, item.message_id, self._split(response))
         if item.selection is not None:
             await self._send_files(item.selection.room, item.message_id, response)
 
@@ -127,6 +128,10 @@ class CommandHandler:
 
     async def _send_files(self, room: Room, message_id: int, response: CommandResponse) -> None:
         if response.attachments:
-            target, files = ChatTarget.parse(room.external_id), Content(attachments=response.attachments)
+            await self._send(room, message_id, [Content(attachments=response.attachments)])
+
+    async def _send(self, room: Room, message_id: int, contents: Sequence[Content]) -> None:
+        for content in contents:
             with label_crash_points(COMMAND_CRASH_POINT):
-                await self._message_sender.send_untracked(target, files, str(message_id))
+                target = ChatTarget.parse(room.external_id)
+                await self._message_sender.send_untracked(target, content, str(message_id))

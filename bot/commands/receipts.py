@@ -13,6 +13,7 @@ from bot.domain.environment import Entity, Room, World
 from bot.domain.ids import delivery_id, new_id
 from bot.domain.inbound import RESPONSE_SOURCE, CommandResponse, ResponseTarget
 from bot.domain.ledger import COMMAND_PREFIX, Delivery, EventKey, Outcome, Receipt, Rule, Step, StepState
+from bot.errors import InboxClosed, TemporaryError
 from bot.inbound.inbox import Inbox
 from bot.runs import Run, current_run
 from bot.user_texts import user_text
@@ -92,6 +93,8 @@ class CommandReceipts:
             token = current_run.set(run)
             try:
                 result = await execute()
+            except (InboxClosed, TemporaryError):  # it is delivered again, and then its sender is told
+                raise
             except Exception as error:
                 reason = f"{event.label}: {type(error).__name__}"
                 await self._close(replace(receipt, outcome=Outcome.FAILED, reason=reason, model_calls=tuple(run.calls)))
