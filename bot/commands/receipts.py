@@ -109,8 +109,8 @@ class CommandReceipts:
 
     async def _repeat(self, receipt: Receipt, event: CommandEvent, target: ResponseTarget | None) -> CommandResponse:
         """Return the stored response to an event that was delivered again; tell the sender if it was interrupted."""
-        is_running = self._inbox.processor.is_processing(receipt.id)
-        if receipt.rule == Rule.COMMAND_INTERRUPTED or not (receipt.outcome.is_final or is_running):
+        # An event that this process still runs is in `_in_progress`: an open receipt was left by another.
+        if receipt.rule == Rule.COMMAND_INTERRUPTED or not receipt.outcome.is_final:
             notice = CommandResponse(user_text("commands.interrupted", name=event.label))
             receipt = replace(receipt, outcome=Outcome.FAILED, rule=Rule.COMMAND_INTERRUPTED)
             return await self._respond(receipt, event.room, notice, target)
