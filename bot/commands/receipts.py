@@ -83,7 +83,7 @@ class CommandReceipts:
         self, event: CommandEvent, execute: Callable[[], Awaitable[CommandResult]], target: ResponseTarget | None
     ) -> CommandResponse:
         receipt = self._new_receipt(event)
-        world = replace(event.world, roles={})  # messages and reports of members bring them
+        world = replace(event.world, roles={})  # only messages and reports of members change them
         stored = await self._agent.store.ledger.receive_command(receipt, world, event.room, event.author)
         if stored.id != receipt.id:
             return await self._repeat(stored, event, target)

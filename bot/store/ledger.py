@@ -221,7 +221,7 @@ class ReceiptStore(Protocol):
         """
 
     async def receive_command(self, receipt: Receipt, world: World, room: Room, author: Entity) -> Receipt:
-        """Store the receipt of a command with the rows it needs, and return it; the one it has if it is known.
+        """Store the receipt of a command with the rows that it lacks, and return it; the one it has if it is known.
 
         A command is no message of its room, and any process may run it, whichever owns the room.
         """

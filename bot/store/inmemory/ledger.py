@@ -145,8 +145,10 @@ class InMemoryLedger(InMemoryReceiptLists):
         existing = self.receipt_table.find_by_key(receipt.key)
         if existing is not None:
             return existing
-        self._worlds.upsert(world, [room])
-        self._entities.upsert(author, room.id)
+        if await self._worlds.room(room.id) is None:
+            self._worlds.upsert(world, [room])
+        if not await self._entities.entities([author.id]):
+            self._entities.upsert(author, room.id)
         self.receipt_table.insert(receipt)
         return receipt
 

@@ -15,7 +15,7 @@ from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import cursors, entities, memories, rooms, worlds
 from plugins.sql.core.statements import Row, Statement, equals, matches
 from plugins.sql.core.values import storable_text
-from plugins.sql.stores.entities import ENTITY, is_entity_unchanged, put_entities, touch_participants
+from plugins.sql.stores.entities import ENTITY, find_entities, is_entity_unchanged, put_entities, touch_participants
 from plugins.sql.stores.memories import put_memories
 from plugins.sql.stores.receipts import (
     INSERT_IF_NEW,
@@ -26,7 +26,15 @@ from plugins.sql.stores.receipts import (
     message_key,
     state_values,
 )
-from plugins.sql.stores.worlds import ROOM, WORLD, is_place_unchanged, participant_state, put_rooms, put_worlds
+from plugins.sql.stores.worlds import (
+    FIND_ROOMS,
+    ROOM,
+    WORLD,
+    is_place_unchanged,
+    participant_state,
+    put_rooms,
+    put_worlds,
+)
 
 FIND_INBOUND_ROWS = Statement(
     lambda _: (
@@ -91,10 +99,12 @@ def receive_command(
     """Store the receipt of a command and the rows it needs; return the one that the command has already."""
     if (existing := _find_known(connection, agent, receipt)) is not None:
         return existing
-    put_worlds(connection, agent, [world])
-    put_rooms(connection, agent, [room])
-    put_entities(connection, agent, [author])
-    touch_participants(connection, agent, [(room.id, author.id)])
+    if not FIND_ROOMS.rows(connection, agent, ids=[room.id.bytes]):
+        put_worlds(connection, agent, [world])
+        put_rooms(connection, agent, [room])
+    if not find_entities(connection, agent, {author.id}):
+        put_entities(connection, agent, [author])
+        touch_participants(connection, agent, [(room.id, author.id)])
     if INSERT_IF_NEW.run(connection, *fixed_values(agent, receipt), *state_values(receipt)):
         return receipt
     return _find_known(connection, agent, receipt) or receipt
