@@ -18,7 +18,14 @@ from bot.costs.limits import CostLimits, LimitState
 from bot.domain.component_specs import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind, Quotation, build_forward_metadata
 from bot.domain.edits import MessageVersion, Reaction, is_complete, list_versions
-from bot.domain.inbound import ChoiceSelection, CommandInvocation, InboundMessage, StreamCursor
+from bot.domain.inbound import (
+    RESPONSE_SOURCE,
+    ChoiceSelection,
+    CommandInvocation,
+    InboundMessage,
+    ResponseTarget,
+    StreamCursor,
+)
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
 from bot.domain.memory import ACCESS_TOKEN_KEY
 from bot.errors import (
@@ -104,6 +111,7 @@ from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 __all__ = [
     "ACCESS_TOKEN_KEY",
     "DROPPED_CAUSE",
+    "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
     "AccessTokens",
     "AccountCheck",
@@ -193,6 +201,7 @@ __all__ = [
     "Reaction",
     "ReaderNotInstalled",
     "ReloadResult",
+    "ResponseTarget",
     "RoomRule",
     "RoomRules",
     "RouteCaller",

@@ -26,6 +26,7 @@ from adapters.discord.errors import (
     to_delivery_error,
 )
 from adapters.discord.rate_limits import IdentifyQueue
+from adapters.discord.responses import ResponseSender, is_response
 from adapters.discord.sending import MessageSender, TypingIndicator
 from adapters.discord.shard import STOP_TIMEOUT, AccountAccess, DiscordShard
 from adapters.discord.sharding import ShardAllocation, ShardId, ShardStatus
@@ -40,13 +41,15 @@ from bot.platform import (
     KnownPeople,
     NotSent,
     TaskSet,
+    TimeSource,
+    TokenCheck,
 )
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
 CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
-RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until a rejected account is tried again
+RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until an account with an accepted token is tried again
 
 
 class DiscordAccount:
@@ -67,7 +70,11 @@ class DiscordAccount:
         self._user: Any = {}
         self._application_id = 0
         self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
+        self._token_check = TokenCheck(
+            self.status, self._is_token_accepted, INVALID_TOKEN_MESSAGE, TimeSource(now=clock, sleep=limits.sleep)
+        )
         self._message_sender = MessageSender(self._send_request, self._known_people, clock)
+        self._response_sender = ResponseSender(self._send_request, clock)
         self._typing_indicator = TypingIndicator(self._send_request, limits)
         self._identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
         self._shard_access = AccountAccess(
@@ -79,7 +86,7 @@ class DiscordAccount:
             clock=clock,
             identify_queue=self._identify_queue,
             send_request=self._send_request,
-            check_token=self._check_token,
+            is_token_refused=self._token_check.confirm,
             answer_interaction=CommandHandler(handle, self._mapper, settings, self._send_repeatedly).handle,
             on_author=self._on_author,
             on_own_message=self._on_own_message,
@@ -108,6 +115,7 @@ class DiscordAccount:
     async def stop(self) -> None:
         """Disconnect with a close code that lets the next start resume the sessions."""
         await self._typing_indicator.stop()
+        await self._token_check.close()
         await self._tasks.cancel(STOP_TIMEOUT)
         await self._identify_queue.stop()
         await self._http.close()
@@ -115,6 +123,8 @@ class DiscordAccount:
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part and return its message id."""
         await self._wait_until_logged_in()
+        if is_response(delivery):
+            return await self._response_sender.deliver(delivery)
         return await self._message_sender.deliver(delivery, self._mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
@@ -128,6 +138,8 @@ class DiscordAccount:
             await self._wait_until_logged_in()
         except NotSent as error:
             raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+        if is_response(delivery):
+            return await self._response_sender.reconcile(delivery)
         return await self._message_sender.reconcile(delivery, self._mapper.bot_id)
 
     async def open_direct(self, user_id: str) -> tuple[World, Room]:
@@ -156,6 +168,8 @@ class DiscordAccount:
                 await self._is_logged_in.wait()
         except TimeoutError:
             raise NotSent("not logged in with Discord yet") from None
+        if self._token_check.is_refused:
+            raise NotSent(self._token_check.problem, retry_after=self._token_check.retry_after)
         if self.problem:
             wait = (self._retry_at - self._clock()).total_seconds()
             raise NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
@@ -165,7 +179,7 @@ class DiscordAccount:
         try:
             return await self._http.request(route, **kwargs)
         except REQUEST_ERRORS as error:
-            if is_token_refused(error, route) and not self.problem and not await self._check_token():
+            if is_token_refused(error, route) and not self.problem and await self._token_check.confirm():
                 self._stop_with(ConnectionRejected(INVALID_TOKEN_MESSAGE))
             raise
 
@@ -185,12 +199,11 @@ class DiscordAccount:
                 retry_after = getattr(outcome, "retry_after", None) or 0.0
             await self._limits.sleep(REPEATS.delay(failures, retry_after=retry_after))
 
-    async def _check_token(self) -> bool:
-        """Ask Discord whose the token is; return False if it refuses the token then too."""
+    async def _is_token_accepted(self) -> bool | None:
         try:
             await self._http.request(Route("GET", "/users/@me"))
         except REQUEST_ERRORS as error:
-            return not is_token_refused(error)
+            return False if is_token_refused(error) else None
         return True
 
     async def _run(self, *, is_receiving: bool) -> None:
@@ -214,6 +227,9 @@ class DiscordAccount:
                 continue
             except ConnectionRejected as error:
                 self._stop_with(error)
+                if self._token_check.is_refused:
+                    await self._token_check.wait_accepted()
+                    continue
                 self._rejections += 1
                 delay = RETRIES.delay(self._rejections)
                 self._retry_at = self._clock() + timedelta(seconds=delay)
@@ -307,7 +323,7 @@ class DiscordAccount:
             try:
                 return await send()
             except REQUEST_ERRORS as error:
-                if is_token_refused(error) and not await self._check_token():
+                if is_token_refused(error) and await self._token_check.confirm():
                     raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
                 failures += 1
                 self.status.failed(disconnect_cause_of(error), error or type(error).__name__)

@@ -4,6 +4,7 @@ import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import discord
@@ -11,17 +12,21 @@ from discord.http import Route
 
 from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.entities import EntityMapper, build_lineage
+from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
 from adapters.discord.incoming import apply_rules
-from adapters.discord.outgoing import (
-    CHOICE_PREFIX,
-    MAX_TEXT_LENGTH,
-    NO_MENTIONS,
-    MessageBody,
-    build_components,
-    split_text,
+from adapters.discord.outgoing import CHOICE_PREFIX, MessageBody
+from adapters.discord.responses import (
+    EPHEMERAL_FLAG,
+    FOLLOW_UP_PATH,
+    ORIGINAL_PATH,
+    ResponseKind,
+    SendRequest,
+    build_address,
+    build_response_body,
+    split_response,
 )
-from bot import CommandResponse, Role, Room, World
-from bot.platform import AgentHandle, ChoiceSelection, CommandInvocation, CommandSpec, MentionContext
+from bot import CommandResponse, Content, Role, Room, World
+from bot.platform import AgentHandle, ChoiceSelection, CommandInvocation, CommandSpec, MentionContext, ResponseTarget
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -34,13 +39,9 @@ PERMISSIONS = {
 _TYPES = {"string": 3, "integer": 4, "boolean": 5, "number": 10}
 MAX_OPTIONS = 25
 DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # Discord's response types: "thinking…", and no visible change
-EPHEMERAL_FLAG = 64
 QUESTION_COMMAND = "ask"
 MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
 FAILURE_TEXT = "That did not work just now. Please try again."
-FOLLOW_UP_PATH = "/webhooks/{webhook_id}/{webhook_token}"
-ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
-SendRequest = Callable[..., Awaitable[Any]]
 
 
 def build_registration(commands: Sequence[CommandSpec]) -> list[dict[str, Any]]:
@@ -88,7 +89,7 @@ class CommandHandler:
         self._handle, self._mapper, self._settings, self._send_request = (handle, mapper, settings, send_request)
 
     async def handle(self, interaction: discord.Interaction[Any]) -> None:
-        """Acknowledge an interaction, execute it and show the response."""
+        """Acknowledge an interaction and run it, unless it was run before; the outbox sends the response."""
         match interaction.type:
             case discord.InteractionType.application_command:
                 await self._run_command(interaction)
@@ -111,18 +112,20 @@ class CommandHandler:
             created_at=interaction.created_at,
             arguments=arguments,
         )
+        question = shorten(str(arguments.get("question", "")), MAX_ECHO_LENGTH) if is_question else None
+        target = _build_target(interaction, partial(_split_command_response, question=question))
         if is_question and (rule := self._forbidding_rule(interaction)):
             response = CommandResponse(f"No answers in this channel: {rule} forbids them.")
         else:
-            response = await self._run_safely(self._handle.run_command(invocation))
-        if response.receipt is not None:
-            question = shorten(str(arguments.get("question", "")), MAX_ECHO_LENGTH)
-            await self._edit_original(interaction, f"> {question}")
-        elif response.is_ephemeral or is_question:
-            await self._send_response(interaction, response)
-        else:
-            await self._send_request(Route("DELETE", ORIGINAL_PATH, **_webhook_ids(interaction)))
-            await self._send_follow_up(interaction, response, is_private=False)
+            response = await self._run_safely(self._handle.run_command(invocation, target))
+        if response.text:
+            route = Route("PATCH", ORIGINAL_PATH, **_webhook_ids(interaction))
+            await self._send_request(route, json=build_response_body(response.text))
+        if response.attachments:
+            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
+            body = MessageBody({"flags": EPHEMERAL_FLAG}, response.attachments)
+            payload = {"name": "payload_json", "value": json.dumps(body.json)}
+            await self._send_request(route, form=[payload, *body.form_fields])
 
     async def _select_choice(self, interaction: discord.Interaction[Any]) -> None:
         data: Mapping[str, Any] = interaction.data or {}
@@ -131,9 +134,11 @@ class CommandHandler:
         world, room = self._world_and_room(interaction)
         author = self._mapper.to_entity(interaction.user)
         selection = ChoiceSelection(world, room, author, str(value), str(interaction.id), interaction.created_at)
-        response = await self._run_safely(self._handle.select_choice(selection))
+        target = _build_target(interaction, _split_choice_response)
+        response = await self._run_safely(self._handle.select_choice(selection, target))
         if response.text:
-            await self._send_follow_up(interaction, response, is_private=True)
+            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
+            await self._send_request(route, json={**build_response_body(response.text), "flags": EPHEMERAL_FLAG})
 
     def _forbidding_rule(self, interaction: discord.Interaction[Any]) -> str:
         lineage_ids = build_lineage(interaction.channel, interaction.guild_id)
@@ -162,40 +167,33 @@ class CommandHandler:
     ) -> None:
         path = "/interactions/{webhook_id}/{webhook_token}/callback"
         route = Route("POST", path, webhook_id=interaction.id, webhook_token=interaction.token)
-        await self._send_request(
-            route, json={"type": response_type, "data": {"flags": EPHEMERAL_FLAG if is_private else 0}}
-        )
+        data = {"flags": EPHEMERAL_FLAG if is_private else 0}
+        try:
+            await self._send_request(route, json={"type": response_type, "data": data})
+        except ErrorResponse as error:
+            if error.code != ALREADY_ACKNOWLEDGED:
+                raise
+            logger.debug("an interaction on Discord came again: %s", error)  # its receipt says whether it was run
 
-    async def _send_response(self, interaction: discord.Interaction[Any], response: CommandResponse) -> None:
-        first_text, *remaining = split_text(response.text, MAX_TEXT_LENGTH) or ["Done."]
-        await self._edit_original(interaction, first_text, response if not remaining else None)
-        for index, text in enumerate(remaining, 1):
-            with_choices = response if index == len(remaining) else CommandResponse()
-            await self._send_follow_up(
-                interaction, CommandResponse(text, choices=with_choices.choices), is_private=True
-            )
-        if response.attachments:
-            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
-            body = MessageBody({"flags": EPHEMERAL_FLAG}, response.attachments)
-            payload = {"name": "payload_json", "value": json.dumps(body.json)}
-            await self._send_request(route, form=[payload, *body.form_fields])
 
-    async def _edit_original(
-        self, interaction: discord.Interaction[Any], text: str, response: CommandResponse | None = None
-    ) -> None:
-        route = Route("PATCH", ORIGINAL_PATH, **_webhook_ids(interaction))
-        await self._send_request(
-            route, json=_build_body(split_text(text, MAX_TEXT_LENGTH)[0], response or CommandResponse())
-        )
+def _build_target(
+    interaction: discord.Interaction[Any], split: Callable[[CommandResponse], list[Content]]
+) -> ResponseTarget:
+    return ResponseTarget(build_address(interaction.application_id, interaction.token), split)
 
-    async def _send_follow_up(
-        self, interaction: discord.Interaction[Any], response: CommandResponse, *, is_private: bool
-    ) -> None:
-        pieces = split_text(response.text, MAX_TEXT_LENGTH)
-        for index, text in enumerate(pieces, 1):
-            body = _build_body(text, response if index == len(pieces) else CommandResponse())
-            route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
-            await self._send_request(route, json={**body, "flags": EPHEMERAL_FLAG if is_private else 0})
+
+def _split_command_response(response: CommandResponse, *, question: str | None) -> list[Content]:
+    """Return the parts of the response to a command; the text of a question that is answered is shown to all."""
+    if response.receipt is not None:
+        return split_response(CommandResponse(f"> {question or ''}"), ResponseKind.ORIGINAL, ResponseKind.PRIVATE)
+    if response.is_ephemeral or question is not None:
+        response = response if response.text.strip() else replace(response, text="Done.")
+        return split_response(response, ResponseKind.ORIGINAL, ResponseKind.PRIVATE)
+    return split_response(response, ResponseKind.PUBLIC, ResponseKind.PUBLIC)
+
+
+def _split_choice_response(response: CommandResponse) -> list[Content]:
+    return split_response(response, ResponseKind.PRIVATE, ResponseKind.PRIVATE)
 
 
 def _role_of(interaction: discord.Interaction[Any]) -> Role:
@@ -205,11 +203,3 @@ def _role_of(interaction: discord.Interaction[Any]) -> Role:
 
 def _webhook_ids(interaction: discord.Interaction[Any]) -> dict[str, Any]:
     return {"webhook_id": interaction.application_id, "webhook_token": interaction.token}
-
-
-def _build_body(text: str, response: CommandResponse) -> dict[str, Any]:
-    return {
-        "content": text,
-        "allowed_mentions": dict(NO_MENTIONS),
-        "components": build_components(response.choices) if response.choices else [],
-    }

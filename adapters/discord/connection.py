@@ -68,7 +68,7 @@ class GatewayConnection:
         *,
         shard: ShardId,
         wait_for_room: Callable[[], Awaitable[None]],
-        check_token: Callable[[], Awaitable[bool]],
+        is_token_refused: Callable[[], Awaitable[bool]],
         session: GatewaySession | None = None,
     ) -> None:
         self.session = session
@@ -77,7 +77,7 @@ class GatewayConnection:
         self._shard = shard
         self._limits = limits
         self._status = status
-        self._wait_for_room, self._check_token = wait_for_room, check_token
+        self._wait_for_room, self._is_token_refused = wait_for_room, is_token_refused
         self._failures = 0
         self._is_session_over = False
         self._deadline: asyncio.Timeout | None = None  # of the connection: for its first event
@@ -121,12 +121,12 @@ class GatewayConnection:
                 self._report_disconnect("the gateway ends every connection")
             except ConnectionClosed as closing:
                 is_refusal = closing.code in FATAL_CLOSE_CODES
-                if is_refusal and (closing.code != AUTHENTICATION_FAILED or not await self._check_token()):
+                if is_refusal and (closing.code != AUTHENTICATION_FAILED or await self._is_token_refused()):
                     raise _build_rejection(closing.code) from None
                 self._save_session(None if is_refusal else socket)
                 self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
             except REQUEST_ERRORS as error:
-                if is_token_refused(error) and not await self._check_token():
+                if is_token_refused(error) and await self._is_token_refused():
                     raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
                 self._save_session(None if self._is_session_over else socket or self.session)
                 self._report_disconnect(

@@ -36,7 +36,7 @@ class AccountAccess:
     clock: Clock
     identify_queue: IdentifyQueue
     send_request: Callable[..., Awaitable[Any]]
-    check_token: Callable[[], Awaitable[bool]]
+    is_token_refused: Callable[[], Awaitable[bool]]
     answer_interaction: Callable[[Any], Awaitable[None]]
     on_author: Callable[[str, str], None]
     on_own_message: Callable[[str, int], None]
@@ -82,7 +82,7 @@ class DiscordShard:
             status,
             shard=shard,
             wait_for_room=self.receiver.queue.wait_for_room,
-            check_token=account.check_token,
+            is_token_refused=account.is_token_refused,
         )
         self._guild_fetcher = GuildFetcher(time.monotonic)
         self.probe = GatewayProbe(

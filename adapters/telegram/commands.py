@@ -1,12 +1,9 @@
 """Command menus, and the execution of commands and buttons."""
 
-import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from weakref import WeakValueDictionary
 
 from telegram import (
     BotCommand,
@@ -23,18 +20,15 @@ from adapters.telegram.errors import error_text
 from adapters.telegram.markup import FormattedText
 from adapters.telegram.outgoing import MAX_TEXT_LENGTH, SPANS_KEY, split_text
 from adapters.telegram.receiving import ButtonItem, CommandItem
-from adapters.telegram.sending import MessageSender
-from bot import CommandResponse, Content, Role
-from bot.platform import AgentHandle, BoundedSet, CommandSpec
-from bot.store import StoreUnavailable
+from adapters.telegram.sending import COMMAND_CRASH_POINT, MessageSender
+from bot import CommandResponse, Content, Role, Room
+from bot.platform import AgentHandle, CommandSpec, ResponseTarget
 
 logger = logging.getLogger(__name__)
 
 COMMAND_NAME_PATTERN = re.compile(r"[a-z0-9_]{1,32}")
 MAX_COMMANDS, MAX_DESCRIPTION_LENGTH = 100, 256
 MAX_ALERT_LENGTH = 200
-MAX_ANSWERED = 1_000  # commands and presses that are remembered here; commands are in the store too
-COMMAND_CRASH_POINT = "errand"  # label of its crash points
 
 
 def to_telegram_name(spec: CommandSpec) -> str:
@@ -79,69 +73,65 @@ def _to_bot_commands(specs: Iterable[CommandSpec]) -> list[BotCommand]:
 
 
 class CommandHandler:
-    """Runs commands and button presses of one bot and sends their responses."""
+    """Runs commands and button presses of one bot; the outbox sends their responses as replies."""
 
     def __init__(self, handle: AgentHandle, client: BotClient, message_sender: MessageSender) -> None:
         self._handle, self._client, self._message_sender = handle, client, message_sender
-        self._answering: set[str] = set()  # events of commands and presses that are being answered
-        self._answered = BoundedSet[str](MAX_ANSWERED)
-        self._locks: WeakValueDictionary[ChatTarget, asyncio.Lock] = WeakValueDictionary()
 
     async def handle(self, item: CommandItem | ButtonItem, on_executed: Callable[[], None]) -> None:
-        """Execute a command or a press, call the callback once that is done, then send the response.
+        """Run a command or a press, call the callback once that is done, then show what the outbox does not send.
 
-        After this returns or fails, the update may be confirmed. One that is delivered again is not answered again.
+        After this returns or fails, the update may be confirmed.
         """
-        key = item.query_id if isinstance(item, ButtonItem) else f"command {item.invocation.event_id}"
-        if key in self._answering or key in self._answered:
-            return
-        self._answering.add(key)
-        try:
-            if isinstance(item, CommandItem):
-                await self._answer_command(item, on_executed)
-            else:
-                await self._answer_press(item, on_executed)
-            self._answered.add(key)
-        finally:
-            self._answering.discard(key)
-
-    async def _answer_command(self, item: CommandItem, on_executed: Callable[[], None]) -> None:
-        response = self._use_telegram_names(await self._handle.run_command(item.invocation))
-        on_executed()
-        if response.text:
-            await self._reply(ChatTarget.parse(item.invocation.room.external_id), item.message_id, response)
-            with suppress(StoreUnavailable):  # then a restart would answer it again
-                await self._handle.note_answered(item.invocation)
+        if isinstance(item, CommandItem):
+            target = self._target_of(item.invocation.room, item.message_id, self._split)
+            response = await self._handle.run_command(item.invocation, target)
+            on_executed()
+            await self._send_files(item.invocation.room, item.message_id, response)
+        else:
+            await self._answer_press(item, on_executed)
 
     async def _answer_press(self, item: ButtonItem, on_executed: Callable[[], None]) -> None:
         response = CommandResponse()
         if item.selection is not None:
-            response = self._use_telegram_names(await self._handle.select_choice(item.selection))
+            target = self._target_of(item.selection.room, item.message_id, self._split_long)
+            response = await self._handle.select_choice(item.selection, target)
         on_executed()
-        is_short = len(response.text) <= MAX_ALERT_LENGTH and not response.choices
+        if response.is_repeat:
+            return
         try:
             with label_crash_points(COMMAND_CRASH_POINT):
-                await self._client.answer_callback_query(item.query_id, text=response.text if is_short else None)
-        except TelegramError:
-            is_short = False  # too late for an alert, so send a message
-        if item.selection is not None and not is_short:
-            await self._reply(ChatTarget.parse(item.selection.room.external_id), item.message_id, response)
+                await self._client.answer_callback_query(item.query_id, text=self._use_telegram_names(response.text))
+        except TelegramError:  # it is too late for an alert, so send a message
+            if item.selection is not None:
+                await self._send(item.selection.room, item.message_id, self._split(response))
+        if item.selection is not None:
+            await self._send_files(item.selection.room, item.message_id, response)
 
-    def _use_telegram_names(self, response: CommandResponse) -> CommandResponse:
-        return replace(response, text=use_telegram_names(response.text, self._handle.commands))
+    def _target_of(
+        self, room: Room, message_id: int, split: Callable[[CommandResponse], list[Content]]
+    ) -> ResponseTarget:
+        return ResponseTarget(room.external_id, split, str(message_id))
 
-    async def _reply(self, target: ChatTarget, message_id: int, response: CommandResponse) -> None:
-        if not response.text:
-            return
-        texts = [part.text for part in split_text(FormattedText(response.text), MAX_TEXT_LENGTH)]
-        async with self._locks.setdefault(target, asyncio.Lock()):  # one response after another in each chat
-            for number, text in enumerate(texts, 1):
-                content = Content(
-                    text=text, metadata={SPANS_KEY: []}, choices=response.choices if number == len(texts) else ()
-                )
-                with label_crash_points(COMMAND_CRASH_POINT):
-                    await self._message_sender.send_untracked(target, content, str(message_id) if number == 1 else "")
-            if response.attachments:
-                with label_crash_points(COMMAND_CRASH_POINT):
-                    files = Content(attachments=response.attachments)
-                    await self._message_sender.send_untracked(target, files, str(message_id))
+    def _split_long(self, response: CommandResponse) -> list[Content]:
+        """Return the parts of a response, none for one that is shown as an alert."""
+        is_alert = len(response.text) <= MAX_ALERT_LENGTH and not response.choices
+        return [] if is_alert else self._split(response)
+
+    def _split(self, response: CommandResponse) -> list[Content]:
+        text = FormattedText(self._use_telegram_names(response.text))
+        parts = [Content(text=part.text, metadata={SPANS_KEY: []}) for part in split_text(text, MAX_TEXT_LENGTH)]
+        return [*parts[:-1], *(replace(part, choices=response.choices) for part in parts[-1:])]
+
+    def _use_telegram_names(self, text: str) -> str:
+        return use_telegram_names(text, self._handle.commands)
+
+    async def _send_files(self, room: Room, message_id: int, response: CommandResponse) -> None:
+        if response.attachments:
+            await self._send(room, message_id, [Content(attachments=response.attachments)])
+
+    async def _send(self, room: Room, message_id: int, contents: Sequence[Content]) -> None:
+        for content in contents:
+            with label_crash_points(COMMAND_CRASH_POINT):
+                target = ChatTarget.parse(room.external_id)
+                await self._message_sender.send_untracked(target, content, str(message_id))

@@ -190,9 +190,7 @@ def parse_command(
     )
 
 
-def parse_choice(
-    query: CallbackQuery, update_id: int, context: IncomingContext, created_at: datetime
-) -> ChoiceSelection | None:
+def parse_choice(query: CallbackQuery, context: IncomingContext, created_at: datetime) -> ChoiceSelection | None:
     """Return the pressed choice; None without a message or where answers are not allowed."""
     message = query.message
     if message is None or not query.data:
@@ -208,7 +206,7 @@ def parse_choice(
         location.room,
         build_entity(query.from_user, context.identity),
         query.data,
-        event_id=str(update_id),
+        event_id=query.id,
         created_at=created_at,
     )
 

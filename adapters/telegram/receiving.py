@@ -111,7 +111,7 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
     if update.callback_query is not None:
         query = update.callback_query
         message_id = query.message.message_id if query.message is not None else 0
-        return [ButtonItem(query.id, parse_choice(query, update_id, incoming, context.now), message_id)]
+        return [ButtonItem(query.id, parse_choice(query, incoming, context.now), message_id)]
     if (reaction_update := update.message_reaction) is not None:
         topic_id = context.threads.get((reaction_update.chat.id, reaction_update.message_id))
         location = locate_reaction(reaction_update, incoming, topic_id)

@@ -15,6 +15,7 @@ from adapters.telegram.rate_limits import RateLimiter
 from adapters.telegram.send_methods import SendMethods
 from bot import Content
 from bot.platform import (
+    RESPONSE_SOURCE,
     Delivery,
     DeliveryHeld,
     DeliveryUnknown,
@@ -29,6 +30,7 @@ from bot.platform import (
 HOLD_REASON = "Telegram cannot be asked whether it arrived, and TELEGRAM_UNCLEAR is hold"
 UNAVAILABLE_REASON = "the bot is blocked there, or was removed; it is tried again when a user writes"
 CALL_REFUSED = "Telegram refused this call with 401 and accepts the token: it is tried again"
+COMMAND_CRASH_POINT = "errand"  # label of the crash points of responses to commands
 MAX_TRIES = 3
 SHORT_WAIT = 1.0
 TYPING_TIMEOUT = 4.0
@@ -66,7 +68,7 @@ class MessageSender:
         target = ChatTarget.parse(delivery.target)
         if target.guest_query_id and delivery.part:
             raise Undeliverable("as a guest the bot can answer with one message only")
-        with label_crash_points("send"):
+        with label_crash_points(COMMAND_CRASH_POINT if delivery.content.source == RESPONSE_SOURCE else "send"):
             return await self._send(target, delivery.content, delivery.reply_to)
 
     async def edit(self, delivery: Delivery) -> str:

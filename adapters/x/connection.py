@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
-from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
@@ -38,8 +37,8 @@ from bot.platform import (
     DeliveryUnknown,
     DisconnectCause,
     NotSent,
-    TaskSet,
     TimeSource,
+    TokenCheck,
     disconnect_cause,
 )
 from bot.store import StoreUnavailable
@@ -48,7 +47,8 @@ from bot.text import shorten
 logger = logging.getLogger(__name__)
 PendingCall = Coroutine[Any, Any, Any]
 VERIFIED_KEY = "account"
-KEY_CHECKS = Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys
+KEY_CHECKS = Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys, which X counts
+KEYS_REFUSED = "X refuses the keys: put valid ones into `.env` and start again"
 PLAN_RETRY_SECONDS = 3600.0  # between two attempts at what the plan, the credits or the app's permissions do not allow
 MAX_CLOCK_SKEW = timedelta(minutes=5)  # beyond it X refuses a signature
 MAX_RESPONSE_BYTES = 1024 * 1024
@@ -77,11 +77,9 @@ class XConnection:
         self._quota = quota
         self._state = state
         self._status = status
-        self._clock, self._sleep = time_source.now, time_source.sleep
+        self._clock = time_source.now
         self._transport = HttpTransport(settings.x_api_base_url, self._clock)
-        self._key_checks = TaskSet(f"checking the keys of account {settings.account_id} on X")
-        self._next_check_at = self._clock()
-        self.stop_reason = ""
+        self._key_check = TokenCheck(status, self._are_keys_accepted, KEYS_REFUSED, time_source, KEY_CHECKS)
         self.tweepy = SigningClient(
             consumer_key=_secret_text(settings.x_api_key),
             consumer_secret=_secret_text(settings.x_api_secret),
@@ -98,8 +96,13 @@ class XConnection:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._key_checks.cancel()
+        await self._key_check.close()
         await self._transport.__aexit__(kind, error, trace)
+
+    @property
+    def stop_reason(self) -> str:
+        """Why no call is made; empty while X accepts the keys."""
+        return self._key_check.problem if self._key_check.is_refused else ""
 
     @property
     def closed_endpoints(self) -> dict[str, datetime]:
@@ -140,7 +143,8 @@ class XConnection:
             return await self._ask_own_user()
         except RequestRefused as error:
             if error.status == 401:
-                raise self._refuse_keys(error) from error
+                self._key_check.refuse()
+                raise self._stopped() from error
             raise
 
     async def send(self, call: PendingCall) -> Any:
@@ -198,15 +202,23 @@ class XConnection:
 
     async def _check_keys(self, refusal: "RequestRefused") -> NotSent:
         """Return the error for a 401: X may refuse the keys, or only this one call."""
+        if await self._key_check.confirm():
+            return self._stopped()
+        problem = f"{refusal}, although X does not refuse the keys"
+        self._status.failed(DisconnectCause.PLATFORM, problem)
+        return NotSent(problem)
+
+    async def _are_keys_accepted(self) -> bool | None:
+        """Return whether X accepts the keys, and they are those of the expected account; None if it cannot be asked."""
+        if self._quota.is_off:
+            return None
         try:
-            await self._ask_own_user()
+            user = await self._ask_own_user()
         except RequestRefused as error:
-            if error.status == 401:
-                return self._refuse_keys(error)
-        except (NotSent, DeliveryUnknown) as error:
-            return NotSent(f"{refusal}; X could not be asked about the keys: {error}", retry_after=error.retry_after)
-        self._status.failed(DisconnectCause.PLATFORM, f"{refusal}, although the keys are valid")
-        return NotSent(f"{refusal}, although the keys are valid")
+            return False if error.status == 401 else None
+        except DeliveryError:
+            return None
+        return not self._key_check.is_refused or not account_problem(self._expected_username, user)
 
     async def post_raw(self, route: str, body: dict[str, Any]) -> Any:
         """Call an endpoint for which tweepy has no method."""
@@ -222,7 +234,8 @@ class XConnection:
                 except (RequestRefused, DeliveryUnknown) as error:
                     raise NotSent(f"the account of the keys could not be verified: {error}") from error
                 if problem := account_problem(self._expected_username, user):
-                    raise self._stop(problem)
+                    self._key_check.refuse(problem)
+                    raise self._stopped()
                 await self._state.write_later(VERIFIED_KEY, self._expected_username)
             self._expected_username = ""
 
@@ -231,41 +244,11 @@ class XConnection:
         if self._status.snapshot.cause not in (DisconnectCause.REFUSED, DisconnectCause.FORBIDDEN):
             self._status.connected()
 
-    def _refuse_keys(self, error: "RequestRefused") -> NotSent:
-        return self._stop(f"X refuses the keys ({error}): put valid ones into `.env` and start again")
-
-    def _stop(self, problem: str) -> NotSent:
-        """Make no further call until X accepts the keys, which is checked with growing pauses."""
-        if not self.stop_reason:
-            self.stop_reason = problem
-            self._status.stopped(DisconnectCause.REFUSED, problem)
-            self._key_checks.start(self._wait_for_keys())
-        return self._stopped()
-
     def _stopped(self) -> NotSent:
-        wait = (self._next_check_at - self._clock()).total_seconds()
-        return NotSent(self.stop_reason, retry_after=max(wait, 0.0) + 1.0)
-
-    async def _wait_for_keys(self) -> None:
-        """Check the keys until X accepts them, then allow calls again."""
-        for failures in count(1):
-            delay = KEY_CHECKS.delay(failures)
-            self._next_check_at = self._clock() + timedelta(seconds=delay)
-            await self._sleep(delay)
-            if self._quota.is_off:
-                continue
-            try:
-                user = await self._ask_own_user()
-            except (DeliveryError, RequestRefused) as error:
-                logger.info("X still does not accept the keys: %s", error)
-                continue
-            if not account_problem(self._expected_username, user):
-                break
-        self.stop_reason = ""
-        self._status.accepted()
+        return NotSent(self.stop_reason, retry_after=self._key_check.retry_after)
 
     def _check_open(self) -> None:
-        if self.stop_reason:
+        if self._key_check.is_refused:
             raise self._stopped()
         if self._quota.is_off:
             reason = f"X is switched off: {self._quota.off_switch} is there"

@@ -3,12 +3,14 @@
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
+from itertools import count
 
 from bot.adapter.connection_status import ConnectionStatus, DisconnectCause
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import TaskSet
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 15.0, 900.0
+PAUSES = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, jitter=0.0)  # between two questions
 
 
 class TokenCheck:
@@ -17,7 +19,7 @@ class TokenCheck:
     That a call was refused says nothing about the token before the platform's own "who am I" call is refused too:
     `ask` makes that call and returns whether the token is accepted, None where the platform cannot be asked. While
     the token is refused the account is off, which `status` reports to the operator with `problem`, and the platform
-    is asked again with growing pauses until it accepts the token.
+    is asked again with growing `pauses` until it accepts the token.
     """
 
     def __init__(
@@ -26,8 +28,10 @@ class TokenCheck:
         ask: Callable[[], Awaitable[bool | None]],
         problem: str,
         time_source: TimeSource | None = None,
+        pauses: Backoff = PAUSES,
     ) -> None:
-        self._status, self._ask, self._problem = status, ask, problem
+        self.problem = problem
+        self._status, self._ask, self._pauses = status, ask, pauses
         self._time = time_source or TimeSource()
         self._lock = asyncio.Lock()
         self._accepted = asyncio.Event()
@@ -52,12 +56,16 @@ class TokenCheck:
                 self.refuse()
         return self.is_refused
 
-    def refuse(self) -> None:
-        """Take the account off, because the "who am I" call was refused, and ask again with growing pauses."""
+    def refuse(self, problem: str = "") -> None:
+        """Take the account off, because the "who am I" call was refused, and ask again with growing pauses.
+
+        `problem` is what the operator reads of it, if it is another one than before.
+        """
         if not self.is_refused:
+            self.problem = problem or self.problem
             self._accepted.clear()
-            self._asks_at = self._time.monotonic() + FIRST_PAUSE_SECONDS
-            self._status.stopped(DisconnectCause.REFUSED, self._problem)
+            self._asks_at = self._time.monotonic() + self._pauses.delay(1)
+            self._status.stopped(DisconnectCause.REFUSED, self.problem)
             self._tasks.start(self._ask_again())
 
     async def wait_accepted(self) -> None:
@@ -69,10 +77,8 @@ class TokenCheck:
         await self._tasks.cancel()
 
     async def _ask_again(self) -> None:
-        backoff, failures = Backoff(FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS, jitter=0.0), 0
-        while True:
-            failures += 1
-            pause = backoff.delay(failures)
+        for failures in count(1):
+            pause = self._pauses.delay(failures)
             self._asks_at = self._time.monotonic() + pause
             await self._time.sleep(pause)
             if await self._ask():

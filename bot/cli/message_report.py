@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.domain.environment import Entity, Room
-from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Receipt
+from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.agent_handle import ConversationReader
 from bot.receipts.headlines import describe_receipt
@@ -38,7 +38,10 @@ class MessageReport:
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
         receipt = self.receipt
+        is_command = receipt.key.message_id.startswith(COMMAND_PREFIX)
         text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
+        if is_command:
+            text = receipt.reason
         yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {self.room_label}: {text}"
         yield f"  {self.headline}"
         for line in explain_receipt(receipt):
@@ -51,7 +54,7 @@ class MessageReport:
             yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
         for part in self.deliveries:
             yield f"  {format_part(part)}"
-        yield f"  message {receipt.memory_id}, receipt {receipt.id}"
+        yield f"  receipt {receipt.id}" if is_command else f"  message {receipt.memory_id}, receipt {receipt.id}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON, with the names of the HTTP API."""

@@ -17,7 +17,7 @@ from bot.domain.edits import ERASURE_COMPONENT, ErasureResult
 from bot.domain.environment import Entity, ParticipantState, Role
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import CommandInvocation, CommandResponse, InboundMessage
-from bot.domain.ledger import EventKey, Receipt
+from bot.domain.ledger import EventKey, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
@@ -32,12 +32,12 @@ from bot.user_texts import user_text
 
 CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
-FORGET_COMMAND, EXPORT_COMMAND = "forget-me", "export-me"
+WHY_COMMAND, FORGET_COMMAND, EXPORT_COMMAND = "why", "forget-me", "export-me"
 RESPONSIVENESS = "RESPONSIVENESS"
 EXPORT_INTERVAL = FORGET_INTERVAL = timedelta(minutes=10)  # both read all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
 TOO_LARGE = "too large"  # what the last attempt came to, if no file
-COMMAND_LOG_KIND = "command"  # the kind of log entry for a command
+ERASURE_LOG_KIND = "command"  # the kind of log entry for an erasure
 
 
 class BuiltinCommands:
@@ -57,7 +57,7 @@ class BuiltinCommands:
         return [
             command("ask", user_text("commands.ask.description"))(self.ask),
             command("stop", user_text("commands.stop.description"))(self.stop),
-            command("why", user_text("commands.why.description"))(self.why),
+            command(WHY_COMMAND, user_text("commands.why.description"))(self.why),
             for_admins("mute", user_text("commands.mute.description"))(self.mute),
             for_admins("unmute", user_text("commands.unmute.description"))(self.unmute),
             command("responsiveness", user_text("commands.responsiveness.description"), role=Role.ADMIN)(
@@ -86,24 +86,17 @@ class BuiltinCommands:
         return user_text("commands.stop.under_way", actions=actions) if actions else user_text("commands.stop.done")
 
     async def why(self, context: CommandContext) -> str:
-        """Explain the outcome of the person's last message; of the room's last, if they decide about it."""
+        """Explain the outcome of the person's last message or command; of the room's last, if they decide about it."""
         invocation, ledger = context.invocation, context.agent.store.ledger
         receipts = await ledger.receipts(room_id=invocation.room.id, limit=MAX_SCANNED_RECEIPTS)
         candidates = (
             receipt
             for receipt in receipts
-            if receipt.rule != COMMAND_RULE and (context.is_room_admin or receipt.author_id == invocation.author.id)
+            if receipt.rule != COMMAND_RULE
+            and not (receipt.rule == Rule.COMMAND and receipt.reason == f"/{WHY_COMMAND}")
+            and (context.is_room_admin or receipt.author_id == invocation.author.id)
         )
         last_receipt: Receipt | None = next(candidates, None)
-        author_id = None if context.is_room_admin else invocation.author.id
-        entries = await context.agent.store.logs.logs(
-            kind=COMMAND_LOG_KIND, room_id=invocation.room.id, entity_id=author_id, limit=MAX_SCANNED_RECEIPTS
-        )
-        command_entry = next((entry for entry in entries if entry["body"].get("command") != "why"), None)
-        if command_entry and (last_receipt is None or command_entry["at"] > last_receipt.received_at):
-            body = command_entry["body"]
-            text = "commands.why.command" if body.get("allowed", True) else "commands.why.command_refused"
-            return user_text(text, name=body["command"], reason=body.get("reason", ""))
         if last_receipt is None:
             return user_text("commands.why.no_message")
         return describe_outcome(last_receipt, context.agent.name)
@@ -177,7 +170,7 @@ class BuiltinCommands:
             self._forgetting.discard(person_id)
         # Of whom it was is not written down: that is what was asked for.
         body = {"command": FORGET_COMMAND, "deleted": erasure.total, "receipt": receipt}
-        await agent.store.logs.log(COMMAND_LOG_KIND, body)
+        await agent.store.logs.log(ERASURE_LOG_KIND, body)
         return CommandResponse(describe_erasure(erasure, receipt))
 
     async def export_me(self, context: CommandContext) -> CommandResponse:

@@ -1,6 +1,5 @@
-"""`CommandDispatcher`: runs a command once, with role, rate limit and log entry."""
+"""`CommandDispatcher`: runs a command once, with role and rate limit."""
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -12,13 +11,12 @@ from uuid import UUID
 from pydantic import ValidationError
 
 from bot.agent import Agent
-from bot.commands.builtin import COMMAND_LOG_KIND
+from bot.commands.receipts import CommandEvent, CommandReceipts, CommandResult
 from bot.concurrency.clock import Clock
 from bot.concurrency.isolation import Failure, run_isolated
-from bot.domain.content import Choice, Content
+from bot.domain.content import Content
 from bot.domain.environment import Role, World
-from bot.domain.inbound import CommandInvocation, CommandResponse
-from bot.inbound.inbox import Inbox
+from bot.domain.inbound import CommandInvocation, CommandResponse, ResponseTarget
 from bot.inbound.sanitize import sanitize_entity, sanitize_place
 from bot.outbound.content_filter import filter_outgoing
 from bot.plugin_system.command import Command, CommandContext
@@ -28,8 +26,6 @@ from bot.user_texts import user_text
 logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT = 60.0
-RESPONSE_TTL = timedelta(days=1)
-ANSWERED_TTL = timedelta(days=30)  # as long as a message that is delivered again is recognised
 MAX_ARGUMENT_LENGTH = 4000
 
 
@@ -37,63 +33,55 @@ class CommandDispatcher:
     """Runs commands; a user's mistake is explained in the response."""
 
     def __init__(
-        self, agent: Agent, commands: Mapping[str, Command[Any]], inbox: Inbox, secrets: Collection[str] = ()
+        self,
+        agent: Agent,
+        commands: Mapping[str, Command[Any]],
+        receipts: CommandReceipts,
+        secrets: Collection[str] = (),
     ) -> None:
         self._agent = agent
         self._commands = commands
-        self._inbox = inbox
+        self._receipts = receipts
         self._secrets = secrets
         self._rate_limit = CommandRateLimit(agent.clock)
-        self._in_progress: dict[str, asyncio.Future[CommandResponse]] = {}
 
-    async def dispatch(self, invocation: CommandInvocation) -> CommandResponse:
-        """Run a command; the same event gets the same response for a day.
+    async def dispatch(self, invocation: CommandInvocation, target: ResponseTarget | None = None) -> CommandResponse:
+        """Run a command once; return what of its response the caller has to show, all of it without a `target`.
 
         Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
         """
-        key = _key_of(invocation)
-        if key not in self._in_progress:
-            dispatching = asyncio.ensure_future(
-                self._inbox.run_shielded(self._dispatch_once(key, _sanitize(invocation)))
-            )
-            self._in_progress[key] = dispatching
-            dispatching.add_done_callback(lambda _: self._in_progress.pop(key, None))
-        return await asyncio.shield(self._in_progress[key])
+        invocation = _sanitize(invocation)
+        event = CommandEvent(
+            f"/{invocation.name}",
+            invocation.world,
+            invocation.room,
+            invocation.author,
+            invocation.event_id,
+            invocation.message_id,
+        )
+        return await self._receipts.run(event, lambda: self._execute(invocation), target)
 
-    async def note_answered(self, invocation: CommandInvocation) -> None:
-        """Record that the sender has the response: the same command gets an empty one for 30 days."""
-        expires_at = self._agent.clock() + ANSWERED_TTL
-        await self._agent.store.cache.set(_key_of(invocation), _to_cached(CommandResponse("")), expires_at=expires_at)
-
-    async def _dispatch_once(self, key: str, invocation: CommandInvocation) -> CommandResponse:
-        cache = self._agent.store.cache
-        if (cached := await cache.get(key)) is not None:
-            return _from_cached(cached)
-        if (refusal := self._rate_limit.check(invocation.author.id)) is not None:
-            return refusal
-        response = await self._execute(invocation)
-        if response.receipt is None:  # a message is known again by itself
-            await cache.set(key, _to_cached(response), expires_at=self._agent.clock() + RESPONSE_TTL)
-        return response
-
-    async def _execute(self, invocation: CommandInvocation) -> CommandResponse:
+    async def _execute(self, invocation: CommandInvocation) -> CommandResult:
+        if (limited := self._rate_limit.check(invocation.author.id)) is not None:
+            return CommandResult(limited, "too many commands in a minute")
         command = self._commands.get(invocation.name)
         if command is None:
-            return CommandResponse(
-                format_unknown_command(invocation.name, find_closest(invocation.name, self._commands))
+            suggestion = find_closest(invocation.name, self._commands)
+            return CommandResult(
+                CommandResponse(format_unknown_command(invocation.name, suggestion)), "there is no such command"
             )
         context = CommandContext(
             self._agent, invocation, await current_role(self._agent, invocation.world, invocation.author.id)
         )
         if not command.is_allowed(context):
-            await self._log(context, "its role does not reach that far")
-            return CommandResponse(user_text("commands.needs_role", name=invocation.name, role=command.spec.role))
+            text = user_text("commands.needs_role", name=invocation.name, role=command.spec.role)
+            logger.info("/%s refused in room %s: it needs %s", invocation.name, invocation.room.id, command.spec.role)
+            return CommandResult(CommandResponse(text), f"it needs the role {command.spec.role}")
         try:
             arguments = command.parse_arguments(invocation)
         except ValidationError as error:
-            return CommandResponse(_build_usage_error(command, error))
-        await self._log(context)
-        return self._filter_response(await self._run(command, context, arguments))
+            return CommandResult(CommandResponse(_build_usage_error(command, error)), "its arguments do not fit")
+        return CommandResult(self._filter_response(await self._run(command, context, arguments)))
 
     async def _run(
         self, command: Command[Any], context: CommandContext, arguments: Mapping[str, Any]
@@ -105,35 +93,12 @@ class CommandDispatcher:
         result = await run_isolated(running, label=f"command {command.spec.name}", timeout=COMMAND_TIMEOUT)
         return CommandResponse(user_text("commands.failed")) if isinstance(result, Failure) else result
 
-    async def _log(self, context: CommandContext, refusal: str = "") -> None:
-        """Log who used which command; not with which words."""
-        invocation = context.invocation
-        body = {
-            "command": invocation.name,
-            "allowed": not refusal,
-            "reason": refusal,
-            "role": context.role.value,
-            "event": invocation.event_id,
-        }
-        await self._agent.store.logs.log(
-            COMMAND_LOG_KIND, body, room_id=invocation.room.id, entity_id=invocation.author.id
-        )
-        if refusal:
-            logger.info("/%s refused in room %s: %s", invocation.name, invocation.room.id, refusal)
-
     def _filter_response(self, response: CommandResponse) -> CommandResponse:
         """Return the response bounded and without secrets."""
         content = filter_outgoing(Content(text=response.text, choices=response.choices), self._secrets)
         if content is None:
             return CommandResponse("", response.is_ephemeral, receipt=response.receipt)
         return replace(response, text=content.text, choices=content.choices)
-
-
-def _key_of(invocation: CommandInvocation) -> str:
-    """Return what two deliveries of a command have in common: its message, or its event where it is none."""
-    room = invocation.room
-    event = f"{room.id}:{invocation.message_id}" if invocation.message_id else invocation.event_id
-    return f"command:{invocation.author.id}:{room.platform}:{room.account}:{event}"
 
 
 async def current_role(agent: Agent, world: World, entity_id: UUID) -> Role:
@@ -171,15 +136,6 @@ def format_unknown_command(name: str, suggestion: str | None = None) -> str:
     """Return what the person reads who has sent a command that there is not."""
     known = user_text("commands.unknown_suggestion", suggestion=suggestion) if suggestion else ""
     return user_text("commands.unknown", name=name, hint=known or user_text("commands.unknown_list"))
-
-
-def _to_cached(response: CommandResponse) -> dict[str, Any]:
-    choices = [(choice.label, choice.value) for choice in response.choices]
-    return {"text": response.text, "is_private": response.is_ephemeral, "choices": choices}
-
-
-def _from_cached(data: Mapping[str, Any]) -> CommandResponse:
-    return CommandResponse(data["text"], data["is_private"], tuple(Choice(*choice) for choice in data["choices"]))
 
 
 MAX_COMMANDS, RATE_WINDOW = 20, timedelta(minutes=1)

@@ -1,6 +1,6 @@
 """What an adapter hands in: messages, commands, choices, membership updates, stream cursors."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Self
@@ -15,6 +15,7 @@ from bot.domain.memory import Memory, MemoryKind
 MAX_BACKFILL_AGE = timedelta(minutes=15)
 MAX_UNREADABLE_EVENTS = 1_000  # stored of an agent; each has a few kilobytes
 MAX_ROOMS, MAX_ENTITIES = 2_000, 10_000
+RESPONSE_SOURCE = "command"  # of the contents of the deliveries of a response to a command
 MEMBERSHIP_EVENT_TTL = timedelta(days=30)
 
 
@@ -186,6 +187,7 @@ class CommandResponse:
 
     With a `receipt` there is nothing to show yet: the answer follows as a normal message. `attachments` have the bytes
     of files, only for adapters that declare `sends_response_files`; where a command is repeated they are missing.
+    With `is_repeat` the command was delivered again, and what it shows was sent before.
     """
 
     text: str = ""
@@ -193,6 +195,20 @@ class CommandResponse:
     choices: tuple[Choice, ...] = ()
     receipt: Receipt | None = None
     attachments: tuple[Attachment, ...] = ()
+    is_repeat: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseTarget:
+    """Where the outbox sends the response to a command or to a pressed button.
+
+    `address` is the target of its deliveries, `reply_to` the platform's id of the message that it answers. `split`
+    returns the parts of a response, none for one that the caller shows itself; files are always left to the caller.
+    """
+
+    address: str
+    split: Callable[[CommandResponse], Sequence[Content]]
+    reply_to: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,8 @@ class Rule(StrEnum):
     EDITED_IGNORED = "edited, ignored before"
     REGENERATED = "regenerated"
     STOPPED = "stopped"
+    COMMAND = "command"
+    COMMAND_INTERRUPTED = "command interrupted"
     REMOVED = "removed"
     ERASED = "forgotten"
 
@@ -111,6 +113,7 @@ EDIT_STATES = MappingProxyType(
     }
 )
 PLUGIN_MESSAGE_PREFIX = "plugin:"  # of the message ids of messages that no platform has sent
+COMMAND_PREFIX = "command:"  # of the ids in the keys of commands, which are no messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,14 @@ from bot.domain.component_specs import Catalog, CommandSpec
 from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.environment import Entity, Room, World
 from bot.domain.events import Event
-from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse, InboundMessage, StreamCursor
+from bot.domain.inbound import (
+    ChoiceSelection,
+    CommandInvocation,
+    CommandResponse,
+    InboundMessage,
+    ResponseTarget,
+    StreamCursor,
+)
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.event_bus import EventBus
@@ -194,7 +201,7 @@ class ConversationReader:
 
 CursorReader = Callable[[str, str, str], Awaitable[str | None]]
 AccountCheck = Callable[[Settings, CursorReader], Awaitable[CheckReport]]
-RunCommand = Callable[[CommandInvocation], Awaitable[CommandResponse]]
+RunCommand = Callable[[CommandInvocation, ResponseTarget | None], Awaitable[CommandResponse]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +220,7 @@ class ReloadResult:
 
 Reload = Callable[[], Awaitable[ReloadResult]]
 ReadPicture = Callable[[], Awaitable[FetchedBody | None]]
-NoteAnswered = Callable[[CommandInvocation], Awaitable[None]]
-SelectChoice = Callable[[ChoiceSelection], Awaitable[CommandResponse]]
+SelectChoice = Callable[[ChoiceSelection, ResponseTarget | None], Awaitable[CommandResponse]]
 
 
 class AgentHandle:
@@ -244,7 +250,6 @@ class AgentHandle:
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
-        note_answered: NoteAnswered,
         select_choice: SelectChoice,
         reload: Reload,
         events: EventBus,
@@ -268,8 +273,7 @@ class AgentHandle:
         self.commands = commands
         self.routes = routes
         self._inbox = inbox
-        self._run_command, self._note_answered = run_command, note_answered
-        self._select_choice, self._reload = select_choice, reload
+        self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
         self._events = events
         self._note_typing = note_typing
@@ -351,17 +355,17 @@ class AgentHandle:
         """Return the platform's id of the last message stored of each room, where there is one."""
         return await self._inbox.last_seen(room_ids)
 
-    async def run_command(self, invocation: CommandInvocation) -> CommandResponse:
-        """Run one of `commands` for its sender; a mistake of the sender is explained in the response."""
-        return await self._run_command(invocation)
+    async def run_command(self, invocation: CommandInvocation, target: ResponseTarget | None = None) -> CommandResponse:
+        """Run one of `commands` for its sender; a mistake of the sender is explained in the response.
 
-    async def note_answered(self, invocation: CommandInvocation) -> None:
-        """Record that the sender of a command has its response: delivered again, the command gets an empty one."""
-        await self._note_answered(invocation)
+        An event that is delivered again is not run again. Return what the caller has to show: without a `target` the
+        whole response, also for an event that is delivered again; with one only files, and a response without parts.
+        """
+        return await self._run_command(invocation, target)
 
-    async def select_choice(self, selection: ChoiceSelection) -> CommandResponse:
-        """Apply a pressed button."""
-        return await self._select_choice(selection)
+    async def select_choice(self, selection: ChoiceSelection, target: ResponseTarget | None = None) -> CommandResponse:
+        """Apply a pressed button; return as `run_command`."""
+        return await self._select_choice(selection, target)
 
     async def reload(self) -> ReloadResult:
         """Read the character's file again and take up what can change while the agent runs.

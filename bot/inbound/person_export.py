@@ -14,7 +14,7 @@ from uuid import UUID
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.costs import CostDimension
 from bot.domain.environment import Component, Entity, Relationship, Room
-from bot.domain.ledger import Receipt
+from bot.domain.ledger import Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.task import Task
 from bot.errors import BotError
@@ -35,10 +35,10 @@ relationships.json  how often you talk with others, who are named by a number
 messages.jsonl      what you wrote and your reactions, one a line, the newest first
 facts.jsonl         what was learnt from it, and other notes about you
 replies.jsonl       the answers to you
-receipts.jsonl      when each message came in, and what became of it
+receipts.jsonl      when each message and command came in, and what became of it
 costs.json          what answering you has cost, by model
 tasks.json          what is to be done for you later
-log.jsonl           commands that you used, and what was allowed or refused to you: the latest {log_entries} entries
+log.jsonl           what was allowed or refused to you: the latest {log_entries} entries
 uploads/            files that you uploaded
 """
 
@@ -286,6 +286,7 @@ def _describe_receipt(receipt: Receipt) -> dict[str, Any]:
         "received_at": receipt.received_at.isoformat(),
         "outcome": receipt.outcome,
         "rule": receipt.rule,
+        **({"command": receipt.reason} if receipt.rule == Rule.COMMAND else {}),
     }
 
 

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from functools import partial
@@ -97,6 +97,15 @@ class MessageProcessor:
     def is_processing(self, receipt_id: UUID) -> bool:
         """Return whether this process will close an event."""
         return receipt_id in self._states
+
+    @contextmanager
+    def running_command(self, receipt_id: UUID) -> Iterator[None]:
+        """Count a command as under way in this process, so that its receipt is not taken for one left open."""
+        self._transition(receipt_id, EventState.RUNNING)
+        try:
+            yield
+        finally:
+            self._transition(receipt_id, EventState.CLOSED)
 
     async def enqueue(self, event: StoredEvent) -> None:
         """Start on a stored event; one that was stored before is resumed, if nothing works on it."""

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
@@ -24,7 +25,8 @@ from bot.domain.events import (
     ModelRetried,
     VoiceMessageSent,
 )
-from bot.domain.ledger import Delivery, DeliveryState, Receipt
+from bot.domain.inbound import RESPONSE_SOURCE
+from bot.domain.ledger import Delivery, DeliveryState, Receipt, Step
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 from bot.event_bus import EventBus
@@ -164,6 +166,15 @@ class Outbox:
         results = map(self._redact_result, action_results)
         await self._commit(TurnCommit((*stored, *results), tuple(deliveries), tuple(receipts)))
         return stored
+
+    async def commit_response(
+        self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
+    ) -> None:
+        """Store how a command ended in one transaction, then send the deliveries of its response."""
+        await self._commit(
+            TurnCommit(deliveries=tuple(deliveries)),
+            lambda turn_commit: self._ledger.close_command(receipt, turn_commit.deliveries, response),
+        )
 
     def _report_markup(self, memory: Memory, receipts: Sequence[Receipt]) -> None:
         """Report markup of a model in a reply: the reader of answers should have removed it."""
@@ -331,12 +342,14 @@ class Outbox:
             previous = [item for item in same_target if item.memory_id == reply.replaces.id]
         return split_reply(reply, self._queue.adapters.get(reply.room.platform), self._clock(), previous)
 
-    async def _commit(self, turn_commit: TurnCommit) -> None:
+    async def _commit(
+        self, turn_commit: TurnCommit, store: Callable[[TurnCommit], Coroutine[Any, Any, list[Delivery]]] | None = None
+    ) -> None:
         """Store a commit and queue its deliveries, also where the caller is cancelled meanwhile."""
         turn_commit = replace(turn_commit, deliveries=self._queue.begin_first_attempts(turn_commit.deliveries))
         room_ids = {delivery.room_id for delivery in turn_commit.deliveries}
         self._queue.block(room_ids)
-        task = self._commits.start(self._ledger.commit(turn_commit))
+        task = self._commits.start((store or self._ledger.commit)(turn_commit))
         try:
             await asyncio.shield(task)
         finally:
@@ -357,6 +370,8 @@ class Outbox:
         self._queue.unblock(room_ids)
 
     def _on_sent(self, delivery: Delivery) -> None:
+        if delivery.content.source == RESPONSE_SOURCE:  # it is no message of the conversation
+            return
         has_recording = any(attachment.kind is MediaKind.AUDIO for attachment in delivery.content.attachments)
         kind = VoiceMessageSent if has_recording else MessageSent
         event = kind(

@@ -112,7 +112,9 @@ async def claim(agent: Agent, receipt: Receipt) -> StoredEvent:
         return StoredEvent(receipt, inbound)
     room_id = receipt.room_id if inbound is None else inbound.room.id
     participant_state = await store.worlds.participant_state(room_id)
-    if inbound is None:
+    if inbound is None and receipt.rule == Rule.COMMAND:
+        receipt = replace(receipt, outcome=Outcome.FAILED, rule=Rule.COMMAND_INTERRUPTED, closed_at=now)
+    elif inbound is None:
         reason = "its message was removed"
         receipt = replace(receipt, outcome=Outcome.CANCELLED, reason=reason, closed_at=now)
     else:

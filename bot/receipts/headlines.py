@@ -64,6 +64,14 @@ DIRECT_RULES = frozenset(f"room type {kind}" for kind in ChannelType)
 BUDGETS = frozenset(f"BUDGET_{unit}{scope}" for unit in ("USD", "TOKENS") for scope in ("", "_PER_ROOM", "_PER_PERSON"))
 AMOUNT = re.compile(r"(?:\$([0-9.]+(?:e[+-]?[0-9]+)?)|([0-9,]+ tokens)) a day")  # as a limit writes itself
 LIMITS = frozenset({"MESSAGES_PER_PERSON", "MESSAGES_PER_ROOM", "MESSAGES_PER_WORLD"})
+COMMAND_SENTENCES: Mapping[tuple[Outcome, str], str] = MappingProxyType(
+    {
+        (Outcome.ANSWERED, Rule.COMMAND): "answered",
+        (Outcome.IGNORED, Rule.COMMAND): "ignored",
+        (Outcome.FAILED, Rule.COMMAND): "failed",
+        (Outcome.FAILED, Rule.COMMAND_INTERRUPTED): "interrupted",
+    }
+)
 # Sentences that do not begin as others of their outcome do.
 SENTENCES: Mapping[tuple[Outcome, str], str] = MappingProxyType(
     {
@@ -76,6 +84,8 @@ SENTENCES: Mapping[tuple[Outcome, str], str] = MappingProxyType(
 
 def describe_receipt(receipt: Receipt, agent_name: str) -> str:
     """Return one sentence about the outcome of a message, without a full stop; it may be shown in its room."""
+    if (name := COMMAND_SENTENCES.get((receipt.outcome, receipt.rule))) is not None:
+        return user_text(f"receipt.command.{name}", command=receipt.reason)
     sentence = SENTENCES.get((receipt.outcome, receipt.rule))
     if sentence is not None:
         return user_text(f"receipt.sentence.{sentence}")

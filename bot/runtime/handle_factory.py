@@ -8,6 +8,7 @@ from bot.agent import Agent
 from bot.commands.builtin import BuiltinCommands
 from bot.commands.choices import ChoiceHandler
 from bot.commands.dispatcher import CommandDispatcher
+from bot.commands.receipts import CommandReceipts
 from bot.costs.limits import CostLimits
 from bot.costs.metering import CostMeter
 from bot.domain.component_specs import CommandSpec
@@ -82,7 +83,6 @@ def build_handle(
         room_rules=reloader.room_rules,
         commands=router.specs,
         run_command=router.dispatcher.dispatch,
-        note_answered=router.dispatcher.note_answered,
         select_choice=router.choices.select,
         reload=reloader.reload,
         events=events,
@@ -114,6 +114,7 @@ def build_commands(
     commands = builtin | {
         spec.name: replace(registry.commands[spec.name], spec=spec) for spec in agent.catalog.commands
     }
-    dispatcher = CommandDispatcher(agent, commands, inbox, secrets)
+    receipts = CommandReceipts(agent, inbox)
+    dispatcher = CommandDispatcher(agent, commands, receipts, secrets)
     specs = (*(entry.spec for entry in builtin.values()), *agent.catalog.commands)
-    return CommandRouter(dispatcher, ChoiceHandler(agent, dispatcher, inbox), specs)
+    return CommandRouter(dispatcher, ChoiceHandler(agent, dispatcher, receipts, inbox), specs)

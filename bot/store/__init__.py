@@ -40,7 +40,7 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Step, StepState
+from bot.domain.ledger import COMMAND_PREFIX, PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
 from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable, UnreadableRow
 from bot.receipts.trace import TRACE_KEY
@@ -105,6 +105,7 @@ from bot.store.work_sharing import (
 )
 
 __all__ = [
+    "COMMAND_PREFIX",
     "ERASURE_COMPONENT",
     "FORWARDED_AUTHOR",
     "MAX_CONVERSATION_REACTIONS",

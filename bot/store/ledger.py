@@ -220,6 +220,21 @@ class ReceiptStore(Protocol):
         changes nothing and is returned with its existing receipt.
         """
 
+    async def receive_command(self, receipt: Receipt, world: World, room: Room, author: Entity) -> Receipt:
+        """Store the receipt of a command with the rows that it lacks, and return it; the one it has if it is known.
+
+        A command is no message of its room, and any process may run it, whichever owns the room.
+        """
+
+    async def close_command(
+        self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
+    ) -> list[Delivery]:
+        """Store how a command ended: its receipt, the deliveries of its response, or the response as a step.
+
+        Return the deliveries with their position in the room. A final receipt stays unchanged, and then the step is
+        not stored: the person had their data deleted.
+        """
+
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         """Return the read position of a stream; None if none is stored."""
 

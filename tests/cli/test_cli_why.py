@@ -9,9 +9,13 @@ import pytest
 
 from bot.cli.main import entry
 from bot.cli.message_report import author_label, format_run
+from bot.commands.receipts import CommandEvent
+from bot.concurrency.clock import system_clock
 from bot.domain.environment import Entity
 from bot.domain.ids import new_id
-from bot.domain.ledger import Receipt
+from bot.domain.ledger import ModelCall, Outcome, Receipt, Rule
+from bot.store.protocols import Store
+from bot.testing import make_message
 from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 
 Out = pytest.CaptureFixture[str]
@@ -123,3 +127,35 @@ def test_the_results_of_evaluators_are_shown() -> None:
     looked = [{"name": "LOOK", "error": ""}, {"name": "STUMBLE", "error": "ValueError: no ground"}]
     lines = list(format_run({"seconds": 1.5, "evaluators": looked}))
     assert lines == ["evaluator LOOK: done", "evaluator STUMBLE: ValueError: no ground"]
+
+
+def test_a_command_is_reported_with_who_gave_it_its_outcome_and_its_cost(capsys: Out) -> None:
+    place = make_message("", sent_at=system_clock())
+    event = CommandEvent("/poem", place.world, place.room, place.author, "e1")
+    receipt = Receipt(
+        new_id(),
+        event.key,
+        place.room.id,
+        place.author.id,
+        new_id(),
+        received_at=system_clock(),
+        outcome=Outcome.CLAIMED,
+        rule=Rule.COMMAND,
+        turn_id=new_id(),
+    )
+    calls = (ModelCall("TEXT_LARGE", "poem", "large", tokens_in=100, tokens_out=20, cost=0.25),)
+    closed = replace(
+        receipt, outcome=Outcome.ANSWERED, reason="/poem", model_calls=calls, closed_at=receipt.received_at
+    )
+
+    async def store_command(store: Store) -> None:
+        await store.ledger.receive_command(receipt, place.world, place.room, place.author)
+        await store.ledger.close_command(closed)
+
+    run_with_store(store_command)
+    assert entry(["why", "-c", FILE]) == 0
+    out = capsys.readouterr().out
+    assert "Alice in lobby (test): /poem" in out
+    assert "Carried out: /poem" in out
+    assert "$0.25" in out
+    assert f"receipt {receipt.id}" in out

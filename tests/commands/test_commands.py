@@ -147,8 +147,12 @@ async def test_a_member_of_a_group_mutes_nothing_and_it_is_written_down(stage: A
     shown = await give(stage, "mute")
     assert shown.text == "/mute needs the role ADMIN here."
     assert await attendance(stage) is ParticipantState.DEFAULT
-    [entry] = await stage.agent.store.logs.logs(kind="command")
-    assert (entry["body"]["command"], entry["body"]["allowed"]) == ("mute", False)
+    [receipt] = await stage.agent.store.ledger.receipts()
+    assert (receipt.outcome, receipt.rule, receipt.reason) == (
+        Outcome.IGNORED,
+        "command",
+        "/mute: it needs the role ADMIN",
+    )
 
 
 async def test_an_admin_chooses_for_a_room_how_readily_the_agent_speaks() -> None:

@@ -11,7 +11,7 @@ from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.environment import Entity
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
-from bot.domain.ledger import Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
+from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.sanitize import sanitize_message
 from bot.store.ledger import TurnCommit
@@ -389,3 +389,45 @@ async def test_a_step_closes_the_receipts_that_come_with_it(store: Store) -> Non
     await store.ledger.save_step(step, [closed])
     assert await store.ledger.steps(step.turn_id) == {step.key: step}
     assert await store.ledger.receipt(receipt.id) == closed
+
+
+async def receive_command(store: Store, event_id: str = "1") -> Receipt:
+    place = make_message("", sent_at=NOW)
+    prefix = f"{COMMAND_PREFIX}{place.author.id}:"
+    key = replace(place.key, event_id=prefix + event_id, message_id=prefix + event_id)
+    receipt = Receipt(
+        new_id(),
+        key,
+        place.room.id,
+        place.author.id,
+        new_id(),
+        received_at=NOW,
+        outcome=Outcome.CLAIMED,
+        turn_id=new_id(),
+    )
+    return await store.ledger.receive_command(receipt, place.world, place.room, place.author)
+
+
+async def test_a_command_has_one_receipt_and_is_no_message_of_its_room(store: Store) -> None:
+    first, again, other = [await receive_command(store, event_id) for event_id in ("1", "1", "2")]
+    assert first == again == await store.ledger.receipt(first.id)
+    assert other.id != first.id
+    assert await store.memories.recent(first.room_id) == []
+    assert await store.ledger.last_message_ids([first.room_id]) == {}
+
+
+async def test_a_command_is_closed_with_its_response_and_a_final_receipt_stays(store: Store) -> None:
+    receipt = await receive_command(store)
+    assert receipt.turn_id is not None
+    closed = replace(receipt, outcome=Outcome.ANSWERED, closed_at=NOW)
+    step = Step(receipt.turn_id, "response", "command", StepState.DONE, result={"text": "Done."}, recorded_at=NOW)
+    deliveries = build_deliveries(build_reply(receipt, "Done.", receipt.turn_id), ["Do", "ne."])
+    [first, second] = await store.ledger.close_command(closed, deliveries, step)
+    assert (first.seq + 1, second.content.text) == (second.seq, "ne.")
+    assert await store.ledger.receipt(receipt.id) == closed
+    assert await store.ledger.steps(receipt.turn_id) == {"response": step}
+    later = replace(step, result={"text": "Later."})
+    failed = replace(receipt, outcome=Outcome.FAILED)
+    assert await store.ledger.close_command(failed, deliveries, later) == [first, second]
+    assert await store.ledger.receipt(receipt.id) == closed
+    assert await store.ledger.steps(receipt.turn_id) == {"response": step}

@@ -10,7 +10,7 @@ from uuid import UUID
 from bot.concurrency.bounded import BoundedDict
 from bot.domain.authority import ANYBODY
 from bot.domain.edits import redact_delivery, redact_receipt
-from bot.domain.environment import Entity
+from bot.domain.environment import Entity, Room, World
 from bot.domain.erased_words import ErasedWords
 from bot.domain.inbound import (
     MAX_UNREADABLE_EVENTS,
@@ -20,7 +20,16 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Delivery, DeliveryState, EventKey, ModelCall, Receipt, Step
+from bot.domain.ledger import (
+    COMMAND_PREFIX,
+    PLUGIN_MESSAGE_PREFIX,
+    Delivery,
+    DeliveryState,
+    EventKey,
+    ModelCall,
+    Receipt,
+    Step,
+)
 from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreHealth, TurnCommit
@@ -132,6 +141,25 @@ class InMemoryLedger(InMemoryReceiptLists):
             self._cursors[cursor.platform, cursor.account, cursor.name] = cursor.value
         return [self._receive_message(message, now) for message in messages]
 
+    async def receive_command(self, receipt: Receipt, world: World, room: Room, author: Entity) -> Receipt:
+        existing = self.receipt_table.find_by_key(receipt.key)
+        if existing is not None:
+            return existing
+        if await self._worlds.room(room.id) is None:
+            self._worlds.upsert(world, [room])
+        if not await self._entities.entities([author.id]):
+            self._entities.upsert(author, room.id)
+        self.receipt_table.insert(receipt)
+        return receipt
+
+    async def close_command(
+        self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
+    ) -> list[Delivery]:
+        is_closed = self.receipt_table.save([receipt])
+        if is_closed and response is not None:
+            self._steps[response.turn_id][response.key] = response
+        return [self._place_delivery(delivery) for delivery in deliveries]
+
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         return self._cursors.get((platform, account, name))
 
@@ -141,7 +169,7 @@ class InMemoryLedger(InMemoryReceiptLists):
             for receipt in self.receipt_table
             if not receipt.key.revision
             and receipt.room_id in room_ids
-            and not receipt.key.message_id.startswith(PLUGIN_MESSAGE_PREFIX)
+            and not receipt.key.message_id.startswith((PLUGIN_MESSAGE_PREFIX, COMMAND_PREFIX))
         )
         return {receipt.room_id: receipt.key.message_id for receipt in originals}
 

@@ -92,6 +92,13 @@ class PostgresLedger(SqlLedger):
         self._leases.note_committed(turn_commit, stored)
         return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
 
+    async def close_command(
+        self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
+    ) -> list[Delivery]:
+        stored = await super().close_command(receipt, deliveries, response)
+        self._leases.note_committed(TurnCommit(receipts=(receipt,)), stored)
+        return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
+
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         values = step_values(self._agent, step)
         if not receipts:

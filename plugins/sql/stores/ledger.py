@@ -7,10 +7,11 @@ from uuid import UUID
 
 from sqlalchemy import Connection, delete, literal_column, select, text
 
-from bot import Receipt
+from bot import Entity, Receipt, Room, World
 from bot.models import ModelCall
 from bot.platform import Delivery, DeliveryState, InboundMessage, StreamCursor
 from bot.store import (
+    COMMAND_PREFIX,
     MAX_UNREADABLE_EVENTS,
     PLUGIN_MESSAGE_PREFIX,
     Step,
@@ -45,7 +46,7 @@ from plugins.sql.stores.receipts import (
     list_receipts,
     save_receipts,
 )
-from plugins.sql.stores.receiving import find_cursor, find_inbound, receive
+from plugins.sql.stores.receiving import find_cursor, find_inbound, receive, receive_command
 
 # By room, so that an index is used.
 RECEIPTS_OF_MESSAGE = Statement(
@@ -64,7 +65,10 @@ LAST_MESSAGE_IDS = ListStatement(
             receipts.c.agent_id == rooms.c.agent_id,
             receipts.c.room_id == rooms.c.id,
             receipts.c.revision == literal_column("0"),
-            receipts.c.message_id.not_like(literal_column(f"'{PLUGIN_MESSAGE_PREFIX}%'")),
+            *(
+                receipts.c.message_id.not_like(literal_column(f"'{prefix}%'"))
+                for prefix in (PLUGIN_MESSAGE_PREFIX, COMMAND_PREFIX)
+            ),
         )
         .order_by(receipts.c.position.desc())
         .limit(literal_column("1"))
@@ -185,6 +189,15 @@ def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) ->
     return insert_deliveries(connection, agent, turn_commit.deliveries)
 
 
+def _close_command(
+    agent: int, receipt: Receipt, deliveries: Sequence[Delivery], response: Step | None, connection: Connection
+) -> list[Delivery]:
+    is_closed = save_receipts(connection, agent, [receipt])
+    if is_closed and response is not None:
+        SAVE_STEP.run(connection, *step_values(agent, response))
+    return insert_deliveries(connection, agent, deliveries)
+
+
 def _save_step(agent: int, step: Step, receipts: Sequence[Receipt], connection: Connection) -> None:
     SAVE_STEP.run(connection, *step_values(agent, step))
     save_receipts(connection, agent, receipts)
@@ -215,6 +228,14 @@ class SqlLedger(SqlLookups):
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
     ) -> list[StoredEvent]:
         return await self._database.write(partial(receive, self._agent_row, messages, now, cursor))
+
+    async def receive_command(self, receipt: Receipt, world: World, room: Room, author: Entity) -> Receipt:
+        return await self._database.write(partial(receive_command, self._agent, receipt, world, room, author))
+
+    async def close_command(
+        self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
+    ) -> list[Delivery]:
+        return await self._database.write(partial(_close_command, self._agent, receipt, deliveries, response))
 
     async def cursor(self, platform: str, account: str, name: str) -> str | None:
         return await self._database.read(partial(find_cursor, self._agent, platform, account, name))

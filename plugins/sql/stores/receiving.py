@@ -6,7 +6,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, select
 
-from bot import Entity, Receipt, Role, World, crash_point
+from bot import Entity, Receipt, Role, Room, World, crash_point
 from bot.platform import InboundMessage, StreamCursor
 from bot.store import StoredEvent, new_receipt
 from plugins.sql.core.base import AgentRow
@@ -15,7 +15,7 @@ from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import cursors, entities, memories, rooms, worlds
 from plugins.sql.core.statements import Row, Statement, equals, matches
 from plugins.sql.core.values import storable_text
-from plugins.sql.stores.entities import ENTITY, is_entity_unchanged, put_entities, touch_participants
+from plugins.sql.stores.entities import ENTITY, find_entities, is_entity_unchanged, put_entities, touch_participants
 from plugins.sql.stores.memories import put_memories
 from plugins.sql.stores.receipts import (
     INSERT_IF_NEW,
@@ -26,7 +26,15 @@ from plugins.sql.stores.receipts import (
     message_key,
     state_values,
 )
-from plugins.sql.stores.worlds import ROOM, WORLD, is_place_unchanged, participant_state, put_rooms, put_worlds
+from plugins.sql.stores.worlds import (
+    FIND_ROOMS,
+    ROOM,
+    WORLD,
+    is_place_unchanged,
+    participant_state,
+    put_rooms,
+    put_worlds,
+)
 
 FIND_INBOUND_ROWS = Statement(
     lambda _: (
@@ -83,6 +91,28 @@ def store_events(
     crash_point("ingress.batch")
     insert_receipts(connection, agent_row.number, [receipt for _, receipt in new_events])
     return received
+
+
+def receive_command(
+    agent: int, receipt: Receipt, world: World, room: Room, author: Entity, connection: Connection
+) -> Receipt:
+    """Store the receipt of a command and the rows it needs; return the one that the command has already."""
+    if (existing := _find_known(connection, agent, receipt)) is not None:
+        return existing
+    if not FIND_ROOMS.rows(connection, agent, ids=[room.id.bytes]):
+        put_worlds(connection, agent, [world])
+        put_rooms(connection, agent, [room])
+    if not find_entities(connection, agent, {author.id}):
+        put_entities(connection, agent, [author])
+        touch_participants(connection, agent, [(room.id, author.id)])
+    if INSERT_IF_NEW.run(connection, *fixed_values(agent, receipt), *state_values(receipt)):
+        return receipt
+    return _find_known(connection, agent, receipt) or receipt
+
+
+def _find_known(connection: Connection, agent: int, receipt: Receipt) -> Receipt | None:
+    known = find_by_keys(connection, agent, [receipt.key])
+    return known.get(event_key(receipt.key)) or known.get(message_key(receipt.key))
 
 
 def find_inbound(agent: int, receipt: Receipt, connection: Connection) -> InboundMessage | None:

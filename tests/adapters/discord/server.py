@@ -9,7 +9,7 @@ from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Emulator
 from bot import Character, Clock, Outcome, Plugin, Receipt, system_clock
-from bot.store import InMemoryStore, Store
+from bot.store import COMMAND_PREFIX, InMemoryStore, Store
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 
 TOKEN = "only-for-tests-never-a-token"
@@ -94,8 +94,9 @@ class EmulatedServer:
 
 
 async def receipts(stage: AgentHarness) -> list[Receipt]:
-    """Return all receipts with their outcomes, oldest first."""
+    """Return the receipts of all messages with their outcomes, oldest first."""
     found = await stage.agent.store.ledger.receipts(limit=1000)
+    found = [receipt for receipt in found if not receipt.key.message_id.startswith(COMMAND_PREFIX)]
     settled = [await stage.agent_runtime.inbox.wait_outcome(one.id) for one in found]
     return settled[::-1]
 

@@ -38,3 +38,23 @@ async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Pat
             await bot.wait()
     answered = [one.room for one in ledger.messages]
     assert len(set(answered)) == len(answered) == 1 + len(STAGES)
+
+
+@pytest.mark.failure("A-08", "A-16")
+async def test_a_command_that_was_answered_before_its_response_was_marked_as_sent_is_shown_once(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    async with Emulator() as emulator:
+        server = EmulatedServer(emulator)
+        recorder, interactions = emulator.recorder, emulator.interactions
+        settings = {"DISCORD_API_TOKEN": TOKEN, "DISCORD_API_BASE_URL": emulator.url, "PYTHONWARNINGS": "ignore"}
+        program = Program(fork_server, tmp_path, settings, "discord", plugins=["sql"])
+        async with program.running_until_killed("send.pre_record:1"):
+            await recorder.wait_until(lambda: recorder.counts["ready"] > 0, SECONDS)
+            interaction = await interactions.run_command(server.bot, server.robin, server.lobby, "forget-me")
+        async with program.running() as bot:
+            await recorder.wait_until(lambda: recorder.counts["answered"] == 2, SECONDS)
+            bot.stop()
+            await bot.wait()
+    [shown] = recorder.responses[interaction]
+    assert "cannot be undone" in shown["content"]

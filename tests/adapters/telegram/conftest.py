@@ -23,7 +23,7 @@ from bot.pipeline import process_message
 from bot.platform import Delivery
 from bot.prompts import parse_history
 from bot.settings import Layer
-from bot.store import InMemoryStore, Store
+from bot.store import COMMAND_PREFIX, InMemoryStore, Store
 from bot.testing import ManualClock, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from tests.adapters.telegram.api_schema import ApiSchema
@@ -97,11 +97,12 @@ class TelegramHarness:
         await self.telegram.recorder.wait_until(lambda: not self.bot.queue)
 
     async def wait_receipts(self) -> list[Receipt]:
-        """Wait until every message has its outcome and return the receipts, oldest first."""
+        """Wait until every message has its outcome and return their receipts, oldest first."""
         await self.wait_confirmed()
         inbox = self.runtime.agents[0].inbox
         receipts = await self.store.ledger.receipts(limit=1000)
-        return [await inbox.wait_outcome(receipt.id) for receipt in reversed(receipts)]
+        messages = [item for item in reversed(receipts) if not item.key.message_id.startswith(COMMAND_PREFIX)]
+        return [await inbox.wait_outcome(receipt.id) for receipt in messages]
 
     async def wait_deliveries(self) -> list[Delivery]:
         """Wait until nothing is pending and return all deliveries, oldest first."""

@@ -138,3 +138,28 @@ async def test_a_voice_reply_that_was_stored_is_not_paid_for_again_after_a_kill(
     assert spoken == ["I am well."]
     assert [message.files for message in shown] == [{"voice.ogg": b"OggS\0 voice"}] * count
     assert [message.text for message in shown] == ["I am well.", f"{DUPLICATE_NOTICE}I am well."][-count:]
+
+
+@pytest.mark.failure("A-08", "A-16")
+@pytest.mark.parametrize("unclear", ["hold", "resend_marked"])
+@pytest.mark.parametrize("stage", ["command.executed", "errand.post_write", "send.pre_record"])
+async def test_a_command_is_run_and_answered_once_where_the_process_is_killed(
+    program_on: ProgramFactory, stage: str, unclear: str
+) -> None:
+    async with Emulator() as telegram:
+        program, recorder = program_on(telegram, unclear), telegram.recorder
+        kim = telegram.people.add_user("Kim")
+        chat = telegram.people.open_private_chat(kim)
+        telegram.people.say(chat, kim, "/forget_me")
+        await program.run_until_killed(f"{stage}:1")
+        async with program.running() as bot:
+            telegram.people.say(chat, kim, "what is 2 + 2?")
+            await recorder.wait_until(lambda: "It comes to 4." in recorder.texts(), SECONDS)
+            bot.stop()
+            await bot.wait()
+        *shown, _ = recorder.texts()
+    plain = [text for text in shown if not text.startswith(DUPLICATE_NOTICE)]
+    assert len(plain) == 1
+    assert plain[0].startswith("/forget_me was interrupted") is (stage == "command.executed")
+    assert {text.removeprefix(DUPLICATE_NOTICE) for text in shown} == set(plain)
+    assert unclear == "resend_marked" or len(shown) == 1
