@@ -4,7 +4,7 @@ The pages of a running bot show it of plugins that are off, so that none of them
 the plugins: `PYTHONPATH=. python .ci/describe_plugins.py` renews it.
 """
 
-from bot.cli.plugin_cards import describe_bundled_plugins
-from bot.plugin_system.bundled import DESCRIPTIONS
+from bot.cli.plugins import describe_bundled_plugins
+from bot.plugin_system.loading import DESCRIPTIONS
 
 DESCRIPTIONS.write_text(describe_bundled_plugins(), encoding="utf-8")

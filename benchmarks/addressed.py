@@ -3,9 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bot.addressing.classifier import load_classifier
-from bot.addressing.lines import TalkLine
-from bot.addressing.talk import RoomTalk
+from bot.pipeline.talk import RoomTalk, TalkLine, load_classifier
 
 
 def predict(lines: Sequence[Mapping[str, Any]], me: str) -> list[float | None]:

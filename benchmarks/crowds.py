@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.doubles import DiscardingAdapter, StatelessModel
 from benchmarks.figures import Row, check_answered, find_interval, measure, report_progress
 from bot import ChannelType, Content
-from bot.cli.process.limits import reduce_gc_frequency
+from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.plugin_system.loading import find_plugin
 from bot.testing import AgentHarness, running_agent
 

@@ -19,7 +19,7 @@ from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, find_interval, format_microseconds, format_milliseconds, measure, report_progress
 from benchmarks.program import ROOMS, WARM_UP_MESSAGES, model_server, running_program
 from benchmarks.throughput import exchange_messages
-from bot.cli.process.limits import reduce_gc_frequency
+from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.logs import configure_logging
 from bot.testing import AgentHarness, running_agent
 from plugins.otel.service import Telemetry

@@ -21,8 +21,7 @@ from benchmarks.figures import Row, report_progress
 from benchmarks.group_talks import generate_talks
 from plugins.bootstrap.recall.index import ConversationIndex, Line
 from plugins.bootstrap.recall.question import find_time
-from plugins.bootstrap.recall.ranking import Weights, compare_nearness, rank_lines
-from plugins.bootstrap.recall.rooms import MAX_NEAR
+from plugins.bootstrap.recall.ranking import MAX_NEAR, Weights, compare_nearness, rank_lines
 
 MODEL_FOLDER = os.environ.get("EMBEDDING_MODEL", "")
 LARGE_ROOM = 100_000

@@ -19,7 +19,7 @@ from bot.events import RunEnded
 from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
-from plugins.bootstrap.providers.memory import HEADING, IN_DOUBT
+from plugins.bootstrap.providers.conversation import HEADING, IN_DOUBT
 from plugins.sql.sqlite.database import OpenFiles
 
 PRIVATE_FACTS, CORRECTED_FACTS = 1_000, 500

@@ -13,8 +13,8 @@ from benchmarks.seeded_rooms import PEOPLE, ROOMS, SEED, TruthfulModel, format_c
 from benchmarks.train_addressed import MIN_LINES, describe, find_cases, read_logs
 from benchmarks.two_bots import measure_two_bots
 from bot import ChannelType, Outcome
-from bot.addressing.classifier import load_classifier
 from bot.models import Purpose, TextRequest
+from bot.pipeline.talk import load_classifier
 from bot.testing import ScriptedModel, model_answer, running_agent
 
 LOGS_VARIABLE = "BENCH_ADDRESSED_LOGS"  # a folder with annotated logs; without it they are not measured

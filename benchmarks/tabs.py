@@ -18,7 +18,7 @@ from adapters.web.config import Limits, WebSettings
 from benchmarks.doubles import DiscardingAdapter, StatelessModel
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, check_answered, find_interval, format_milliseconds, measure, report_progress
-from bot.cli.process.limits import reduce_gc_frequency
+from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.testing import AgentHarness, make_message, running_agent
 from plugins.sql.sqlite.database import OpenFiles
 

@@ -14,7 +14,7 @@ from adapters.telegram.config import Limits
 from benchmarks.doubles import StatelessModel
 from benchmarks.exchange import AGENT
 from bot import AgentConfig, Character, Runtime, Settings
-from bot.cli.process.limits import reduce_gc_frequency
+from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.platform import TimeSource
 from bot.settings import Layer
 from bot.testing.harness import add_required

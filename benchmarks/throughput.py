@@ -14,7 +14,7 @@ from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, check_answered, format_milliseconds, measure, report_progress
 from benchmarks.recording import SqlCall, count_statements, count_transactions, recording_connection
 from benchmarks.server import StatementCounter, is_installed, running_durable_server
-from bot.cli.process.limits import reduce_gc_frequency
+from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.store import Store
 from bot.testing import AgentHarness, running_agent
 from plugins.sql.postgres.connection import parse_address

@@ -17,8 +17,7 @@ from typing import Any
 from zlib import crc32
 
 from benchmarks.addressed import read_talk
-from bot.addressing.classifier import LEAF, WEIGHTS, AddressClassifier, Node
-from bot.addressing.talk import FEATURES
+from bot.pipeline.talk import FEATURES, LEAF, WEIGHTS, AddressClassifier, Node
 
 Log = list[dict[str, Any]]
 Cases = list[tuple[tuple[float, ...], bool]]

@@ -16,11 +16,10 @@ from zlib import crc32
 
 from benchmarks.group_talks import CHATTER, generate_talks, load_half, small_talk
 from benchmarks.recall import build_index
-from plugins.bootstrap.recall import changes, judging
-from plugins.bootstrap.recall.changes import change_words
-from plugins.bootstrap.recall.judging import ANSWER_FEATURES, CORRECTION_FEATURES, correction_cases
+from plugins.bootstrap.recall import index, ranking
+from plugins.bootstrap.recall.index import change_words
 from plugins.bootstrap.recall.question import parse_question
-from plugins.bootstrap.recall.ranking import Ranking, Weights
+from plugins.bootstrap.recall.ranking import ANSWER_FEATURES, CORRECTION_FEATURES, Ranking, Weights, correction_cases
 
 TALKS, DIGITS = 48, 3
 FALSE_EMPTINESS = 0.04  # of answered questions in the tuning half; the limit of 0.05 is for unseen topics
@@ -37,7 +36,7 @@ Case = tuple[tuple[float, ...], bool]
 def main() -> int:
     """Write the weights files: first the words of changes, since the other weights depend on them."""
     words, bias = train_changes(load_half("tune")["topic"])
-    _write(changes.WEIGHTS_NAME, {"words": words, "bias": bias})
+    _write(index.WEIGHTS_NAME, {"words": words, "bias": bias})
     talks = generate_talks("tune", count=TALKS)
     correction, no_correction = train_corrections([group for talk in talks for group in find_groups(talk)])
     answer, answer_bias = train_answers([case for talk in talks for case in find_cases(talk)])
@@ -47,12 +46,12 @@ def main() -> int:
         "answer": dict(zip(ANSWER_FEATURES, answer, strict=True)),
         "answer_bias": answer_bias,
     }
-    _write(judging.WEIGHTS_NAME, stored)
+    _write(ranking.WEIGHTS_NAME, stored)
     return 0
 
 
 def _write(name: str, stored: Mapping[str, Any]) -> None:
-    path = Path(judging.__file__).with_name(name)
+    path = Path(ranking.__file__).with_name(name)
     path.write_text(json.dumps({"source": SOURCE, **stored}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -14,7 +14,7 @@ import numpy
 from snowballstemmer import stemmer
 
 from benchmarks.embedding_model import Array, EmbeddingModel, to_unit
-from plugins.bootstrap.recall.words import VECTOR_LENGTH
+from plugins.bootstrap.recall.index import VECTOR_LENGTH
 
 BATCH = 256
 FREQUENT_WORDS = 8_000  # the directions that all words share are found among these

@@ -14,32 +14,46 @@ if TYPE_CHECKING:
     from bot.agent import Agent
     from bot.characters import load_character
     from bot.concurrency.clock import Clock, system_clock
-    from bot.concurrency.crash_points import crash_point
-    from bot.domain.character import Character
-    from bot.domain.choices import ChoiceRequest
-    from bot.domain.component_specs import ActionSpec, Catalog, Effect, ExampleLine, ProviderKind, Shortening
+    from bot.concurrency.tasks import crash_point
+    from bot.domain.character import ActionSpec, Catalog, Character, Effect, ExampleLine, ProviderKind, Shortening
     from bot.domain.content import Attachment, Choice, Content, MediaKind
-    from bot.domain.environment import ChannelType, Component, Entity, ParticipantState, Relationship, Role, Room, World
+    from bot.domain.environment import (
+        ChannelType,
+        ChoiceRequest,
+        Component,
+        Entity,
+        ParticipantState,
+        Relationship,
+        Role,
+        Room,
+        World,
+    )
     from bot.domain.ids import derived_id, new_id, short_id
     from bot.domain.inbound import CommandResponse
-    from bot.domain.ledger import Outcome, Receipt, Rule
+    from bot.domain.ledger import ActionPlan, ActionResult, Outcome, ProviderResult, Receipt, Rule, State
     from bot.domain.memory import Memory, MemoryKind, MemoryScope
-    from bot.domain.results import ActionPlan, ActionResult, ProviderResult, State
     from bot.domain.task import Task, TaskSchedule, TaskTag
     from bot.errors import BotError, CharacterError, ConfigError, PluginError, SettingError, TemporaryError
     from bot.http import RouteRequest, RouteResponse
     from bot.logs import configure_logging
     from bot.models.types import ModelType
-    from bot.plugin_system.action import action
-    from bot.plugin_system.command import CommandContext, command
-    from bot.plugin_system.components import Service, evaluator, model, on, provider, worker
-    from bot.plugin_system.confirmation import ask_to_confirm
+    from bot.plugin_system.components import (
+        CommandContext,
+        Service,
+        action,
+        command,
+        evaluator,
+        model,
+        on,
+        provider,
+        route,
+        worker,
+    )
     from bot.plugin_system.loading import find_adapter, load_plugins
     from bot.plugin_system.plugin import Plugin
-    from bot.plugin_system.registry import fold_name
-    from bot.plugin_system.routes import route
-    from bot.runtime.agent_config import AgentConfig
+    from bot.plugin_system.registry import ask_to_confirm, fold_name
     from bot.runtime.agent_runtime import AgentRuntime
+    from bot.runtime.character_reload import AgentConfig
     from bot.runtime.runtime import Runtime
     from bot.settings import (
         CommaList,
@@ -142,31 +156,25 @@ MODULES = {
     "bot.agent": "Agent",
     "bot.characters": "load_character",
     "bot.concurrency.clock": "Clock system_clock",
-    "bot.concurrency.crash_points": "crash_point",
-    "bot.domain.character": "Character",
-    "bot.domain.choices": "ChoiceRequest",
-    "bot.domain.component_specs": "ActionSpec Catalog Effect ExampleLine ProviderKind Shortening",
+    "bot.concurrency.tasks": "crash_point",
+    "bot.domain.character": "ActionSpec Catalog Character Effect ExampleLine ProviderKind Shortening",
+    "bot.domain.environment": "ChannelType ChoiceRequest Component Entity "
+    "ParticipantState Relationship Role Room World",
     "bot.domain.content": "Attachment Choice Content MediaKind",
-    "bot.domain.environment": "ChannelType Component Entity ParticipantState Relationship Role Room World",
     "bot.domain.ids": "derived_id new_id short_id",
     "bot.domain.inbound": "CommandResponse",
-    "bot.domain.ledger": "Outcome Receipt Rule",
+    "bot.domain.ledger": "ActionPlan ActionResult Outcome ProviderResult Receipt Rule State",
     "bot.domain.memory": "Memory MemoryKind MemoryScope",
-    "bot.domain.results": "ActionPlan ActionResult ProviderResult State",
     "bot.domain.task": "Task TaskSchedule TaskTag",
     "bot.errors": "BotError CharacterError ConfigError PluginError SettingError TemporaryError",
     "bot.http": "RouteRequest RouteResponse",
     "bot.logs": "configure_logging",
     "bot.models.types": "ModelType",
-    "bot.plugin_system.action": "action",
-    "bot.plugin_system.command": "CommandContext command",
-    "bot.plugin_system.components": "Service evaluator model on provider worker",
-    "bot.plugin_system.confirmation": "ask_to_confirm",
+    "bot.plugin_system.components": "action command CommandContext evaluator model on provider route Service worker",
+    "bot.plugin_system.registry": "ask_to_confirm fold_name",
     "bot.plugin_system.loading": "find_adapter load_plugins",
     "bot.plugin_system.plugin": "Plugin",
-    "bot.plugin_system.registry": "fold_name",
-    "bot.plugin_system.routes": "route",
-    "bot.runtime.agent_config": "AgentConfig",
+    "bot.runtime.character_reload": "AgentConfig",
     "bot.runtime.agent_runtime": "AgentRuntime",
     "bot.runtime.runtime": "Runtime",
     "bot.settings": "CommaList CoreSettings Secret Settings SettingsModel load_settings reject_redirected_key",

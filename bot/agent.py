@@ -13,24 +13,21 @@ from pydantic import SecretStr
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import MemorySemaphore
 from bot.costs.budget import Budget
-from bot.domain.character import Character
-from bot.domain.component_specs import Catalog, WorldSettingState
+from bot.domain.character import Catalog, Character, WorldSettingState
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World
 from bot.domain.ids import derived_id, new_id
-from bot.domain.ledger import Receipt
+from bot.domain.ledger import Receipt, State
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.results import State
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
+from bot.fetch.client import UrlFetcher
 from bot.fetch.documents import DocumentReader
-from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
-from bot.outbound.message_parts import OutgoingReply
 from bot.outbound.outbox import Outbox
-from bot.outbound.speech import Speech
-from bot.prompts.template_parser import render_template
+from bot.outbound.sender import OutgoingReply, Speech
+from bot.prompts.template_language import render_template
 from bot.prompts.templates import find_problems, find_template
 from bot.settings import Settings, find_time_zone
 from bot.store.protocols import RecallScope, Store

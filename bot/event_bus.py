@@ -10,8 +10,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from bot.concurrency.clock import ShutdownDeadline
-from bot.concurrency.isolation import log_failure, run_isolated
-from bot.concurrency.tasks import TaskSet
+from bot.concurrency.tasks import TaskSet, log_failure, run_isolated
 from bot.domain.events import Event
 
 E = TypeVar("E", bound=Event)

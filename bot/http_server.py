@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from multidict import MultiMapping
 
-from bot.concurrency.bounded import BoundedDict
+from bot.concurrency.tasks import BoundedDict
 from bot.errors import SettingError
 from bot.http import HttpProblem, ServerLimits
 

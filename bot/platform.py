@@ -4,27 +4,40 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from bot.adapter.access_tokens import AccessTokens, TokenScope, token_cookie
-from bot.adapter.accounts import select_accounts
-from bot.adapter.adapter import Adapter, Feed, FoundPost
-from bot.adapter.connection_status import ConnectionSnapshot, ConnectionState, ConnectionStatus, DisconnectCause
-from bot.adapter.known_people import KnownPeople
-from bot.adapter.room_rules import AnswerPolicy, RoomRule, RoomRules
-from bot.adapter.terminal import TerminalSession
-from bot.adapter.token_check import TokenCheck
-from bot.concurrency.bounded import BoundedDict, BoundedSet
+from bot.adapter.adapter import (
+    Adapter,
+    AnswerPolicy,
+    Feed,
+    FoundPost,
+    KnownPeople,
+    RoomRule,
+    RoomRules,
+    TerminalSession,
+    select_accounts,
+)
+from bot.adapter.connection_status import (
+    ConnectionSnapshot,
+    ConnectionState,
+    ConnectionStatus,
+    DisconnectCause,
+    TokenCheck,
+)
 from bot.concurrency.clock import Backoff, TimeSource
-from bot.concurrency.tasks import Batcher, MemorySemaphore, TaskSet
-from bot.costs.limits import CostLimits, LimitState
-from bot.domain.component_specs import CommandSpec
+from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
+from bot.costs.budget import CostLimits, LimitState
+from bot.domain.character import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind, Quotation, build_forward_metadata
-from bot.domain.edits import MessageVersion, Reaction, is_complete, list_versions
 from bot.domain.inbound import (
     RESPONSE_SOURCE,
     ChoiceSelection,
     CommandInvocation,
     InboundMessage,
+    MessageVersion,
+    Reaction,
     ResponseTarget,
     StreamCursor,
+    is_complete,
+    list_versions,
 )
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
 from bot.domain.memory import ACCESS_TOKEN_KEY
@@ -40,8 +53,8 @@ from bot.errors import (
     NotSent,
     Undeliverable,
 )
+from bot.fetch.client import sniff_media_type
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text, extract_pdf_text
-from bot.fetch.response import sniff_media_type
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
@@ -57,9 +70,16 @@ from bot.http import (
     parse_host_header,
 )
 from bot.inbound.activity import ActivityRange, AgentActivity, Arrivals, Spending
-from bot.inbound.agent_handle import AccountCheck, AdapterSpec, AgentHandle, CursorReader, Publishing, ReloadResult
-from bot.inbound.emulated_platform import EmulatedPlatform
-from bot.inbound.membership import MembershipReporter
+from bot.inbound.agent_handle import (
+    AccountCheck,
+    AdapterSpec,
+    AgentHandle,
+    CursorReader,
+    EmulatedPlatform,
+    MembershipReporter,
+    Publishing,
+    ReloadResult,
+)
 from bot.inbound.operator_tools import (
     CharacterCheck,
     CharacterText,
@@ -72,17 +92,19 @@ from bot.inbound.operator_tools import (
     PromptSection,
     SectionShare,
     StoredVersion,
+    TaskControl,
+    TaskDecision,
+    TaskState,
     TrialReply,
     VariableState,
+    last_run_of,
 )
 from bot.inbound.people import FoundFact, People, Person, PersonWorld
-from bot.inbound.task_control import TaskControl, TaskDecision, TaskState, last_run_of
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.outbound.content_filter import filter_partial_text
-from bot.outbound.undelivered import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
-from bot.plugin_system.imports import LazyImport, LazyModule, install_command
-from bot.receipts.headlines import GateCheck, describe_receipt, list_checks
-from bot.receipts.trace import TraceStep, read_sections, read_steps
+from bot.outbound.outbox import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
+from bot.plugin_system.loading import LazyImport, LazyModule, install_command
+from bot.receipts import GateCheck, TraceStep, describe_receipt, list_checks, read_sections, read_steps
 from bot.runs import current_run
 from bot.settings import AllowList
 from bot.watchdog.conditions import (
@@ -93,19 +115,22 @@ from bot.watchdog.conditions import (
     ModelSituation,
     ModelState,
     Situation,
+    connections_of,
     find_conditions,
     format_dollars,
+    limit_of,
+    list_models,
     platform_name,
+    read_situation,
     store_text,
 )
-from bot.watchdog.situation import connections_of, limit_of, list_models, read_situation
 
 if TYPE_CHECKING:
-    from bot.adapter.network_causes import disconnect_cause
+    from bot.adapter.adapter import disconnect_cause
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
 from bot.errors import FetchError
-from bot.outbound.message_parts import OutgoingReply
+from bot.outbound.sender import OutgoingReply
 from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 
 __all__ = [
@@ -270,7 +295,7 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "HttpServer": "bot.http_server",
     "TrustedProxies": "bot.http_server",
     "body_timeout": "bot.http_server",
-    "disconnect_cause": "bot.adapter.network_causes",
+    "disconnect_cause": "bot.adapter.adapter",
 }
 
 

@@ -14,7 +14,7 @@ from bot.errors import ModelError
 from bot.event_bus import EventBus
 from bot.models.handler import ModelHandler
 from bot.models.retry import FailedAttempts, OnRetry, failed_attempts
-from bot.receipts.trace import TurnTrace, current_trace
+from bot.receipts import TurnTrace, current_trace
 
 STATUS_BY_OUTCOME = {
     Outcome.ANSWERED: RunStatus.COMPLETED,

@@ -9,21 +9,18 @@ from typing import Any, Self
 from uuid import UUID
 
 from bot.agent import Agent
-from bot.domain.authority import own_words
-from bot.domain.component_specs import ActionSpec
+from bot.domain.character import ActionSpec
 from bot.domain.content import Content
-from bot.domain.edits import REVISIONS_KEY, list_revisions
-from bot.domain.environment import ChannelType, Entity, Role, Room, World
+from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_words
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
-from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import EditState, EventKey, ModelCall, Receipt
+from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
+from bot.domain.ledger import ActionResult, EditState, EventKey, ModelCall, Receipt, State
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
-from bot.domain.results import ActionResult, State
 from bot.errors import TemplateError
-from bot.outbound.message_parts import OutgoingReply
+from bot.outbound.sender import OutgoingReply
 from bot.prompts.templates import find_template
-from bot.receipts.trace import TurnTrace
+from bot.receipts import TurnTrace
 from bot.text import sanitize_name, suggest, truncate_line
 
 REPLIES_PER_STEP = 1_000

@@ -1,6 +1,6 @@
 """The table of bundled plugins: when each is loaded for a character that does not name it.
 
-`bot.plugin_system.bundled` reads it by name and documents the fields. It imports nothing, so that reading it is
+`bot.plugin_system.loading` reads it by name and documents the fields. It imports nothing, so that reading it is
 cheap. A plugin's optional dependencies are the extra of its name.
 """
 

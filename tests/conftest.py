@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from bot.cli.process.limits import GC_THRESHOLDS, reduce_gc_frequency
+from bot.cli.process.shutdown import GC_THRESHOLDS, reduce_gc_frequency
 from bot.prompts.reply_parser import reader
 from tests.chaos.program import ForkServer
 from tests.hostile.attacks import DOWNLOADED

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from benchmarks.remembering import memory_section, note_place
 from bot.models import Purpose, TextRequest
 from bot.testing import model_answer
-from plugins.bootstrap.providers.memory import SAID_HEADING
+from plugins.bootstrap.providers.conversation import SAID_HEADING
 
 SETTINGS = {"CONVERSATION_LENGTH": "4"}  # reflection after every message
 SMALL_TALK = ("the weather is fine", "so it is", "lovely")

@@ -37,10 +37,10 @@ NOT_BUILT = frozenset({"L-18", "O-14"})  # as docs/failures.md says
 # Strings in bot that are called like a bundled plugin: a field of character files, the logger of a library.
 OTHER_MEANINGS = frozenset(
     {
-        ("bot/characters/lorebooks.py", "knowledge"),
+        ("bot/characters/cards.py", "knowledge"),
         ("bot/characters/conversion.py", "knowledge"),
         ("bot/characters/exchange.py", "knowledge"),
-        ("bot/cli/character_references.py", "knowledge"),
+        ("bot/cli/characters.py", "knowledge"),
         ("bot/cli/main.py", "mcp"),
         ("bot/cli/main.py", "knowledge"),
         ("bot/cli/commands/mcp.py", "mcp"),
@@ -202,7 +202,7 @@ def test_the_core_names_no_bundled_plugin(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             is_name = node.value in names and (_id(path), node.value) not in OTHER_MEANINGS
             if is_name or paths.search(node.value):
-                yield f":{node.lineno} names the plugin {node.value}: ask bot.plugin_system.bundled"
+                yield f":{node.lineno} names the plugin {node.value}: ask bot.plugin_system.loading"
 
 
 def test_the_table_of_bundled_plugins_lists_every_package_in_plugins() -> None:

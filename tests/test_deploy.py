@@ -14,7 +14,7 @@ from aiohttp import ClientSession, ClientTimeout, TCPConnector
 from aiohttp.test_utils import unused_port
 
 from bot.cli.main import COMMANDS
-from bot.cli.process.exit_codes import Exit
+from bot.cli.process.shutdown import Exit
 from tests.adapters.web.conftest import TOKEN, run_server
 from tests.doc_blocks import ROOT
 

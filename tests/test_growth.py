@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from bot.domain.results import State
+from bot.domain.ledger import State
 from bot.testing import AgentHarness, running_agent
 from bot.turn import Turn, TurnInput
 

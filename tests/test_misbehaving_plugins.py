@@ -12,7 +12,7 @@ import pytest
 from bot import event_bus
 from bot.agent import Agent
 from bot.background.scheduler import Scheduler
-from bot.concurrency import isolation, supervisor
+from bot.concurrency import supervisor, tasks
 from bot.domain.character import Character
 from bot.domain.events import MessageReceived
 from bot.domain.ids import derived_id
@@ -23,12 +23,10 @@ from bot.http import RouteRequest
 from bot.models.types import ModelType, TextRequest
 from bot.pipeline import evaluate, run_actions
 from bot.pipeline.compose import Composer
-from bot.plugin_system.action import action
-from bot.plugin_system.components import Service, evaluator, model, on, provider, worker
+from bot.plugin_system.components import Service, action, evaluator, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.routes import route
-from bot.runtime import plugin_lifecycle
-from bot.runtime.agent_config import AgentConfig
+from bot.runtime import agent_runtime
+from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.inmemory import InMemoryStore
@@ -178,15 +176,15 @@ async def clinging() -> None:
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for misbehaving code alone, and for that hardly at all."""
-    monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0.02)
+    monkeypatch.setattr(tasks, "CANCEL_GRACE_SECONDS", 0.02)
     monkeypatch.setattr(supervisor, "CANCEL_GRACE_SECONDS", 0.02)
     monkeypatch.setattr(run_actions, "VALIDATE_TIMEOUT", 0.02)
     monkeypatch.setattr(run_actions, "ACTION_TIMEOUT", 0.02)
     monkeypatch.setattr(evaluate, "EVALUATOR_TIMEOUT", 0.02)
     monkeypatch.setattr(event_bus, "FLUSH_TIMEOUT", 0.02)
-    monkeypatch.setattr(plugin_lifecycle, "INIT_TIMEOUT", 0.02)
-    monkeypatch.setattr(plugin_lifecycle, "START_TIMEOUT", 0.02)
-    monkeypatch.setattr(plugin_lifecycle, "STOP_TIMEOUT", 0.02)
+    monkeypatch.setattr(agent_runtime, "INIT_TIMEOUT", 0.02)
+    monkeypatch.setattr(agent_runtime, "START_TIMEOUT", 0.02)
+    monkeypatch.setattr(agent_runtime, "STOP_TIMEOUT", 0.02)
     monkeypatch.setattr(Composer.__init__, "__kwdefaults__", {"timeout": 0.02})
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from bot.domain.content import Content
 from bot.domain.environment import Role
-from bot.domain.results import ActionResult
+from bot.domain.ledger import ActionResult
 from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from bot.plugin_system.source import read_plugin_source
-from bot.plugin_system.trust import TrustedPlugins
+from bot.plugin_system.trust import TrustedPlugins, read_plugin_source
 
 
 def trust_code(folder: Path, data_folder: Path = Path("data")) -> None:

@@ -12,11 +12,17 @@ from typing import Any
 import discord
 from discord.http import Route
 
-from adapters.discord.client import build_http
+from adapters.discord.client import IdentifyQueue, build_http
 from adapters.discord.commands import CommandHandler, build_registration
 from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin
-from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, ShardingRequired
-from adapters.discord.entities import EntityMapper
+from adapters.discord.connection import (
+    INVALID_TOKEN_MESSAGE,
+    STOP_TIMEOUT,
+    AccountAccess,
+    ConnectionRejected,
+    DiscordShard,
+    ShardingRequired,
+)
 from adapters.discord.errors import (
     REQUEST_ERRORS,
     ErrorResponse,
@@ -25,10 +31,9 @@ from adapters.discord.errors import (
     is_token_refused,
     to_delivery_error,
 )
-from adapters.discord.rate_limits import IdentifyQueue
+from adapters.discord.incoming import EntityMapper
 from adapters.discord.responses import ResponseSender, is_response
 from adapters.discord.sending import MessageSender, TypingIndicator
-from adapters.discord.shard import STOP_TIMEOUT, AccountAccess, DiscordShard
 from adapters.discord.sharding import ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, Room, World
 from bot.platform import (

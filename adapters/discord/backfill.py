@@ -11,8 +11,8 @@ import discord
 from discord.utils import parse_time
 
 from adapters.discord.config import PLATFORM, Limits
-from adapters.discord.entities import EntityMapper
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, InvalidResponse
+from adapters.discord.incoming import EntityMapper
 from adapters.discord.sharding import UNREAD_CURSOR, ShardId, UnreadChannel, format_unread, parse_unread
 from bot import ChannelType, Room
 from bot.platform import AgentHandle, StreamCursor

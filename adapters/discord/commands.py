@@ -11,9 +11,8 @@ import discord
 from discord.http import Route
 
 from adapters.discord.config import PLATFORM, DiscordSettings
-from adapters.discord.entities import EntityMapper, build_lineage
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
-from adapters.discord.incoming import apply_rules
+from adapters.discord.incoming import EntityMapper, apply_rules, build_lineage
 from adapters.discord.outgoing import CHOICE_PREFIX, MessageBody
 from adapters.discord.responses import (
     EPHEMERAL_FLAG,

@@ -1,27 +1,184 @@
-"""Gateway events in order: queue, backfill, inbox."""
+"""Gateway events in order: queue, backfill, inbox.
+
+Guild, channel and member events; unknown guilds after a resumed session.
+
+Discord announces all guilds at the start of a new session, but not when a session is resumed.
+
+A probe of the gateway: does it bring what is written? A socket that lives may still bring nothing.
+"""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
+from datetime import datetime, timedelta
+from typing import Any, ClassVar
 
 import discord
 from discord.gateway import ReconnectWebSocket
+from discord.http import Route
+from discord.utils import snowflake_time
 
 from adapters.discord import incoming
 from adapters.discord.backfill import Backfill, MissedMessages
 from adapters.discord.client import POSITION, UNREADABLE, DiscordClient, GatewayEvent, GatewaySession
 from adapters.discord.config import PLATFORM, DiscordSettings, Limits
-from adapters.discord.entities import EntityMapper, build_lineage
-from adapters.discord.membership import MembershipHandler
-from adapters.discord.sharding import SESSION_CURSOR, ShardId
-from bot import Clock
-from bot.platform import AgentHandle, Backoff, InboundMessage, InboxClosed, MentionContext, StreamCursor, TaskSet
+from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
+from adapters.discord.incoming import EntityMapper, build_lineage
+from adapters.discord.sharding import SESSION_CURSOR, ShardId, ShardStatus
+from bot import Clock, Room, World
+from bot.platform import (
+    AgentHandle,
+    Backoff,
+    BoundedDict,
+    InboundMessage,
+    InboxClosed,
+    MentionContext,
+    StreamCursor,
+    TaskSet,
+)
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
+GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"})
+MAX_FAILED_GUILDS, MAX_FETCHED_GUILDS = 1000, 100
+RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
+
+
+class MembershipHandler:
+    """Reports membership events; `handlers` has one method by event name of the library."""
+
+    # Events that are processed before the backfill is complete.
+    BEFORE_BACKFILL: ClassVar = ("guild_available", "guild_join")
+
+    def __init__(self, handle: AgentHandle, mapper: EntityMapper) -> None:
+        self._handle = handle
+        self._mapper = mapper
+        self.handlers: dict[str, Callable[..., Awaitable[object]]] = {
+            "guild_available": self._guild_available,
+            "guild_join": self._guild_joined,
+            "guild_update": self._guild_updated,
+            "guild_remove": self._guild_removed,
+            "guild_channel_create": self._channel_created,
+            "guild_channel_update": self._channel_updated,
+            "guild_channel_delete": self._channel_deleted,
+            "thread_create": self._channel_created,
+            "thread_update": self._channel_updated,
+            "raw_thread_delete": self._thread_deleted,
+            "member_join": self._member_joined,
+            "member_update": self._member_updated,
+            "raw_member_remove": self._member_left,
+        }
+
+    async def _guild_available(self, guild: discord.Guild) -> None:
+        await self._handle.membership.join_world(self._mapper.to_world(guild), self._rooms(guild))
+
+    async def _guild_joined(self, guild: discord.Guild) -> None:
+        joined_at = guild.me.joined_at if guild.me else None
+        event_id = f"invited:{guild.id}:{_format_time(joined_at)}" if joined_at else ""
+        await self._handle.membership.join_world(self._mapper.to_world(guild), self._rooms(guild), event_id=event_id)
+
+    async def _guild_updated(self, before: discord.Guild, guild: discord.Guild) -> None:
+        await self._handle.membership.update_world(self._mapper.to_world(guild))
+
+    async def _guild_removed(self, guild: discord.Guild) -> None:
+        await self._handle.edits.leave_world(self._mapper.world_id(guild.id))
+
+    async def _channel_created(self, channel: Any) -> None:
+        if _is_room(channel):
+            await self._handle.membership.join_room(*self._world_and_room(channel))
+
+    async def _channel_updated(self, before: Any, channel: Any) -> None:
+        if _is_room(channel):
+            await self._handle.membership.update_room(*self._world_and_room(channel))
+
+    async def _channel_deleted(self, channel: Any) -> None:
+        await self._handle.edits.leave_room(self._mapper.room_id(channel.id))
+
+    async def _thread_deleted(self, payload: discord.RawThreadDeleteEvent) -> None:
+        await self._handle.edits.leave_room(self._mapper.room_id(payload.thread_id))
+
+    async def _member_joined(self, member: discord.Member) -> None:
+        world, entity = self._mapper.to_world(member.guild, [member]), self._mapper.to_entity(member)
+        event_id = f"join:{member.guild.id}:{member.id}:{_format_time(member.joined_at)}"
+        await self._handle.membership.add_member(world, entity, event_id=event_id)
+
+    async def _member_updated(self, before: discord.Member, member: discord.Member) -> None:
+        world = self._mapper.to_world(member.guild, [member])
+        await self._handle.membership.update_member(world, self._mapper.to_entity(member))
+
+    async def _member_left(self, payload: discord.RawMemberRemoveEvent) -> None:
+        world = self._mapper.world_of(payload.guild_id, getattr(payload.user, "guild", None), 0)
+        await self._handle.membership.remove_member(world, self._mapper.to_entity(payload.user))
+
+    def _world_and_room(self, channel: Any) -> tuple[World, Room]:
+        return self._mapper.to_world(channel.guild), self._mapper.to_room(channel)
+
+    def _rooms(self, guild: discord.Guild) -> list[Room]:
+        return [self._mapper.to_room(channel) for channel in (*guild.channels, *guild.threads) if _is_room(channel)]
+
+
+def _is_room(channel: Any) -> bool:
+    """Return whether a channel is a room; a category only contains channels."""
+    return not isinstance(channel, discord.CategoryChannel)
+
+
+def _format_time(timestamp: datetime | None) -> str:
+    return timestamp.isoformat() if timestamp else ""
+
+
+class GuildFetcher:
+    """Fetches unknown guilds into the library's cache before their first event is read."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._retry_at = BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
+
+    async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
+        """Fetch the guild of an event if it is unknown; if that fails, the event is read without it."""
+        raw_guild_id = data.get("id" if event in GUILD_EVENTS else "guild_id") if isinstance(data, dict) else None
+        if event == "GUILD_CREATE" or not str(raw_guild_id or "").isdigit():
+            return
+        guild_id = int(str(raw_guild_id))
+        if client.get_guild(guild_id) is not None:
+            return
+        if event == "GUILD_DELETE":  # the library discards it otherwise
+            client._connection._add_guild_from_data(
+                {"id": guild_id, "unavailable": True}  # type: ignore[typeddict-item]  # as the library does itself
+            )
+            return
+        await self._fetch(client, guild_id)
+
+    async def fetch_all(self, client: discord.Client, shard: ShardId) -> None:
+        """Fetch a shard's unknown guilds, at most MAX_FETCHED_GUILDS; others are fetched with their first event."""
+        try:
+            guilds = await client.http.request(Route("GET", "/users/@me/guilds"))
+        except REQUEST_ERRORS as error:
+            logger.warning("the servers of the bot could not be listed: %s", error)
+            return
+        guild_ids = [int(guild["id"]) for guild in guilds if shard.has_guild(int(guild["id"]))]
+        for guild_id in guild_ids[:MAX_FETCHED_GUILDS]:
+            if client.get_guild(guild_id) is None:
+                await self._fetch(client, guild_id)
+
+    async def _fetch(self, client: discord.Client, guild_id: int) -> None:
+        if self._clock() < self._retry_at.get(guild_id, 0.0):
+            return
+        try:
+            guild = await self._fetch_guild(client, guild_id)
+        except REQUEST_ERRORS as error:
+            logger.warning("server %s is unknown and could not be fetched: %s", guild_id, error)
+            self._retry_at[guild_id] = self._clock() + RETRY_SECONDS
+            return
+        if client.get_guild(guild_id) is None:  # it may have been announced meanwhile
+            client._connection.parse_guild_create(guild)
+
+    async def _fetch_guild(self, client: discord.Client, guild_id: int) -> Any:
+        guild = await client.http.request(Route("GET", "/guilds/{guild_id}", guild_id=guild_id))
+        channels = await client.http.request(Route("GET", "/guilds/{guild_id}/channels", guild_id=guild_id))
+        active_threads = await client.http.request(Route("GET", "/guilds/{guild_id}/threads/active", guild_id=guild_id))
+        return {**guild, "channels": channels, "threads": active_threads.get("threads", []), "unavailable": False}
+
 
 MAX_BATCH = 100
 STORE_RETRY_SECONDS = 1.0
@@ -382,3 +539,98 @@ class EventQueue:
     async def wait_for_room(self) -> None:
         """Wait until there is room."""
         await self._has_room.wait()
+
+
+MAX_CHANNELS, MAX_KNOWN_CHANNELS = 3, 1000
+TOLERANCE = timedelta(seconds=20)  # within which the gateway may bring a message later than it can be read
+
+
+class GatewayProbe:
+    """Compares the newest messages of the channels that were active last with those that the gateway brought.
+
+    It asks only while the gateway is connected and quiet, and never for more than three channels at a time.
+    `status.unheard_since` is when the oldest message was written that the gateway should have brought; then
+    `reconnect` is called.
+    """
+
+    def __init__(
+        self,
+        send_request: Callable[..., Awaitable[Any]],
+        list_rooms: Callable[[], Awaitable[list[Room]]],
+        status: ShardStatus,
+        clock: Clock,
+        reconnect: Callable[[], None],
+    ) -> None:
+        self._send_request, self._list_rooms = send_request, list_rooms
+        self._status, self._clock, self._reconnect = status, clock, reconnect
+        self._newest = BoundedDict[str, int](MAX_KNOWN_CHANNELS)  # by channel: the newest message known to be brought
+        self._heard_at: datetime | None = None
+        self._has_listed = False
+
+    def note(self, channel_id: str, message_id: int) -> None:
+        """Note a message that the gateway brought."""
+        self._newest[channel_id] = max(message_id, self._newest.pop(channel_id, 0))
+        self._heard_at = self._clock()
+        self._status.unheard_since = None
+
+    def note_unreadable(self, raw: Any) -> None:
+        """Note an event that the gateway brought and that could not be read, if it is a message."""
+        match raw:
+            case {"d": {"id": str(message_id), "channel_id": str(channel_id)}} if message_id.isdecimal():
+                self.note(channel_id, int(message_id))
+
+    def reset(self) -> None:
+        """Forget what was brought: a connection has begun, and what was missed is read otherwise."""
+        self._newest.clear()
+        self._status.unheard_since = None
+        self._has_listed = False
+
+    async def run(self, seconds: float) -> None:
+        """Probe every so many seconds, until cancelled."""
+        quiet = timedelta(seconds=min(seconds, 30.0))
+        while True:
+            await asyncio.sleep(seconds)
+            is_quiet = self._heard_at is None or self._clock() - self._heard_at >= quiet
+            if is_quiet and self._status.is_connected:
+                await self.check()
+
+    async def check(self) -> None:
+        """Compare once."""
+        if not self._newest and not self._has_listed:
+            self._has_listed = True
+            rooms = [room for room in await self._list_rooms() if room.external_id.isdecimal()]
+            for room in reversed(rooms[:MAX_CHANNELS]):
+                self._newest[room.external_id] = 0
+        unheard = []
+        for channel_id in list(self._newest)[-MAX_CHANNELS:]:
+            known = self._newest.get(channel_id, 0)
+            try:
+                newest = await self._read_newest(channel_id)
+            except ErrorResponse as error:
+                if error.is_final:
+                    self._newest.pop(channel_id, None)
+                continue
+            except REQUEST_ERRORS:  # whether the platform is reached at all, the connection itself tells
+                continue
+            if not known:
+                self._newest[channel_id] = max(newest, self._newest.get(channel_id, 0))
+            elif newest > self._newest.get(channel_id, newest):
+                unheard.append(snowflake_time(newest))
+        written_at = min(unheard, default=None)
+        is_late = written_at is not None and self._clock() - written_at >= TOLERANCE
+        self._status.unheard_since = written_at if is_late else None
+        if is_late:
+            logger.warning(
+                "the gateway of Discord is connected but has brought nothing that was written since %s: "
+                "it is connected again, and what was missed is read",
+                written_at,
+            )
+            self._reconnect()
+
+    async def _read_newest(self, channel_id: str) -> int:
+        route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
+        messages = await self._send_request(route, params={"limit": 1})
+        match messages:
+            case [{"id": str(message_id)}] if message_id.isdecimal():
+                return int(message_id)
+        return 0

@@ -10,7 +10,7 @@ spec = AdapterSpec(
     needs=("TELEGRAM_BOT_TOKEN",),
     extra="telegram",
     libraries=("telegram", "markdown_it"),
-    check=LazyImport("adapters.telegram.checks:check_account"),
+    check=LazyImport("adapters.telegram.adapter:check_account"),
     emulator=LazyImport("adapters.telegram.emulator:start_emulator"),
     setup_steps=(
         "In Telegram open https://t.me/BotFather and press Start.",

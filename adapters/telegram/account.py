@@ -4,19 +4,22 @@ import logging
 
 from telegram.error import InvalidToken, TelegramError
 
-from adapters.telegram.client import BotClient, Connector, TooManyRequests
+from adapters.telegram.client import (
+    PARSE_ERRORS,
+    TOKEN_REFUSED,
+    BotClient,
+    Connector,
+    RateLimiter,
+    TooManyRequests,
+    disconnect_cause_of,
+    error_text,
+)
 from adapters.telegram.commands import CommandHandler, register_commands
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.entities import PLATFORM, BotIdentity
-from adapters.telegram.errors import PARSE_ERRORS, TOKEN_REFUSED, disconnect_cause_of, error_text
-from adapters.telegram.incoming import IncomingContext
-from adapters.telegram.membership import AdministratorCache, build_migration, load_former_chat_ids
-from adapters.telegram.polling import UpdatePoller
-from adapters.telegram.rate_limits import RateLimiter
-from adapters.telegram.receiving import UpdateReceiver
-from adapters.telegram.send_methods import SendMethods
-from adapters.telegram.sending import MessageSender, TypingIndicator
-from adapters.telegram.webhook import Webhook
+from adapters.telegram.incoming import PLATFORM, BotIdentity, IncomingContext
+from adapters.telegram.polling import UpdatePoller, Webhook
+from adapters.telegram.receiving import AdministratorCache, UpdateReceiver, build_migration, load_former_chat_ids
+from adapters.telegram.sending import MessageSender, SendMethods, TypingIndicator
 from bot import BotError
 from bot.platform import AgentHandle, Backoff, ConnectionStatus, TaskSet, TimeSource, TokenCheck
 from bot.store import StoreUnavailable

@@ -14,11 +14,9 @@ from telegram import (
 )
 from telegram.error import TelegramError
 
-from adapters.telegram.client import BotClient, label_crash_points
-from adapters.telegram.entities import ChatTarget
-from adapters.telegram.errors import error_text
-from adapters.telegram.markup import FormattedText
-from adapters.telegram.outgoing import MAX_TEXT_LENGTH, SPANS_KEY, split_text
+from adapters.telegram.client import BotClient, error_text, label_crash_points
+from adapters.telegram.incoming import ChatTarget
+from adapters.telegram.outgoing import MAX_TEXT_LENGTH, SPANS_KEY, FormattedText, split_text
 from adapters.telegram.receiving import ButtonItem, CommandItem
 from adapters.telegram.sending import COMMAND_CRASH_POINT, MessageSender
 from bot import CommandResponse, Content, Role, Room

@@ -1,10 +1,19 @@
-"""Parsing of messages, commands, buttons and reactions into inbound values."""
+"""Parsing of messages, commands, buttons and reactions into inbound values.
 
-from collections.abc import Iterator, Sequence
+Conversion of chats, topics and users to worlds, rooms and entities; pure.
+
+Mentions, replies, commands and forwards of a message, by Telegram's entities; pure.
+
+Text, entities and files of messages that the library would not find: of rich messages (Bot API 10.1); pure.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
+from uuid import UUID
 
 from telegram import (
     CallbackQuery,
@@ -12,40 +21,18 @@ from telegram import (
     ChecklistTask,
     ExternalReplyInfo,
     Message,
+    MessageEntity,
+    MessageOrigin,
     MessageReactionUpdated,
     PaidMediaPhoto,
     PaidMediaVideo,
     PhotoSize,
     ReactionType,
+    User,
 )
 
-from adapters.telegram.entities import (
-    PLATFORM,
-    BotIdentity,
-    ChatLocation,
-    Roles,
-    author_of,
-    build_chat_entity,
-    build_entity,
-    build_location,
-    direct_topic_id_of,
-    thread_id_of,
-)
-from adapters.telegram.mentions import (
-    UNKNOWN_USER,
-    ParsedCommand,
-    build_metadata,
-    chat_names,
-    describe_origin,
-    find_command,
-    find_replied_author,
-    forwarded_author,
-    is_mention,
-    mentions_others,
-    original_author,
-)
-from adapters.telegram.validation import field_names
-from bot import Attachment, Content, MediaKind, Role
+from adapters.telegram.client import MAX_UPDATE_DEPTH, field_names, find_mentions
+from bot import Attachment, ChannelType, Content, Entity, MediaKind, Role, Room, World, derived_id
 from bot.platform import (
     ChoiceSelection,
     CommandInvocation,
@@ -56,6 +43,291 @@ from bot.platform import (
     RoomRules,
     build_forward_metadata,
 )
+
+PLATFORM = "telegram"
+CHANNEL_TYPES = {Chat.PRIVATE: ChannelType.DM, Chat.CHANNEL: ChannelType.BROADCAST}
+DIRECT_PREFIX = "direct-"  # of the topics of a channel's direct messages
+Roles = Mapping[int, Role]
+
+
+@dataclass(frozen=True, slots=True)
+class BotIdentity:
+    """The bot's account on Telegram and the agent that it represents."""
+
+    agent_id: UUID
+    account: str
+    username: str = ""
+
+    @property
+    def id(self) -> int:
+        """The bot's user id."""
+        return int(self.account)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTarget:
+    """The destination of a message: a chat and, in a forum, a topic; or the only answer to a question as a guest.
+
+    In the direct messages of a channel, `direct_topic_id` is the topic of one person.
+    """
+
+    chat_id: int
+    thread_id: int | None = None
+    guest_query_id: str = ""
+    direct_topic_id: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> "ChatTarget":
+        """Parse the output of `str`. Raises ValueError for any other text."""
+        chat, _, guest_query_id = text.partition("?")
+        chat_id, _, thread_id = chat.partition("/")
+        if thread_id.startswith(DIRECT_PREFIX):
+            return cls(int(chat_id), direct_topic_id=int(thread_id.removeprefix(DIRECT_PREFIX)))
+        return cls(int(chat_id), int(thread_id) if thread_id else None, guest_query_id)
+
+    def __str__(self) -> str:
+        if self.direct_topic_id is not None:
+            return f"{self.chat_id}/{DIRECT_PREFIX}{self.direct_topic_id}"
+        chat = f"{self.chat_id}/{self.thread_id}" if self.thread_id is not None else str(self.chat_id)
+        return f"{chat}?{self.guest_query_id}" if self.guest_query_id else chat
+
+    @property
+    def topic_id(self) -> int | None:
+        """The topic of a forum, or of the direct messages of a channel."""
+        return self.thread_id if self.direct_topic_id is None else self.direct_topic_id
+
+    @property
+    def is_group(self) -> bool:
+        """Whether it is a group, a supergroup or a channel, whose ids are negative, or any chat as a guest."""
+        return (self.chat_id < 0 and self.direct_topic_id is None) or bool(self.guest_query_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ChatLocation:
+    """The world and the room of a chat or topic."""
+
+    world: World
+    room: Room
+    target: ChatTarget
+
+
+def thread_id_of(message: Message) -> int | None:
+    """Return the topic of a message; None for a reply thread in an ordinary group."""
+    return message.message_thread_id if message.is_topic_message else None
+
+
+def direct_topic_id_of(message: Message) -> int | None:
+    """Return the topic of a message in the direct messages of a channel; None elsewhere."""
+    topic = message.direct_messages_topic
+    return topic.topic_id if topic is not None else None
+
+
+def build_location(
+    identity: BotIdentity,
+    chat: Chat,
+    thread_id: int | None = None,
+    roles: Roles | None = None,
+    *,
+    guest_query_id: str = "",
+    direct_topic_id: int | None = None,
+) -> ChatLocation:
+    """Build the world of a chat and the room of the chat or of one of its topics.
+
+    A question as a guest is a room of its own, in another world: its chat may have the id of a chat of the bot. What a
+    person writes to a channel directly is a world of its own too: others who do so may not learn it.
+    """
+    target = ChatTarget(chat.id, None if guest_query_id else thread_id, guest_query_id)
+    if direct_topic_id is not None:
+        target = ChatTarget(chat.id, direct_topic_id=direct_topic_id)
+    thread_id = target.thread_id
+    world_name = f"{chat.id}?guest" if guest_query_id else str(chat.id)
+    if direct_topic_id is not None:
+        world_name = str(target)
+    world_roles = {derive_user_id(user_number): role for user_number, role in (roles or {}).items()}
+    name = chat.title or name_of(chat) or chat.username or ""
+    world = World(
+        derived_id(PLATFORM, identity.account, "world", world_name),
+        PLATFORM,
+        world_name,
+        name,
+        world_roles,
+        {"type": chat.type, "username": chat.username or ""},
+    )
+    room = Room(
+        id=derive_room_id(identity.account, target),
+        world_id=world.id,
+        type=_channel_type_of(target, chat),
+        platform=PLATFORM,
+        external_id=str(target),
+        account=identity.account,
+        name=name if thread_id is None else "",
+        parent_id=None if thread_id is None else derive_room_id(identity.account, ChatTarget(chat.id)),
+    )
+    return ChatLocation(world, room, target)
+
+
+def _channel_type_of(target: ChatTarget, chat: Chat) -> ChannelType:
+    if target.guest_query_id:
+        return ChannelType.GROUP
+    if target.direct_topic_id is not None:
+        return ChannelType.DM
+    return ChannelType.THREAD if target.thread_id is not None else CHANNEL_TYPES.get(chat.type, ChannelType.GROUP)
+
+
+def derive_room_id(account: str, target: ChatTarget) -> UUID:
+    """Return the id of the room of a chat or topic, as seen by one bot."""
+    return derived_id(PLATFORM, account, "room", str(target))
+
+
+def derive_user_id(user_number: int) -> UUID:
+    """Return the entity id of a user, which is the same for all bots."""
+    return derived_id(PLATFORM, "user", str(user_number))
+
+
+def name_of(person: User | Chat) -> str:
+    """Return the name of a user or of a private chat; blank without one, as that of a deleted account."""
+    return " ".join(filter(None, (person.first_name, person.last_name))).strip()
+
+
+def build_entity(user: User, identity: BotIdentity) -> Entity:
+    """Build the entity of a user; for the bot itself, with the agent's id."""
+    names = tuple(filter(None, (name_of(user), user.username)))
+    metadata = {"username": user.username or "", "language": user.language_code or ""}
+    entity_id = identity.agent_id if user.id == identity.id else derive_user_id(user.id)
+    return Entity(entity_id, PLATFORM, str(user.id), names, bool(user.is_bot), metadata)
+
+
+def build_chat_entity(chat: Chat) -> Entity:
+    """Build the entity of a chat that writes as itself: a channel, or an anonymous administrator."""
+    names = tuple(filter(None, (chat.title or "", chat.username)))
+    return Entity(derive_user_id(chat.id), PLATFORM, str(chat.id), names)
+
+
+def author_of(message: Message, identity: BotIdentity) -> tuple[Entity, Role | None]:
+    """Return the author of a message, and ADMIN for an anonymous administrator."""
+    sender = message.sender_chat
+    if sender is not None:
+        is_unnamed_admin = sender.id == message.chat.id and message.chat.type != Chat.CHANNEL
+        return build_chat_entity(sender), Role.ADMIN if is_unnamed_admin else None
+    if message.from_user is not None:
+        return build_entity(message.from_user, identity), None
+    return build_chat_entity(message.chat), None
+
+
+COMMAND_PATTERN = re.compile(r"/([\w-]+)(?:@(\w+))?")  # Telegram's own entity ends at a hyphen
+UNKNOWN_USER = "an unknown user"
+PERSON_ENTITIES: list[str | None] = [MessageEntity.MENTION, MessageEntity.TEXT_MENTION]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedCommand:
+    """A command at the start of a message; `bot` is the addressed bot, blank if none is named."""
+
+    name: str
+    bot: str
+    text: str
+
+
+def find_command(message: Message) -> ParsedCommand | None:
+    """Return the command that a message begins with; None in forwarded and inline-bot text."""
+    if describe_origin(message):
+        return None
+    for entity in message.entities:
+        if entity.type == MessageEntity.BOT_COMMAND and entity.offset == 0 and message.text:
+            match = COMMAND_PATTERN.match(message.text)
+            if match is not None:
+                name, bot = match[1].lower().replace("-", "_"), match[2] or ""
+                return ParsedCommand(name, bot.lower(), message.text[match.end() :].strip())
+    return None
+
+
+def is_mention(message: Message, identity: BotIdentity) -> bool:
+    """Return whether a message mentions the bot by @name, linked name or addressed command."""
+    if message.forward_origin is not None:  # forwarded text addresses the other members
+        return False
+    entities = [*message.parse_entities().items(), *message.parse_caption_entities().items()]
+    return any(_names_bot(entity, text, identity) for entity, text in entities)
+
+
+def mentions_others(message: Message, identity: BotIdentity) -> bool:
+    """Return whether the sender mentions others than the bot, by @name or linked name."""
+    if message.forward_origin is not None:
+        return False
+    entities = [
+        *message.parse_entities(PERSON_ENTITIES).items(),
+        *message.parse_caption_entities(PERSON_ENTITIES).items(),
+    ]
+    return any(not _names_bot(entity, text, identity) for entity, text in entities)
+
+
+def find_replied_author(message: Message, identity: BotIdentity) -> UUID | None:
+    """Return the author of the message that it replies to.
+
+    What only stands in a topic or below a channel's post is no reply.
+    """
+    replied = message.reply_to_message
+    if replied is None or replied.forum_topic_created is not None or replied.is_automatic_forward:
+        return None
+    if thread_id_of(message) is not None and replied.message_id == message.message_thread_id:
+        return None
+    author, _ = author_of(replied, identity)
+    return author.id
+
+
+def build_metadata(message: Message) -> dict[str, object]:
+    """Return metadata: ids of the message, its chat and the replied message, and its origin."""
+    metadata: dict[str, object] = {"message_id": message.message_id, "chat": str(message.chat.id)}
+    if (replied := message.reply_to_message) is not None:
+        metadata["reply_to"] = str(replied.message_id)
+    if message.via_bot is not None:
+        metadata["via_bot"] = message.via_bot.username or str(message.via_bot.id)
+    return metadata
+
+
+def chat_names(target: ChatTarget, username: str | None) -> tuple[str, ...]:
+    """Return the names of a chat in settings, the most specific first."""
+    names = (str(target), str(target.chat_id), f"@{username}" if username else "", username or "")
+    return tuple(dict.fromkeys(filter(None, names)))
+
+
+def _names_bot(entity: MessageEntity, text: str, identity: BotIdentity) -> bool:
+    own_mention = f"@{identity.username}".lower()
+    if entity.type == MessageEntity.MENTION:
+        return bool(identity.username) and text.lower() == own_mention
+    if entity.type == MessageEntity.TEXT_MENTION:
+        return entity.user is not None and entity.user.id == identity.id
+    if entity.type == MessageEntity.BOT_COMMAND:
+        return bool(identity.username) and text.lower().endswith(own_mention)
+    return False
+
+
+def describe_origin(message: Message) -> str:
+    """Return how the text of another author came into a message; empty if the sender wrote it."""
+    if message.forward_origin is not None:
+        return f"forwarded from {original_author(message.forward_origin)}"
+    if message.via_bot is not None:  # the sender of an inline result sees little more than its title
+        return f"written by the bot @{message.via_bot.username or message.via_bot.id}"
+    return ""
+
+
+def forwarded_author(origin: MessageOrigin, identity: BotIdentity) -> UUID | None:
+    """Return the entity id of who wrote a message that was forwarded; None if Telegram does not tell."""
+    user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
+    if user is not None:
+        return build_entity(user, identity).id
+    return build_chat_entity(chat).id if chat is not None else None
+
+
+def original_author(origin: MessageOrigin) -> str:
+    """Return the name of the original author of a message that was forwarded, or is in another chat."""
+    user, chat = getattr(origin, "sender_user", None), getattr(origin, "sender_chat", None)
+    chat = chat or getattr(origin, "chat", None)
+    if user is not None:
+        return name_of(user) or UNKNOWN_USER
+    if chat is not None:
+        return str(chat.title or chat.username or chat.id)
+    return str(getattr(origin, "sender_user_name", "") or UNKNOWN_USER)
+
 
 ALLOWED_CHATS_RULE, CHANNEL_POSTS_RULE = "TELEGRAM_ALLOWED_CHATS", "TELEGRAM_ANSWER_CHANNEL_POSTS"
 REVISION_STEP = 1 << 20  # edits within one second differ by their update id
@@ -424,3 +696,104 @@ def _build_attachment(account: str, file: Any, kind: MediaKind, content_type: st
         name=getattr(file, "file_name", None) or name,
         size=getattr(file, "file_size", None),
     )
+
+
+MAX_RICH_DEPTH = 100
+TEXT_FIELDS = ("text", "alternative_text", "expression")
+ENTITY_FIELDS: Mapping[str, Sequence[str]] = {  # formats that are entities of a text too, and what those hold
+    "mention": (),
+    "text_mention": ("user",),
+    "bot_command": (),
+    "code": (),
+    "pre": (),
+}
+FILE_FIELDS = {"photo": "photo", "video": "video", "animation": "animation", "audio": "audio", "voice_note": "voice"}
+
+
+def with_rich_text(value: Any, depth: int = 0) -> Any:
+    """Return an update in which a rich message has a text, entities, and the first file of each kind instead.
+
+    What the message has besides stays. Blocks and formats of unknown types are read for the texts that they hold.
+    A text without the field of its entities gets those of the @names in it, which Telegram always marks.
+    """
+    if depth > MAX_UPDATE_DEPTH:
+        return value
+    if isinstance(value, list):
+        return [with_rich_text(item, depth + 1) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    message = {name: with_rich_text(item, depth + 1) for name, item in value.items() if name != "rich_message"}
+    if "chat" in message and isinstance(text := message.get("text"), str) and "@" in text:
+        message["entities"] = find_mentions(text) if message.get("entities") is None else message["entities"]
+    if (rich_message := value.get("rich_message")) is None:
+        return message
+    reader = _RichTextReader()
+    reader.read(rich_message)
+    if reader.text.strip() and not message.get("text"):
+        message |= {"text": reader.text.rstrip(), "entities": reader.entities}
+    found = {**reader.files, **message}
+    return found if len(found) > len(value) - 1 else {**found, "rich_message": rich_message}
+
+
+class _RichTextReader:
+    """Collects the text of a rich message, its entities and its files; offsets are in UTF-16 units."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.entities: list[dict[str, Any]] = []
+        self.files: dict[str, Any] = {}
+        self._length = 0  # of the text
+        self._label_end = 0  # of the label of the item that is read
+
+    def read(self, value: Any, depth: int = 0) -> None:
+        """Read a text, a block, or a list of them."""
+        if depth > MAX_RICH_DEPTH:
+            return
+        if isinstance(value, str):
+            self._add(value)
+        elif isinstance(value, list):
+            for item in value:
+                self.read(item, depth + 1)
+        elif isinstance(value, Mapping):
+            self._read_part(value, depth + 1)
+
+    def _read_part(self, part: Mapping[str, Any], depth: int) -> None:
+        if isinstance(label := part.get("label"), str):
+            self._begin_line()
+            self._add(f"{label} ")
+            self._label_end = self._length
+        self._read_line(part.get("summary"), depth)
+        start = self._length
+        for name in TEXT_FIELDS:
+            self.read(part.get(name), depth)
+        kind = part.get("type")
+        if isinstance(kind, str) and kind in ENTITY_FIELDS and self._length > start:
+            place = {"type": kind, "offset": start, "length": self._length - start}
+            self.entities.append({**place, **{name: part.get(name) for name in ENTITY_FIELDS[kind]}})
+        for name in ("items", "blocks", "cells"):
+            children = part.get(name)
+            for child in children if isinstance(children, list) else ():
+                self._read_line(_join_cells(child) if name == "cells" else child, depth)
+        for name in ("caption", "credit"):
+            self._read_line(part.get(name), depth)
+        for name, kind in FILE_FIELDS.items():
+            if part.get(name):
+                self.files.setdefault(kind, part[name])
+
+    def _read_line(self, value: Any, depth: int) -> None:
+        if value:
+            self._begin_line()
+            self.read(value, depth)
+            self._begin_line()
+
+    def _begin_line(self) -> None:
+        if self.text and not self.text.endswith("\n") and self._length != self._label_end:
+            self._add("\n")
+
+    def _add(self, text: str) -> None:
+        self.text += text
+        self._length += len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _join_cells(row: Any) -> Any:
+    return [part for cell in row for part in (cell, " | ")][:-1] if isinstance(row, list) else row

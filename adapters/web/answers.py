@@ -7,8 +7,8 @@ from uuid import UUID
 
 from adapters.web.auth import Grant
 from adapters.web.config import PLATFORM
-from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import is_own_room
+from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.live import RoomBroadcaster
 from adapters.web.messages import MessageService, run_shielded
 from adapters.web.outgoing import build_outcome

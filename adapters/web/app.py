@@ -30,7 +30,7 @@ from adapters.web.api import (
 from adapters.web.auth import Access, TokenAuth
 from adapters.web.config import Limits
 from adapters.web.files import UploadStore
-from adapters.web.json_io import JsonResponder
+from adapters.web.json_io import SIGN_IN_PATH, JsonResponder, add_pages, add_static_files
 from adapters.web.live import LiveUpdates, RoomBroadcaster
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.metrics import PrometheusApi
@@ -39,7 +39,6 @@ from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.search import SearchApi
-from adapters.web.static_files import SIGN_IN_PATH, add_pages, add_static_files
 from adapters.web.websocket import WebSocketServer
 from bot.platform import AgentHandle, BoundRoute, ConnectionPool, GuessLimiter, TaskSet, TrustedProxies
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from aiohttp import web
 
 from adapters.web.config import is_usable
-from adapters.web.errors import HttpProblem
+from adapters.web.json_io import HttpProblem
 from bot import Clock, SettingError, system_clock
 from bot.platform import AccessTokens, TokenScope, token_cookie
 

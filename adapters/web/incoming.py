@@ -13,8 +13,8 @@ from uuid import UUID
 
 from adapters.web.auth import Grant
 from adapters.web.config import PLATFORM
-from adapters.web.errors import HttpProblem
 from adapters.web.files import build_upload_url
+from adapters.web.json_io import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id

@@ -1,16 +1,85 @@
-"""JSON requests to models, and models to responses without secrets."""
+"""JSON requests to models, and models to responses without secrets.
 
+Errors of requests: an HTTP status, a stable code and a message.
+
+The pages of the web app, and the files that they load.
+"""
+
+import hashlib
 import json
 from collections.abc import Collection, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from aiohttp import web
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from adapters.web.errors import REQUEST_ID, HttpProblem
 from adapters.web.schemas import ErrorBody, ErrorResponse
+from bot import TemporaryError
+from bot.platform import HttpProblem as HttpProblem  # here for the modules of the adapter, beside what builds it
 from bot.platform import body_timeout
+from bot.store import StoreUnavailable
 from bot.text import redact, shorten
+
+REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+CODE_AND_MESSAGE_BY_STATUS = {
+    400: ("bad_request", "the request is not valid HTTP"),
+    404: ("not_found", "nothing exists at this address"),
+    405: ("method_not_allowed", "this address does not support the method"),
+    413: ("too_large", "the body is too large"),
+    417: ("expectation_failed", "only 100-continue is supported in Expect"),
+    500: ("internal_error", "internal error; the server's log has more"),
+}
+
+
+def build_refusal(status: int, headers: Mapping[str, str] | None = None) -> HttpProblem:
+    """Return the problem for an HTTP status."""
+    code, message = CODE_AND_MESSAGE_BY_STATUS.get(status, ("refused", "the request is refused"))
+    return HttpProblem(status, code, message, headers)
+
+
+def build_wrong_token() -> HttpProblem:
+    """Return a 401 for a wrong token."""
+    return HttpProblem(401, "unauthorized", "this is not the token", {"WWW-Authenticate": "Bearer"})
+
+
+def build_not_found(label: str, name: object) -> HttpProblem:
+    """Return a 404; also for things that exist but may not be read."""
+    return HttpProblem(404, "not_found", f"there is no {label} {str(name)[:100]!r}")
+
+
+def build_stopping() -> HttpProblem:
+    """Return a 503 for a process that is stopping."""
+    return HttpProblem(
+        503,
+        "stopping",
+        "the bot is stopping: send the request again after the restart, with the same idempotency key",
+        {"Retry-After": "5"},
+    )
+
+
+def build_too_many_messages(count: int) -> HttpProblem:
+    """Return a 429 for a token of which `count` messages have no outcome yet."""
+    return HttpProblem(
+        429,
+        "too_many_messages",
+        f"{count} messages of this token are still being answered: wait for an answer and send it again",
+        {"Retry-After": "5"},
+    )
+
+
+def build_unavailable(error: TemporaryError) -> HttpProblem:
+    """Return a 503 for a temporary failure; details are only logged."""
+    code = error.cause if isinstance(error, StoreUnavailable) else "try_again"
+    return HttpProblem(
+        503,
+        code,
+        "temporarily unavailable: send the request again later, with the same idempotency key",
+        {"Retry-After": "10"},
+    )
+
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -126,3 +195,87 @@ class JsonResponder:
     def redact(self, text: str) -> str:
         """Return a text without the secrets."""
         return redact(text, self._secrets)
+
+
+PAGES_FOLDER = Path(__file__).with_name("pages")
+# Every page with the addresses that show it: the page itself reads the rest of the address.
+PAGES = {
+    "/": "index.html",
+    "/c/{id}": "index.html",
+    "/signin": "signin.html",
+    "/console": "console.html",
+    "/console/{tail:.*}": "console.html",
+}
+SIGN_IN_PATH = "/signin"
+TEXT_TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".mjs": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+    ".json": "application/json",
+    ".txt": "text/plain",
+}
+CONTENT_TYPES = {**TEXT_TYPES, ".woff2": "font/woff2", ".png": "image/png", ".webp": "image/webp"}
+
+
+def relative_base(path: str) -> str:
+    """Return the relative address of the app's root from a path, such as `../` from `/c/1`.
+
+    So the app works behind a path prefix that a proxy removes, without knowing it.
+    """
+    return "../" * (path.count("/") - 1) or "./"
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An HTML page; its base address is the app's root, however deep the address is that shows it."""
+
+    body: bytes
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Respond with the page."""
+        base = f'<head>\n<base href="{relative_base(request.path)}">'
+        body = self.body.replace(b"<head>", base.encode(), 1)
+        return web.Response(body=body, content_type="text/html", charset="utf-8", headers={"Cache-Control": "no-store"})
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A static file; `etag` is a hash of its content."""
+
+    body: bytes
+    content_type: str
+    charset: str | None
+    etag: str
+
+    async def serve(self, request: web.Request) -> web.StreamResponse:
+        """Respond with the file, or with 304 if the client has it."""
+        if any(etag.value == self.etag for etag in request.if_none_match or ()):
+            response = web.Response(status=304)
+        else:
+            response = web.Response(body=self.body, content_type=self.content_type, charset=self.charset)
+        response.etag = self.etag
+        response.headers["Cache-Control"] = "private, no-cache"
+        return response
+
+
+def add_pages(router: web.UrlDispatcher) -> dict[str, web.AbstractRoute]:
+    """Add the routes of the pages; return them by path."""
+    bodies = {name: (PAGES_FOLDER / name).read_bytes() for name in PAGES.values()}
+    return {path: router.add_get(path, Page(bodies[name]).serve) for path, name in PAGES.items()}
+
+
+def add_static_files(router: web.UrlDispatcher) -> list[web.AbstractRoute]:
+    """Add routes for the other files of the pages' folder and its sub-folders, under `/pages/`; return them."""
+    return [
+        router.add_get(f"/pages/{path.relative_to(PAGES_FOLDER).as_posix()}", _read_file(path).serve)
+        for path in sorted(PAGES_FOLDER.rglob("*"))
+        if path.suffix in CONTENT_TYPES and path.suffix != ".html" and path.is_file()
+    ]
+
+
+def _read_file(path: Path) -> StaticFile:
+    body = path.read_bytes()
+    charset = "utf-8" if path.suffix in TEXT_TYPES else None
+    return StaticFile(body, CONTENT_TYPES[path.suffix], charset, hashlib.sha256(body).hexdigest()[:16])

@@ -13,7 +13,6 @@ from aiohttp import web
 
 from adapters.web.auth import GRANT, Access, Grant
 from adapters.web.config import DELETED_KEY, Limits
-from adapters.web.errors import REQUEST_ID, HttpProblem, build_stopping, build_too_many_messages
 from adapters.web.files import UPLOAD_PREFIX, Upload, UploadStore, kind_of_file
 from adapters.web.incoming import (
     FINGERPRINT_KEY,
@@ -28,7 +27,7 @@ from adapters.web.incoming import (
     parse_page_event,
     room_id_of,
 )
-from adapters.web.json_io import JsonResponder
+from adapters.web.json_io import REQUEST_ID, HttpProblem, JsonResponder, build_stopping, build_too_many_messages
 from adapters.web.live import (
     ControlRequested,
     DraftDelta,

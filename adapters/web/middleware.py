@@ -13,18 +13,21 @@ from urllib.parse import urlencode
 from aiohttp import web
 
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
-from adapters.web.errors import (
+from adapters.web.json_io import (
     REQUEST_ID,
+    SIGN_IN_PATH,
     HttpProblem,
+    JsonResponder,
     build_refusal,
     build_stopping,
     build_unavailable,
     build_wrong_token,
+    read_body,
+    relative_base,
+    validate_with,
 )
-from adapters.web.json_io import JsonResponder, read_body, validate_with
 from adapters.web.openapi import HEALTH_PATH, Handler
 from adapters.web.schemas import KEY_ADAPTER
-from adapters.web.static_files import SIGN_IN_PATH, relative_base
 from bot import TemporaryError
 from bot.platform import (
     BoundedDict,

@@ -14,9 +14,8 @@ from multidict import CIMultiDict
 
 from adapters.web.auth import GRANT, Access, Grant
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.files import read_form
-from adapters.web.json_io import JsonResponder, read_body
+from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_body
 from adapters.web.messages import open_stream, run_shielded
 from adapters.web.openapi import ACCESS_BY_SCOPE, Handler
 from adapters.web.queries import AgentDirectory

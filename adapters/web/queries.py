@@ -9,7 +9,7 @@ from uuid import UUID
 from aiohttp import web
 
 from adapters.web.config import DELETED_KEY, PLATFORM
-from adapters.web.errors import HttpProblem, build_not_found
+from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.outgoing import build_figures, build_message_body
 from adapters.web.schemas import MessageBody, MessageResponse, UsedMemoryBody
 from bot import ChannelType, Memory, MemoryKind, Outcome, Receipt, Room, TemporaryError

@@ -14,9 +14,15 @@ from adapters.web import ws_frames
 from adapters.web.answers import AnswerService
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem, build_stopping, build_unavailable
 from adapters.web.incoming import Participant, parse_page_message, room_id_of, user_id_of
-from adapters.web.json_io import JsonResponder, parse_json, validate_with
+from adapters.web.json_io import (
+    HttpProblem,
+    JsonResponder,
+    build_stopping,
+    build_unavailable,
+    parse_json,
+    validate_with,
+)
 from adapters.web.live import (
     ControlRequested,
     DraftDelta,

@@ -10,7 +10,7 @@ spec = AdapterSpec(
     needs=REQUIRED_VARIABLES,
     extra="x",
     libraries=("tweepy", "async_lru"),
-    check=LazyImport("adapters.x.checks:check_account"),
+    check=LazyImport("adapters.x.adapter:check_account"),
     emulator=LazyImport("adapters.x.emulator:start_emulator"),
     setup_steps=(
         "Log in on X as the character's account, open https://developer.x.com, press Sign up and choose a plan.",

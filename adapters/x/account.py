@@ -8,15 +8,12 @@ from datetime import timedelta
 from typing import Self
 
 from adapters.x import incoming
-from adapters.x.client import XClient
+from adapters.x.client import OptOutList, ReplyPermissions, XClient
 from adapters.x.config import read_settings
 from adapters.x.connection import NotAllowedNow, RequestRefused, XConnection
-from adapters.x.deleting import PostDeleter
-from adapters.x.permissions import OptOutList, ReplyPermissions
-from adapters.x.rate_limits import Quota
-from adapters.x.receiving import MentionReceiver
+from adapters.x.rate_limits import AccountState, Quota
+from adapters.x.receiving import MentionReceiver, PostDeleter
 from adapters.x.sending import MessageSender
-from adapters.x.state import AccountState
 from bot import CoreSettings
 from bot.platform import (
     AgentHandle,

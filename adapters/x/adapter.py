@@ -1,4 +1,7 @@
-"""The X adapter: one account for every character that has keys."""
+"""The X adapter: one account for every character that has keys.
+
+`bot doctor` for X: the keys, the remaining quota and anything that prevents posting.
+"""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
@@ -7,19 +10,24 @@ from uuid import UUID
 
 from adapters.x.account import XAccount
 from adapters.x.config import REQUIRED_VARIABLES, read_settings
+from adapters.x.connection import ClockSkewed, NotAllowedNow, RequestRefused, XConnection, account_problem
 from adapters.x.incoming import PLATFORM
 from adapters.x.outgoing import split_reply
-from bot import Content
+from adapters.x.rate_limits import AccountState, Quota, next_month_start
+from bot import Content, CoreSettings, Settings, TemporaryError, system_clock
 from bot.platform import (
     Adapter,
     AgentHandle,
     ConnectionStatus,
+    CursorReader,
     Delivery,
+    DeliveryError,
     Feed,
     TimeSource,
     Undeliverable,
     select_accounts,
 )
+from bot.store import CheckReport
 
 REAL_TIME = TimeSource()
 
@@ -97,3 +105,46 @@ def account_id_of(handle: AgentHandle) -> str:
 def open_x(handles: Sequence[AgentHandle]) -> XAdapter:
     """Return the adapter for all characters that have an account; raise ConfigError if two share one."""
     return XAdapter(handles)
+
+
+KEY_VARIABLES = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
+
+
+async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
+    """Ask X whose the keys are, which reads no post, and return the remaining quota.
+
+    Raises SettingError if variables are wrong, TemporaryError if X cannot be reached.
+    """
+    x_settings, clock = read_settings(settings), system_clock
+    state = AccountState(read_cursor, x_settings.account_id)
+    quota = Quota(x_settings, state, settings.load(CoreSettings).bot_data_dir, clock)
+    await quota.load()
+    facts: dict[str, str | int] = {
+        "plan": x_settings.x_plan,
+        "reads left this month": quota.remaining_reads(with_reserve=True),
+        "posts left today": quota.remaining_posts(),
+        "renewed": next_month_start(clock()).date().isoformat(),
+        "dry run": "on" if x_settings.x_dry_run else "off",
+        "scheduled posts": "on" if x_settings.x_post_enable else "off",
+    }
+    problems = [f"{quota.off_switch} is there, so nothing is read or sent: remove it"] if quota.is_off else []
+    label, is_reachable = f"account {x_settings.account_id} on X", quota.is_off
+    status = ConnectionStatus(PLATFORM, label, clock)
+    async with XConnection(x_settings, quota, state, status, TimeSource()) as connection:
+        try:
+            if not quota.is_off:
+                user = await connection.read_own_user()
+                label, is_reachable = f"@{user.username} on X", True
+                if user.id != x_settings.account_id:
+                    problems.append("X_ACCESS_TOKEN does not belong to the account of the keys: generate it again")
+                problems += filter(None, [account_problem(x_settings.expected_username, user)])
+        except ClockSkewed as error:
+            problems.append(str(error))
+        except (RequestRefused, NotAllowedNow) as error:
+            problems.append(f"{error}: look at the app's permissions and plan")
+        except DeliveryError as error:
+            if not connection.stop_reason:
+                raise TemporaryError(f"X cannot be reached: {error}") from None
+            problems.append(f"{error}: {KEY_VARIABLES} must all be of one app and one account")
+        facts |= {f"{name} opens": until.isoformat() for name, until in connection.closed_endpoints.items()}
+    return CheckReport(label, is_reachable, facts, tuple(problems))

@@ -1,17 +1,31 @@
-"""The endpoints in use: mentions, search, post, like, repost, media upload."""
+"""The endpoints in use: mentions, search, post, like, repost, media upload.
+
+Rules of posting: whom the bot may answer, opt-outs, forbidden content.
+"""
 
 import base64
+import json
 import logging
+import re
+import unicodedata
 from datetime import datetime
 from typing import Any
 
-from adapters.x.config import post_url
+from adapters.x.config import XSettings, post_url
 from adapters.x.connection import NotAllowedNow, RequestRefused, XConnection
-from adapters.x.incoming import text_of
-from adapters.x.payloads import Page, Post, parse_deleted, parse_id
-from adapters.x.rate_limits import Quota
-from bot import Attachment, TemporaryError
-from bot.platform import DeliveryError, DeliveryUnknown, FoundPost, NotSent, Undeliverable
+from adapters.x.incoming import THREAD_CONTEXT, Page, Post, parse_deleted, parse_id, text_of
+from adapters.x.rate_limits import AccountState, Quota
+from bot import Attachment, ConfigError, Entity, Receipt, TemporaryError
+from bot.platform import (
+    AgentHandle,
+    Delivery,
+    DeliveryError,
+    DeliveryUnknown,
+    FoundPost,
+    NotSent,
+    PostOperationKind,
+    Undeliverable,
+)
 
 logger = logging.getLogger(__name__)
 MIN_PAGE_SIZE, MAX_PAGE_SIZE = 5, 100
@@ -178,3 +192,209 @@ def _to_found_post(post: Post, page: Page) -> FoundPost:
     user = page.users.get(post.author_id)
     author = user.username if user is not None and user.username else post.author_id
     return FoundPost(author, text_of(post), post_url(str(post.id)), post.created_at)
+
+
+OPT_OUT_KEY = "opt-outs"
+OPT_OUT_PHRASES = frozenset(
+    {
+        "stop", "stop it", "please stop", "stop replying", "stop replying to me", "stop answering me",
+        "unsubscribe", "opt out", "optout", "leave me alone", "go away", "don't reply to me",
+        "do not reply to me", "don't answer me", "no more replies",
+    }
+)  # fmt: skip
+OPT_IN_PHRASES = frozenset({"start", "opt in", "optin", "subscribe", "you may reply"})
+_IGNORED = re.compile(r"@\w{1,15}|[^\w'\s]")
+MAX_RECEIPTS = 200
+OPT_OUT_RULE = "opt-out"
+TARGET_USERS_RULE = "X_TARGET_USERS"
+UNADDRESSED_RULES = frozenset({THREAD_CONTEXT, OPT_OUT_RULE, TARGET_USERS_RULE})
+KEY_PATTERN = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY|\b(?:sk|pk|rk)[-_][A-Za-z0-9_-]{16,}|\bAKIA[0-9A-Z]{16}\b"
+    r"|\bgh[opsru]_[A-Za-z0-9]{30,}|\bxox[abprs]-[A-Za-z0-9-]{10,}|\b\d{6,12}:[A-Za-z0-9_-]{30,}"
+    r"|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\."
+)
+MAIL_PATTERN = re.compile(r"[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63})+")
+PHONE_PATTERN = re.compile(r"(?<![\w+/=])(?:\+|00)\d(?:[ ()./-]{0,2}\d){7,13}(?!\d)")
+BANK_PATTERN = re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b")
+CARD_PATTERN = re.compile(r"(?<![\w/=])\d(?:[ -]?\d){12,18}(?!\d)")
+
+
+def normalize_request(text: str) -> str:
+    """Return the text in lower case without mentions and punctuation."""
+    return " ".join(_IGNORED.sub(" ", text.casefold().replace("’", "'").replace("opt-", "opt ")).split())
+
+
+def is_opt_out_request(text: str) -> bool:
+    """Return whether a user asks not to be answered any more."""
+    return normalize_request(text) in OPT_OUT_PHRASES
+
+
+def is_opt_in_request(text: str) -> bool:
+    """Return whether a user takes an opt-out back."""
+    return normalize_request(text) in OPT_IN_PHRASES
+
+
+class OptOutList:
+    """The users who must not be answered: the operator's list and those who asked for it."""
+
+    def __init__(self, settings: XSettings, state: AccountState) -> None:
+        self._usernames = frozenset(username.lstrip("@").casefold() for username in settings.x_opt_out_users)
+        self._state = state
+        self._requests: dict[str, tuple[int, bool]] = {}  # by users: the id of their last, whether it was an opt-out
+
+    async def load(self) -> None:
+        """Read the stored requests; raise ConfigError if they cannot be read."""
+        try:
+            stored = json.loads(await self._state.read(OPT_OUT_KEY) or "{}")
+            if isinstance(stored, list):  # the ids of those who had opted out, as it was stored until November 2026
+                stored = dict.fromkeys(map(str, stored), (0, True))
+            self._requests = {
+                str(user_id): (int(post_id), bool(is_out)) for user_id, (post_id, is_out) in stored.items()
+            }
+        except (ValueError, TypeError, AttributeError) as error:
+            raise ConfigError(f"the X opt-out list cannot be read ({error}): see `bot db check`") from None
+
+    def __bool__(self) -> bool:
+        return bool(self._usernames) or any(is_opt_out for _, is_opt_out in self._requests.values())
+
+    def contains(self, user_id: str, username: str) -> bool:
+        """Return whether a user is on the list."""
+        return self._requests.get(user_id, (0, False))[1] or username.casefold() in self._usernames
+
+    async def update_from(self, user_id: str, post_id: int, text: str) -> None:
+        """Update the list if a post asks for it, unless a later post of the user has: pages come newest first."""
+        is_opt_out = is_opt_out_request(text)
+        if not (is_opt_out or is_opt_in_request(text)) or post_id < self._requests.get(user_id, (0, False))[0]:
+            return
+        requests = self._requests | {user_id: (post_id, is_opt_out)}
+        await self._state.write(OPT_OUT_KEY, json.dumps(requests, sort_keys=True))
+        self._requests = requests
+
+
+class ReplyPermissions:
+    """The reply rules of one account; a check raises Undeliverable if a part may not be sent."""
+
+    def __init__(self, handle: AgentHandle, client: XClient, settings: XSettings, opt_outs: OptOutList) -> None:
+        self._conversations = handle.conversations
+        self._client = client
+        self._opt_outs = opt_outs
+        self._targets = frozenset(username.lstrip("@").casefold() for username in settings.x_target_users)
+
+    def denying_rule(self, author: Entity) -> str:
+        """Return the rule that forbids answering a user who mentions the bot; empty if none does."""
+        username = username_of(author)
+        if self._opt_outs.contains(author.external_id, username):
+            return OPT_OUT_RULE
+        is_open_to_all = not self._targets or "*" in self._targets
+        return "" if is_open_to_all or username.casefold() in self._targets else TARGET_USERS_RULE
+
+    async def find_addressee(self, delivery: Delivery) -> str:
+        """Return the post that a part replies to; empty for a post on the own timeline."""
+        operation = delivery.content.operation
+        if operation is not None and operation.kind is PostOperationKind.REPLY:
+            return operation.post_id
+        if delivery.reply_to or delivery.target == delivery.account:
+            return delivery.reply_to
+        receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)
+        message_ids = (receipt.key.message_id for receipt in receipts if receipt.rule not in UNADDRESSED_RULES)
+        return next(message_ids, delivery.target)
+
+    async def check_reply(self, delivery: Delivery, post_id: str) -> None:
+        """Raise Undeliverable for a reply to a user who has not mentioned the bot or has opted out."""
+        receipts = await self._conversations.receipts(room_id=delivery.room_id, limit=MAX_RECEIPTS)
+        receipt = next((candidate for candidate in receipts if candidate.key.message_id == post_id), None)
+        if receipt is None or receipt.rule in UNADDRESSED_RULES:
+            await self._check_unknown_post(post_id)
+        elif (author := await self._find_author(receipt)) is not None:
+            self._check_opt_out(author.external_id, username_of(author))
+
+    async def check_post(self, post_id: str) -> None:
+        """Raise Undeliverable for a quote, like or repost of a user who has opted out."""
+        if self._opt_outs:
+            post, username = await self._read_post(post_id)
+            self._check_opt_out(post.author_id, username)
+
+    async def _check_unknown_post(self, post_id: str) -> None:
+        """Check a post that was not received as a mention: it must mention the bot or be by a listed user."""
+        post, username = await self._read_post(post_id)
+        self._check_opt_out(post.author_id, username)
+        account = self._client.account_id
+        is_addressed_to_us = post.author_id == account or post.has_mention_of(account)
+        if not is_addressed_to_us and username.casefold() not in self._targets:
+            raise Undeliverable(
+                f"post {post_id} does not mention the account, and its author is not in {TARGET_USERS_RULE}: "
+                "X allows replies only to those who want them"
+            )
+
+    async def _read_post(self, post_id: str) -> tuple[Post, str]:
+        """Return a post and its author's username."""
+        try:
+            page = await self._client.read_posts([post_id])
+        except RequestRefused as error:
+            raise Undeliverable(f"post {post_id} cannot be read: {error}") from error
+        except DeliveryUnknown as error:  # only reading failed: nothing has been sent
+            raise NotSent(f"post {post_id} could not be read: {error}") from error
+        if not page.posts:
+            raise Undeliverable(f"post {post_id} does not exist or is not visible")
+        [post, *_] = page.posts
+        user = page.users.get(post.author_id)
+        return post, user.username if user else ""
+
+    def _check_opt_out(self, user_id: str, username: str) -> None:
+        if self._opt_outs.contains(user_id, username):
+            raise Undeliverable(f"{username or user_id} does not want replies ({OPT_OUT_RULE})")
+
+    async def _find_author(self, receipt: Receipt) -> Entity | None:
+        message = await self._conversations.message(receipt.memory_id)
+        if message is None:
+            return None
+        return (await self._conversations.authors([message])).get(receipt.author_id)
+
+
+def username_of(entity: Entity) -> str:
+    """Return the username of an entity of X."""
+    return str(entity.metadata.get("username", ""))
+
+
+class ContentRules:
+    """The content rules of everything that one account posts."""
+
+    def __init__(self, settings: XSettings) -> None:
+        self._allowed_contacts = {_strip_separators(item) for item in settings.x_contacts}
+        self._forbidden_words = [
+            (item, re.compile(rf"(?<!\w){re.escape(_normalize_words(item))}(?!\w)"))
+            for item in settings.x_forbidden_words
+        ]
+
+    def find_violation(self, text: str) -> str:
+        """Return why a text may not be posted; empty if it may."""
+        normalized = unicodedata.normalize("NFKC", text)
+        if KEY_PATTERN.search(normalized):
+            return "it contains what looks like a key or a token"
+        if any(_is_bank_account(_strip_separators(item)) for item in BANK_PATTERN.findall(normalized)):
+            return "it contains the number of a bank account"
+        if any(_is_card_number(_strip_separators(item)) for item in CARD_PATTERN.findall(normalized)):
+            return "it contains the number of a bank card"
+        for label, pattern in (("a mail address", MAIL_PATTERN), ("a telephone number", PHONE_PATTERN)):
+            if any(_strip_separators(item) not in self._allowed_contacts for item in pattern.findall(normalized)):
+                return f"it contains {label} that X_CONTACTS does not list"
+        words = _normalize_words(text)
+        word = next((item for item, pattern in self._forbidden_words if pattern.search(words)), "")
+        return f"it contains {word!r}, which X_FORBIDDEN_WORDS lists" if word else ""
+
+
+def _strip_separators(text: str) -> str:
+    return re.sub(r"[ ()./-]", "", text) if "@" not in text else text.casefold()
+
+
+def _normalize_words(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
+def _is_card_number(digits: str) -> bool:
+    weighted = [int(digit) * (2 if index % 2 else 1) for index, digit in enumerate(reversed(digits))]
+    return sum(digit - 9 if digit > 9 else digit for digit in weighted) % 10 == 0
+
+
+def _is_bank_account(account: str) -> bool:
+    return int("".join(str(int(character, 36)) for character in account[4:] + account[:4])) % 97 == 1

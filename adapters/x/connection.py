@@ -1,4 +1,7 @@
-"""The connection of one account: signed requests, error mapping, account check."""
+"""The connection of one account: signed requests, error mapping, account check.
+
+tweepy's client, calling and signing for the host that X documents.
+"""
 
 import asyncio
 import json as json_format
@@ -22,13 +25,13 @@ from aiohttp import (
     ConnectionTimeoutError,
     TCPConnector,
 )
+from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # oauthlib has no types
+from tweepy.asynchronous import AsyncClient  # type: ignore[import-untyped]  # tweepy has no types
 from yarl import URL
 
 from adapters.x.config import XSettings
-from adapters.x.payloads import Page, User, parse_page, parse_user
-from adapters.x.rate_limits import EndpointLimits, Quota, endpoint_of
-from adapters.x.signing import SigningClient
-from adapters.x.state import AccountState
+from adapters.x.incoming import Page, User, parse_page, parse_user
+from adapters.x.rate_limits import AccountState, EndpointLimits, Quota, endpoint_of
 from bot import Clock, crash_point, system_clock
 from bot.platform import (
     Backoff,
@@ -43,6 +46,33 @@ from bot.platform import (
 )
 from bot.store import StoreUnavailable
 from bot.text import shorten
+
+API_URL = "https://api.x.com"  # tweepy names the former host, api.twitter.com
+
+
+class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
+    """tweepy's endpoints at API_URL; every request is signed with OAuth 1.0a and sent by `session`."""
+
+    async def request(
+        self,
+        method: str,
+        route: str,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        user_auth: bool = True,  # tweepy passes it; there is no other way here
+    ) -> Any:
+        """Send one request and return its response; raise what `session` raises."""
+        headers = {"User-Agent": self.user_agent}
+        if json is not None:
+            headers["Content-Type"] = "application/json"
+        url = str(URL(API_URL + route).with_query(sorted((params or {}).items())))
+        client = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
+        signed_url, headers, _ = client.sign(url, method, headers=headers)
+        path, mark, query = signed_url.partition("?")
+        target = URL(f"{path}{mark}{query.replace(':', '%3A')}", encoded=True)  # as signed: aiohttp leaves colons
+        async with self.session.request(method, target, json=json, headers=headers) as response:
+            return response
+
 
 logger = logging.getLogger(__name__)
 PendingCall = Coroutine[Any, Any, Any]

@@ -1,27 +1,102 @@
-"""Polling of mentions, with a stored position."""
+"""Polling of mentions, with a stored position.
 
+`OwnTimeline`: the latest posts of an account, read once for all that ask at the same time.
+
+Deleting posts of one account, on X and in the store.
+"""
+
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Self
+from uuid import UUID
 
-from adapters.x.client import XClient
+from adapters.x.client import MAX_PAGE_SIZE, MIN_PAGE_SIZE, OptOutList, ReplyPermissions, XClient
 from adapters.x.connection import NotAllowedNow, RequestRefused
 from adapters.x.incoming import (
     PLATFORM,
     THREAD_CONTEXT,
     BotIdentity,
+    Page,
+    Post,
     build_conversation_room,
     text_of,
     to_inbound_message,
 )
-from adapters.x.payloads import Page, Post
-from adapters.x.permissions import OptOutList, ReplyPermissions
-from adapters.x.state import AccountState
-from adapters.x.timeline import OwnTimeline
+from adapters.x.rate_limits import AccountState
 from bot import Clock
-from bot.platform import AgentHandle, DeliveryError, InboundMessage, RoomRule
+from bot.platform import (
+    AgentHandle,
+    Delivery,
+    DeliveryError,
+    DeliveryState,
+    InboundMessage,
+    NotSent,
+    RoomRule,
+    Undeliverable,
+)
+
+MAX_PAGES = 33  # X lists the latest 3,200 posts
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineRead:
+    """One read: the pages, back to which time they are complete, and the error that ended it."""
+
+    number: int
+    since: datetime
+    complete_since: datetime
+    pages: tuple[Page, ...] = ()
+    error: Exception | None = None
+
+
+class OwnTimeline:
+    """Reads an account's own posts.
+
+    After a crash many parts are unclear at once: those that ask while a read is in progress share the next.
+    """
+
+    def __init__(self, client: XClient) -> None:
+        self._client = client
+        self._lock = asyncio.Lock()
+        self._asked_since: list[datetime] = []
+        self._started_count = 0
+        self._latest: TimelineRead | None = None
+
+    async def read(self, since: datetime) -> TimelineRead:
+        """Return a read that began after this call and goes back to `since`. Raises as the client does."""
+        previous_count = self._started_count
+        self._asked_since.append(since)
+        try:
+            async with self._lock:
+                latest = self._latest
+                if latest is None or latest.number <= previous_count or latest.since > since:
+                    latest = self._latest = await self._read(min(self._asked_since))
+        finally:
+            self._asked_since.remove(since)
+        if latest.error is not None:
+            raise latest.error
+        return latest
+
+    async def _read(self, since: datetime) -> TimelineRead:
+        self._started_count += 1
+        number = self._started_count
+        pages: list[Page] = []
+        size, token = MIN_PAGE_SIZE, ""
+        try:
+            while len(pages) < MAX_PAGES:
+                page = await self._client.read_own_posts(since, token, size)
+                pages.append(page)
+                size, token = MAX_PAGE_SIZE, page.next_token
+                if not token:
+                    return TimelineRead(number, since, since, tuple(pages))
+        except (DeliveryError, RequestRefused) as error:
+            return TimelineRead(number, since, since, error=error)
+        times = [post.created_at for page in pages for post in page.posts if post.created_at is not None]
+        return TimelineRead(number, since, min(times, default=datetime.max.replace(tzinfo=since.tzinfo)), tuple(pages))
+
 
 logger = logging.getLogger(__name__)
 POSITION_KEY = "mentions"
@@ -238,3 +313,70 @@ class MentionReceiver:
                 break
             current = next(iter(current_page.posts), None)
         return thread[::-1]
+
+
+NOT_FOUND, FORBIDDEN = 404, 403
+FINAL_STATES = (DeliveryState.SENT, DeliveryState.CANCELLED)
+
+
+class PostDeleter:
+    """Deletes posts of one account; `feed_room_id` is the room of its timeline."""
+
+    def __init__(self, handle: AgentHandle, client: XClient, feed_room_id: UUID) -> None:
+        self._handle = handle
+        self._client = client
+        self._feed_room_id = feed_room_id
+
+    async def delete(self, post_id: str) -> bool:
+        """Delete a post, with the whole thread it belongs to; return False if X did not have it any more.
+
+        What is stored of it is deleted as well, and its unsent parts are given up. Repeating it is safe.
+        Raises NotSent or DeliveryUnknown if X cannot do it now, Undeliverable if X refuses it for good.
+        """
+        parts = await self._find_parts(post_id)
+        for part in parts:
+            if part.state not in FINAL_STATES:
+                await self._give_up(part)
+        post_ids = [part.external_id for part in parts if part.external_id] or [post_id]
+        was_there = [await self._delete_on_x(item) for item in reversed(post_ids)]  # an interruption leaves the start
+        if parts:
+            await self._handle.edits.delete_messages(parts[0].room_id, [post_id])
+        return any(was_there)
+
+    async def _find_parts(self, post_id: str) -> list[Delivery]:
+        """Return all parts of the stored message that a post belongs to; empty if it is not stored."""
+        rooms = [room.id for room in await self._handle.conversations.rooms() if room.platform == PLATFORM]
+        for room_id in sorted(rooms, key=lambda room_id: room_id != self._feed_room_id):
+            deliveries = await self._handle.conversations.room_deliveries(room_id)
+            part = next((delivery for delivery in deliveries if delivery.external_id == post_id), None)
+            if part is not None:
+                return [delivery for delivery in deliveries if delivery.memory_id == part.memory_id]
+        return []
+
+    async def _give_up(self, part: Delivery) -> None:
+        decision = await self._handle.undelivered.drop(part.id)
+        if decision is not None and not decision.is_done:
+            raise NotSent(f"part {part.id}: {decision.note}")
+
+    async def _delete_on_x(self, post_id: str) -> bool:
+        try:
+            return await self._client.delete_post(post_id)
+        except RequestRefused as error:
+            if error.status == NOT_FOUND or (error.status == FORBIDDEN and await self._is_gone(post_id, error)):
+                return False
+            raise Undeliverable(str(error)) from error
+
+    async def _is_gone(self, post_id: str, refusal: RequestRefused) -> bool:
+        """Return whether a post that may not be deleted is gone; raise Undeliverable if it is another account's."""
+        try:
+            page = await self._client.read_posts([post_id])
+        except (DeliveryError, RequestRefused):
+            return False
+        if not page.posts:
+            return True
+        author_id = page.posts[0].author_id
+        if author_id == self._client.account_id:
+            return False
+        author = page.users.get(author_id)
+        name = f"@{author.username}" if author else author_id
+        raise Undeliverable(f"it is a post of {name}, and an account can delete only its own ({refusal})")

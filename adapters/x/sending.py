@@ -5,15 +5,13 @@ import re
 import unicodedata
 from datetime import datetime, timedelta
 
-from adapters.x.client import XClient
+from adapters.x.client import ContentRules, ReplyPermissions, XClient
 from adapters.x.config import XSettings
 from adapters.x.connection import RequestRefused
-from adapters.x.incoming import text_of
+from adapters.x.incoming import Page, Post, text_of
 from adapters.x.outgoing import remove_mentions
-from adapters.x.payloads import Page, Post
-from adapters.x.permissions import ContentRules, ReplyPermissions
 from adapters.x.rate_limits import Quota
-from adapters.x.timeline import OwnTimeline
+from adapters.x.receiving import OwnTimeline
 from bot import Content
 from bot.platform import (
     AgentHandle,

@@ -1,19 +1,140 @@
-"""`Adapter`, the contract that a platform adapter implements, and the feeds in which an agent posts."""
+"""`Adapter`, the contract that a platform adapter implements, and the feeds in which an agent posts.
 
+Which characters have an account on a platform.
+
+`KnownPeople`: users seen per channel; only they may be mentioned there.
+
+`TerminalSession`: what `bot chat` needs of an adapter for a terminal.
+
+Maps an aiohttp error to a `DisconnectCause`; a module of its own because it loads aiohttp.
+
+Per-room answering rules of a character file, the same for all platforms.
+"""
+
+import socket
+import ssl
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from enum import StrEnum
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from uuid import UUID
 
-from bot.adapter.connection_status import ConnectionStatus
-from bot.adapter.terminal import TerminalSession
-from bot.domain.content import Content
+import aiohttp
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from bot.adapter.connection_status import ConnectionStatus, DisconnectCause
+from bot.domain.character import Character
+from bot.domain.content import Content, MentionContext
 from bot.domain.environment import Entity, Room, World
-from bot.domain.ledger import Delivery
-from bot.errors import DeliveryHeld, Undeliverable
+from bot.domain.ledger import Delivery, Receipt
+from bot.errors import ConfigError, DeliveryHeld, SettingError, Undeliverable
+from bot.settings import Settings
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Owner(Protocol):
+    """A character with its settings, such as an `AgentHandle`."""
+
+    @property
+    def character(self) -> Character: ...
+    @property
+    def settings(self) -> Settings: ...
+
+
+H = TypeVar("H", bound=Owner)
+
+
+def lists_platform(character: Character, platform: str) -> bool:
+    """Return whether a character's file allows a platform: its `adapters` name it, or are empty."""
+    return not character.adapters or platform in character.adapters
+
+
+def select_accounts(
+    owners: Iterable[H], platform: str, needs: Collection[str], key: Callable[[H], K], *, label: str = ""
+) -> dict[K, H]:
+    """Return the owners that have every setting in `needs` and list the platform, by their account's key.
+
+    `key` finds what no two accounts may share, such as the token; `label` is the variable that holds it, by
+    default the first of `needs`. Raises ConfigError, naming both characters, where two share it.
+    """
+    accounts: dict[K, H] = {}
+    for owner in owners:
+        if not lists_platform(owner.character, platform) or not all(name in owner.settings for name in needs):
+            continue
+        other = accounts.setdefault(key(owner), owner)
+        if other is not owner:
+            raise ConfigError(
+                f"{other.character.name} and {owner.character.name} have the same "
+                f"{label or next(iter(needs))}: give each a value of its own in its file's secrets, or other "
+                "`adapters` in the file of one"
+            )
+    return accounts
+
+
+C = TypeVar("C", bound=Hashable)
+
+
+class KnownPeople(Generic[C]):
+    """Users who wrote in a channel lately, for each of the channels used last.
+
+    Only they may be mentioned there, so that a model cannot be made to notify strangers. Belongs to one
+    account; at most `max_channels` channels and `max_people` users of each are remembered.
+    """
+
+    def __init__(self, *, max_channels: int = 2000, max_people: int = 200) -> None:
+        self._max_channels = max_channels
+        self._max_people = max_people
+        self._bots: dict[str, None] = {}
+        self._users: dict[C, dict[str, None]] = {}
+
+    def add_bot(self, user: str) -> None:
+        """Allow a user in every channel: the account's own name, which calls no other person."""
+        self._bots[user] = None
+
+    def note_user(self, channel: C, user: str) -> None:
+        """Record that a user wrote in a channel."""
+        users = self._users.pop(channel, {})
+        users.pop(user, None)
+        users[user] = None
+        self._users[channel] = users
+        if len(users) > self._max_people:
+            del users[next(iter(users))]
+        if len(self._users) > self._max_channels:
+            del self._users[next(iter(self._users))]
+
+    def of(self, channel: C) -> Collection[str]:
+        """Return the users who may be mentioned in a channel: the account's own names and recent authors."""
+        return {**self._bots, **self._users.get(channel, {})}.keys()
+
+
+class TerminalSession(Protocol):
+    """The conversation with the user of a terminal, driven line by line; owned by its adapter."""
+
+    @property
+    def is_interactive(self) -> bool:
+        """Whether input and output are a terminal."""
+
+    async def read_line(self) -> str | None:
+        """Wait for the next line; None at the end of the input."""
+
+    async def send_message(self, text: str) -> Receipt:
+        """Submit a message; return its final receipt once all replies are written."""
+
+    async def run_command(self, line: str) -> str:
+        """Run a command; return the text to show once all replies are written."""
+
+    async def show(self, text: str) -> None:
+        """Write a text that is not a reply."""
+
+    async def show_greeting(self) -> None:
+        """Write the character's first greeting, if there is one and nothing has been said yet."""
+
+    def restore_terminal(self) -> None:
+        """Restore the terminal's state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +299,119 @@ class Adapter(ABC):
     def feed(self, agent_id: UUID) -> Feed | None:
         """Return where an agent posts on this platform; None for nowhere. Called once connected."""
         return None
+
+
+CAUSE_BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], DisconnectCause], ...] = (
+    ((aiohttp.ClientConnectorDNSError, socket.gaierror), DisconnectCause.DNS),
+    ((aiohttp.ClientHttpProxyError, aiohttp.ClientProxyConnectionError), DisconnectCause.PROXY),
+    ((aiohttp.ClientSSLError, ssl.SSLError), DisconnectCause.TLS),
+    ((TimeoutError,), DisconnectCause.TIMEOUT),
+    ((aiohttp.ClientError, OSError), DisconnectCause.UNREACHABLE),
+)
+
+
+def disconnect_cause(error: BaseException) -> DisconnectCause:
+    """Return why a platform was not reached, from the first known error in the chain of causes."""
+    current: BaseException | None = error
+    while current is not None:
+        for error_types, cause in CAUSE_BY_ERROR:
+            if isinstance(current, error_types):
+                return cause
+        current = current.__cause__ or current.__context__
+    return DisconnectCause.PLATFORM
+
+
+ANY_ROOM = "*"
+
+
+class AnswerPolicy(StrEnum):
+    """Which messages of a room are answered."""
+
+    USUAL = "usual"
+    MENTIONS = "mentions"
+    LISTEN = "listen"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, slots=True)
+class RoomRule:
+    """Which messages of a room are answered, and where in the file the rule stands.
+
+    `usual`: the agent decides; `mentions`: only messages that mention it or reply to it; `listen`: none, but
+    they are stored; `ignore`: they are not even stored.
+    """
+
+    policy: AnswerPolicy = AnswerPolicy.USUAL
+    location: str = ""
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether messages of the room must not be submitted to the inbox."""
+        return self.policy is AnswerPolicy.IGNORE
+
+    def refusal_for(self, mention: MentionContext, *, is_direct: bool = False) -> str:
+        """Return the rule that forbids answering a message; empty where it may be answered.
+
+        `is_direct` is set for messages in a private conversation with the agent.
+        """
+        expects_reply = is_direct or mention.is_mention or mention.is_reply
+        is_allowed = self.policy is AnswerPolicy.USUAL or (self.policy is AnswerPolicy.MENTIONS and expects_reply)
+        return "" if is_allowed else f"{self.location} ({self.policy})"
+
+
+class RoomRuleError(SettingError):
+    """A rule of a room cannot be read; `path` is its place below the settings of the file."""
+
+    def __init__(self, path: tuple[str, ...], problem: str) -> None:
+        super().__init__(f"settings.{'.'.join(path)}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class _RuleEntry(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+    answers: AnswerPolicy
+
+
+class RoomRules:
+    """The rules of a character: `settings.<platform>.rooms.<the platform's id of a room or world>`.
+
+    The rules of an agent are one object as long as it runs; a changed character file replaces what it holds.
+    """
+
+    def __init__(self, rules: Mapping[tuple[str, str], RoomRule]) -> None:
+        self._rules = dict(rules)
+
+    def update(self, other: "RoomRules") -> None:
+        """Take over the rules of another object, and drop all others."""
+        self._rules = other._rules
+
+    def find(self, platform: str, *external_ids: str) -> RoomRule:
+        """Return the rule of the first of these ids that has one, else that of `*`.
+
+        Pass the narrowest first: a thread, its channel, its server.
+        """
+        names = (*external_ids, ANY_ROOM)
+        matches = (self._rules.get((platform.lower(), name)) for name in names)
+        return next((rule for rule in matches if rule is not None), RoomRule())
+
+
+def parse_room_rules(character: Character) -> RoomRules:
+    """Read a character's rules; raises SettingError that names the place of a malformed one."""
+    rules: dict[tuple[str, str], RoomRule] = {}
+    for platform, platform_settings in character.settings.items():
+        rooms: Any = platform_settings.get("rooms") if isinstance(platform_settings, Mapping) else None
+        if rooms is None:
+            continue
+        if not isinstance(rooms, Mapping):
+            raise RoomRuleError((platform, "rooms"), "it must name rooms by their ids")
+        for name, entry in rooms.items():
+            location = f"settings.{platform}.rooms.{name}"
+            try:
+                rules[platform.lower(), str(name)] = RoomRule(_RuleEntry.model_validate(entry).answers, location)
+            except ValidationError:
+                policies = ", ".join(AnswerPolicy)
+                message = f'it must read like {{"answers": "mentions"}}; the answers are {policies}'
+                raise RoomRuleError((platform, "rooms", str(name)), message) from None
+    return RoomRules(rules)

@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 
 from bot.adapter.adapter import Feed
 from bot.agent import Agent
-from bot.domain.component_specs import ProviderKind
+from bot.domain.character import ProviderKind
 from bot.domain.content import Attachment, Content
 from bot.domain.environment import ChannelType, Room, World
 from bot.domain.events import PostGenerated

@@ -12,8 +12,7 @@ from uuid import UUID
 
 from bot.agent import Agent
 from bot.concurrency.clock import ShutdownDeadline
-from bot.concurrency.isolation import Failure, run_isolated
-from bot.concurrency.tasks import TaskSet
+from bot.concurrency.tasks import Failure, TaskSet, run_isolated
 from bot.domain.events import TaskEnded
 from bot.domain.task import LAST_RUN_KEY, Task
 from bot.errors import StoreUnavailable

@@ -9,8 +9,7 @@ from bot.characters.loader import (
     suggest_file,
     write_character_source,
 )
-from bot.characters.report import Format, ImportReport, Note
-from bot.characters.secret_detection import Secrets
+from bot.characters.source import Format, ImportReport, Note, Secrets
 
 __all__ = [
     "CHARACTER_SUFFIXES",

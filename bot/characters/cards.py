@@ -1,20 +1,398 @@
 """Reads SillyTavern character cards, V1 to V3, as the fields of a character file.
 
 The formats: the character card specifications V2 (`chara_card_v2`) and V3 (`chara_card_v3`).
+
+Character cards inside other files: in the text chunks `chara` and `ccv3` of a PNG, and in a .charx archive.
+
+The formats: the character card specifications V2 and V3, and the PNG specification for tEXt, zTXt and iTXt.
+
+`CardMacros`: replaces the macros of SillyTavern in the texts of a card or a lorebook.
+
+Reads lorebooks ("world info") as knowledge with keys: those inside cards, and files that SillyTavern exports.
 """
 
+import base64
+import binascii
 import re
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
 from typing import Final
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile
 
 from pydantic import JsonValue
 
-from bot.characters.card_macros import CardMacros
-from bot.characters.field_readers import FieldReader, is_empty, to_json
-from bot.characters.json_scanner import Node
-from bot.characters.lorebooks import Fields, read_lorebook
-from bot.characters.report import Format, ReportCollector
-from bot.characters.source_text import Path
+from bot.characters.conversion import FieldReader, is_empty, to_json
+from bot.characters.source import Format, KeyPath, Node, ReportCollector
+from bot.errors import CharacterError
+
+PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
+ARCHIVE_SIGNATURE: Final = b"PK\x03\x04"
+MAX_FILE_BYTES: Final = 32 * 1024 * 1024  # of a picture or an archive, and of a file in one
+MAX_ARCHIVE_FILES: Final = 10_000
+MAX_PICTURE_BYTES: Final = 2 * 1024 * 1024  # of the picture that the web app shows
+CARD_NAME: Final = "card.json"
+
+_CHUNKS: Final = (b"ccv3", b"chara")  # the newer format first
+_TEXT_CHUNKS: Final = (b"tEXt", b"zTXt", b"iTXt")
+_NOT_BASE64: Final = re.compile(rb"[^A-Za-z0-9+/]")
+_DATA_ADDRESS: Final = re.compile(r"data:image/[\w.+-]+(?:;[\w=.+-]+)*;base64,", re.IGNORECASE)
+_URL_SAFE: Final = bytes.maketrans(b"-_", b"+/")
+_ENTRY_SIGNATURE: Final = b"PK\x01\x02"  # of a file in the list at the end of an archive
+_ENCRYPTED: Final = 1
+_PICTURE_SIGNATURES: Final = ((PNG_SIGNATURE, ".png"), (b"\xff\xd8\xff", ".jpg"), (b"GIF8", ".gif"))
+
+
+@dataclass(frozen=True, slots=True)
+class CardFile:
+    """The bytes of a PNG or a .charx archive that holds a card."""
+
+    name: str
+    data: bytes
+
+    @property
+    def is_picture(self) -> bool:
+        """Whether it is a PNG and not an archive."""
+        return self.data.startswith(PNG_SIGNATURE)
+
+    def read_cards(self) -> dict[str, str]:
+        """Return the JSON texts of its cards by their places, the preferred one first. Raises CharacterError."""
+        if not self.is_picture:
+            return {CARD_NAME: self.read(CARD_NAME).decode("utf-8", "replace")}
+        encoded = {key.lower(): text for key, text in _text_chunks(self.data)}
+        cards = {key.decode(): _decode(encoded[key]) for key in _CHUNKS if key in encoded}
+        if not cards:
+            advice = "export the character again as PNG or JSON"
+            raise CharacterError(f"{self.name}: a picture without a character card: {advice}")
+        if not any(cards.values()):
+            raise CharacterError(f"{self.name}: the card in the picture is damaged: export the character again")
+        return cards
+
+    def list_files(self) -> list[str]:
+        """Return the names of the files in an archive. Raises CharacterError."""
+        with self._open() as archive:
+            return [name for name in archive.namelist() if not name.endswith("/")]
+
+    def read(self, name: str) -> bytes:
+        """Return a file of an archive. Raises CharacterError if there is none, or if it is encrypted or too large."""
+        with self._open() as archive:
+            try:
+                entry = archive.getinfo(name)
+            except KeyError:
+                raise CharacterError(f"{self.name}: there is no {name} in this archive") from None
+            if entry.flag_bits & _ENCRYPTED or entry.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise CharacterError(f"{self.name}: {name} is encrypted, or compressed in another way than usual")
+            if entry.file_size > MAX_FILE_BYTES:
+                raise CharacterError(f"{self.name}: {name} has more than {MAX_FILE_BYTES // 2**20} MiB")
+            try:
+                with archive.open(entry) as file:
+                    return file.read(MAX_FILE_BYTES)
+            except (BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+                raise CharacterError(f"{self.name}: {name} is damaged: {error}") from None
+
+    def _open(self) -> ZipFile:
+        if self.data.count(_ENTRY_SIGNATURE) > MAX_ARCHIVE_FILES:
+            raise CharacterError(f"{self.name}: an archive of more than {MAX_ARCHIVE_FILES} files")
+        try:
+            return ZipFile(BytesIO(self.data))
+        except (BadZipFile, NotImplementedError, ValueError, struct.error) as error:
+            raise CharacterError(f"{self.name}: a damaged archive: {error}: export the character again") from None
+
+
+def read_card_file(path: Path) -> CardFile | None:
+    """Return a PNG or an archive; None for any other file, also one that cannot be read. Raises CharacterError."""
+    begin = data = b""
+    with suppress(OSError), path.open("rb") as file:  # reading it as text says what is wrong
+        begin = file.read(len(PNG_SIGNATURE))
+        if begin == PNG_SIGNATURE or begin.startswith(ARCHIVE_SIGNATURE):
+            data = begin + file.read(MAX_FILE_BYTES)
+    if not data and begin.startswith(PNG_SIGNATURE[:4]):
+        raise CharacterError(f"{path}: a damaged PNG picture: export the character again")
+    if len(data) > MAX_FILE_BYTES:
+        kind = "a picture" if data.startswith(PNG_SIGNATURE) else "an archive"
+        raise CharacterError(f"{path}: {kind} of more than {MAX_FILE_BYTES // 2**20} MiB")
+    return CardFile(str(path), data) if data else None
+
+
+def picture_suffix(data: bytes) -> str:
+    """Return the ending of a file with this picture; empty for anything else than a PNG, JPEG, GIF or WebP."""
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return ".webp"
+    return next((suffix for signature, suffix in _PICTURE_SIGNATURES if data.startswith(signature)), "")
+
+
+def read_data_address(source: str) -> bytes | None:
+    """Return the bytes in an address such as `data:image/png;base64,…`; None for any other address."""
+    prefix = _DATA_ADDRESS.match(source)
+    return _decode_base64(source[prefix.end() :].encode()) if prefix else None
+
+
+def write_png_card(picture: bytes, card: bytes) -> bytes:
+    """Return a PNG with a card in it, instead of the one that it held. Raises CharacterError if it is no PNG."""
+    if not picture.startswith(PNG_SIGNATURE):
+        raise CharacterError("the picture is not a PNG: convert it first")
+    pieces = [PNG_SIGNATURE]
+    for kind, content, whole in _chunks(picture):
+        if kind == b"IEND":
+            text = b"chara\0" + base64.b64encode(card)
+            checksum = binascii.crc32(b"tEXt" + text)
+            pieces.append(struct.pack(">I", len(text)) + b"tEXt" + text + struct.pack(">I", checksum))
+        if not (kind in _TEXT_CHUNKS and content.partition(b"\0")[0].lower() in _CHUNKS):
+            pieces.append(whole)
+    return b"".join(pieces)
+
+
+def _decode(encoded: bytes) -> str:
+    """Return the text of a chunk: base64 of either alphabet, padded or not, or JSON; empty if it is neither."""
+    if encoded.lstrip().startswith(b"{"):
+        return encoded.decode("utf-8", "replace")
+    return _decode_base64(encoded).decode("utf-8", "replace")
+
+
+def _decode_base64(encoded: bytes) -> bytes:
+    """Return what base64 of either alphabet holds, padded or not; empty if it is none."""
+    digits = _NOT_BASE64.sub(b"", encoded.translate(_URL_SAFE))
+    try:
+        return base64.b64decode(digits + b"=" * (-len(digits) % 4))
+    except binascii.Error:
+        return b""
+
+
+def _text_chunks(data: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield keyword and text of each text chunk of a PNG; the text is empty if it cannot be decompressed."""
+    for kind, content, _ in _chunks(data):
+        if kind not in _TEXT_CHUNKS:
+            continue
+        keyword, _, text = content.partition(b"\0")
+        is_compressed = kind == b"zTXt"
+        if is_compressed:
+            text = text[1:]  # without the compression method
+        elif kind == b"iTXt":
+            is_compressed = text[:1] == b"\1"
+            text = text[2:].partition(b"\0")[2].partition(b"\0")[2]  # without language and translated keyword
+        yield keyword, _decompress(text) if is_compressed else text
+
+
+def _decompress(data: bytes) -> bytes:
+    """Return the decompressed data; empty if it is damaged, or larger than a file may be."""
+    decompressor = zlib.decompressobj()
+    try:
+        text = decompressor.decompress(data, MAX_FILE_BYTES)
+    except zlib.error:
+        return b""
+    return text if decompressor.eof else b""
+
+
+def _chunks(data: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+    """Yield type, content and all bytes of each chunk of a PNG; a truncated one ends it."""
+    offset = len(PNG_SIGNATURE)
+    while offset + 12 <= len(data):
+        [length] = struct.unpack_from(">I", data, offset)
+        end = offset + 12 + length
+        if end > len(data):
+            return
+        yield data[offset + 4 : offset + 8], data[offset + 8 : end - 4], data[offset:end]
+        offset = end
+
+
+MAX_NESTED_MACROS: Final = 5
+OPEN, CLOSE = "\1", "\2"  # stand for the braces of a placeholder that stays
+
+_MACRO: Final = re.compile(r"\{\{([^{}]*)\}\}|<(user|bot|char)>", re.IGNORECASE)
+
+
+class CardMacros:
+    """Replaces the macros in the texts of one file; those without a counterpart are removed and counted once.
+
+    `char_name` is what `{{char}}` stands for.
+    """
+
+    def __init__(self, char_name: str = "") -> None:
+        self.char_name = char_name
+        self._lost: dict[str, int] = {}
+
+    def replace(self, text: str, offset: int, user: str = "the user") -> str:
+        """Return a text without macros, stripped; it stands at `offset` of the file, `user` replaces `{{user}}`."""
+        text = text.replace(OPEN, "").replace(CLOSE, "")
+        kept_user = user.replace("{{", OPEN).replace("}}", CLOSE)  # so that a macro around it is read too
+
+        def replace(match: re.Match[str]) -> str:
+            name, _, argument = (match[1] or match[2] or "").partition(":")
+            match name.strip().lower():
+                case "char" | "bot":
+                    return self.char_name
+                case "user":
+                    before = text[: match.start()].rstrip(' *"')
+                    is_start = not before or before[-1] in ".!?\n"
+                    return kept_user[0].upper() + kept_user[1:] if is_start else kept_user
+                case "newline":
+                    return "\n"
+                case "random" | "pick":
+                    return re.split(r"::|,", argument.removeprefix(":"))[0].strip()
+                case "name1" if user == "{{name1}}":
+                    return kept_user
+                case word if word.startswith("//") or word in ("", "trim", "noop", "comment", "hidden_key"):
+                    return ""
+            self._lost.setdefault(name.strip()[:40], offset)
+            return ""
+
+        for _ in range(MAX_NESTED_MACROS):
+            replaced = _MACRO.sub(replace, text)
+            if replaced == text:
+                break
+            text = replaced
+        return text.replace(OPEN, "{{").replace(CLOSE, "}}").strip()
+
+    def report_lost(self, collector: ReportCollector, path: KeyPath) -> None:
+        """Report the macros that were removed, as parts of what stands at `path`."""
+        for macro, offset in self._lost.items():
+            collector.add_ignored(offset, path, f"{{{{{macro}}}}} has no counterpart here and is left out")
+
+
+DEFAULT_ORDER: Final = 100
+_ENTRY_NAMES: Final[Mapping[str, str]] = {  # of an exported lorebook, by their names in a card
+    "keys": "key",
+    "secondary_keys": "keysecondary",
+    "insertion_order": "order",
+    "case_sensitive": "caseSensitive",
+}
+_BOOK_SETTINGS: Final[Mapping[str, tuple[str, int, int]]] = {  # the setting, and the limits of its value
+    "token_budget": ("KEYED_KNOWLEDGE_TOKENS", 10, 20_000),
+    "scan_depth": ("KEYED_KNOWLEDGE_MESSAGES", 1, 100),
+    "recursive_scanning": ("KEYED_KNOWLEDGE_RECURSIVE", 0, 1),
+}
+_REGEX_PROBLEM: Final = "its regular expressions are not run: write the words that they stand for"
+_NEGATED_LOGIC: Final = (1, 2)  # `selectiveLogic`: not all, and none, of the secondary keys
+ALL_SECONDARY: Final = 3
+_REGEX: Final = re.compile(r"/.+/[gimsuy]*", re.DOTALL)  # a key of SillyTavern that is a regular expression
+_REGEX_SIGN: Final = re.compile(r"[\\^$|?*+(){}\[\]]")  # in a key of other programs, which say so by `use_regex`
+
+Fields = dict[str, JsonValue]
+
+
+def read_lorebook(node: Node, path: KeyPath, collector: ReportCollector, macros: CardMacros) -> Fields:
+    """Return the fields `knowledge` and `settings` for the lorebook that stands at `path` of a file."""
+    return _LorebookConversion(node.key_offset, collector, macros).convert(node, path)
+
+
+def is_lorebook(root: Node) -> bool:
+    """Return whether a file is a lorebook alone, and no card or character."""
+    members = root.value if isinstance(root.value, dict) else {}
+    spec = members.get("spec")
+    is_named = spec is not None and isinstance(spec.value, str) and spec.value.startswith("lorebook")
+    return is_named or ("entries" in members and members.keys().isdisjoint({"bio", "data", "system"}))
+
+
+class _LorebookConversion:
+    def __init__(self, offset: int, collector: ReportCollector, macros: CardMacros) -> None:
+        self._offset, self._collector, self._macros = offset, collector, macros
+        self._reader = FieldReader(collector)
+
+    def convert(self, node: Node, path: KeyPath) -> Fields:
+        book = self._reader.mapping(node, path)
+        if "data" in book and "entries" not in book:  # a file of the format `lorebook_v3`
+            path = (*path, "data")
+            book = self._reader.mapping(book["data"], path)
+        entries = book.get("entries")
+        nodes: list[tuple[str | int, Node]] = []
+        if entries is not None and isinstance(entries.value, dict):
+            nodes = list(entries.value.items())
+        elif entries is not None and isinstance(entries.value, tuple):
+            nodes = list(enumerate(entries.value))
+        knowledge = [item for key, entry in nodes if (item := self._read_entry(entry, (*path, "entries", key)))]
+        settings: Fields = {}
+        for key, (name, lowest, highest) in _BOOK_SETTINGS.items():
+            value = book[key].value if key in book else None
+            if value and isinstance(value, bool | int):
+                settings[name] = "true" if value is True else str(min(max(value, lowest), highest))
+                self._collector.add_mapped(book[key].key_offset, (*path, key), f"read as settings.{name}")
+        if knowledge:
+            self._collector.add_mapped(
+                node.key_offset, path, f"{len(knowledge)} of {len(nodes)} entries read as knowledge"
+            )
+        fields: Fields = {"knowledge": list[JsonValue](knowledge)} if knowledge else {}
+        return fields | ({"settings": settings} if settings and knowledge else {})
+
+    def _read_entry(self, node: Node, path: KeyPath) -> Fields:
+        """Return an entry of a lorebook as an item of knowledge; nothing for one that is switched off or empty."""
+        entry = self._reader.mapping(node, path)
+        is_off = ("enabled" in entry and not entry["enabled"].value) or ("disable" in entry and entry["disable"].value)
+        lines = str(entry["content"].value if "content" in entry else "").splitlines()
+        is_off = is_off or "@@dont_activate" in lines or _number(entry, "probability") == 0
+        content = self._macros.replace("\n".join(line for line in lines if not line.startswith("@@")), self._offset)
+        if is_off or not content:
+            self._collector.add_ignored(node.offset, path, "is switched off" if is_off else "has no text")
+            return {}
+        keys = self._read_keys(entry, "keys", path)
+        secondary = self._read_keys(entry, "secondary_keys", path) if entry.get("selective", node).value else []
+        is_constant = bool("constant" in entry and entry["constant"].value)
+        if not (keys or is_constant):
+            self._collector.add_ignored(node.offset, path, "has no keys, and is not constant")
+            return {}
+        if not self._can_be_shown(entry, len(secondary), node, path):
+            return {}
+        item: Fields = {"content": content}
+        if keys:
+            item["keys"] = keys
+        if secondary:
+            item["secondaryKeys"] = secondary
+        if is_constant:
+            item["always"] = True
+        sensitive = _member(entry, "case_sensitive") or _entry_extension(entry, "case_sensitive")
+        if sensitive and sensitive.value is True:
+            item["caseSensitive"] = True
+        order = _member(entry, "insertion_order")
+        if order and isinstance(order.value, int) and order.value != DEFAULT_ORDER:
+            item["order"] = order.value
+        return item
+
+    def _can_be_shown(self, entry: Mapping[str, Node], secondary_count: int, node: Node, path: KeyPath) -> bool:
+        """Return False for an entry that would be shown where it must not be; report what else differs."""
+        logic, chance = _number(entry, "selectiveLogic"), _number(entry, "probability")
+        if secondary_count and logic in _NEGATED_LOGIC:
+            message = "is shown where its secondary keys do not occur, which has no counterpart here"
+            self._collector.add_ignored(node.offset, path, message)
+            return False
+        if logic == ALL_SECONDARY and secondary_count > 1:
+            self._collector.add_warning(node.offset, path, "needs all of its secondary keys: here one is enough")
+        if chance is not None and chance < 100:
+            self._collector.add_warning(node.offset, path, f"is shown in {chance} % of the cases: here in all")
+        return True
+
+    def _read_keys(self, entry: Mapping[str, Node], key: str, path: KeyPath) -> list[JsonValue]:
+        """Return the words of an entry; regular expressions are left out and reported.
+
+        SillyTavern sets `use_regex` on every entry, and a key is one there if it stands in slashes.
+        """
+        node = _member(entry, key)
+        texts = self._reader.texts(node, (*path, key)) if node else ()
+        is_regex = bool("use_regex" in entry and entry["use_regex"].value)
+        words = [text for text in texts if not (_REGEX.fullmatch(text) or (is_regex and _REGEX_SIGN.search(text)))]
+        if node and len(words) < len(texts):
+            self._collector.add_ignored(node.offset, (*path, key), _REGEX_PROBLEM)
+        return [word for word in (self._macros.replace(text, self._offset) for text in words) if word]
+
+
+def _entry_extension(entry: Mapping[str, Node], key: str) -> Node | None:
+    """Return what SillyTavern keeps of an entry: in a card below `extensions`, in a lorebook beside the keys."""
+    extensions = entry.get("extensions")
+    found = extensions.value.get(key) if extensions and isinstance(extensions.value, dict) else None
+    return found or entry.get(key)
+
+
+def _number(entry: Mapping[str, Node], key: str) -> int | float | None:
+    node = _entry_extension(entry, key)
+    return node.value if node and isinstance(node.value, int | float) else None
+
+
+def _member(entry: Mapping[str, Node], key: str) -> Node | None:
+    """Return a member of an entry by its name in a card, or in an exported lorebook."""
+    return entry.get(key) or entry.get(_ENTRY_NAMES[key])
+
 
 EXTENSION: Final = "greenroom"  # the extension of a card that holds fields which a card has no place for
 EXTENSION_FIELDS: Final = ("username", "topics", "postExamples", "style", "suggestions")
@@ -62,7 +440,7 @@ def read_card(root: Node, collector: ReportCollector) -> tuple[Fields, Format]:
     """
     reader = FieldReader(collector)
     members = reader.mapping(root, ())
-    path: Path = ()
+    path: KeyPath = ()
     format = Format.CARD_V1
     if "data" in members and "spec" in members:
         format = _CARD_FORMATS.get(str(members["spec"].value), Format.CARD_V3)
@@ -75,7 +453,7 @@ class _CardConversion:
     """The conversion of one card: of its members, which stand at `path` of the file."""
 
     def __init__(
-        self, collector: ReportCollector, reader: FieldReader, path: Path, members: Mapping[str, Node]
+        self, collector: ReportCollector, reader: FieldReader, path: KeyPath, members: Mapping[str, Node]
     ) -> None:
         self._collector, self._reader = collector, reader
         self._path, self._members = path, members

@@ -9,23 +9,27 @@ from typing import Any, Final
 
 from pydantic import JsonValue
 
-from bot.characters.card_files import (
+from bot.characters.cards import (
+    EXTENSION,
+    EXTENSION_FIELDS,
     MAX_FILE_BYTES,
     MAX_PICTURE_BYTES,
+    PERSONALITY,
+    SCENARIO,
     CardFile,
+    CardMacros,
+    Fields,
+    is_card,
+    is_lorebook,
     picture_suffix,
+    read_card,
     read_card_file,
     read_data_address,
+    read_lorebook,
 )
-from bot.characters.card_macros import CardMacros
-from bot.characters.cards import EXTENSION, EXTENSION_FIELDS, PERSONALITY, SCENARIO, is_card, read_card
-from bot.characters.elizaos_names import FIELDS
-from bot.characters.field_readers import to_json
-from bot.characters.json_scanner import Node, scan_json
+from bot.characters.conversion import FIELDS, to_json
 from bot.characters.loader import CHARACTER_SUFFIXES, load_character, parse_character, read_character_source
-from bot.characters.lorebooks import Fields, is_lorebook, read_lorebook
-from bot.characters.report import Format, ImportReport, Note, ReportCollector
-from bot.characters.source_text import SourceText
+from bot.characters.source import Format, ImportReport, Node, Note, ReportCollector, SourceText, scan_json
 from bot.domain.character import AVATAR_SETTING, Character, KnowledgeItem
 from bot.errors import CharacterError
 

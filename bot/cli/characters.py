@@ -1,32 +1,60 @@
-"""Load the characters named by `-c FILE` with their settings and plugins, and print notes on them."""
+"""Load the characters named by `-c FILE` with their settings and plugins, and print notes on them.
 
+Checks what a character file refers to: paths, adapters, settings, templates and their variables.
+
+A path of a plugin that is missing or leads out of the file's folder is an error, and so is a plugin's broken
+template. Other names that mean nothing here are notes, for they may be of another program.
+
+The table of what of a character's file the description in the prompt holds, for chats and for feeds.
+
+Which platforms are on, and why the others are off.
+"""
+
+import ast
 import os
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
+from itertools import islice, zip_longest
+from os.path import normpath
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import bot
-from bot.characters import CHARACTER_SUFFIXES, Format, LoadedCharacter, load_character, suggest_file
-from bot.characters.elizaos_names import PATH_STARTS
-from bot.characters.source_text import text_version
-from bot.cli.character_references import (
-    add_reference_notes,
-    check_character_templates,
-    check_plugin_paths,
-    read_local_plugins,
-)
-from bot.cli.process.shutdown import print_notice
-from bot.cli.variables import CORE_GROUPS, find_settings_groups
-from bot.errors import CharacterError, SettingError
+from bot.adapter.adapter import RoomRuleError, lists_platform, parse_room_rules
+from bot.characters import CHARACTER_SUFFIXES, Format, LoadedCharacter, Note, load_character, suggest_file
+from bot.characters.conversion import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
+from bot.characters.loader import FilePlaces
+from bot.characters.source import text_version
+from bot.cli.options import CORE_GROUPS, find_settings_groups, known_variables
+from bot.cli.process.shutdown import UsageError, print_notice
+from bot.domain.character import AVATAR_SETTING, Character
+from bot.errors import CharacterError, PluginError, SettingError, TemplateError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import ReportedWarnings
 from bot.models.types import ModelType
-from bot.plugin_system.loading import ELIZAOS_PACKAGE, load_local_adapter, load_plugins
-from bot.plugin_system.plugin import Plugin, check_templates
-from bot.plugin_system.source import Approve, PluginSource
-from bot.plugin_system.trust import TrustedPlugins
-from bot.runtime.agent_config import AgentConfig
+from bot.plugin_system.loading import (
+    ELIZAOS_PACKAGE,
+    SCRIPT_SUFFIXES,
+    adapter_names,
+    find_adapter,
+    find_adapters,
+    load_local_adapter,
+    load_plugins,
+)
+from bot.plugin_system.plugin import Plugin, check_templates, merge_templates
+from bot.plugin_system.trust import (
+    Approve,
+    PluginSource,
+    TrustedPlugins,
+    find_location,
+    find_plugin_file,
+    read_plugin_source,
+)
+from bot.prompts.character_description import MAX_DESCRIPTION_LENGTH, SectionUse, describe_character
+from bot.prompts.template_language import compile_template
+from bot.prompts.templates import DEFAULTS, SYSTEM, TemplateProblem, find_problems
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import (
     MIN_SECRET_LENGTH,
     NETWORK_VARIABLES,
@@ -38,7 +66,226 @@ from bot.settings import (
 )
 from bot.store.inmemory import InMemoryStore
 from bot.store.work_sharing import ProcessRole
-from bot.text import strip_terminal_codes
+from bot.text import strip_terminal_codes, suggest
+
+MAX_REFERENCE_NOTES = 40  # of one kind: each costs a search for the nearest name
+SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
+
+
+def local_plugins(path: Path, loaded: LoadedCharacter) -> Iterator[tuple[tuple[str, int], str, Path]]:
+    """Yield position, name and absolute path of each plugin and adapter that is named by its path."""
+    folder = path.resolve().parent
+    for key, names in (("plugins", loaded.character.plugins), ("adapters", loaded.character.adapters)):
+        for index, name in enumerate(names):
+            if name.startswith(PATH_STARTS) and Path(name).suffix not in SCRIPT_SUFFIXES:
+                yield (key, index), name, Path(normpath(folder / Path(name).expanduser()))
+
+
+def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
+    """Raise CharacterError for paths of plugins that are missing or lead out of the character's folder."""
+    folder = path.resolve().parent
+    errors = []
+    for position, name, location in local_plugins(path, loaded):
+        problem, kind = "", position[0].removesuffix("s")
+        if not _is_inside(location, folder):
+            problem = f"{name!r} is outside the character's folder, {folder}: move the {kind} into it, or install it"
+        elif path.resolve().is_relative_to(find_location(location) or location):
+            problem = f"{kind} {name!r}: its folder holds the character's file: move its code into a folder of its own"
+        elif find_plugin_file(location) is None:
+            hint = suggest(location.name, _python_names(location.parent), start="; ")
+            problem = f"{kind} {name!r}: there is no {location}.py and no folder {location} with an __init__.py{hint}"
+        if problem:
+            errors.append(_error_at(path, loaded, position, problem))
+    if errors:
+        raise CharacterError.combine(errors)
+
+
+def check_character_templates(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin]) -> None:
+    """Raise CharacterError for templates whose name or variable is a misspelling of a known one."""
+    problems = _template_problems(loaded, plugins)
+    errors = [
+        _error_at(path, loaded, place, problem.message, variable=problem.variable)
+        for place, problem in problems
+        if problem.is_error
+    ]
+    if errors:
+        raise CharacterError.combine(errors)
+
+
+def check_room_rules(path: Path, loaded: LoadedCharacter) -> None:
+    """Raise CharacterError for a rule of a platform's rooms that cannot be read."""
+    try:
+        parse_room_rules(loaded.character)
+    except RoomRuleError as error:
+        raise _error_at(path, loaded, ("settings", *error.path), error.problem) from None
+
+
+def read_local_plugins(path: Path, loaded: LoadedCharacter) -> list[PluginSource]:
+    """Return the code of each plugin that is named by its path. Raises ConfigError."""
+    check_plugin_paths(path, loaded)
+    return [read_plugin_source(location, name) for _, name, location in local_plugins(path, loaded)]
+
+
+def check_plugin_sources(path: Path, loaded: LoadedCharacter) -> None:
+    """Raise PluginError for syntax errors and broken templates in plugins of the folder, which are not run."""
+    for _, name, location in local_plugins(path, loaded):
+        file = find_plugin_file(location)
+        if file is None:
+            continue
+        try:
+            tree = ast.parse(file.read_bytes())
+        except (OSError, SyntaxError, ValueError) as error:
+            line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+            raise PluginError(f"plugin {name!r} cannot be loaded: {file}{line}: {error}") from None
+        for template, line_number, text in _literal_templates(tree):
+            try:
+                compile_template(text)
+            except TemplateError as error:
+                raise PluginError(f"plugin {name!r}: {file}:{line_number}: template {template!r}: {error}") from None
+
+
+def add_reference_notes(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin] = ()) -> LoadedCharacter:
+    """Return the character with warnings about names that mean nothing here."""
+    if (places := loaded.places) is None:
+        return loaded
+    notes = [
+        *islice(_adapter_notes(loaded, places), MAX_REFERENCE_NOTES),
+        *islice(_knowledge_notes(path, loaded, places), MAX_REFERENCE_NOTES),
+        *islice(_template_notes(loaded, places, plugins), MAX_REFERENCE_NOTES),
+        *islice(_setting_notes(places, plugins), MAX_REFERENCE_NOTES),
+    ]
+    return replace(loaded, report=loaded.report.with_warnings(notes))
+
+
+def _adapter_notes(loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note]:
+    names = {*adapter_names(), *ADAPTER_ALIASES}
+    field = "clients" if "clients" in places.keys_of() and "adapters" not in places.keys_of() else "adapters"
+    for index, name in enumerate(loaded.character.adapters):
+        if name not in names and not name.startswith(PATH_STARTS):
+            message = f"{name}: no adapter is installed for this platform{suggest(name, names, start='; ')}"
+            yield places.build_note((field, index), message)
+
+
+def _knowledge_notes(path: Path, loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note]:
+    folder = path.resolve().parent
+    for index, item in enumerate(loaded.character.knowledge):
+        name = item.path or item.directory
+        if item.content or not name:
+            continue
+        position = ("knowledge", index, "path" if item.path else "directory")
+        try:
+            location = (folder / name).resolve()
+            exists = location.exists()
+        except (OSError, ValueError, RuntimeError):
+            yield places.build_note(position, f"{name!r} is no path that can be read")
+            continue
+        if not location.is_relative_to(folder):
+            message = f"{name!r} is outside the character's folder, {folder}: no document is read until it is moved"
+            yield places.build_note(position, message)
+        elif not exists:
+            yield places.build_note(position, f"{name!r}: there is no such file or folder{suggest_file(location)}")
+
+
+def _template_problems(
+    loaded: LoadedCharacter, plugins: Sequence[Plugin]
+) -> Iterator[tuple[tuple[str, ...], TemplateProblem]]:
+    """Yield what is wrong with each template and the system prompt, with its place; syntax is checked before."""
+    known = {**DEFAULTS, **merge_templates(plugins)}
+    variables = {name for plugin in plugins for name in plugin.template_variables}
+    for name, text in loaded.character.templates.items():
+        for problem in find_problems(name, text, known, variables):
+            yield ("templates", name), problem
+    if loaded.character.system:
+        problems = find_problems(SYSTEM, loaded.character.system, {SYSTEM: ""}, variables)
+        yield from ((("system",), replace(problem, is_error=False)) for problem in problems if problem.variable)
+
+
+def _template_notes(loaded: LoadedCharacter, places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
+    for place, problem in _template_problems(loaded, plugins):
+        yield places.build_note(place, problem.message, variable=problem.variable)
+
+
+def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
+    """Yield notes on settings that nothing reads; on a secret only where its name resembles a known one."""
+    keys = [
+        (*path, key)
+        for path in SETTING_PATHS
+        for key in places.keys_of(*path)
+        if key not in SETTINGS_WITHOUT_EFFECT and key != AVATAR_SETTING and not places.is_object(*path, key)
+    ]
+    known = known_variables(plugins)
+    if all(path[-1] in known for path in keys):
+        return
+    known |= known_variables((), find_settings_groups(imports_others=False)[0])  # also of what is not used
+    allowed = sorted(variable.name for variable in known.values() if variable.is_character_setting)
+    for path in keys:
+        if path[-1] in known:
+            continue
+        nearest = suggest(path[-1], allowed, start="; ")
+        if nearest or path[-2] != "secrets":
+            yield places.build_note(path, f"no part of this bot reads a setting of this name{nearest}")
+
+
+def operator_setting_notes(loaded: LoadedCharacter, settings: Settings) -> Iterator[Note]:
+    """Yield a note on each variable that the file sets although it belongs to the operator."""
+    if (places := loaded.places) is None:
+        return
+    for name in settings.ignored_names[:MAX_REFERENCE_NOTES]:
+        paths = ((*path, name) for path in SETTING_PATHS if name in places.keys_of(*path))
+        message = "is ignored: only the operator sets it; if you want it, put it into .env"
+        yield places.build_note(next(paths, ("settings", name)), message)
+
+
+def _is_inside(location: Path, folder: Path) -> bool:
+    """Return whether a plugin lies in a folder, also after symbolic links are followed."""
+    file = find_plugin_file(location)
+    places = (location, location.resolve(), *([file.resolve()] if file else []))
+    return all(place.is_relative_to(folder) for place in places)
+
+
+def _error_at(
+    path: Path, loaded: LoadedCharacter, position: tuple[str | int, ...], message: str, *, variable: str = ""
+) -> CharacterError:
+    if loaded.places is None:
+        return CharacterError(f"{path}: {message}")
+    return loaded.places.build_error(position, message, variable=variable)
+
+
+def _names(folder: Path) -> list[str]:
+    return [file.name for file in islice(folder.iterdir(), 1_000)] if folder.is_dir() else []
+
+
+def _python_names(folder: Path) -> list[str]:
+    return [name.removesuffix(".py") for name in _names(folder) if name.endswith(".py") or (folder / name).is_dir()]
+
+
+def _literal_templates(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
+    """Yield name, line and text of each template that a call names as `templates={"name": "text"}`."""
+    texts = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    for keyword in (keyword for call in calls for keyword in call.keywords if keyword.arg == "templates"):
+        if not isinstance(keyword.value, ast.Dict):
+            continue
+        for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
+            name, text = (_literal_text(node, texts) for node in (key, value))
+            if name is not None and text is not None:
+                yield name, value.lineno, text
+
+
+def _literal_text(node: ast.expr | None, constants: Mapping[str, object]) -> str | None:
+    value: object = None
+    if isinstance(node, ast.Constant):
+        value = node.value
+    elif isinstance(node, ast.Name):
+        value = constants.get(node.id)
+    return value if isinstance(value, str) else None
+
 
 DEFAULT_CHARACTER = Path("characters", "default.json")
 ENV_FILE = Path(".env")
@@ -348,3 +595,163 @@ def _notes(config: CharacterConfig) -> Iterator[str]:
     for note in config.loaded.report.warnings:
         yield str(note)
     yield from config.notes
+
+
+KNOWLEDGE_PROVIDER = "KNOWLEDGE"  # searches the knowledge, which is then not in the description
+EXAMPLE_SEED = "any room"
+
+
+def measure_sections(character: Character, plugins: Sequence[Plugin] = ()) -> dict[str, tuple[SectionUse, ...]]:
+    """Return what the description for one room holds of each section, in chats and in feeds."""
+    has_index = any(provider.spec.name == KNOWLEDGE_PROVIDER for plugin in plugins for provider in plugin.providers)
+    return {
+        place: describe_character(character, seed=EXAMPLE_SEED, is_feed=is_feed, has_knowledge_index=has_index).sections
+        for place, is_feed in (("chat", False), ("feed", True))
+    }
+
+
+def format_sections(sections: dict[str, tuple[SectionUse, ...]]) -> list[str]:
+    """Return the table as lines; none for a character with nothing but a name."""
+    rows: dict[str, dict[str, str]] = {}
+    for place, uses in sections.items():
+        for use in uses:
+            rows.setdefault(use.name, {})[place] = _format_use(use)
+    if not rows:
+        return []
+    lines = [f"{'section':<16} {'chat':<16} feed"]
+    lines += [f"{name:<16} {row.get('chat', '-'):<16} {row.get('feed', '-')}" for name, row in rows.items()]
+    if not all(use.is_whole for uses in sections.values() for use in uses):
+        lines.append(
+            f"at most {MAX_DESCRIPTION_LENGTH} characters in all; every room and every day another choice of "
+            "the lines of bio, lore, adjectives and topics"
+        )
+    return lines
+
+
+def sections_to_json(sections: dict[str, tuple[SectionUse, ...]]) -> dict[str, Any]:
+    """Return the table as JSON, lengths in characters."""
+    return {
+        place: {
+            use.name: {
+                "kept": use.kept,
+                "count": use.count,
+                "keptCharacters": use.kept_length,
+                "characters": use.length,
+            }
+            for use in uses
+        }
+        for place, uses in sections.items()
+    }
+
+
+def _format_use(use: SectionUse) -> str:
+    return f"{use.kept} of {use.count}" + (", cut" if use.kept == use.count and not use.is_whole else "")
+
+
+WEB = "web"
+CONSOLE = "console"
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A platform, its adapter if installed, why it is off (empty if it is on), and the emulator's URL."""
+
+    name: str
+    spec: AdapterSpec | None
+    off_reason: str = ""
+    emulator_url: str = ""
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the platform will be connected."""
+        return not self.off_reason
+
+
+def list_platforms(
+    configs: Sequence[CharacterConfig],
+    only: Collection[str] = (),
+    emulator_urls: Mapping[str, str] = MappingProxyType({}),
+) -> list[Platform]:
+    """Return the state of every installed platform, and load the adapters of those that are on.
+
+    With `only`, just those are on. With `emulator_urls`, just the emulated platforms and the web page are.
+    """
+    local = {spec.name: spec for config in configs for spec in config.adapters}
+    adapters = {**find_adapters(), **local}
+    return [
+        _platform(name, adapters[name], configs, only, emulator_urls, is_local=name in local)
+        for name in _sort_platforms(adapters)
+    ]
+
+
+def parse_platforms(text: str) -> list[str]:
+    """Parse the value of `--only`. Raises UsageError for an unknown platform."""
+    available = _sort_platforms(adapter_names())
+    if CONSOLE in _split_names(text):
+        raise UsageError("--only: use `bot chat` for the console")
+    return _check_names(text, available, "--only", "a platform")
+
+
+def parse_emulators(text: str) -> list[AdapterSpec]:
+    """Parse the value of `--emulate`. Raises UsageError for a platform without an emulator."""
+    adapters = find_adapters()
+    for name in _split_names(text):
+        if isinstance(problem := adapters.get(name), str):
+            raise PluginError(f"{name} cannot be emulated: {problem}")
+    available = {name: spec for name, spec in adapters.items() if isinstance(spec, AdapterSpec) and spec.emulator}
+    return [available[name] for name in _check_names(text, list(available), "--emulate", "a platform with an emulator")]
+
+
+def _sort_platforms(names: Iterable[str]) -> list[str]:
+    """Return the platforms that `bot run` connects, the page first."""
+    return sorted((name for name in names if name != CONSOLE), key=lambda name: name != WEB)
+
+
+def _split_names(text: str) -> list[str]:
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    return list(dict.fromkeys(ADAPTER_ALIASES.get(name, name) for name in names))
+
+
+def _check_names(text: str, available: Sequence[str], option: str, kind: str) -> list[str]:
+    names = _split_names(text)
+    for name in names:
+        if name not in available:
+            hint = suggest(name, available, otherwise=f"available: {', '.join(available)}")
+            raise UsageError(f"{option}: {name!r} is not {kind}: {hint}")
+    if not names:
+        raise UsageError(f"{option} needs one or more of {','.join(available)}")
+    return names
+
+
+def _platform(
+    name: str,
+    adapter: AdapterSpec | str,
+    configs: Sequence[CharacterConfig],
+    only: Collection[str],
+    emulator_urls: Mapping[str, str],
+    *,
+    is_local: bool,
+) -> Platform:
+    spec = adapter if isinstance(adapter, AdapterSpec) else None
+    if only and name not in only:
+        return Platform(name, spec, f"not among --only {','.join(only)}")
+    if emulator_urls and name not in (WEB, *emulator_urls):
+        return Platform(name, spec, "not emulated: an emulated run connects to no real platform")
+    if spec is None:
+        return Platform(name, None, str(adapter))
+    if missing := _missing_settings(spec, configs):
+        return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
+    is_listed = any(lists_platform(config.loaded.character, name) for config in configs)
+    if not only and name != WEB and not is_listed:
+        return Platform(name, spec, "the character's file names only other platforms (`adapters`)")
+    # Imports its libraries now: later it would block the event loop.
+    loaded_adapter = adapter if is_local else find_adapter(name)
+    if isinstance(loaded_adapter, str):
+        return Platform(name, None, loaded_adapter)
+    return Platform(name, loaded_adapter, emulator_url=emulator_urls.get(name, ""))
+
+
+def _missing_settings(spec: AdapterSpec, configs: Sequence[CharacterConfig]) -> list[str]:
+    """Return the missing variables of the character that lacks the fewest."""
+    lists = [[name for name in spec.needs if name not in config.settings] for config in configs]
+    return min(lists, key=len, default=list(spec.needs))

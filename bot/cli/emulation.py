@@ -12,15 +12,12 @@ from uuid import UUID
 
 from bot.adapter.adapter import Adapter
 from bot.characters import load_character
-from bot.cli.characters import CharacterConfig, default_character
-from bot.cli.platforms import WEB
-from bot.concurrency.bounded import BoundedDict
+from bot.cli.characters import WEB, CharacterConfig, default_character
+from bot.concurrency.tasks import BoundedDict
 from bot.domain.events import MessageClosed, MessageReceived
-from bot.inbound.agent_handle import AdapterSpec, AgentHandle
-from bot.inbound.emulated_platform import EmulatedOutcome, EmulatedPage, EmulatedPlatform
-from bot.plugin_system.bundled import bundled_plugins, store_settings
-from bot.plugin_system.loading import find_emulator
-from bot.receipts.headlines import describe_receipt
+from bot.inbound.agent_handle import AdapterSpec, AgentHandle, EmulatedOutcome, EmulatedPage, EmulatedPlatform
+from bot.plugin_system.loading import bundled_plugins, find_emulator, store_settings
+from bot.receipts import describe_receipt
 from bot.settings import Layer, load_settings, secret_fields
 
 LOOPBACK = "127.0.0.1"

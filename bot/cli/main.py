@@ -15,8 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from bot.cli.options import unknown_command
-from bot.cli.process.exit_codes import Exit, UsageError, exit_code
-from bot.cli.process.limits import GC_THRESHOLDS
+from bot.cli.process.shutdown import GC_THRESHOLDS, Exit, UsageError, exit_code
 from bot.errors import BotError
 from bot.text import shorten, strip_terminal_codes, suggest
 
@@ -66,7 +65,7 @@ COMMANDS = (
     Command("person", "bot.cli.people.command", "export or delete what is stored about a person", "operate"),
     Command("memory", "bot.cli.people.memory", "list, search, export, correct or delete what people told", "operate"),
     Command("db", "bot.cli.commands.db", "check, upgrade, back up or restore the database", "operate"),
-    Command("cluster", "bot.cli.operator.cluster", "list the processes that share the work; drain one", "operate"),
+    Command("cluster", "bot.cli.operator.program", "list the processes that share the work; drain one", "operate"),
     Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change", "extend"),
     Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin", "extend"),
     Command("adapter", "bot.cli.commands.adapter", "test or start an adapter", "extend"),

@@ -1,17 +1,37 @@
-"""What commands share: the frame of a command or a group, and the options `-c FILE` and `--json`."""
+"""What commands share: the frame of a command or a group, and the options `-c FILE` and `--json`.
+
+Tables, colour and a sign of long work, on terminals only; NO_COLOR turns colour off.
+
+All variables: which part declares them, their meaning and their default.
+"""
 
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import Field, SecretStr, create_model
 from typer.core import TyperGroup
 
-from bot.cli.process.exit_codes import UsageError
-from bot.text import shorten, suggest
+from bot.cli.process.shutdown import UsageError
+from bot.costs.budget import BudgetSettings
+from bot.errors import PluginError
+from bot.inbound.agent_handle import AdapterSpec
+from bot.models.settings import ModelSettings
+from bot.plugin_system.loading import bundled_descriptions, find_adapters, find_plugin, plugin_names
+from bot.plugin_system.plugin import Plugin
+from bot.settings import CoreSettings, NetworkSettings, SettingsModel, character_settings, is_secret_name, secret_fields
+from bot.store.storage import listen_to_progress
+from bot.text import shorten, strip_terminal_codes, suggest
+from bot.watchdog.settings import OwnerSettings
 
 CharacterFile = Annotated[
     Path | None,
@@ -84,3 +104,212 @@ def new_group(help: str) -> typer.Typer:
 def examples(*lines: str) -> str:
     """Return the end of a help text: command lines to copy."""
     return "\b\nexamples:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+LINE_SECONDS = 2.0  # before the first line about long work and between two, where there is no terminal
+STATE_STYLES = {
+    "ok": "green", "warn": "yellow", "fail": "bold red",
+    "on": "green", "off": "dim", "held": "yellow", "failed": "bold red", "draining": "yellow",
+}  # fmt: skip
+
+
+def colour_state(line: str) -> str:
+    """Return a line that begins with a state ("ok", "warn", "fail") with that word in its colour, on a terminal."""
+    word, _, rest = line.partition(" ")
+    style = STATE_STYLES.get(word.lower())
+    if style is None or not sys.stdout.isatty():
+        return line
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    with console.capture() as captured:
+        console.print(word, style=style, end="")
+    return f"{captured.get()} {rest}"
+
+
+def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], plain_lines: Iterable[str]) -> None:
+    """Print rows as a table on a terminal, with states in their colour; elsewhere the plain lines, for programs."""
+    cells = [[strip_terminal_codes(cell) for cell in row] for row in rows] if sys.stdout.isatty() else []
+    if not cells:
+        print("\n".join(map(strip_terminal_codes, plain_lines)))
+        return
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for index, name in enumerate(header):
+        table.add_column(name, no_wrap=index == 0, overflow="fold")  # the first one is copied into other commands
+    for row in cells:
+        table.add_row(*(Text(cell, style=STATE_STYLES.get(cell, "")) for cell in row))
+    Console(highlight=False).print(table)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Show on stderr that something takes a while, until the block ends: elsewhere than on a terminal as one line."""
+    if not sys.stderr.isatty():
+        line = threading.Timer(LINE_SECONDS, partial(print, f"{what} …", file=sys.stderr, flush=True))
+        line.daemon = True
+        line.start()
+        try:
+            yield
+        finally:
+            line.cancel()
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(what):
+        yield
+
+
+def announce_start(what: str) -> None:
+    """Show at once on stderr of a terminal that a command has begun: its imports take a while."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(f"starting {what} …", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[None]:
+    """Show on stderr how far the storage's work in the block is: a bar on a terminal, elsewhere a line at times."""
+    if not sys.stderr.isatty():
+        with listen_to_progress(_LineProgress()):
+            yield
+        return
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), *Progress.get_default_columns(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+
+        def show(step: str, done: int, total: int) -> None:
+            bar.update(task, description=step, completed=done, total=total or None)
+
+        with listen_to_progress(show):
+            yield
+
+
+class _LineProgress:
+    """Prints a line about long work, two seconds after the last one at the earliest; short work prints nothing."""
+
+    def __init__(self) -> None:
+        self._printed_at = time.monotonic()
+
+    def __call__(self, step: str, done: int, total: int) -> None:
+        if time.monotonic() - self._printed_at < LINE_SECONDS:
+            return
+        self._printed_at = time.monotonic()
+        share = f": {min(done / total, 1.0):.0%}" if total else ""
+        print(f"{step}{share}", file=sys.stderr, flush=True)
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsGroup:
+    """The settings model of one part of the program."""
+
+    name: str
+    model: type[SettingsModel]
+
+
+CORE_GROUPS = (
+    SettingsGroup("core", CoreSettings),
+    SettingsGroup("network", NetworkSettings),
+    SettingsGroup("models", ModelSettings),
+    SettingsGroup("money", BudgetSettings),
+    SettingsGroup("owner", OwnerSettings),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """One variable; `default` is formatted as in `.env`. A character's file sets only those that it may."""
+
+    name: str
+    description: str
+    default: str
+    is_secret: bool
+    is_character_setting: bool
+
+
+def find_adapter_groups() -> tuple[list[SettingsGroup], list[str]]:
+    """Return the settings models of all adapters, which are quick to import, and load problems."""
+    adapters = {f"{name} adapter": adapter for name, adapter in find_adapters().items()}
+    groups = [SettingsGroup(name, item.settings) for name, item in adapters.items() if isinstance(item, AdapterSpec)]
+    return groups, [f"{name}: {problem}" for name, problem in adapters.items() if isinstance(problem, str)]
+
+
+def find_settings_groups(
+    plugins: Sequence[Plugin] = (), *, imports_others: bool = True
+) -> tuple[list[SettingsGroup], list[str]]:
+    """Return the settings models of the core, all adapters, all plugins and `plugins`, and load problems.
+
+    Without `imports_others`, as in a running bot, no plugin is imported: the bundled ones have a model made from their
+    description, which accepts any text, and plugins of other distributions are left out.
+    """
+    adapter_groups, problems = find_adapter_groups()
+    models: dict[str, type[SettingsModel] | None] = {}
+    if imports_others:
+        for name in plugin_names():
+            try:
+                if (plugin := find_plugin(name)) is not None:
+                    models[name] = plugin.settings
+            except PluginError as error:
+                problems.append(str(error))
+    else:
+        models |= {name: _described_model(name) for name, item in bundled_descriptions().items() if item["variables"]}
+    models.update((plugin.name, plugin.settings) for plugin in plugins)
+    groups = [SettingsGroup(f"{name} plugin", model) for name, model in models.items() if model]
+    return [*CORE_GROUPS, *adapter_groups, *groups], problems
+
+
+@lru_cache(maxsize=64)  # the same plugin must have the same model
+def _described_model(name: str) -> type[SettingsModel]:
+    """Return a model with the variables of a bundled plugin that is not imported."""
+    variables = bundled_descriptions()[name]["variables"]
+    fields: dict[str, Any] = {
+        item["name"].lower(): (
+            SecretStr | None if item["is_secret"] else str,
+            Field(None if item["is_secret"] else item["default"], description=item["description"]),
+        )
+        for item in variables
+    }
+    own = frozenset(item["name"] for item in variables if item["is_character_setting"])
+    model = create_model(f"{name}_settings", __base__=SettingsModel, **fields)
+    model.CHARACTER_SETTINGS = own
+    return model
+
+
+def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] = CORE_GROUPS) -> dict[str, Variable]:
+    """Return all variables of these groups and plugins by name."""
+    models = [*(group.model for group in groups), *(plugin.settings for plugin in plugins if plugin.settings)]
+    return {variable.name: variable for model in models for variable in list_variables(model)}
+
+
+def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:
+    """Yield a model's variables in the order of declaration."""
+    secret_names = {name for name, _ in secret_fields(model)}
+    owners = character_settings(model)
+    for name, field in model.model_fields.items():
+        alias = field.alias or name.upper()
+        is_secret = name in secret_names or is_secret_name(alias)
+        default = field.get_default(call_default_factory=True)
+        default_text = "" if is_secret else _format_default(default)
+        yield Variable(alias, field.description or "", default_text, is_secret, owners[alias])
+
+
+def group_summary(model: type[SettingsModel]) -> str:
+    """Return the first line of a settings model's docstring."""
+    lines = (model.__doc__ or "").strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _format_default(value: Any) -> str:
+    if value is None or isinstance(value, SecretStr):
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple | list | set | frozenset):
+        return ",".join(map(_format_default, value))
+    return str(value)

@@ -17,8 +17,8 @@ from bot.domain.content import Attachment, Content
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import ConfigError, DeliveryError, StoreInaccessible, TemporaryError, Undeliverable
 from bot.inbound.agent_handle import AdapterSpec, Publishing
-from bot.outbound.delivery_attempt import OPEN_STATES
-from bot.outbound.undelivered import HELD_STATES, UndeliveredParts, is_dropped
+from bot.outbound.outbox import HELD_STATES, UndeliveredParts, is_dropped
+from bot.outbound.sender import OPEN_STATES
 from bot.plugin_system.loading import find_adapter, find_adapters
 from bot.settings import Layer
 

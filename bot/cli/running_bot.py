@@ -1,25 +1,33 @@
-"""Access next to a running bot: HTTP client of its server, and its store opened for reading."""
+"""Access next to a running bot: HTTP client of its server, and its store opened for reading.
+
+A message with receipt, replies and deliveries as text or JSON.
+"""
 
 import http.client
 import json
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
-from bot.cli.characters import CharacterConfig
-from bot.cli.platforms import WEB
+from bot.cli.characters import WEB, CharacterConfig
+from bot.domain.environment import Entity, Room
+from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall, Receipt
+from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError, TemporaryError
 from bot.http import UploadedFile
-from bot.inbound.agent_handle import AdapterSpec
+from bot.inbound.agent_handle import AdapterSpec, ConversationReader
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import find_storage
+from bot.receipts import describe_receipt
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
 from bot.store.storage import Storage
+from bot.text import shorten
 
 TIMEOUT_SECONDS = 10.0
 TOKEN_FILE = "server-token"
@@ -136,3 +144,200 @@ async def open_store_for_reading(config: CharacterConfig) -> AsyncIterator[Store
     """Open a character's store for reading; another process may be using it."""
     async with require_storage(config).open_read_only(config.agent_config.agent_id, config.settings) as store:
         yield store
+
+
+MAX_TEXT_LENGTH = 120
+MIN_AMOUNT = 0.000001
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReport:
+    """A message with its receipt, replies and deliveries."""
+
+    receipt: Receipt
+    room: Room | None
+    author: str
+    message: Memory | None
+    replies: tuple[Memory, ...]
+    deliveries: tuple[Delivery, ...]
+    run: Mapping[str, Any] | None = None
+    agent_name: str = ""
+
+    @property
+    def headline(self) -> str:
+        """The outcome in one sentence, as the page and /why show it."""
+        return describe_receipt(self.receipt, self.agent_name)
+
+    def lines(self) -> Iterator[str]:
+        """Yield the report as lines of text."""
+        receipt = self.receipt
+        is_command = receipt.key.message_id.startswith(COMMAND_PREFIX)
+        text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
+        if is_command:
+            text = receipt.reason
+        yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {self.room_label}: {text}"
+        yield f"  {self.headline}"
+        for line in explain_receipt(receipt):
+            yield f"  {line}"
+        if receipt.attempts > 1:
+            yield f"  attempts: {receipt.attempts}"
+        if self.run is not None:
+            yield from (f"  {line}" for line in format_run(self.run))
+        for reply in self.replies:
+            yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
+        for part in self.deliveries:
+            yield f"  {format_part(part)}"
+        yield f"  receipt {receipt.id}" if is_command else f"  message {receipt.memory_id}, receipt {receipt.id}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the report as JSON, with the names of the HTTP API."""
+        receipt, message = self.receipt, self.message
+        return {
+            "id": str(receipt.id),
+            "message_id": str(receipt.memory_id),
+            "platform": receipt.key.platform,
+            "platform_message_id": receipt.key.message_id,
+            "room_id": str(receipt.room_id),
+            "room": self.room_label,
+            "author_id": str(receipt.author_id),
+            "author": self.author,
+            "text": message.content.text if message else None,
+            "received_at": _to_iso(receipt.received_at),
+            "headline": self.headline,
+            "outcome": receipt.outcome.value,
+            "reason": receipt.reason,
+            "rule": receipt.rule,
+            "superseded_by": str(receipt.superseded_by) if receipt.superseded_by else None,
+            "attempts": receipt.attempts,
+            "carried": receipt.supersede_count,
+            "claimed_at": _to_iso(receipt.claimed_at),
+            "closed_at": _to_iso(receipt.closed_at),
+            "model_calls": [asdict(call) for call in receipt.model_calls],
+            "notes": list(receipt.notes),
+            "replies": [{"id": str(reply.id), "text": reply.content.text} for reply in self.replies],
+            "deliveries": [part_json(part) for part in self.deliveries],
+            "run": self.run,
+        }
+
+    @property
+    def room_label(self) -> str:
+        """The room's name for display."""
+        return room_label(self.room, self.receipt.room_id)
+
+
+async def build_report(
+    conversations: ConversationReader, receipt: Receipt, agent_id: UUID, agent_name: str
+) -> MessageReport:
+    """Return the report of a message, read from the store."""
+    replies, parts = [], []
+    if receipt.turn_id is not None and receipt.superseded_by is None:
+        replies = await conversations.replies(receipt.turn_id)
+        parts = await conversations.deliveries(receipt.turn_id)
+    return MessageReport(
+        receipt=receipt,
+        room=await conversations.room(receipt.room_id),
+        author=author_label(await conversations.receipt_author(receipt)),
+        message=await conversations.message(receipt.memory_id),
+        replies=tuple(reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id),
+        deliveries=tuple(parts),
+        run=await conversations.run_log(receipt),
+        agent_name=agent_name,
+    )
+
+
+def author_label(author: Entity | None) -> str:
+    """Return the name of a message's author, or why there is none."""
+    if author is None:
+        return "an unknown person"
+    is_forgotten = not author.external_id  # see `anonymize_entity`
+    return author.name or ("a person who was forgotten" if is_forgotten else "a person without a name")
+
+
+def room_label(room: Room | None, room_id: UUID) -> str:
+    """Return the room's name, or the platform's id of it, with the platform."""
+    if room is None:
+        return str(room_id)
+    return f"{room.name or room.external_id} ({room.platform})"
+
+
+def format_run(run: Mapping[str, Any]) -> Iterator[str]:
+    """Yield one line for each evaluator of a run."""
+    for evaluator in run.get("evaluators", ()):
+        yield f"evaluator {evaluator['name']}: {evaluator['error'] or 'done'}"
+
+
+def format_part(part: Delivery) -> str:
+    """Return one line about the state of an outgoing part."""
+    tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
+    held = ", held" if part.state is DeliveryState.UNKNOWN else ""
+    cause = f": {part.cause}" if part.cause else ""
+    return f"part {part.id}: {part.state}{held}{tries}{cause}"
+
+
+def part_json(part: Delivery) -> dict[str, Any]:
+    """Return an outgoing part as JSON."""
+    return {
+        "id": part.id,
+        "message_id": str(part.memory_id),
+        "part": part.part,
+        "state": part.state.value,
+        "attempts": part.attempts,
+        "created_at": _to_iso(part.created_at),
+        "first_attempt_at": _to_iso(part.first_attempt_at),
+        "external_id": part.external_id,
+        "cause": part.cause,
+    }
+
+
+def _to_iso(timestamp: datetime | None) -> str | None:
+    return timestamp.isoformat() if timestamp else None
+
+
+def explain_receipt(receipt: Receipt) -> Iterator[str]:
+    """Yield a receipt as lines: outcome, reason, rule, model calls with costs, duration."""
+    yield f"{receipt.outcome}: {receipt.reason}" if receipt.reason else str(receipt.outcome)
+    if receipt.rule:
+        yield f"decided by: {receipt.rule}"
+    if receipt.superseded_by is not None:
+        yield f"superseded by: message {receipt.superseded_by}"
+    if not receipt.model_calls:
+        yield "no model was called"
+    for call in receipt.model_calls:
+        yield _format_call(call)
+    if len(receipt.model_calls) > 1:
+        yield f"total: {_format_total(receipt.model_calls)}"
+    if receipt.closed_at is not None:
+        yield f"took {(receipt.closed_at - receipt.received_at).total_seconds() * 1000:.0f} ms"
+    yield from receipt.notes
+
+
+def _format_call(call: ModelCall) -> str:
+    estimate_prefix = "about " if call.is_estimate else ""
+    cached = f" ({call.tokens_cached} of them cached)" if call.tokens_cached else ""
+    price = format_price(call.cost) if call.is_counted else "not counted"
+    error = (f", failed: {call.error}" if call.has_failed else ", cancelled") if call.error else ""
+    return (
+        f"called {call.model} for {call.purpose}: {estimate_prefix}{call.tokens_in} tokens in{cached}, "
+        f"{call.tokens_out} out, {price}, {call.seconds * 1000:.0f} ms{error}"
+    )
+
+
+def _format_total(calls: Sequence[ModelCall]) -> str:
+    costs = [call.cost for call in calls if call.is_counted]
+    total_text = format_dollars(sum(cost for cost in costs if cost is not None))
+    unpriced = costs.count(None)
+    return f"{total_text}, and what {unpriced} of them cost" if unpriced else total_text
+
+
+def format_price(cost: float | None) -> str:
+    """Return an amount in dollars, or "price unknown" for None."""
+    return "price unknown" if cost is None else format_dollars(cost)
+
+
+def format_dollars(amount: float) -> str:
+    """Return an amount in dollars: with cents from $10 on, else with up to six decimals."""
+    if amount >= 10:
+        return f"${amount:,.2f}"
+    if 0 < amount < MIN_AMOUNT:
+        return "under $0.000001"
+    return "$" + (f"{amount:.6f}".rstrip("0").rstrip("."))

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Generic, TypeVar
 
 from bot.concurrency.clock import ShutdownDeadline
-from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, force_stop, to_failure
+from bot.concurrency.tasks import CANCEL_GRACE_SECONDS, Failure, force_stop, to_failure
 from bot.errors import ConfigError
 
 H = TypeVar("H", bound=AbstractAsyncContextManager[Any])

@@ -1,18 +1,30 @@
 """Background tasks and who owns them: `TaskSet`, `Batcher`; how many run at once, and how much memory they take:
 `TaskSlots`, `FairSlots`, `MemorySemaphore`.
+
+Run plugin code: time limits, exceptions turned into `Failure`, forced stop.
+
+`BoundedSet` and `BoundedDict`: collections that drop the entry used longest ago.
+
+Named points at which a test kills the process, to check that nothing is lost or done twice.
+
+With `BOT_KILL_AT=turn.claimed:3` the process ends by SIGKILL, as in a power cut, when it reaches that point
+for the third time. Without the variable nothing happens. The tests in `tests/chaos` use every name.
 """
 
 import asyncio
 import logging
-from collections import Counter
+import os
+import signal
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from bot.errors import MemoryLimitReached
+from bot.errors import MemoryLimitReached, SettingError
 
 logger = logging.getLogger(__name__)
 
@@ -364,3 +376,254 @@ def _running_task() -> asyncio.Task[object]:
     task = asyncio.current_task()
     assert task is not None, "slots belong to tasks"
     return task
+
+
+CANCEL_GRACE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Plugin code that returned no result: the cause in one line, and the exception if there was one."""
+
+    cause: str
+    error: BaseException | None = field(default=None, compare=False, repr=False)
+
+
+class CancellationScope:
+    """Distinguishes cancellation of the current task from outside from CancelledError raised inside it."""
+
+    def __init__(self) -> None:
+        self._task = asyncio.current_task()
+        self._initial_count = self._count()
+
+    @property
+    def requested(self) -> bool:
+        """Whether the task was cancelled from outside since this scope was created."""
+        return self._count() > self._initial_count
+
+    def _count(self) -> int:
+        return self._task.cancelling() if self._task is not None else 0
+
+
+async def call_isolated(
+    call: Callable[[], Awaitable[T] | T], *, label: str, timeout: float | None, trusted: bool = False
+) -> T | Failure:
+    """Call a plain or async plugin function; return its result, or a Failure as `run_isolated` does."""
+    value = call_plugin(call, label=label)
+    if isinstance(value, bool) or not isinstance(value, Awaitable):
+        return value
+    return await run_isolated(value, label=label, timeout=timeout, trusted=trusted)
+
+
+def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitable[T] | T | Failure:
+    """Call plugin code; return its value, the awaitable of an async function, or a Failure if it raises."""
+    try:
+        return call()
+    except BaseException as error:  # plugin code may raise anything, SystemExit included
+        return log_failure(error, label=label)
+
+
+async def run_isolated(
+    awaitable: Awaitable[T], *, label: str, timeout: float | None, trusted: bool = False
+) -> T | Failure:
+    """Await plugin code for at most `timeout` seconds (None: no limit). Return its result, or `Failure` for a
+    timeout or any exception.
+
+    Only cancellation from outside propagates, even if the plugin swallows it. Code that still runs two
+    seconds after cancellation is stopped by force. `label` names the code in the log.
+    """
+    cancellation = CancellationScope()
+    result: T | Failure
+    try:
+        if timeout is None:
+            result = await await_in_task(awaitable, label=label, trusted=trusted)
+        else:
+            async with asyncio.timeout(timeout) as limit:
+                result = await await_in_task(awaitable, label=label, trusted=trusted)
+    except asyncio.CancelledError as error:
+        if cancellation.requested:
+            raise
+        result = log_failure(error, label=label)
+    except TimeoutError as error:
+        is_timeout = timeout is not None and limit.expired()
+        timeout_error = TimeoutError(f"no answer within {timeout:g} s") if is_timeout else None
+        result = log_failure(timeout_error or error, label=label, cause=str(timeout_error or ""))
+    except BaseException as error:  # as in `call_plugin`
+        result = log_failure(error, label=label)
+    if cancellation.requested:
+        raise asyncio.CancelledError
+    return result
+
+
+async def await_in_task(awaitable: Awaitable[T], *, label: str, trusted: bool = False) -> T:
+    """Await plugin code in a task of its own, and return or raise what it does; the caller can always be
+    cancelled.
+
+    Cancelling the caller cancels the task, and stops it by force after two seconds. Bundled plugins let
+    cancellation through, so their code is awaited directly.
+    """
+    if trusted:
+        return await awaitable
+    task = asyncio.ensure_future(_capture_result(awaitable))
+    task.set_name(label)
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await force_stop(task, label=label)
+        if not task.done():
+            raise
+        if asyncio.iscoroutine(awaitable):
+            awaitable.close()  # it may not have started
+    result = task.result()
+    if result.error is not None:
+        raise result.error
+    return result.value  # type: ignore[return-value]  # there is one wherever there is no error
+
+
+async def force_stop(task: asyncio.Task[Any], *, label: str, grace: float | None = None) -> None:
+    """Wait `grace` seconds for a cancelled task, then stop it by force.
+
+    Force means closing its coroutine where it waits: code that catches CancelledError does not catch that.
+    """
+    try:
+        await asyncio.wait({task}, timeout=CANCEL_GRACE_SECONDS if grace is None else grace)
+    finally:
+        if not task.done():
+            logger.warning("%s did not stop when it was cancelled, and was stopped by force", label)
+            task.add_done_callback(_log_late_end)
+            if (coroutine := task.get_coro()) is not None:
+                with suppress(Exception):  # its cleanup code may raise
+                    coroutine.close()
+            task.cancel()
+
+
+def _log_late_end(task: asyncio.Task[Any]) -> None:
+    """Retrieve the exception of an abandoned task, so that asyncio does not report it as unhandled."""
+    if not task.cancelled() and task.exception() is not None:
+        logger.debug("%s ended late: %s", task.get_name(), task.exception())
+
+
+def log_failure(error: BaseException, *, label: str, cause: str = "") -> Failure:
+    """Log what plugin code raised, and return it as a Failure."""
+    failure = Failure(cause, error) if cause else to_failure(error)
+    logger.warning("%s failed: %s", label, failure.cause, exc_info=None if cause else error)
+    return failure
+
+
+def to_failure(error: BaseException) -> Failure:
+    """Return the Failure of an exception; of a group of one, that of its member."""
+    if isinstance(error, asyncio.CancelledError):
+        return Failure("it cancelled itself", error)
+    cause = error
+    while isinstance(cause, BaseExceptionGroup) and len(cause.exceptions) == 1:
+        [cause] = cause.exceptions
+    return Failure(f"{type(cause).__name__}: {cause}", cause)
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskResult(Generic[T]):
+    value: T | None = None
+    error: BaseException | None = None
+
+
+async def _capture_result(awaitable: Awaitable[T]) -> _TaskResult[T]:
+    """Return the result or the exception: a task that raised SystemExit would end the process."""
+    try:
+        return _TaskResult(await awaitable)
+    except BaseException as error:  # passed to the task's owner
+        return _TaskResult(error=error)
+
+
+Key = TypeVar("Key", bound=Hashable)
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class BoundedSet(Generic[Key]):
+    """A set of at most `max_size` items; adding one more drops the item added longest ago."""
+
+    def __init__(self, max_size: int) -> None:
+        self._max_size = max_size
+        self._items: dict[Key, None] = {}
+
+    def add(self, item: Key) -> None:
+        """Add an item, as the newest."""
+        self._items.pop(item, None)
+        self._items[item] = None
+        if len(self._items) > self._max_size:
+            del self._items[next(iter(self._items))]
+
+    def discard(self, item: Key) -> None:
+        """Remove an item if it is there."""
+        self._items.pop(item, None)
+
+    def __contains__(self, item: Key) -> bool:
+        return item in self._items
+
+
+class BoundedDict(OrderedDict[K, V]):
+    """A dictionary of at most `max_size`; the least recently used entry is dropped first.
+
+    Reading an entry as `entries[key]` counts as use, `get` does not. With `factory`, a missing key is
+    created when it is read.
+    """
+
+    def __init__(self, max_size: int, factory: Callable[[], V] | None = None) -> None:
+        super().__init__()
+        self._max_size = max_size
+        self._factory = factory
+
+    def __getitem__(self, key: K) -> V:
+        value = super().__getitem__(key)
+        self.move_to_end(key)
+        return value
+
+    def __missing__(self, key: K) -> V:
+        if self._factory is None:
+            raise KeyError(key)
+        value = self[key] = self._factory()
+        return value
+
+    def __setitem__(self, key: K, value: V) -> None:
+        super().__setitem__(key, value)
+        self.move_to_end(key)
+        if len(self) > self._max_size:
+            del self[next(iter(self))]
+
+
+VARIABLE = "BOT_KILL_AT"
+
+
+@dataclass(slots=True)
+class _CrashPoint:
+    """The configured point, and how many more times the process must reach it."""
+
+    name: str
+    remaining: int
+
+    def hit(self, name: str) -> None:
+        if name != self.name:
+            return
+        self.remaining -= 1
+        if not self.remaining:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def crash_point(name: str) -> None:
+    """Kill the process if BOT_KILL_AT names this point and its count is reached."""
+    point = _configured_point()
+    if point is not None:
+        point.hit(name)
+
+
+@cache
+def _configured_point() -> _CrashPoint | None:
+    """Return the point named by BOT_KILL_AT, read once per process. Raises SettingError."""
+    text = os.environ.get(VARIABLE, "")
+    if not text:
+        return None
+    name, _, number = text.partition(":")
+    if not number.isdecimal() or int(number) < 1:
+        raise SettingError(f"{VARIABLE} is {text!r}: it must look like turn.claimed:1")
+    return _CrashPoint(name, int(number))

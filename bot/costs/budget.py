@@ -1,22 +1,375 @@
-"""Daily limits of model costs, and reservations against them."""
+"""Daily limits of model costs, and reservations against them.
+
+`CostLimits`: the daily limits in effect, from the operator's variables and from values set while the bot runs.
+
+`SharedBudget`: what one process holds of the limits that all processes of an agent share.
+
+Model prices: a dated price list, and the operator's overrides.
+"""
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+import math
+import re
+import time
+import tomllib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
+from fnmatch import fnmatchcase
+from functools import cache
+from importlib.resources import files
+from itertools import count
+from math import inf
+from typing import Any
 from uuid import UUID
 
 from pydantic import Field, field_validator
 
-from bot.concurrency.bounded import BoundedDict
 from bot.concurrency.clock import Clock, system_clock
-from bot.costs.prices import parse_price
-from bot.costs.shared_budget import LimitKey, SharedBudget
-from bot.domain.costs import CostEntry, CostUsage, ErasedUsage, Limit, LimitScope
-from bot.errors import BudgetSpent
+from bot.concurrency.tasks import BoundedDict, TaskSet
+from bot.domain.ledger import CostEntry, CostHold, CostUsage, ErasedUsage, HeldCosts, Limit, LimitScope, ModelCall
+from bot.errors import BudgetSpent, SettingError, StoreUnavailable
+from bot.models.handler import AUDIO_TOKENS
+from bot.models.types import ModelType
 from bot.settings import CommaList, SettingsModel
+from bot.store.ledger import SharedLimits
+from bot.store.protocols import LogKind, Store
+
+LimitKey = tuple[LimitScope, UUID | None]
+CALLS_AHEAD, SHARE_AHEAD = 15, 1 / 32  # of later calls, and of what is left, at most this part
+RETURN_SECONDS, RETURN_SCARCE_SECONDS, RETRY_SECONDS = 1.0, 0.02, 0.03
+MAX_ABSENCE_SECONDS = 5.0
+MOST_LEFT = 1e12  # dollars or tokens
+
+
+@dataclass(slots=True)
+class _LimitState:
+    """What is held of one limit, what running calls have reserved of it, and what was spent and is not stored."""
+
+    held: CostUsage = field(default_factory=CostUsage)
+    running: CostUsage = field(default_factory=CostUsage)
+    unstored: CostUsage = field(default_factory=CostUsage)
+    left: CostUsage = field(default_factory=CostUsage)
+
+    def has_room_for(self, usage: CostUsage) -> bool:
+        """Return whether what is held is enough for one more call."""
+        used = self.used()
+        is_money_enough = used.cost + usage.cost <= self.held.cost + ROUNDING
+        return is_money_enough and used.tokens + usage.tokens <= self.held.tokens
+
+    def used(self) -> CostUsage:
+        """Return what must be held."""
+        return CostUsage(self.running.cost + self.unstored.cost, self.running.tokens + self.unstored.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """Costs that are being stored: under the same number when an attempt is repeated."""
+
+    number: int
+    entries: list[CostEntry]
+    usage: dict[LimitKey, CostUsage]
+
+
+class SharedBudget:
+    """Holds parts of the limits in the store, so that all processes together exceed none.
+
+    A call that fits into what is held asks no store. While much is left, some is held ahead; what is not needed is
+    returned after a second, or at once when little is left. Costs are stored in the transaction that asks.
+    """
+
+    def __init__(self, limits: SharedLimits) -> None:
+        self._limits = limits
+        self._states: defaultdict[LimitKey, _LimitState] = defaultdict(_LimitState)
+        self._day = date.min
+        self._numbers = count(1)
+        self._batch: _Batch | None = None
+        self._lock = asyncio.Lock()
+        self._returns = TaskSet("returning what is held of limits", logs_failures=False)
+        self._has_ended = False
+        self._is_scarce = False
+        self._was_member = False
+        self._absent_since: float | None = None
+        self._news: dict[LimitKey, CostUsage] = {}
+        self._take_costs: Callable[[], list[CostEntry]] = list
+        self._on_stored: Callable[[Sequence[CostEntry]], object] = len
+
+    def bind(
+        self, take_costs: Callable[[], list[CostEntry]], on_stored: Callable[[Sequence[CostEntry]], object]
+    ) -> None:
+        """Set the function that hands over the costs that are not stored yet, and what is called once they are."""
+        self._take_costs, self._on_stored = take_costs, on_stored
+
+    async def start(self, usage: CostUsage, keys: Sequence[LimitKey], limits: Sequence[Limit], day: date) -> bool:
+        """Reserve for a call; return False if the limits leave too little at present.
+
+        Raises StoreUnavailable.
+        """
+        if self._lock.locked() or not self._has_room(usage, keys, day):
+            async with self._lock:
+                if not self._has_room(usage, keys, day) and not await self._ask(day, limits, keys, usage):
+                    return False
+        for key in keys:
+            self._states[key].running.add(usage)
+        return True
+
+    def end(self, usage: CostUsage, keys: Sequence[LimitKey]) -> None:
+        """Release a reservation; what is held beyond need is returned soon."""
+        for key in keys:
+            self._states[key].running.add(usage, -1)
+        self._has_ended = True
+        if not self._returns:
+            self._returns.start(self._return_later())
+
+    def record(self, usage: CostUsage, keys: Iterable[LimitKey]) -> None:
+        """Count what was spent."""
+        for key in keys:
+            if key in self._states:
+                self._states[key].unstored.add(usage)
+
+    async def flush(self, day: date) -> None:
+        """Store costs, and return what no call needs. Raises StoreUnavailable; a later call then stores them."""
+        async with self._lock:
+            is_repeated = self.is_storing
+            await self._call(day)
+            if is_repeated:  # what was spent since that attempt is not in its batch
+                await self._call(day)
+
+    @property
+    def is_storing(self) -> bool:
+        """Whether costs were handed to the store that it has not confirmed yet."""
+        return self._batch is not None
+
+    async def close(self) -> None:
+        """Stop what returns holds in the background; a last `flush` follows."""
+        await self._returns.cancel()
+
+    async def pause(self) -> None:
+        """Wait a moment before another attempt."""
+        await asyncio.sleep(RETRY_SECONDS)
+
+    def _has_room(self, usage: CostUsage, keys: Sequence[LimitKey], day: date) -> bool:
+        return day == self._day and all(self._states[key].has_room_for(usage) for key in keys)
+
+    async def _return_later(self) -> None:
+        while self._has_ended:
+            self._has_ended = False
+            await asyncio.sleep(RETURN_SCARCE_SECONDS if self._is_scarce else RETURN_SECONDS)
+            try:
+                await self.flush(self._day)
+            except StoreUnavailable:  # the next call or flush returns it
+                return
+
+    async def _ask(self, day: date, limits: Sequence[Limit], keys: Sequence[LimitKey], usage: CostUsage) -> bool:
+        """Ask the store for room for a call; return whether it may run."""
+        if await self._call(day, limits, keys, usage):
+            self._absent_since, self._was_member = None, True
+            return self._has_room(usage, keys, day)
+        if not self._was_member:
+            return True  # calls before this process shares the work
+        now = time.monotonic()
+        self._absent_since = self._absent_since or now
+        if now - self._absent_since > MAX_ABSENCE_SECONDS:
+            raise StoreUnavailable("this process no longer shares the work", cause="not_a_member")
+        return False
+
+    async def _call(
+        self, day: date, limits: Sequence[Limit] = (), keys: Sequence[LimitKey] = (), usage: CostUsage | None = None
+    ) -> bool:
+        """Store costs and what is held; return whether this process is a member."""
+        if day != self._day:
+            self._day = day
+            for state in self._states.values():
+                state.held = CostUsage()
+        batch = self._batch = self._batch or self._next_batch()
+        asked = list(dict.fromkeys((*keys, *self._states)))
+        holds = [self._build_hold(key, batch, limits, usage if key in keys else None) for key in asked]
+        answers = await self._limits.hold_costs(day, holds, batch.entries, batch.number)
+        self._batch = None
+        self._on_stored(batch.entries)
+        for key, stored in batch.usage.items():
+            self._states[key].unstored.add(stored, -1)
+        for key, hold, answer in zip(asked, holds, answers or (), strict=answers is not None):
+            self._note_answer(key, hold, answer)
+        return answers is not None
+
+    def take_news(self) -> dict[LimitKey, CostUsage]:
+        """Return what the last question showed to be spent of its limits, costs that are not stored included."""
+        news, self._news = self._news, {}
+        return news
+
+    def _next_batch(self) -> _Batch:
+        usage = {key: replace(state.unstored) for key, state in self._states.items() if state.unstored.is_some}
+        return _Batch(next(self._numbers), self._take_costs(), usage)
+
+    def _build_hold(self, key: LimitKey, batch: _Batch, limits: Sequence[Limit], wanted: CostUsage | None) -> CostHold:
+        scope, owner = key
+        state = self._states[key]
+        running = state.used()
+        running.add(batch.usage.get(key, CostUsage()), -1)
+        if wanted is None:
+            return CostHold(scope, owner, running)
+        maximum = {limit.is_money: limit.maximum for limit in limits if limit.scope is scope}
+        ahead = CostUsage(
+            min(CALLS_AHEAD * wanted.cost, state.left.cost * SHARE_AHEAD),
+            int(min(CALLS_AHEAD * wanted.tokens, state.left.tokens * SHARE_AHEAD)),
+        )
+        return CostHold(scope, owner, running, wanted, ahead, maximum.get(True, inf), maximum.get(False, inf))
+
+    def _note_answer(self, key: LimitKey, hold: CostHold, answer: HeldCosts) -> None:
+        state = self._states[key]
+        state.held = answer.held
+        if hold.wanted is not None:
+            self._is_scarce = answer.held.tokens <= hold.running.tokens + hold.wanted.tokens
+            taken = (answer.spent.cost + answer.others.cost, answer.spent.tokens + answer.others.tokens)
+            state.left = CostUsage(
+                min(MOST_LEFT, max(0.0, hold.max_cost - taken[0] - answer.held.cost)),
+                int(min(MOST_LEFT, max(0, hold.max_tokens - taken[1] - answer.held.tokens))),
+            )
+            self._news[key] = CostUsage(answer.spent.cost, answer.spent.tokens)
+            self._news[key].add(state.unstored)
+        elif not state.held.is_some and not state.used().is_some:
+            del self._states[key]
+
+
+MILLION, SECONDS_PER_MINUTE = 1_000_000, 60
+DOLLAR_DECIMALS = 9
+VENDOR_PREFIX = re.compile(r"^(openai|anthropic|google|mistralai|deepseek|x-ai)/")
+DIMENSION_SUFFIX = re.compile(r"-\d+$")
+DATE_SUFFIX = re.compile(r"-(\d{4}-\d{2}-\d{2}|\d{8})$")
+PER_CALL_SUFFIX, PER_MINUTE_SUFFIX = "/call", "/minute"
+FREE_MODELS = "local/*=0"  # they run on this computer
+FORMAT_HELP = (
+    "write it as name=in/out or name=in/cached/out, in dollars for a million tokens, "
+    "as name=0.04/call for one call, as name=0.006/minute for a minute of a recording, or name=0"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """Prices in US dollars per million tokens; `tokens_cached` applies to the cached ones of `tokens_in`.
+
+    `per_call` is charged per call in addition.
+    """
+
+    tokens_in: float
+    tokens_cached: float
+    tokens_out: float
+    per_call: float = 0.0
+
+    def cost_of(self, call: ModelCall) -> float:
+        """Return the cost of a call."""
+        cached = min(call.tokens_cached, call.tokens_in)
+        input_cost = (call.tokens_in - cached) * self.tokens_in + cached * self.tokens_cached
+        return round(self.per_call + (input_cost + call.tokens_out * self.tokens_out) / MILLION, DOLLAR_DECIMALS)
+
+
+@dataclass(frozen=True, slots=True)
+class PriceList:
+    """Prices by model: the operator's patterns (`llama*`) first, then the built-in list.
+
+    `by_type` are assumed prices by model type of images and audio, for models without a price.
+    """
+
+    overrides: tuple[tuple[str, Price], ...]
+    by_name: Mapping[str, Price]
+    as_of: date
+    by_type: Mapping[str, Price] = field(default_factory=dict)
+
+    def find(self, model: str) -> Price | None:
+        """Return the price of a model; None if it is unknown. Without a name it is known if all have the same."""
+        name = model.strip().lower()
+        if not name:
+            return self.overrides[0][1] if self.overrides and self.overrides[0][0] == "*" else None
+        for pattern, price in self.overrides:
+            if fnmatchcase(name, pattern):
+                return price
+        return self.by_name.get(_normalize_model_name(name))
+
+    def cost_of(self, call: ModelCall, *, assume_unknown: bool = False) -> float | None:
+        """Return the cost of a call in US dollars; None if the price of its model is unknown.
+
+        With `assume_unknown`, as a money limit needs it, image and audio models without a price get an assumed
+        one.
+        """
+        price = self.find(call.model)
+        if price is None and call.type == ModelType.TEXT_EMBEDDING:
+            price = self.find(DIMENSION_SUFFIX.sub("", call.model))
+        if price is None and assume_unknown:
+            price = self.by_type.get(call.type)
+        return None if price is None else price.cost_of(call)
+
+    def max_cost_of(self, call: ModelCall) -> float:
+        """Return the highest possible cost of a call, while its model is unknown."""
+        prices = (*(price for _, price in self.overrides), *self.by_name.values(), *self.by_type.values())
+        return max((price.cost_of(call) for price in prices), default=0.0)
+
+
+def load_prices(overrides: Sequence[str] = ()) -> PriceList:
+    """Return the built-in price list with the operator's overrides: see `parse_price`."""
+    content = _load_bundled_prices()
+    by_name = {name: _build_price(numbers) for name, numbers in content["prices"].items()}
+    by_name |= {name: _price_per_call(dollars) for name, dollars in content["calls"].items()}
+    by_name |= {name: _price_per_minute(dollars) for name, dollars in content["minutes"].items()}
+    by_type = {kind: _price_per_call(dollars) for kind, dollars in content["unknown_calls"].items()}
+    by_type |= {kind: _price_per_minute(dollars) for kind, dollars in content["unknown_minutes"].items()}
+    return PriceList(tuple(map(parse_price, (*overrides, FREE_MODELS))), by_name, content["as_of"], by_type)
+
+
+@cache
+def _load_bundled_prices() -> Mapping[str, Any]:
+    return tomllib.loads(files("bot.costs").joinpath("prices.toml").read_text(encoding="utf-8"))
+
+
+def parse_price(text: str) -> tuple[str, Price]:
+    """Parse `pattern=in/cached/out`, `pattern=in/out`, `pattern=each/call`, `pattern=each/minute` or `pattern=0`.
+
+    Raises ValueError for anything else.
+    """
+    pattern, separator, amounts = text.rpartition("=")
+    unit = next((unit for unit in (PER_CALL_SUFFIX, PER_MINUTE_SUFFIX) if amounts.endswith(unit)), "")
+    try:
+        numbers = [float(amount) for amount in amounts.removesuffix(unit).split("/")]
+    except ValueError:
+        numbers = []
+    if not (pattern.strip() and separator) or not all(0 <= amount < MILLION for amount in numbers):
+        raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
+    if unit and len(numbers) == 1:
+        return pattern.strip().lower(), PRICE_BUILDERS[unit](numbers[0])
+    if numbers == [0]:
+        numbers = [0, 0]
+    if len(numbers) not in (2, 3) or unit:
+        raise ValueError(f"{text!r} is no price: {FORMAT_HELP}")
+    return pattern.strip().lower(), _build_price(numbers)
+
+
+def _build_price(numbers: Sequence[float]) -> Price:
+    first, *_, last = numbers
+    return Price(first, numbers[1] if len(numbers) == 3 else first, last)
+
+
+def _price_per_call(dollars: float) -> Price:
+    return Price(0, 0, 0, per_call=dollars)
+
+
+def _price_per_minute(dollars: float) -> Price:
+    per_token = dollars * MILLION / (SECONDS_PER_MINUTE * AUDIO_TOKENS)
+    return Price(per_token, per_token, 0)
+
+
+PRICE_BUILDERS: Mapping[str, Callable[[float], Price]] = {
+    PER_CALL_SUFFIX: _price_per_call,
+    PER_MINUTE_SUFFIX: _price_per_minute,
+}
+
+
+def _normalize_model_name(name: str) -> str:
+    """Return a model's name without vendor and date, which do not change its price."""
+    return DATE_SUFFIX.sub("", VENDOR_PREFIX.sub("", name).replace(".", "-"))
+
 
 logger = logging.getLogger(__name__)
 ROUNDING = 1e-8  # dollars
@@ -281,3 +634,99 @@ class Budget:
             today.logged_limits.add((limit.setting, key))
             owner = f" ({key})" if key else ""
             logger.warning("%s is spent, %s%s: no more answers until midnight UTC", limit.setting, limit, owner)
+
+
+STORED_LIMITS_KEY = "costs:limits"
+MAX_LIMIT = 1e12
+
+
+@dataclass(frozen=True, slots=True)
+class LimitState:
+    """A daily limit: the value in effect and that of its variable, each 0 for no limit.
+
+    With `is_stored` the value was set while the bot ran; it counts instead of the variable until it is removed.
+    """
+
+    setting: str
+    scope: LimitScope
+    is_money: bool
+    value: float
+    variable: float
+    is_stored: bool
+
+    def amount_of(self, entry: CostEntry) -> float:
+        """Return what some costs use of the limit, in its unit."""
+        return entry.cost if self.is_money else entry.tokens
+
+
+class CostLimits:
+    """Applies the limits of one agent to its budget.
+
+    A stored value wins over the variable of the same name, also after a restart; each process that shares the
+    store takes it up when it loads the others' costs.
+    """
+
+    def __init__(self, settings: BudgetSettings, store: Store, budget: Budget) -> None:
+        self._settings = settings
+        self._store = store
+        self._budget = budget
+        self._stored: dict[str, float] = {}
+        self._reload: Callable[[], Awaitable[None]] = self.load
+        self._change_lock = asyncio.Lock()
+
+    def bind(self, reload: Callable[[], Awaitable[None]]) -> None:
+        """Set what is called after a change: it loads the limits and the costs that count against them."""
+        self._reload = reload
+
+    async def load(self) -> None:
+        """Read the stored values, and apply them from now on."""
+        self._stored = await self._read_stored()
+        values = {name.lower(): value for name, value in self._stored.items()}
+        self._budget.limits = tuple(build_limits(self._settings.model_copy(update=values)))
+
+    async def _read_stored(self) -> dict[str, float]:
+        stored = await self._store.cache.get(STORED_LIMITS_KEY)
+        return {name: value for name, value in (stored or {}).items() if name in LIMIT_SCOPES}
+
+    def states(self) -> list[LimitState]:
+        """Return all limits that can be set."""
+        return [self._state(name) for name in LIMIT_SCOPES]
+
+    async def change(self, values: Mapping[str, float | None], *, source: str) -> None:
+        """Store new values, 0 for no limit and None for that of the variable, and apply them.
+
+        `source` is named in the log. Raises SettingError for an unknown name or an impossible value; then nothing
+        changes.
+        """
+        for name, value in values.items():
+            _check_limit(name, value)
+        async with self._change_lock:
+            before = {state.setting: state.value for state in self.states()}
+            stored = {**await self._read_stored(), **values}
+            stored_values = {name: value for name, value in stored.items() if value is not None}
+            if stored_values:
+                await self._store.cache.set(STORED_LIMITS_KEY, stored_values)
+            else:
+                await self._store.cache.delete(STORED_LIMITS_KEY)
+            await self._reload()
+            after = {state.setting: state.value for state in self.states()}
+        changed = {name: value for name, value in after.items() if value != before[name]}
+        logger.info("limits changed by %s: %s", source, changed or "none")
+        body = {"action": "UPDATE_LIMITS", "allowed": True, "old": before, "new": changed, "event": source}
+        await self._store.logs.log(LogKind.AUTHORIZATION, body)
+
+    def _state(self, name: str) -> LimitState:
+        scope, is_money = LIMIT_SCOPES[name]
+        variable = float(getattr(self._settings, name.lower()))
+        return LimitState(name, scope, is_money, self._stored.get(name, variable), variable, name in self._stored)
+
+
+def _check_limit(name: str, value: float | None) -> None:
+    if name not in LIMIT_SCOPES:
+        raise SettingError(f"there is no limit {name!r}: the limits are {', '.join(LIMIT_SCOPES)}")
+    if value is None:
+        return
+    if not math.isfinite(value) or not 0 <= value <= MAX_LIMIT:
+        raise SettingError(f"{name}: a number of 0 or more, 0 for no limit")
+    if not LIMIT_SCOPES[name][1] and value != int(value):
+        raise SettingError(f"{name}: a whole number of tokens")

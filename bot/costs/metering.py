@@ -11,17 +11,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
-from bot.concurrency.isolation import run_isolated
-from bot.concurrency.tasks import TaskSet
-from bot.costs.budget import Budget
-from bot.costs.prices import PriceList
-from bot.domain.costs import CostEntry, CostKey, CostUsage
-from bot.domain.ledger import ModelCall
+from bot.concurrency.tasks import TaskSet, run_isolated
+from bot.costs.budget import Budget, PriceList
+from bot.domain.ledger import CostEntry, CostKey, CostUsage, ModelCall
 from bot.errors import StoreUnavailable
-from bot.models.attempt import Record
-from bot.models.handler import ModelHandler, PendingCall
+from bot.models.handler import ModelHandler, PendingCall, estimate_usage
+from bot.models.settings import Record
 from bot.models.types import ModelRequest, TextRequest
-from bot.models.usage import estimate_usage
 from bot.runs import Run, current_run
 from bot.store.protocols import CostStore
 

@@ -1,11 +1,24 @@
-"""Worlds, rooms and entities, and what connects them."""
+"""Worlds, rooms and entities, and what connects them.
 
-from collections.abc import Mapping
+The authority that an action needs, and whether its asker's own words give it.
+
+Choices: what a waiting task offers, who may choose, and what was chosen.
+
+A pressed button and a choice in a message use the same functions, so that both have the same effect.
+"""
+
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Self
+from functools import lru_cache
+from typing import Any, ClassVar, Final, Self
 from uuid import UUID
+
+from bot.domain.content import MAX_CHOICES, Choice, Content
+from bot.domain.task import Task, TaskTag
 
 
 class ChannelType(StrEnum):
@@ -210,3 +223,264 @@ class ParticipantState(StrEnum):
     DEFAULT = "DEFAULT"
     FOLLOWED = "FOLLOWED"
     MUTED = "MUTED"
+
+
+ANYBODY: Final = UUID(int=0)  # among authors: it is not known who wrote the text
+UNKNOWN_AUTHORS: Final = frozenset({ANYBODY})
+MAX_OWN_TEXT_LENGTH = 1_000  # a longer message was hardly typed: what it names may be pasted
+_QUOTED_LINE = re.compile(r"^[^\S\n]*(?:>|\[(?:sticker|poll|contact|place|game)\b).*$", re.MULTILINE)
+_SPOKEN_OF = re.compile(r"https?://\S+|`[^`\n]+`|“[^”\n]*”|«[^»\n]*»|„[^“”\n]*[“”]|「[^」\n]*」|(?<!\w)\"[^\"\n]*\"")
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+_SPACED_LETTER = rf"[^\W{_UNSPACED}가-힣]"  # Korean writes particles after a word without a space
+_GAP = r"(?:\s+\w+){0,4}\s+"  # for `*` in the words of an action
+
+
+class AuthorityKind(StrEnum):
+    """What must be known before an action runs."""
+
+    HARMLESS = "harmless"
+    NAMED = "named"
+    CONFIRMED = "confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Authority:
+    """What must be known before an action runs: that its asker, and not another text of the prompt, wants it.
+
+    A harmless action runs at once; `reason` says why it may. A named one runs at once if every text of the
+    prompt is by people with the authority it needs, or if the asker's own message names the action and each of
+    its `targets`: the parameters whose values must be in the message, all if None. `words` name the action
+    beside its own name and its similes, with `*` for up to four words; `by_targets` means that the targets name
+    it well enough. Otherwise the asker confirms it, as always where the arguments are `confirmed_arguments`. A
+    confirmed one is always confirmed. `is_default` marks what the author of an action did not decide.
+    """
+
+    kind: AuthorityKind
+    reason: str = ""
+    words: tuple[str, ...] = ()
+    targets: tuple[str, ...] | None = None
+    by_targets: bool = False
+    confirmed_arguments: tuple[tuple[str, str], ...] = ()
+    is_default: bool = False
+
+    @classmethod
+    def harmless(cls, reason: str) -> Self:
+        """Return the authority of an action that may always run, because of `reason`."""
+        if not reason.strip():
+            raise ValueError("a harmless action needs the reason why it is harmless")
+        return cls(AuthorityKind.HARMLESS, reason)
+
+    @classmethod
+    def named(
+        cls,
+        *words: str,
+        targets: Iterable[str] | None = None,
+        by_targets: bool = False,
+        confirmed_arguments: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Return the authority of an action that its asker names, by one of `words` too, with its targets."""
+        confirmed = tuple((confirmed_arguments or {}).items())
+        target_names = None if targets is None else tuple(targets)
+        return cls(AuthorityKind.NAMED, "", words, target_names, by_targets, confirmed)
+
+    @classmethod
+    def confirmed(cls) -> Self:
+        """Return the authority of an action that always asks for a confirmation.
+
+        If its preview names targets that the asker's own message does not, it is refused without a question.
+        """
+        return cls(AuthorityKind.CONFIRMED, by_targets=True)
+
+    def must_confirm(self, arguments: Mapping[str, Any]) -> bool:
+        """Return whether a call with these arguments is confirmed whatever the prompt contains."""
+        if self.kind is AuthorityKind.CONFIRMED:
+            return True
+        confirmed = self.confirmed_arguments
+        return bool(confirmed) and all(
+            str(arguments.get(name, "")).strip().casefold() == value.casefold() for name, value in confirmed
+        )
+
+
+def own_words(text: str) -> str:
+    """Return what the author of a message wrote: no quotes, no forwarded text, no description of media."""
+    return _QUOTED_LINE.sub("", text)
+
+
+def is_all_own(content: Content) -> bool:
+    """Return whether the author of a message wrote all of it: it has no words of others and no files."""
+    return content.quotation is None and not content.attachments and own_words(content.text) == content.text
+
+
+def names_action(text: str, names: Iterable[str], words: tuple[str, ...]) -> bool:
+    """Return whether a person's own words name an action: one of `words`, or all words of one of its names.
+
+    What they only speak of, in quotation marks or in a link, does not count, and neither does a long text.
+    """
+    if len(text) > MAX_OWN_TEXT_LENGTH:
+        return False
+    spoken = _SPOKEN_OF.sub(" ", text)
+    pattern = _phrase_pattern(words, has_gaps=True)
+    if pattern is not None and pattern.search(_normalize(spoken)):
+        return True
+    return any(all(contains_words(spoken, part) for part in name.split("_") if part) for name in names)
+
+
+def contains_words(text: str, *phrases: str) -> bool:
+    """Return whether a text contains one of the phrases as whole words, in any case."""
+    pattern = _phrase_pattern(phrases, has_gaps=False)
+    return pattern is not None and pattern.search(_normalize(text)) is not None
+
+
+@lru_cache(maxsize=512)
+def _phrase_pattern(phrases: tuple[str, ...], *, has_gaps: bool) -> re.Pattern[str] | None:
+    """Compile phrases, in which `*` may stand for up to four words.
+
+    In scripts that put no spaces a word needs no boundary.
+    """
+    by_boundaries: dict[tuple[str, str], list[str]] = {}  # compiling a boundary takes longer than compiling a phrase
+    for phrase in phrases:
+        expected = " ".join(_normalize(phrase).split())
+        if expected:
+            opening = rf"(?<!{_SPACED_LETTER})" if re.match(_SPACED_LETTER, expected) else ""
+            ending = rf"(?!{_SPACED_LETTER})" if re.search(rf"{_SPACED_LETTER}\Z", expected) else ""
+            body = re.escape(expected)
+            body = body.replace(r"\ \*\ ", _GAP) if has_gaps else body
+            by_boundaries.setdefault((opening, ending), []).append(body.replace(r"\ ", r"\s+"))
+    alternatives = [f"{opening}(?:{'|'.join(bodies)}){ending}" for (opening, ending), bodies in by_boundaries.items()]
+    return re.compile("|".join(alternatives)) if alternatives else None
+
+
+def _normalize(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold().replace("’", "'")
+
+
+VALUE_PREFIX = "choice"
+ABORT_NAMES = frozenset({"ABORT", "CANCEL"})
+DEFAULT_ROLES = (Role.OWNER.value, Role.ADMIN.value)
+
+
+@dataclass(frozen=True, slots=True)
+class ChoiceRequest:
+    """The choice that a task waits for; once it is made, `choice` and `chosen_by`.
+
+    People with one of `roles` (by default OWNER or ADMIN) may choose; if there are `choosers`, only those:
+    ids as text. A `code` must be repeated in the choice; in a private chat an answer to `question`, the id of the
+    message that asks, is enough, unless it `needs_code`. `operation` is what the task does once it is chosen.
+    In a task's metadata the keys are `options`, `roles`, `choosers`, `expiresAt`, `code`, `needsCode`, `question`,
+    `change`, `choice` and `chosenBy`.
+    """
+
+    ABORT: ClassVar[str] = "ABORT"
+
+    options: tuple[str, ...] = ()
+    descriptions: Mapping[str, str] = field(default_factory=dict)
+    roles: tuple[str, ...] = ()
+    choosers: tuple[str, ...] = ()
+    expires_at: datetime | None = None
+    code: str = ""
+    operation: Mapping[str, Any] = field(default_factory=dict)
+    choice: str = ""
+    chosen_by: UUID | None = None
+    question: UUID | None = None
+    needs_code: bool = False
+
+    @property
+    def chooser(self) -> UUID:
+        """Who has chosen; raises LookupError before the choice."""
+        if self.chosen_by is None:
+            raise LookupError("nothing has been chosen yet")
+        return self.chosen_by
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> Self:
+        """Return the request in a task's metadata; raises ValueError for a time or id that is none."""
+        options = [_name_and_description(option) for option in _list(metadata.get("options"))]
+        expires_at, chosen_by = metadata.get("expiresAt"), metadata.get("chosenBy")
+        return cls(
+            tuple(name for name, _ in options if name),
+            {name: description for name, description in options if name and description},
+            tuple(map(str, _list(metadata.get("roles")))),
+            tuple(map(str, _list(metadata.get("choosers")))),
+            datetime.fromisoformat(expires_at) if isinstance(expires_at, str) else None,
+            str(metadata.get("code", "")),
+            metadata.get("change", {}),
+            str(metadata.get("choice", "")),
+            UUID(str(chosen_by)) if chosen_by is not None else None,
+            UUID(str(question)) if (question := metadata.get("question")) is not None else None,
+            metadata.get("needsCode") is True,
+        )
+
+    def to_metadata(self) -> dict[str, Any]:
+        """Return the metadata that describes this request, without empty values."""
+        descriptions = self.descriptions
+        values = {
+            "options": [
+                {"name": name, "description": descriptions[name]} if name in descriptions else name
+                for name in self.options
+            ],
+            "roles": list(self.roles),
+            "choosers": list(self.choosers),
+            "code": self.code,
+            "expiresAt": self.expires_at.isoformat() if self.expires_at else "",
+            "change": dict(self.operation),
+            "choice": self.choice,
+            "chosenBy": str(self.chosen_by or ""),
+            "question": str(self.question or ""),
+            "needsCode": self.needs_code,
+        }
+        return {key: value for key, value in values.items() if value}
+
+    def match(self, text: str) -> str:
+        """Return the option with exactly this name or number, ABORT, or "" for anything else."""
+        text = text.strip()
+        if text in self.options:
+            return text
+        if text.isascii() and text.isdigit() and 1 <= int(text[:4]) <= len(self.options):
+            return self.options[int(text[:4]) - 1]
+        return self.ABORT if text.upper() in ABORT_NAMES else ""
+
+    def refusal_for(self, authors: Collection[UUID], role: Role) -> str:
+        """Return why these people, of whom `role` is the lowest role, may not choose; "" if they may."""
+        if self.choosers:
+            is_allowed = {str(author_id) for author_id in authors} <= set(self.choosers)
+            return "" if is_allowed else "it is another person's choice"
+        allowed = self.roles or DEFAULT_ROLES
+        return "" if role.value in allowed else f"only {' or '.join(allowed)} may choose here"
+
+    def is_open(self, task: Task, now: datetime) -> bool:
+        """Return whether the task still waits for its choice."""
+        is_waiting = TaskTag.AWAITING_CHOICE in task.tags
+        return is_waiting and (self.expires_at is None or self.expires_at > now)
+
+    def choose(self, task: Task, choice: str, by: UUID, now: datetime) -> Task:
+        """Return the task with its choice, queued to run now."""
+        tags = (task.tags - {TaskTag.AWAITING_CHOICE}) | {TaskTag.QUEUE}
+        metadata = {**task.metadata, "choice": choice, "chosenBy": str(by)}
+        return replace(task, tags=tags, metadata=metadata, next_run=now)
+
+    def choices(self, task_id: UUID) -> tuple[Choice, ...]:
+        """Return the first 25 options as choices to offer with a message."""
+        options = enumerate(self.options[:MAX_CHOICES])
+        return tuple(Choice(name, f"{VALUE_PREFIX}:{task_id.hex}:{number}") for number, name in options)
+
+
+def parse_choice_value(value: str) -> tuple[UUID, int] | None:
+    """Return the task and the option number that a choice's value names; None for any other value."""
+    prefix, _, rest = value.partition(":")
+    key, _, number = rest.partition(":")
+    if prefix != VALUE_PREFIX or len(key) != 32 or not (number.isascii() and number.isdigit() and len(number) < 3):
+        return None
+    try:
+        return UUID(hex=key), int(number)
+    except ValueError:
+        return None
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []
+
+
+def _name_and_description(option: Any) -> tuple[str, str]:
+    if isinstance(option, Mapping):
+        return str(option.get("name") or ""), str(option.get("description") or "")
+    return str(option or ""), ""

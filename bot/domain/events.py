@@ -13,9 +13,8 @@ from typing import Any
 from uuid import UUID
 
 from bot.domain.environment import Entity, Room, World
-from bot.domain.ledger import Delivery, ModelCall, Outcome, Receipt
+from bot.domain.ledger import ActionResult, Delivery, ModelCall, Outcome, Receipt
 from bot.domain.memory import Memory
-from bot.domain.results import ActionResult
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,23 @@
-"""The ledger: receipts of inbound events, journal steps, deliveries, model calls."""
+"""The ledger: receipts of inbound events, journal steps, deliveries, model calls.
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from datetime import datetime
+Results of actions and providers, the plan of a turn's actions, and the turn's state.
+
+Costs of model calls: one entry per day, room, person, model and purpose.
+"""
+
+import hmac
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
+from math import inf
+from secrets import token_bytes
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, TypeVar
 from uuid import UUID
 
 from bot.domain.content import Content
+from bot.domain.environment import UNKNOWN_AUTHORS
 
 CANCELLED_ERROR = "cancelled"  # the error of a cancelled model call
 DROPPED_CAUSE = "a person dropped it"  # of a delivery that an operator has given up
@@ -283,3 +292,368 @@ class Delivery:
     def possible_texts(self) -> tuple[str, ...]:
         """The texts under which the platform may have it: with the notice, and without."""
         return self.content.text, self.content.text.removeprefix(self.late_notice)
+
+
+OUTCOME_UNKNOWN: Final = "outcome unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderResult:
+    """What a provider returns: `text` for the prompt, `values` for templates, `data` for code.
+
+    `data["memories"]` are the memories that it shows, for the receipt: pairs of an id and a score or None.
+
+    `authors` are the ids of the people who wrote what is in it, names and titles included: empty if nothing is
+    by people in rooms, ANYBODY among them if it is not known. None means unknown.
+    """
+
+    text: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    authors: Collection[UUID] | None = None
+
+    @property
+    def known_authors(self) -> Collection[UUID]:
+        """Who wrote what a prompt shows of it; ANYBODY where that is unknown."""
+        if not (self.text or self.values):
+            return ()
+        return UNKNOWN_AUTHORS if self.authors is None else self.authors
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """What an action returns: `text` for the model, `values` for templates, `data` for later actions.
+
+    `authors` are the ids of the people who wrote what is in it; None means unknown, but for bundled plugins.
+    An `error` that begins with OUTCOME_UNKNOWN means that the action may have been carried out. `is_reported` is set
+    by the pipeline for a successful action that replied: people have read what became of it.
+    """
+
+    success: bool = True
+    text: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+    action: str = ""
+    authors: Collection[UUID] | None = field(default=None, compare=False)
+    is_reported: bool = field(default=False, compare=False)
+
+    @property
+    def is_outcome_unknown(self) -> bool:
+        """Whether the action failed and may have been carried out all the same."""
+        return not self.success and self.error.startswith(OUTCOME_UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPreview:
+    """What a call of an action would do: `text`, a sentence for the people who confirm it.
+
+    `names` holds, for each target, the names of which the asker's own message must contain one. A confirmed
+    call runs with `arguments` in place of the model's: ids in place of names, which may change meanwhile. One
+    that `is_harmless` runs at once.
+    """
+
+    text: str
+    names: tuple[tuple[str, ...], ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    is_harmless: bool = False
+
+
+class StepStatus(StrEnum):
+    """The status of one action of a plan."""
+
+    PENDING = "pending"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+
+@dataclass(slots=True)
+class PlanStep:
+    """One action of a plan."""
+
+    action: str
+    status: StepStatus = StepStatus.PENDING
+    error: str = ""
+    result: ActionResult | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether the step has not run yet."""
+        return self.status is StepStatus.PENDING
+
+
+@dataclass(slots=True)
+class ActionPlan:
+    """The actions named by one model answer, in order; `current_step` counts from 0."""
+
+    thought: str
+    steps: list[PlanStep]
+    current_step: int = 0
+
+    @property
+    def total_steps(self) -> int:
+        """The number of actions in the plan."""
+        return len(self.steps)
+
+    def start_step(self, action: str) -> None:
+        """Append an action that was chosen later, and make it the current step."""
+        self.steps.append(PlanStep(action))
+        self.current_step = len(self.steps) - 1
+
+    def finish_step(self, result: ActionResult) -> None:
+        """Store the result of the current action."""
+        step = self.steps[self.current_step]
+        step.result, step.error = result, result.error
+        step.status = StepStatus.COMPLETED if result.success else StepStatus.FAILED
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderFailure:
+    """A provider that returned nothing, and why; shown in the receipt."""
+
+    name: str
+    cause: str
+
+
+@dataclass(slots=True)
+class State:
+    """Everything composed for one turn.
+
+    `results` holds each provider's result by name, so that none runs twice in a turn. `text` and `values`
+    come from the last composition, of the `composed_providers` in their order. `data` is shared between
+    stages (`actionPlan`, `actionResults`, `actionParams`, `workingMemory`, as in elizaOS); its `providers` are the
+    results of the composed providers by name. `is_shortened`
+    means that the prompt was too long for a model. `result_authors` are the authors of the results of actions
+    that the last composition showed. `max_message_length` is the length of a message to answer in a prompt, in
+    characters.
+    """
+
+    results: dict[str, ProviderResult] = field(default_factory=dict)
+    failures: list[ProviderFailure] = field(default_factory=list)
+    text: str = ""
+    values: dict[str, Any] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    composed_providers: tuple[str, ...] = ()
+    is_shortened: bool = False
+    max_message_length: int = 32_768
+    result_authors: frozenset[UUID] = frozenset()
+
+    def invalidate(self, *names: str) -> None:
+        """Drop the results of these providers, so that they run again at the next composition."""
+        for name in names:
+            self.results.pop(name, None)
+
+    def authors(self) -> set[UUID]:
+        """Return who wrote what a model has read in this turn."""
+        authors = set(self.result_authors)
+        for result in self.results.values():
+            authors.update(result.known_authors)
+        return authors
+
+    @property
+    def providers(self) -> Mapping[str, ProviderResult]:
+        """The results so far, by provider name."""
+        return self.results
+
+
+K = TypeVar("K")
+CostKey = tuple[date, UUID | None, UUID | None, str, str]
+
+
+class CostDimension(StrEnum):
+    """What costs can be summed by; the values are names of fields of `CostEntry`."""
+
+    DAY = "day"
+    ROOM = "room_id"
+    PERSON = "person_id"
+    MODEL = "model"
+    PURPOSE = "purpose"
+
+
+@dataclass(frozen=True, slots=True)
+class CostEntry:
+    """The model calls of one day (in UTC) for one person in one room, by one model, for one purpose.
+
+    Room and person are None for calls that belong to no message, such as tasks and posts. `cost` is in US
+    dollars and covers all calls but the `unpriced_calls`. The tokens of `estimated_calls` were not counted by
+    the provider. `failed_calls` cost nothing unless a part of the answer came. The purpose is empty for what was
+    stored before purposes were.
+    """
+
+    day: date
+    model: str
+    room_id: UUID | None = None
+    person_id: UUID | None = None
+    calls: int = 0
+    tokens_in: int = 0
+    tokens_cached: int = 0
+    tokens_out: int = 0
+    cost: float = 0.0
+    unpriced_calls: int = 0
+    estimated_calls: int = 0
+    failed_calls: int = 0
+    purpose: str = ""
+
+    @property
+    def key(self) -> CostKey:
+        """The fields that identify the entry: day, room, person, model, purpose."""
+        return (self.day, self.room_id, self.person_id, self.model, self.purpose)
+
+    @property
+    def tokens(self) -> int:
+        """Input and output tokens together."""
+        return self.tokens_in + self.tokens_out
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures as JSON: dollars with nine decimals, and counts."""
+        return {
+            "usd": round(self.cost, 9),
+            "calls": self.calls,
+            "failed_calls": self.failed_calls,
+            "unpriced_calls": self.unpriced_calls,
+            "estimated_calls": self.estimated_calls,
+            "tokens_in": self.tokens_in,
+            "tokens_cached": self.tokens_cached,
+            "tokens_out": self.tokens_out,
+        }
+
+    def plus(self, other: "CostEntry") -> "CostEntry":
+        """Return an entry with the figures of both; the key is this entry's."""
+        return CostEntry(
+            self.day,
+            self.model,
+            self.room_id,
+            self.person_id,
+            calls=self.calls + other.calls,
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
+            tokens_out=self.tokens_out + other.tokens_out,
+            cost=self.cost + other.cost,
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
+            estimated_calls=self.estimated_calls + other.estimated_calls,
+            failed_calls=self.failed_calls + other.failed_calls,
+            purpose=self.purpose,
+        )
+
+
+@dataclass(slots=True)
+class CostUsage:
+    """An amount of dollars and tokens."""
+
+    cost: float = 0.0
+    tokens: int = 0
+
+    @property
+    def is_some(self) -> bool:
+        """Whether it is more than nothing; less than a billionth of a dollar is nothing."""
+        return self.tokens > 0 or self.cost > 1e-9
+
+    def add(self, other: "CostUsage", times: int = 1) -> None:
+        """Add another amount this many times."""
+        self.cost += other.cost * times
+        self.tokens += other.tokens * times
+
+
+@dataclass(frozen=True, slots=True)
+class ErasedUsage:
+    """What people had used of the limits of a day (in UTC) before their data was erased, so that it still counts.
+
+    Each is known by a hash of their id with a random key, which is kept until the day is over.
+    """
+
+    day: date
+    key: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
+    usage: Mapping[str, CostUsage] = field(default_factory=dict)
+
+    @property
+    def expires_at(self) -> datetime:
+        """The end of the day, when all of it is deleted."""
+        return datetime.combine(self.day + timedelta(days=1), time(), UTC)
+
+    def of(self, person_id: UUID | None) -> CostUsage:
+        """Return what a person had used; nothing for None."""
+        usage = self.usage.get(self._hash(person_id)) if person_id is not None and self.usage else None
+        return CostUsage() if usage is None else replace(usage)
+
+    def plus(self, person_id: UUID, usage: CostUsage) -> "ErasedUsage":
+        """Return it with what a person has used since the last erasure."""
+        total = self.of(person_id)
+        total.add(usage)
+        return replace(self, usage={**self.usage, self._hash(person_id): total})
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON for `from_json`."""
+        usage = {name: [amount.cost, amount.tokens] for name, amount in self.usage.items()}
+        return {"day": self.day.isoformat(), "key": self.key.hex(), "usage": usage}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any] | None, day: date) -> "ErasedUsage":
+        """Return what was stored for a day; with a new key and no usage where nothing was."""
+        if stored is None or stored["day"] != day.isoformat():
+            return cls(day)
+        usage = {name: CostUsage(*amounts) for name, amounts in stored["usage"].items()}
+        return cls(day, bytes.fromhex(stored["key"]), usage)
+
+    def _hash(self, person_id: UUID) -> str:
+        return hmac.digest(self.key, person_id.bytes, "sha256").hex()
+
+
+class LimitScope(StrEnum):
+    """Who shares a limit."""
+
+    ALL = "in all"
+    ROOM = "for this room"
+    PERSON = "for this person"
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A daily limit (days in UTC) in dollars or tokens, and the setting that defines it."""
+
+    setting: str
+    scope: LimitScope
+    is_money: bool
+    maximum: float
+
+    def amount_of(self, usage: CostUsage) -> float:
+        """Return the part of a usage that counts against this limit."""
+        return usage.cost if self.is_money else usage.tokens
+
+    def __str__(self) -> str:
+        amount = f"${self.maximum:g}" if self.is_money else f"{self.maximum:,.0f} tokens"
+        return f"{amount} a day {self.scope}"
+
+
+@dataclass(frozen=True, slots=True)
+class CostHold:
+    """What one process wants to hold of a day's limits, beside what is spent and what other processes hold.
+
+    The limits are those of a scope, with the id of its room or person. `running` is reserved for calls that run,
+    `wanted` for one more call, and `ahead` is asked for so that later calls need not ask.
+    """
+
+    scope: LimitScope
+    key: UUID | None
+    running: CostUsage
+    wanted: CostUsage | None = None
+    ahead: CostUsage = field(default_factory=CostUsage)
+    max_cost: float = inf
+    max_tokens: float = inf
+
+
+@dataclass(frozen=True, slots=True)
+class HeldCosts:
+    """What is spent of the limits of a `CostHold`, what other processes hold, and what this one holds now."""
+
+    spent: CostUsage
+    others: CostUsage
+    held: CostUsage
+
+
+def sum_costs(entries: Iterable[CostEntry], key: Callable[[CostEntry], K]) -> dict[K, CostEntry]:
+    """Sum the entries that have the same key; in a sum only that key and the figures have a meaning."""
+    totals: dict[K, CostEntry] = {}
+    for entry in entries:
+        total = totals.get(key(entry))
+        totals[key(entry)] = entry if total is None else total.plus(entry)
+    return totals

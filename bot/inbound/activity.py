@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from bot.concurrency.clock import Clock, every
 from bot.concurrency.tasks import TaskSet
-from bot.domain.costs import CostDimension, CostEntry
+from bot.domain.ledger import CostDimension, CostEntry
 from bot.errors import StoreUnavailable
 from bot.models.retry import ModelStatus
 from bot.store.activity import ActivityBucket, ActivityStore, OpenItems, PlatformHour, TaskBacklog

@@ -1,52 +1,236 @@
-"""`AgentHandle`: all that an adapter may call; `ConversationReader`; `AdapterSpec`."""
+"""`AgentHandle`: all that an adapter may call; `ConversationReader`; `AdapterSpec`.
+
+`MembershipReporter`: joins, leaves and renames, stored before the platform is told.
+
+`EmulatedPlatform`: a platform that runs on this machine, and what its page is told by `bot run --emulate`.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from datetime import date, timedelta
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from bot.adapter.adapter import Adapter
+from bot.adapter.adapter import Adapter, RoomRules
 from bot.adapter.connection_status import ConnectionStatus
-from bot.adapter.room_rules import RoomRules
 from bot.agent import AgentDefinition, WorldSettings
+from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.process_health import ProcessMonitor
-from bot.costs.limits import CostLimits
-from bot.domain.character import Character
-from bot.domain.component_specs import Catalog, CommandSpec
-from bot.domain.costs import CostDimension, CostEntry
+from bot.costs.budget import CostLimits
+from bot.domain.character import Catalog, Character, CommandSpec
 from bot.domain.environment import Entity, Room, World
-from bot.domain.events import Event
+from bot.domain.events import EntityJoined, EntityLeft, EntityUpdated, Event, RoomJoined, WorldConnected, WorldJoined
 from bot.domain.inbound import (
     ChoiceSelection,
     CommandInvocation,
     CommandResponse,
     InboundMessage,
+    MembershipChange,
+    MembershipUpdate,
     ResponseTarget,
     StreamCursor,
+    roles_after_leaving,
 )
-from bot.domain.ledger import Delivery, Receipt
+from bot.domain.ledger import CostDimension, CostEntry, Delivery, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.event_bus import EventBus
-from bot.fetch.response import FetchedBody
+from bot.fetch.client import FetchedBody
 from bot.http import BoundRoute
 from bot.inbound.activity import AgentActivity
 from bot.inbound.edits import EditReporter
-from bot.inbound.emulated_platform import StartEmulator
-from bot.inbound.inbox import Inbox
-from bot.inbound.membership import MembershipReporter
-from bot.inbound.operator_tools import OperatorTools
+from bot.inbound.inbox import Inbox, sanitize_membership
+from bot.inbound.operator_tools import OperatorTools, TaskControl
 from bot.inbound.people import People
-from bot.inbound.task_control import TaskControl
-from bot.outbound.undelivered import UndeliveredParts
-from bot.receipts.trace import TRACE_KEY
+from bot.outbound.outbox import UndeliveredParts
+from bot.receipts import TRACE_KEY
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreProblem
 from bot.store.lists import ListStore
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.store.storage import CheckReport
 from bot.store.work_sharing import LeaseSharing
+
+BATCH_SIZE = 500  # in some twenty milliseconds
+
+
+class MembershipReporter:
+    """Stores which worlds, rooms and members exist, and who joins and leaves.
+
+    However many rows a call is about, it takes a few statements and lets others write in between. It is
+    stored when its method returns; repeating it changes nothing more. `event_id` is the platform's id of the
+    event. All methods raise InboxClosed while the bot is stopping and StoreUnavailable while nothing can be
+    stored: the platform must not acknowledge the event then. Left, cleared and migrated rooms are reported to
+    `EditReporter`.
+    """
+
+    def __init__(
+        self, agent_id: UUID, *, store: Store, inbox: Inbox, events: EventBus, clock: Clock = system_clock
+    ) -> None:
+        self._agent_id = agent_id
+        self._store, self._inbox, self._events = store, inbox, events
+        self._clock = clock
+        self._lock = asyncio.Lock()
+
+    async def join_world(
+        self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = (), *, event_id: str = ""
+    ) -> None:
+        """Store a world with its rooms and members; call it at every connect and when the agent is invited.
+
+        Emit WorldJoined where the world or the event was not known, else WorldConnected.
+        """
+        update = MembershipUpdate(world, tuple(rooms), tuple(members), event_id)
+        await self._inbox.run_shielded(self._apply_world_join(sanitize_membership(update)))
+
+    async def update_world(self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = ()) -> None:
+        """Store a world's new name and the roles in it."""
+        update = MembershipUpdate(world, tuple(rooms), tuple(members))
+        await self._inbox.run_shielded(self._apply_in_batches(sanitize_membership(update)))
+
+    async def join_room(self, world: World, room: Room) -> None:
+        """Store a new room: a channel, a thread, a topic."""
+        await self._inbox.run_shielded(self._apply_room_join(sanitize_membership(MembershipUpdate(world, (room,)))))
+
+    async def update_room(self, world: World, room: Room) -> None:
+        """Store a room's new name; an unknown room is joined."""
+        await self.join_room(world, room)
+
+    async def add_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
+        """Store that a user joined a world; where it has a single room, they are in that room."""
+        update = MembershipUpdate(world, entities=(member,), event_id=f"joined:{event_id}" if event_id else "")
+        await self._inbox.run_shielded(self._apply_member_join(sanitize_membership(update)))
+
+    async def update_member(self, world: World, member: Entity) -> None:
+        """Store a new name, picture or role, and emit EntityUpdated where it differs."""
+        await self._inbox.run_shielded(
+            self._apply_member_update(sanitize_membership(MembershipUpdate(world, entities=(member,))))
+        )
+
+    async def remove_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
+        """Store that a user left a world: they are in none of its rooms and have no role in it.
+
+        Their other data stays.
+        """
+        world = replace(world, roles=roles_after_leaving(world, [member]))
+        key = f"left:{event_id}" if event_id else ""
+        update = MembershipUpdate(world, entities=(member,), event_id=key, is_leaving=True)
+        await self._inbox.run_shielded(self._apply_member_leave(sanitize_membership(update)))
+
+    async def _apply_in_batches(self, update: MembershipUpdate) -> MembershipChange:
+        """Store an update, a limited number of members at a time."""
+        apply, now = self._store.edits.apply_membership, self._clock()
+        change = await apply(replace(update, entities=update.entities[:BATCH_SIZE]), now)
+        if change.is_new:
+            for start in range(BATCH_SIZE, len(update.entities), BATCH_SIZE):
+                await apply(MembershipUpdate(update.world, entities=update.entities[start : start + BATCH_SIZE]), now)
+        return change
+
+    async def _apply_world_join(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            if not change.is_new:
+                return
+            world = update.world
+            if change.previous_world is None or update.event_id:
+                self._emit(WorldJoined(self._agent_id, world, update.rooms, update.entities))
+            else:
+                self._emit(WorldConnected(self._agent_id, world))
+
+    async def _apply_room_join(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            for room in update.rooms:
+                if room.id in change.new_room_ids:
+                    self._emit(RoomJoined(self._agent_id, room))
+
+    async def _apply_member_join(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            [member] = update.entities
+            if change.is_new and (update.event_id or member.id in change.new_entity_ids):
+                rooms = await self._store.worlds.rooms(update.world.id)
+                if len(rooms) == 1:
+                    await self._store.entities.save_entities([member], rooms[0].id)
+                self._emit(EntityJoined(self._agent_id, member, update.world))
+
+    async def _apply_member_update(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            [member] = update.entities
+            if change.has_changed(member, update.world):
+                self._emit(EntityUpdated(self._agent_id, member, update.world))
+
+    async def _apply_member_leave(self, update: MembershipUpdate) -> None:
+        async with self._lock:
+            change = await self._apply_in_batches(update)
+            if change.is_new:
+                [member] = update.entities
+                self._emit(EntityLeft(self._agent_id, member, update.world))
+
+    def _emit(self, event: Event) -> None:
+        self._events.emit(event)
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedOutcome:
+    """What a character made of a message: `room` and `message` are the platform's ids, `headline` is a sentence."""
+
+    room: str
+    message: str
+    agent: str
+    headline: str
+    outcome: Outcome
+    receipt_id: UUID
+    took_ms: int | None
+    cost: float | None
+
+    @classmethod
+    def build(cls, receipt: Receipt, headline: str, *, room: str, message: str, agent: str) -> "EmulatedOutcome":
+        """Return the outcome that a receipt states."""
+        costs = [call.cost for call in receipt.model_calls if call.cost is not None]
+        took = None if receipt.closed_at is None else receipt.closed_at - receipt.received_at
+        took_ms = None if took is None else round(took / timedelta(milliseconds=1))
+        cost = float(sum(costs)) if costs else None
+        return cls(room, message, agent, headline, receipt.outcome, receipt.id, took_ms, cost)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the outcome as the page receives it."""
+        return {
+            "agent": self.agent,
+            "headline": self.headline,
+            "outcome": self.outcome,
+            "receipt_id": str(self.receipt_id),
+            "took_ms": self.took_ms,
+            "cost": self.cost,
+        }
+
+
+class EmulatedPage(Protocol):
+    """The page of an emulator, as far as the program that runs the characters tells it something."""
+
+    def connect_web(self, url: str) -> None:
+        """Set the address of the web adapter, whose receipts the page shows to a browser that is signed in there."""
+
+    def show_outcome(self, outcome: EmulatedOutcome) -> None:
+        """Show what a character made of a message, under it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedPlatform:
+    """A platform that is emulated on this machine: its page, and the variables of each character by name.
+
+    They replace the character's own; an empty one only removes its own. `url` is the address of the page, `page` what
+    serves it, if that can be told something.
+    """
+
+    url: str
+    settings: Mapping[str, Mapping[str, str]]
+    page: EmulatedPage | None = None
+
+
+StartEmulator = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
+
 
 E = TypeVar("E", bound=Event)
 MAX_SEARCHED_ROOMS = 200

@@ -9,7 +9,6 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import Content
-from bot.domain.edits import DeletionResult, ErasureResult, Reaction, is_same_emoji
 from bot.domain.environment import Room, World
 from bot.domain.events import (
     ChannelCleared,
@@ -21,13 +20,12 @@ from bot.domain.events import (
     RoomMigrated,
     WorldLeft,
 )
-from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage
+from bot.domain.inbound import MAX_BACKFILL_AGE, DeletionResult, ErasureResult, InboundMessage, Reaction, is_same_emoji
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import MemoryKind
 from bot.errors import AnswerRefused
 from bot.event_bus import EventBus
-from bot.inbound.inbox import Inbox
-from bot.inbound.sanitize import sanitize_emoji, sanitize_id, sanitize_message, sanitize_place, sanitize_reaction
+from bot.inbound.inbox import Inbox, sanitize_emoji, sanitize_id, sanitize_message, sanitize_place, sanitize_reaction
 from bot.outbound.outbox import Outbox
 from bot.store.protocols import Store
 

@@ -1,27 +1,336 @@
-"""`Inbox`: stores what comes in before the platform is told so, and waits for the outcome."""
+"""`Inbox`: stores what comes in before the platform is told so, and waits for the outcome.
+
+Bounds and cleans everything that comes from a platform, before it is stored.
+
+Words of people who had their data deleted, in what others send: replies to their messages, and forwards.
+
+Builds the record of a platform's event that could not be read: bounded, and without secrets.
+"""
 
 import asyncio
+import json
 import logging
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from datetime import datetime
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
-from bot.concurrency.crash_points import crash_point
-from bot.concurrency.tasks import TaskSet
-from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
-from bot.domain.ledger import EventKey, Receipt
+from bot.concurrency.tasks import TaskSet, crash_point
+from bot.domain.content import FORWARDED_AT, FORWARDED_AUTHOR, FORWARDED_MESSAGE, Attachment, Content, Quotation
+from bot.domain.environment import Entity, Room, World
+from bot.domain.inbound import (
+    ERASURE_COMPONENT,
+    MAX_ENTITIES,
+    MAX_ROOMS,
+    InboundMessage,
+    MembershipUpdate,
+    Reaction,
+    StoredEvent,
+    StreamCursor,
+    UnreadableEvent,
+)
+from bot.domain.ledger import EventKey, Receipt, Rule
+from bot.domain.memory import Memory
 from bot.errors import InboxClosed, TemporaryError
-from bot.inbound.forgotten_words import ForgottenWords
 from bot.inbound.processing import CANCEL_GRACE_SECONDS, MAX_OPEN_EVENTS, MessageProcessor, OnOutcome, Process
-from bot.inbound.sanitize import sanitize_message
-from bot.inbound.unreadable import build_unreadable_event
-from bot.outbound.send_queue import WorkOwnership
+from bot.outbound.outbox import WorkOwnership
+from bot.redaction import REDACTED
+from bot.store.environment import EntityStore
 from bot.store.ledger import Ledger, StoreProblem
-from bot.text import shorten
+from bot.text import invisible_share, is_storable, redact, sanitize_text, shorten
+
+MAX_TEXT_LENGTH = 65_536
+MAX_ATTACHMENTS = 10
+MAX_NAME_LENGTH = 200
+MAX_METADATA_DEPTH = 20
+MAX_CLOCK_SKEW = timedelta(minutes=1)
+MIN_TIMESTAMP = datetime(2000, 1, 1, tzinfo=UTC)  # no platform of ours is older: such a time is none
+MAX_INVISIBLE_SHARE = 0.2
+ORIGINAL_TIME_KEY = "said_at"  # the time that a platform gave, where it cannot be
+P = TypeVar("P", World, Room)
+Sanitized = TypeVar("Sanitized", World, Room, Entity, Memory, Content, EventKey)
+
+
+def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
+    """Return an event with storable text, few attachments, and a possible time.
+
+    Ids and addresses are not cut, but lose characters that no database stores; so does metadata. The notes
+    say what was changed in the message.
+    """
+    key, message = inbound.key, _sanitize_memory(inbound.message, now)
+    return InboundMessage(
+        key=_replace_changed(key, event_id=sanitize_id(key.event_id), message_id=sanitize_id(key.message_id)),
+        world=sanitize_place(inbound.world),
+        room=sanitize_place(inbound.room),
+        author=sanitize_entity(inbound.author),
+        message=message,
+        is_backfill=inbound.is_backfill,
+        notes=tuple(_build_notes(inbound.message, message)),
+        is_regeneration=inbound.is_regeneration,
+    )
+
+
+def sanitize_place(place: P) -> P:
+    """Return a world or room with bounded names and metadata."""
+    return _replace_changed(
+        place,
+        external_id=sanitize_id(place.external_id),
+        name=sanitize_text(place.name, MAX_NAME_LENGTH),
+        metadata=_sanitize_metadata(place.metadata),
+    )
+
+
+def sanitize_entity(entity: Entity) -> Entity:
+    """Return an entity with bounded names and metadata."""
+    return _replace_changed(
+        entity,
+        external_id=sanitize_id(entity.external_id),
+        names=tuple(sanitize_text(name, MAX_NAME_LENGTH) for name in entity.names),
+        metadata=_sanitize_metadata(entity.metadata),
+    )
+
+
+def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:
+    """Return an update with at most so many rooms and entities, each once."""
+    rooms = {room.id: sanitize_place(room) for room in update.rooms[:MAX_ROOMS]}
+    entities = {entity.id: sanitize_entity(entity) for entity in update.entities[:MAX_ENTITIES]}
+    return replace(
+        update,
+        world=sanitize_place(update.world),
+        rooms=tuple(rooms.values()),
+        entities=tuple(entities.values()),
+        event_id=sanitize_id(update.event_id),
+    )
+
+
+def sanitize_reaction(reaction: Reaction, now: datetime) -> Reaction:
+    """Return a bounded reaction; its emoji is bounded as a name is."""
+    return Reaction(
+        world=sanitize_place(reaction.world),
+        room=sanitize_place(reaction.room),
+        author=sanitize_entity(reaction.author),
+        message_id=sanitize_id(reaction.message_id),
+        emoji=sanitize_emoji(reaction.emoji),
+        created_at=_clamp_time(reaction.created_at, now),
+    )
+
+
+def sanitize_emoji(text: str) -> str:
+    """Return a bounded reaction key."""
+    return sanitize_text(text, MAX_NAME_LENGTH)
+
+
+def sanitize_id(text: str) -> str:
+    """Return an id without characters that no database stores."""
+    return sanitize_text(text, len(text))
+
+
+def _sanitize_memory(message: Memory, now: datetime) -> Memory:
+    """Return a bounded message; where its time is impossible, the original time stays in the metadata."""
+    created_at, metadata = _clamp_time(message.created_at, now), _sanitize_metadata(message.metadata)
+    if created_at != message.created_at:
+        metadata[ORIGINAL_TIME_KEY] = message.created_at.isoformat()
+    return _replace_changed(
+        message,
+        external_id=sanitize_id(message.external_id),
+        content=_sanitize_content(message.content),
+        created_at=created_at,
+        metadata=metadata,
+    )
+
+
+def _clamp_time(timestamp: datetime, now: datetime) -> datetime:
+    return now if timestamp < MIN_TIMESTAMP else min(timestamp, now + MAX_CLOCK_SKEW)
+
+
+def _build_notes(original: Memory, sanitized: Memory) -> Iterator[str]:
+    """Yield what was changed in a message, and whether much of it is invisible."""
+    text, attachments = original.content.text, original.content.attachments
+    if not is_storable(text):
+        yield "its text held what is no character; that was taken out"
+    if len(text) > MAX_TEXT_LENGTH:
+        yield f"its text of {len(text)} characters was cut to {MAX_TEXT_LENGTH}"
+    if (share := invisible_share(sanitized.content.text)) > MAX_INVISIBLE_SHARE:
+        yield f"{share:.0%} of its text cannot be seen"
+    if len(attachments) > MAX_ATTACHMENTS:
+        yield f"it came with {len(attachments)} attachments; the first {MAX_ATTACHMENTS} were kept"
+    if original.created_at != sanitized.created_at:
+        yield f"the time it came with cannot be: {original.created_at.isoformat()}"
+
+
+def _sanitize_content(content: Content) -> Content:
+    attachments = content.attachments[:MAX_ATTACHMENTS]
+    quotation = content.quotation
+    return _replace_changed(
+        content,
+        text=sanitize_text(content.text, MAX_TEXT_LENGTH),
+        url=sanitize_id(content.url),
+        source=sanitize_text(content.source, MAX_NAME_LENGTH),
+        attachments=tuple(_sanitize_attachment(attachment) for attachment in attachments),
+        metadata=_sanitize_metadata(content.metadata),
+        quotation=None if quotation is None else _sanitize_quotation(quotation, MAX_ATTACHMENTS - len(attachments)),
+    )
+
+
+def _sanitize_quotation(quotation: Quotation, max_attachments: int) -> Quotation:
+    return replace(
+        quotation,
+        text=sanitize_text(quotation.text, MAX_TEXT_LENGTH),
+        author_name=sanitize_text(quotation.author_name, MAX_NAME_LENGTH),
+        message_id=sanitize_id(quotation.message_id),
+        attachments=tuple(map(_sanitize_attachment, quotation.attachments[:max_attachments])),
+    )
+
+
+def _sanitize_attachment(attachment: Attachment) -> Attachment:
+    return replace(
+        attachment,
+        id=sanitize_id(attachment.id),
+        url=sanitize_id(attachment.url),
+        content_type=sanitize_text(attachment.content_type, MAX_NAME_LENGTH),
+        name=sanitize_text(attachment.name, MAX_NAME_LENGTH),
+        title=sanitize_text(attachment.title, MAX_NAME_LENGTH),
+        text=sanitize_text(attachment.text),
+        description=sanitize_text(attachment.description),
+    )
+
+
+def _replace_changed(value: Sanitized, **fields: Any) -> Sanitized:
+    """Return the value with these fields; nearly always it has them already and is returned unchanged."""
+    for name, field_value in fields.items():
+        if getattr(value, name) != field_value:
+            return replace(value, **fields)
+    return value
+
+
+def _sanitize_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {sanitize_id(name): _sanitize_value(value) for name, value in metadata.items()}
+
+
+def _sanitize_value(value: Any, depth: int = 0) -> Any:
+    if isinstance(value, str):
+        return sanitize_text(value)
+    if depth >= MAX_METADATA_DEPTH:
+        return None
+    if isinstance(value, Mapping):
+        return {sanitize_id(str(name)): _sanitize_value(item, depth + 1) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_sanitize_value(item, depth + 1) for item in value]
+    return value
+
+
+REMOVED_FORWARD = "[a forwarded message of a person whose data was deleted]"
+
+
+class EventAuthor(NamedTuple):
+    """Who wrote which message of a room."""
+
+    room_id: UUID
+    message_id: str
+    author_id: UUID
+
+
+@dataclass(frozen=True, slots=True)
+class ForgottenWords:
+    """Removes from inbound messages what people wrote before they had their data deleted."""
+
+    ledger: Ledger
+    entities: EntityStore
+
+    async def remove_all(self, messages: Sequence[InboundMessage]) -> list[InboundMessage]:
+        """Return messages without such words; raises as the store does."""
+        batch = [EventAuthor(message.room.id, message.key.message_id, message.author.id) for message in messages]
+        return [await self._remove(message, batch) for message in messages]
+
+    async def _remove(self, inbound: InboundMessage, batch: Collection[EventAuthor]) -> InboundMessage:
+        content = inbound.message.content
+        cleaned = await self._clean_forward(await self._clean_quotation(content, inbound.room.id, batch))
+        return inbound if cleaned is content else replace(inbound, message=replace(inbound.message, content=cleaned))
+
+    async def _clean_quotation(self, content: Content, room_id: UUID, batch: Collection[EventAuthor]) -> Content:
+        """Return a content without a quotation of such words: what was written later is stored, or in the batch."""
+        quotation = content.quotation
+        if quotation is None or quotation.author_id is None or not await self._forgotten_at(quotation.author_id):
+            return content
+        quoted = EventAuthor(room_id, quotation.message_id, quotation.author_id)
+        receipts = await self.ledger.receipts_by_message_id(quotation.message_id) if quotation.message_id else []
+        is_known = quoted in batch or any(
+            EventAuthor(receipt.room_id, receipt.key.message_id, receipt.author_id) == quoted
+            and receipt.rule != Rule.ERASED
+            for receipt in receipts
+        )
+        return content if is_known else replace(content, quotation=None)
+
+    async def _clean_forward(self, content: Content) -> Content:
+        """Return a content whose metadata names the author of a forwarded message, if that is known."""
+        metadata = content.metadata
+        if FORWARDED_MESSAGE in metadata:
+            receipts = await self.ledger.receipts_by_message_id(str(metadata[FORWARDED_MESSAGE]))
+            if receipts:
+                content = replace(content, metadata={**metadata, FORWARDED_AUTHOR: str(receipts[-1].author_id)})
+        if FORWARDED_AUTHOR not in content.metadata:
+            return content
+        forgotten_at = await self._forgotten_at(UUID(str(content.metadata[FORWARDED_AUTHOR])))
+        written_at = datetime.fromisoformat(str(content.metadata[FORWARDED_AT]))
+        if forgotten_at is None or written_at > forgotten_at:
+            return content
+        return replace(content, text=REMOVED_FORWARD, attachments=(), metadata={})
+
+    async def _forgotten_at(self, author_id: UUID) -> datetime | None:
+        components = await self.entities.components(author_id, ERASURE_COMPONENT)
+        times = (datetime.fromisoformat(component.data["at"]) for component in components)
+        return max(times, default=None)
+
+
+MAX_RAW_LENGTH, MAX_CAUSE_LENGTH, MAX_ID_LENGTH = 4_000, 300, 200
+MAX_DEPTH, MAX_ITEMS = 20, 1_000
+SECRET_NAMES = ("token", "secret", "password", "authorization", "session_id", "api_key")  # in names of fields
+
+
+def build_unreadable_event(
+    platform: str, account: str, event_id: str, raw: object, error: object, *, secrets: Collection[str], now: datetime
+) -> UnreadableEvent:
+    """Return the record of an event, of which `raw` is what the platform sent as plain JSON values.
+
+    Values of fields that are named like a secret are removed, and every text in `secrets`. Without an
+    `event_id` the content identifies the event.
+    """
+    text = redact(json.dumps(_bound(raw), ensure_ascii=False, default=type_name), secrets)
+    cause = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
+    return UnreadableEvent(
+        platform,
+        account,
+        sanitize_text(event_id)[:MAX_ID_LENGTH] or sha256(text.encode("utf-8", "replace")).hexdigest()[:32],
+        received_at=now,
+        cause=shorten(sanitize_text(redact(cause, secrets)), MAX_CAUSE_LENGTH),
+        raw=sanitize_text(text, MAX_RAW_LENGTH),
+    )
+
+
+def type_name(value: object) -> str:
+    """Return the name of a value's type, which stands for a value that is not JSON."""
+    return type(value).__name__
+
+
+def _bound(value: Any, depth: int = 0) -> Any:
+    """Return JSON values without secret fields, not too deep and not too many."""
+    if depth >= MAX_DEPTH and isinstance(value, Mapping | list | tuple):
+        return "…"
+    if isinstance(value, Mapping):
+        items = list(value.items())[:MAX_ITEMS]
+        return {str(key): REDACTED if _is_secret(str(key)) else _bound(item, depth + 1) for key, item in items}
+    if isinstance(value, list | tuple):
+        return [_bound(item, depth + 1) for item in value[:MAX_ITEMS]]
+    return value
+
+
+def _is_secret(name: str) -> bool:
+    return any(word in name.lower() for word in SECRET_NAMES)
+
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Self
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
-from bot.concurrency.isolation import run_isolated
+from bot.concurrency.tasks import run_isolated
 from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage, StoredEvent
 from bot.domain.ledger import Outcome, Receipt

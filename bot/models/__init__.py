@@ -12,10 +12,10 @@ from bot.errors import (
     ToolsRefused,
 )
 from bot.http import host_label
-from bot.models.arguments import read_arguments
+from bot.models.handler import ResponseMemory, note_call
 from bot.models.listing import ModelListing
-from bot.models.memory import ResponseMemory
 from bot.models.retry import ModelStatus, parse_retry_after
+from bot.models.router import read_arguments
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -35,7 +35,6 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
-from bot.models.usage import note_call
 
 __all__ = [
     "EmbeddingRequest",

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from urllib.parse import unquote
 from uuid import UUID
 
-from bot.concurrency.bounded import BoundedDict
 from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.tasks import BoundedDict
 from bot.domain.content import MAX_CHOICES, Attachment, Choice, Content
 from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.reader import read_reply

@@ -8,17 +8,15 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from bot.concurrency.crash_points import crash_point
-from bot.concurrency.isolation import Failure, run_isolated, to_failure
-from bot.concurrency.tasks import FairSlots
+from bot.concurrency.tasks import Failure, FairSlots, crash_point, run_isolated, to_failure
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.memory import Memory
 from bot.errors import BotError, MemoryLimitReached
+from bot.fetch.client import FetchedBody, check_image, sniff_media_type
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled
-from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.prompts.reply_parser.reader import read_fields, read_reply
-from bot.prompts.template_parser import render_template
+from bot.prompts.template_language import render_template
 from bot.prompts.templates import IMAGE_DESCRIPTION
 from bot.text import sanitize_text
 from bot.turn import Turn, TurnInput

@@ -8,20 +8,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from bot.concurrency.isolation import Failure, call_plugin, log_failure, run_isolated
-from bot.domain.component_specs import ProviderKind, ProviderSpec, Shortening
+from bot.concurrency.tasks import Failure, call_plugin, log_failure, run_isolated
+from bot.domain.character import ProviderKind, ProviderSpec, Shortening
 from bot.domain.content import Content, MediaKind
-from bot.domain.results import ProviderFailure, ProviderResult, State
+from bot.domain.ledger import ProviderFailure, ProviderResult, State
 from bot.errors import PromptTooLong, TemplateError
+from bot.models.handler import count_prompt_bytes
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
-from bot.models.usage import count_prompt_bytes
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
-from bot.prompts.answer_form import request_json
 from bot.prompts.history import truncate_history
-from bot.prompts.template_parser import render_template
-from bot.prompts.templates import SYSTEM
-from bot.receipts.trace import ALL_PROVIDERS, SEPARATOR
+from bot.prompts.template_language import render_template
+from bot.prompts.templates import SYSTEM, request_json
+from bot.receipts import ALL_PROVIDERS, SEPARATOR
 from bot.text import grapheme_boundary_before
 from bot.turn import Turn
 

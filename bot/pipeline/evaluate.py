@@ -9,9 +9,7 @@ from datetime import timedelta
 from functools import partial
 
 from bot.agent import Agent
-from bot.concurrency.crash_points import crash_point
-from bot.concurrency.isolation import Failure, call_isolated, call_plugin, run_isolated
-from bot.concurrency.tasks import Batcher
+from bot.concurrency.tasks import Batcher, Failure, call_isolated, call_plugin, crash_point, run_isolated
 from bot.domain.events import (
     EmbeddingCompleted,
     EmbeddingFailed,

@@ -10,17 +10,13 @@ from functools import partial
 from uuid import UUID
 
 from bot.agent import Agent
-from bot.concurrency.bounded import BoundedDict
-from bot.concurrency.crash_points import crash_point
-from bot.concurrency.isolation import CancellationScope
-from bot.concurrency.tasks import Batcher
-from bot.domain.component_specs import ProviderKind
+from bot.concurrency.tasks import Batcher, BoundedDict, CancellationScope, crash_point
+from bot.domain.character import ProviderKind
 from bot.domain.content import Content
-from bot.domain.edits import REVISIONS_KEY
 from bot.domain.environment import ParticipantState
 from bot.domain.events import MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
-from bot.domain.inbound import StoredEvent
+from bot.domain.inbound import REVISIONS_KEY, StoredEvent
 from bot.domain.ledger import ModelCall, Outcome, Rule
 from bot.domain.memory import ACCESS_TOKEN_KEY
 from bot.errors import StoreUnavailable
@@ -29,6 +25,7 @@ from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.commit import (
     TurnFailure,
     TurnResult,
+    claim,
     classify,
     commit,
     commit_failure,
@@ -37,17 +34,24 @@ from bot.pipeline.commit import (
     mark_late_evaluations,
     previous_replies,
     record_cancelled_calls,
+    release,
+    release_claim,
+    resume_journal,
 )
 from bot.pipeline.compose import Composer
-from bot.pipeline.debounce import Debounce
 from bot.pipeline.evaluate import Evaluation, has_evaluation_work
-from bot.pipeline.journal import claim, release, release_claim, resume_journal
-from bot.pipeline.multi_step import MultiStep
-from bot.pipeline.rate_limits import EditPacer
 from bot.pipeline.respond import answer_confirmation, respond
-from bot.pipeline.run_actions import ActionRunner, list_usable_actions, run_actions
-from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
-from bot.pipeline.turn_order import ActiveTurns, LatestResponse, Superseded, TurnCancelled, TurnQueue, TurnStopped
+from bot.pipeline.run_actions import ActionRunner, MultiStep, list_usable_actions, run_actions
+from bot.pipeline.should_respond import EditPacer, MessageCounters, ResponseDecision, should_respond
+from bot.pipeline.turn_order import (
+    ActiveTurns,
+    Debounce,
+    LatestResponse,
+    Superseded,
+    TurnCancelled,
+    TurnQueue,
+    TurnStopped,
+)
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings

@@ -2,36 +2,50 @@
 
 Only the text of a plain reply is streamed. Once a draft is visible the turn is committed: it cannot be
 superseded any more.
+
+What the reader of an answer knows: the requested form, the offered actions, and who is in the room.
+
+Turns a reply of the model into text to send and actions to call.
+
+The request for a reply as plain text, for models that are too small to write a form: no actions, no thought.
+
+The character and the earlier conversation are the system prompt, the messages to answer are the prompt: a model of this
+size answers what looks like one message of a chat.
 """
 
+import json
+import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from functools import partial
+from typing import Any
 
-from bot.concurrency.crash_points import crash_point
-from bot.domain.component_specs import ProviderKind
+from pydantic import ValidationError
+
+from bot.concurrency.tasks import crash_point
+from bot.domain.character import Effect, ProviderKind
 from bot.domain.ids import short_id
 from bot.errors import ModelError, NoAnswer
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
 from bot.outbound.content_filter import is_empty_reply
-from bot.outbound.draft import Draft
-from bot.pipeline.answer_context import answer_context, recall_context
+from bot.outbound.drafts import Draft
 from bot.pipeline.attachments import ConcurrencyLimits, read_recent_attachments
+from bot.pipeline.commit import cached_response, save_response
 from bot.pipeline.compose import Composer, generate_text
-from bot.pipeline.journal import cached_response, save_response
-from bot.pipeline.plain_reply import build_plain_request, compose_plain
-from bot.pipeline.reply_plan import MAX_NAME_LENGTH, REPLY, SILENT_ACTIONS
-from bot.plugin_system.confirmation import CONFIRM, find_answered_task
-from bot.plugin_system.registry import Registry, fold_name
-from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, render_history
+from bot.plugin_system.components import Action
+from bot.plugin_system.registry import CONFIRM, Registry, find_answered_task, fold_name
+from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, parse_history, render_history
+from bot.prompts.reply_parser.parts import fold
 from bot.prompts.reply_parser.reader import (
     HOLD_BACK,
     MAX_ACTIONS,
     NO_CONTEXT,
     AnswerContext,
+    AnswerForm,
     NextStep,
     Reply,
     partial_reply_text,
@@ -39,9 +53,175 @@ from bot.prompts.reply_parser.reader import (
     read_step,
 )
 from bot.prompts.templates import CONTINUE, MESSAGE_HANDLER
-from bot.text import end_at_sentence, grapheme_boundary_before, shorten, truncate_line
+from bot.text import end_at_sentence, grapheme_boundary_before, sanitize_name, shorten, truncate_line
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 from bot.user_texts import user_text
+
+MAX_RECALLED = 100  # messages whose authors may be in an answer that an earlier process was given
+
+
+def answer_context(turn: Turn, request: TextRequest) -> AnswerContext:
+    """Return the context of the answer to a request."""
+    names = {line.name for line in parse_history(request.prompt) if not line.is_agent}
+    form = AnswerForm.TAGS if request.schema is None else AnswerForm.JSON
+    return _build_context(turn, names, form)
+
+
+def plain_context(turn: Turn, names: set[str]) -> AnswerContext:
+    """Return the context of an answer that was requested as plain text, with the names in the conversation."""
+    return _build_context(turn, names, AnswerForm.TEXT)
+
+
+async def recall_context(turn: Turn) -> AnswerContext:
+    """Return the context of an answer from the journal: the request was made by an earlier process."""
+    store = turn.agent.store
+    recent = await store.memories.recent(turn.room.id, MAX_RECALLED)
+    authors = await store.entities.entities({memory.entity_id for memory in recent} - {turn.agent.id})
+    return _build_context(turn, {sanitize_name(author.name) for author in authors.values()}, AnswerForm.TAGS)
+
+
+def _build_context(turn: Turn, names: set[str], form: AnswerForm) -> AnswerContext:
+    own_name = sanitize_name(turn.agent.character.name)
+    names |= {sanitize_name(turn_input.author.name) for turn_input in turn.inputs}
+    actions = [name for spec in turn.actions for name in (spec.name, *spec.similes)]
+    return AnswerContext(form, own_name, tuple(sorted(names - {own_name})), frozenset(map(fold, actions)))
+
+
+logger = logging.getLogger(__name__)
+REPLY_ACTION = "REPLY"
+SILENT_ACTIONS = frozenset({"IGNORE", "NONE"})
+MAX_NAME_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ActionCall:
+    """One action to run, with the parameters the model gave it."""
+
+    action: Action[Any]
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyPlan:
+    """Whether a reply has text to send, which actions it calls, and names that match no action."""
+
+    has_text: bool
+    calls: tuple[ActionCall, ...]
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether there is only text to send."""
+        return self.has_text and not (self.calls or self.unknown)
+
+    @property
+    def has_effects(self) -> bool:
+        """Whether the text may promise something that an action has yet to do, or that none will do."""
+        return bool(self.unknown) or any(call.action.spec.effect is not Effect.PURE for call in self.calls)
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether the character chose to neither write nor act."""
+        return not (self.has_text or self.calls or self.unknown)
+
+
+def plan_reply(reply: Reply, registry: Registry) -> ReplyPlan:
+    """Return the plan for a reply.
+
+    Names are matched exactly, folded, then as similes; unknown ones are not run. IGNORE or NONE alone is
+    silence, whatever the text; together with other actions they are left out.
+    """
+    calls: dict[str, ActionCall] = {}
+    unknown: dict[str, str] = {}
+    has_text, action_count = False, 0
+    requested = _list_requested(reply, registry)
+    for written, parameters in requested:
+        action = registry.find_action(written)
+        name = action.spec.name if action is not None else fold_name(written)
+        if name in SILENT_ACTIONS:
+            continue
+        action_count += 1
+        if name == REPLY_ACTION:
+            has_text = bool(reply.text)
+        elif action is None:
+            unknown.setdefault(name, shorten(written, MAX_NAME_LENGTH))
+        else:
+            calls.setdefault(call_key(action, parameters), ActionCall(action, parameters))
+    if not requested or (action_count and not calls):
+        has_text = bool(reply.text)
+    return ReplyPlan(has_text, tuple(calls.values()), tuple(unknown.values()))
+
+
+def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
+    """Return the actions of a reply with their parameters, an action once for each set of parameters."""
+    if reply.calls:
+        other_names = reply.actions[: -len(reply.calls)]
+        return [*((name, {}) for name in other_names), *reply.calls]
+    parameters = {fold_name(name): [values, *reply.repeated.get(name, ())] for name, values in reply.parameters.items()}
+    remaining = Counter(map(fold_name, reply.actions))
+    requested: list[tuple[str, Mapping[str, object]]] = []
+    for name in reply.actions:
+        folded = fold_name(name)
+        if not folded:
+            continue
+        action = registry.find_action(folded)
+        canonical = fold_name(action.spec.name) if action is not None else folded
+        entries = parameters.get(folded) or parameters.get(canonical) or [{}]
+        remaining[folded] -= 1
+        taken = sum(1 for written, _ in requested if fold_name(written) == folded)
+        count = 1 if remaining[folded] else max(1, len(entries))
+        requested += [(name, values) for values in entries[taken : taken + count]]
+    return requested[:MAX_ACTIONS]
+
+
+def call_key(action: Action[Any], parameters: Mapping[str, Any]) -> str:
+    """Return a key that is the same for two calls of an action with equal validated parameters."""
+    try:
+        parameters = action.arguments.model_validate(dict(parameters)).model_dump(by_alias=True)
+    except ValidationError:
+        logger.debug("parameters of %s are invalid and compared unvalidated", action.spec.name)
+    return f"{action.spec.name} {json.dumps(parameters, sort_keys=True, default=str)}"
+
+
+KINDS = (ProviderKind.PERSONA, ProviderKind.HISTORY, ProviderKind.ATTACHMENTS)
+MAX_TOKENS, REPETITION_PENALTY = 256, 1.15  # a small model writes on and on, in the same words
+MAX_EARLIER = 8  # lines of the conversation; a small model is confused by more
+
+
+async def compose_plain(turn: Turn, composer: Composer) -> None:
+    """Run the providers whose texts are in the request."""
+    await composer.compose(turn, composer.registry.provider_names(*KINDS), only_included=True)
+
+
+def build_plain_request(turn: Turn, composer: Composer) -> tuple[TextRequest, AnswerContext]:
+    """Return the request with the texts composed last, and the context of its answer."""
+    state, own_name = turn.state, sanitize_name(turn.agent.character.name)
+    lines = parse_history(str(state.values.get("recentMessages", "")))
+    open_texts = {item.message.content.render_text() for item in turn.inputs}
+    while lines and not lines[-1].is_agent and lines[-1].text in open_texts:
+        lines.pop()
+    earlier = [f"{own_name if line.is_agent else line.name}: {line.text}" for line in lines[-MAX_EARLIER:]]
+    kinds = {spec.name: spec.kind for spec in turn.agent.catalog.providers}
+    texts = [state.results[name].text for name in state.composed_providers if kinds[name] is not ProviderKind.HISTORY]
+    if earlier:
+        texts.append("Earlier in this conversation:\n" + "\n".join(earlier))
+    system = "\n\n".join([composer.render_system(turn), *filter(None, texts)])
+    is_chat = turn.room.type.is_direct and len(turn.inputs) == 1
+    said = []
+    for item in turn.recent_inputs:
+        text = item.message.content.render_text()
+        text = text[: grapheme_boundary_before(text, state.max_message_length)]
+        said.append(text if is_chat else f"{sanitize_name(item.author.name)}: {text}")
+    names = {line.name for line in lines if not line.is_agent}
+    request = TextRequest(
+        "\n".join(said),
+        purpose=Purpose.REPLY,
+        system=system,
+        max_tokens=MAX_TOKENS,
+        repetition_penalty=REPETITION_PENALTY,
+    )
+    return request, plain_context(turn, names)
+
 
 WITHOUT_WORDS = re.compile(r"[\s.…·]+")
 NO_TEXT = re.compile(r"[*_(\[<]+\s*no (?:response|reply|answer|output|text)\b[^\w\n]{0,3}\s*[*_)\]>]+", re.IGNORECASE)
@@ -49,7 +229,7 @@ MAX_TRIES = 2  # the request, and one for a repair
 WITHOUT_TEXT = ("has neither a text nor an action", "ends before its text begins")
 ANSWER_KEY = "answer"
 CHOOSE_OPTION = "CHOOSE_OPTION"
-EXCLUDED_TOOLS = frozenset({REPLY, "NONE"})  # these are never offered as functions
+EXCLUDED_TOOLS = frozenset({REPLY_ACTION, "NONE"})  # these are never offered as functions
 MAX_TOOL_NAME_LENGTH = 64  # the limit of most model providers
 
 
@@ -114,7 +294,7 @@ async def _respond_plainly(turn: Turn, composer: Composer) -> Reply:
         if not is_empty_reply(reply.text):
             turn.commit()
             await save_response(turn, ANSWER_KEY, result)
-            return replace(reply, actions=(REPLY,), calls=())
+            return replace(reply, actions=(REPLY_ACTION,), calls=())
     raise NoAnswer(f"the model gave {MAX_TRIES} answers without a text")
 
 
@@ -125,12 +305,12 @@ def _find_problem(reply: Reply, registry: Registry) -> str:
         names = ", ".join(shorten(name, MAX_NAME_LENGTH) or "a function" for name in unknown)
         return f"calls {names}, which is not one of the actions"
     if not _is_empty(reply):
-        return "has no words" if reply.actions == (REPLY,) and WITHOUT_WORDS.fullmatch(reply.text) else ""
+        return "has no words" if reply.actions == (REPLY_ACTION,) and WITHOUT_WORDS.fullmatch(reply.text) else ""
     return WITHOUT_TEXT[0 if reply.is_complete else 1]
 
 
 def _is_known(name: str, registry: Registry) -> bool:
-    return registry.find_action(name) is not None or fold_name(name) in (REPLY, *SILENT_ACTIONS)
+    return registry.find_action(name) is not None or fold_name(name) in (REPLY_ACTION, *SILENT_ACTIONS)
 
 
 def _known_calls(reply: Reply, registry: Registry) -> Reply:
@@ -240,7 +420,7 @@ def _to_history_line(turn_input: TurnInput, max_length: int, *, is_newest: bool)
 
 def _is_empty(reply: Reply) -> bool:
     """Whether a reply has no action and no text that may be sent."""
-    if any(fold_name(name) != REPLY for name in reply.actions):
+    if any(fold_name(name) != REPLY_ACTION for name in reply.actions):
         return False
     return is_empty_reply(reply.text) or bool(NO_TEXT.fullmatch(reply.text))
 
@@ -328,11 +508,11 @@ def build_reply(result: TextResult, context: AnswerContext) -> Reply:
     calls = (*native, *reply.calls)[:MAX_ACTIONS]
     if not calls:
         return reply
-    text = reply.text or next((_find_text(given) for name, given in calls if fold_name(name) == REPLY), "")
-    calls = tuple(call for call in calls if fold_name(call[0]) != REPLY)
+    text = reply.text or next((_find_text(given) for name, given in calls if fold_name(name) == REPLY_ACTION), "")
+    calls = tuple(call for call in calls if fold_name(call[0]) != REPLY_ACTION)
     names = [name for name, _ in calls]
     if text and not (names and SILENT_ACTIONS.issuperset(names)):
-        names.insert(0, REPLY)
+        names.insert(0, REPLY_ACTION)
     is_complete = reply.is_complete or not result.text.strip()
     return replace(
         reply,

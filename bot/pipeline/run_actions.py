@@ -1,11 +1,23 @@
-"""The run_actions stage: runs the actions of a reply in order, journalled; each sees earlier results."""
+"""The run_actions stage: runs the actions of a reply in order, journalled; each sees earlier results.
+
+Multi-step mode: choose a step, run it, observe the result; at the end a summary is the reply.
+
+Whether an action has the authority it needs, by who wrote the texts that the model has read.
+
+This is decided once, before an action runs, and by code: what the model says of it does not count.
+
+The message that says that a long-running action is under way, edited with the progress that it reports.
+
+The closing text of a turn with actions: a summary by the model, else a fixed text.
+"""
 
 import asyncio
 import json
 import logging
-from collections.abc import Collection, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from time import monotonic
 from typing import Any
@@ -13,34 +25,348 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from bot.concurrency.crash_points import crash_point
-from bot.concurrency.isolation import Failure, call_isolated, run_isolated
-from bot.domain.authority import ANYBODY, UNKNOWN_AUTHORS, AuthorityKind
-from bot.domain.component_specs import ActionSpec, Effect, ProviderKind
+from bot.concurrency.tasks import Failure, call_isolated, crash_point, run_isolated
+from bot.domain.character import ActionSpec, Effect, ProviderKind
 from bot.domain.content import Choice, Content
-from bot.domain.environment import ChannelType
+from bot.domain.environment import (
+    ANYBODY,
+    UNKNOWN_AUTHORS,
+    AuthorityKind,
+    ChannelType,
+    Role,
+    contains_words,
+    is_all_own,
+    names_action,
+)
 from bot.domain.events import ActionCompleted, ActionStarted
-from bot.domain.ledger import Outcome, Rule, Step, StepState
-from bot.domain.results import ActionPlan, ActionPreview, ActionResult, PlanStep
-from bot.errors import ModelError
+from bot.domain.ids import derived_id
+from bot.domain.ledger import (
+    ActionPlan,
+    ActionPreview,
+    ActionResult,
+    DeliveryState,
+    Outcome,
+    PlanStep,
+    Rule,
+    Step,
+    StepState,
+)
+from bot.domain.memory import AUTHORS_KEY, PROGRESS_KEY, Memory, MemoryKind
+from bot.errors import ModelError, NoAnswer, StoreUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.pipeline.authority import describe_call, is_named, reason_to_confirm
-from bot.pipeline.closing_text import OUTCOME_UNKNOWN, find_unreported, format_result, write_closing_text
-from bot.pipeline.commit import TurnResult
-from bot.pipeline.compose import Composer
-from bot.pipeline.journal import load_steps, result_from_step, result_to_journal
-from bot.pipeline.progress import ActionProgress
-from bot.pipeline.reply_plan import ActionCall, ReplyPlan, call_key, plan_reply
+from bot.outbound.sender import OutgoingReply
+from bot.pipeline.commit import (
+    TurnResult,
+    cached_response,
+    load_steps,
+    result_from_step,
+    result_to_journal,
+    save_response,
+)
+from bot.pipeline.compose import Composer, generate_text
+from bot.pipeline.respond import (
+    MAX_NAME_LENGTH,
+    REPLY_ACTION,
+    SILENT_ACTIONS,
+    ActionCall,
+    ReplyPlan,
+    answer_context,
+    build_reply,
+    build_step,
+    build_tools,
+    call_key,
+    plan_reply,
+    recall_context,
+)
 from bot.pipeline.should_respond import ResponseDecision
-from bot.plugin_system.action import Action
-from bot.plugin_system.confirmation import CONFIRMED_WORKER, ask_to_confirm, confirmed_operation
-from bot.plugin_system.registry import Registry
-from bot.prompts.reply_parser.reader import Reply, read_object
-from bot.prompts.templates import PARAMETER_REPAIR
+from bot.plugin_system.components import Action
+from bot.plugin_system.registry import CONFIRMED_WORKER, Registry, ask_to_confirm, confirmed_operation, fold_name
+from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH
+from bot.prompts.reply_parser.reader import NO_CONTEXT, NextStep, Reply, read_object
+from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY, PARAMETER_REPAIR, REPLY
 from bot.store.protocols import LogKind
-from bot.text import escape_line
+from bot.text import escape_line, shorten, truncate_line
 from bot.turn import REPLIES_PER_STEP, Turn
 from bot.user_texts import user_text
+
+MAX_CHECKED_MESSAGES = 100  # more than most prompts contain: older text may have been paraphrased since
+MAX_QUESTION_LENGTH = 3_000
+MayCause = Callable[[UUID], bool]
+
+
+async def reason_to_confirm(
+    turn: Turn, action: Action[Any], arguments: Mapping[str, Any], preview: ActionPreview | None
+) -> str:
+    """Return why an action must be confirmed before it runs; empty if it may run at once."""
+    authority = action.spec.authority
+    if authority.kind is AuthorityKind.HARMLESS or (preview is not None and preview.is_harmless):
+        return ""
+    if authority.must_confirm(arguments):
+        return "it is always confirmed"
+    if is_named(turn, action, arguments, preview):
+        return ""
+    return await _find_foreign_text(turn, action.spec)
+
+
+def is_named(turn: Turn, action: Action[Any], arguments: Mapping[str, Any], preview: ActionPreview | None) -> bool:
+    """Return whether the author's own words name the action and each of its targets."""
+    spec, text = action.spec, turn.own_text
+    authority = spec.authority
+    if not (authority.by_targets or names_action(text, (spec.name, *spec.similes), authority.words)):
+        return False
+    groups = _target_values(action, arguments) if preview is None else preview.names
+    return (bool(groups) or not authority.by_targets) and all(contains_words(text, *group) for group in groups)
+
+
+def describe_call(action: Action[Any], arguments: Mapping[str, Any]) -> str:
+    """Return what a call would do, with every argument, as a sentence; empty if it is too long to be read."""
+    listed = [f"{name}: {_show(value)}" for name, value in action.validate(arguments).items() if value is not None]
+    values = {"action": action.spec.name, "arguments": ", ".join(listed)}
+    text = user_text("choices.action_with" if listed else "choices.action", **values)
+    return text if len(text) <= MAX_QUESTION_LENGTH else ""
+
+
+def _show(value: Any) -> str:
+    """Return a value as one line, so that no text in it looks like another argument."""
+    if not isinstance(value, str):
+        return escape_line(json.dumps(value, ensure_ascii=False, default=str))
+    text = escape_line(value).replace('"', '\\"')
+    return f'"{text}"'
+
+
+def _target_values(action: Action[Any], arguments: Mapping[str, Any]) -> tuple[tuple[str, ...], ...]:
+    """Return the values of the targets that a call gives, each in a group of its own; defaults are left out."""
+    targets, values = action.spec.authority.targets, action.validate(arguments)
+    defaults = {field.alias: field.default for field in action.arguments.model_fields.values()}
+    given = [value for name, value in values.items() if targets is None or name in targets if value != defaults[name]]
+    return tuple((str(leaf),) for value in given for leaf in _leaves(value))
+
+
+def _leaves(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return [leaf for item in value.values() for leaf in _leaves(item)]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [leaf for item in value for leaf in _leaves(item)]
+    return [value]
+
+
+async def _find_foreign_text(turn: Turn, spec: ActionSpec) -> str:
+    """Return where the prompt has text of people with less authority than an action needs; empty if nowhere.
+
+    An action that needs no role of an admin concerns its asker alone: any other person's text is foreign.
+    """
+    own = {turn.author.id, turn.agent.id}
+
+    def may_cause(author: UUID) -> bool:
+        return author in own or (
+            author != ANYBODY
+            and spec.role.is_at_least(Role.ADMIN)
+            and turn.world.role_of(author).is_at_least(spec.role)
+        )
+
+    if not all(map(may_cause, turn.state.result_authors)):
+        return "an action before it returned text of others"
+    for name, result in turn.state.results.items():
+        if not all(map(may_cause, result.known_authors)):
+            return f"its prompt has text of others ({name})"
+    if not all(_is_by(turn, item.message, may_cause) for item in turn.inputs):
+        return "the message has text of others"
+    conversation = await turn.agent.store.memories.conversation(turn.room.id, MAX_CHECKED_MESSAGES)
+    earlier = (message for message in conversation.messages if message.turn_id != turn.id)
+    if not all(_is_by(turn, message, may_cause) for message in earlier):
+        return "the conversation has text of others"
+    if not all(may_cause(reaction.entity_id) for reaction in conversation.reactions):
+        return "the conversation has reactions of others"
+    if not all(_may_all_cause(result, may_cause, default=False) for result in conversation.results):
+        return "the conversation has results of actions with text of others"
+    return ""
+
+
+def _is_by(turn: Turn, message: Memory, may_cause: MayCause) -> bool:
+    """Return whether all of a message was written by people who may cause the action.
+
+    The character's own messages repeat what it has read: in private they name the authors, elsewhere, and
+    where it spoke without being asked, these are not known.
+    """
+    content = message.content
+    if message.entity_id == turn.agent.id:
+        is_answer = turn.room.type.is_direct and content.in_reply_to is not None
+        return is_answer and _may_all_cause(message, may_cause, default=True)
+    return may_cause(message.entity_id) and is_all_own(content)
+
+
+def _may_all_cause(memory: Memory, may_cause: MayCause, *, default: bool) -> bool:
+    authors = memory.metadata.get(AUTHORS_KEY)
+    return default if authors is None else all(may_cause(UUID(str(author))) for author in authors)
+
+
+ACKNOWLEDGE_SECONDS = 5.0
+EDIT_SECONDS = 3.0  # between two edits of the message
+
+
+class ActionProgress:
+    """What the room sees of one action while it runs; `step` is the number of its replies' step.
+
+    It is no reply of the turn: what the action found or did is still told.
+    """
+
+    def __init__(self, turn: Turn, step: int) -> None:
+        self._turn, self._step = turn, step
+        self._text = user_text("actions.under_way")
+        self._changed = asyncio.Event()
+
+    def report(self, text: str) -> None:
+        """Show this text from the next edit on."""
+        self._text = text
+        self._changed.set()
+
+    async def show(self) -> None:
+        """Post the message once the action takes long, and edit it from then on, until cancelled.
+
+        From the first message on, the next turn of the room does not wait for this one.
+        """
+        await asyncio.sleep(ACKNOWLEDGE_SECONDS)
+        self._turn.release_room()
+        while True:
+            self._changed.clear()
+            with suppress(StoreUnavailable):  # the result is told all the same
+                await self._show_text(self._text)
+            await asyncio.sleep(EDIT_SECONDS)
+            await self._changed.wait()
+
+    async def _show_text(self, text: str) -> None:
+        turn, agent = self._turn, self._turn.agent
+        if turn.is_cancelled or turn.is_stopped:
+            return
+        memory_id = derived_id(turn.id, "progress", str(self._step))
+        earlier = (await agent.store.memories.memories([memory_id])).get(memory_id)
+        if earlier is not None and not await self._can_edit(earlier, text):
+            return
+        memory = Memory(
+            id=memory_id,
+            kind=MemoryKind.MESSAGE,
+            entity_id=agent.id,
+            room_id=turn.room.id,
+            world_id=turn.world.id,
+            content=Content(text, in_reply_to=turn.message.id, source=turn.message.content.source),
+            created_at=agent.clock(),
+            turn_id=turn.id,
+            metadata={PROGRESS_KEY: 1},
+        )
+        if earlier is not None:
+            count = earlier.metadata[PROGRESS_KEY] + 1
+            memory = replace(memory, created_at=earlier.created_at, metadata={PROGRESS_KEY: count})
+        index = (self._step + 1) * REPLIES_PER_STEP - memory.metadata[PROGRESS_KEY]  # behind the replies of the step
+        await agent.outbox.commit([OutgoingReply(memory, turn.room, index, turn.message.external_id, earlier)])
+
+    async def _can_edit(self, earlier: Memory, text: str) -> bool:
+        """Return whether the message can show another text: it has arrived, and the platform has edits."""
+        adapter = self._turn.agent.outbox.adapter(self._turn.room.platform)
+        if adapter is None or not adapter.can_edit or earlier.content.text == text:
+            return False
+        parts = await self._turn.agent.store.ledger.deliveries(turn_id=self._turn.id)
+        own = [part for part in parts if part.memory_id == earlier.id]
+        return bool(own) and all(part.state is DeliveryState.SENT for part in own)
+
+
+MAX_TRIES = 2
+SUMMARY_KEY = "summary"
+MAX_RESULT_LINE_LENGTH = 4_000
+WORD = re.compile(r"\w+")
+OUTCOME_UNKNOWN = "outcome unknown: the process died while it ran"
+
+
+async def write_closing_text(turn: Turn, composer: Composer, draft: str = "") -> str:
+    """Return what became of the turn's actions, in the character's words.
+
+    `draft` was written before the actions ran, and was not sent: what holds of it is said too. Where no model can
+    say it, or the budget is spent, the draft is all that is said; if an action failed, a fixed text instead.
+    """
+    try:
+        return await write_summary(turn, composer, REPLY, draft)
+    except (ModelError, NoAnswer) as error:
+        turn.notes.append(f"no model could tell what became of the actions: {error}")
+        results = _list_results(turn)
+        has_failed = not all(result.success for result in results)
+        return user_text(_find_fixed_text(results)) if has_failed or not draft else draft
+
+
+async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_STEP_SUMMARY, draft: str = "") -> str:
+    """Return the results of the turn's actions in the character's words, which this template asks for.
+
+    Raises NoAnswer after two empty answers, ModelError if no model can be asked.
+    """
+    if (cached := await cached_response(turn, SUMMARY_KEY)) is not None:
+        return build_reply(cached, await recall_context(turn)).text
+    if turn.replies:
+        turn.state.invalidate(*composer.registry.provider_names(ProviderKind.HISTORY))  # shows what was said since
+    await composer.compose(turn, composer.context_providers(turn))
+
+    context = NO_CONTEXT
+
+    def build_request() -> TextRequest:
+        nonlocal context
+        results = "\n".join(format_result(result, marks_reported=True) for result in _list_results(turn))
+        values = {"actionResults": results, "draftText": truncate_line(draft, MAX_OPEN_MESSAGE_LENGTH)}
+        request = composer.build_request(turn, template, Purpose.SUMMARY, ModelType.TEXT_LARGE, **values)
+        context = answer_context(turn, request)
+        return request
+
+    for _ in range(MAX_TRIES):
+        result = await generate_text(turn, composer, build_request, ModelType.TEXT_LARGE)
+        if text := build_reply(result, context).text:
+            await save_response(turn, SUMMARY_KEY, result)
+            return text
+    raise NoAnswer(f"the model gave {MAX_TRIES} summaries without a text")
+
+
+def format_results(turn: Turn) -> str:
+    """Return the results of the turn's actions, one a line."""
+    return str(turn.state.data.get("actionResultsText", ""))
+
+
+def _list_results(turn: Turn) -> Sequence[ActionResult]:
+    results: list[ActionResult] = turn.state.data.get("actionResults", [])
+    return results
+
+
+def format_result(result: ActionResult, *, marks_reported: bool = False) -> str:
+    """Return the result of an action as one line of a prompt."""
+    text = escape_line(shorten(result.text or result.error or "done", MAX_RESULT_LINE_LENGTH))
+    state = "ok, told already" if marks_reported and result.is_reported else "ok" if result.success else "failed"
+    return f"- {result.action}: {state}: {text}"
+
+
+def find_unreported(turn: Turn, results: Iterable[ActionResult], text: str) -> list[ActionResult]:
+    """Return the results that people do not know once they have read `text` and the replies of the turn.
+
+    These are failures, and texts that are in none of those, of actions that did not reply.
+    """
+    said_texts = [text, *(reply.content.text for reply in turn.replies)]
+    said = [_fold(said_text) for said_text in said_texts if said_text]
+    return [
+        result
+        for result in results
+        if not result.success or (result.text and not result.is_reported and not _is_in(_fold(result.text), said))
+    ]
+
+
+def _fold(text: str) -> str:
+    return f" {' '.join(WORD.findall(text.casefold()))} "
+
+
+def _is_in(words: str, texts: Iterable[str]) -> bool:
+    return any(words in text for text in texts)
+
+
+def _find_fixed_text(results: Sequence[ActionResult]) -> str:
+    """Return the key of the text that fits these results."""
+    if any(result.is_outcome_unknown for result in results):
+        return "actions.unknown"
+    if all(result.success for result in results):
+        return "actions.done"
+    return "actions.partly_done" if any(result.success for result in results) else "actions.failed"
+
 
 logger = logging.getLogger(__name__)
 VALIDATE_TIMEOUT = 2.0
@@ -427,3 +753,115 @@ def _store_result(turn: Turn, result: ActionResult) -> None:
     for spec in turn.agent.catalog.providers:
         if spec.kind is ProviderKind.ACTION_RESULTS:
             turn.state.invalidate(spec.name)
+
+
+SPEECH_ACTIONS = frozenset({REPLY_ACTION, *SILENT_ACTIONS})  # these are not steps
+
+
+@dataclass(slots=True)
+class StepLoop:
+    """The state of one run: the plan, the calls made, and whether the last step had no effect.
+
+    `hint` tells the model about the last step, in addition to the results.
+    """
+
+    plan: ActionPlan = field(default_factory=lambda: ActionPlan("", []))
+    call_keys: set[str] = field(default_factory=set)
+    include: list[str] = field(default_factory=list)
+    is_stuck: bool = False
+    hint: str = ""
+    is_finished: bool = False
+
+    def mark_stuck(self, hint: str = "") -> None:
+        """Note that a step had no effect; the second such step in a row ends the loop."""
+        self.is_finished |= self.is_stuck
+        self.is_stuck, self.hint = True, hint
+
+
+class MultiStep:
+    """Runs at most `max_steps` steps; no action runs twice with the same parameters."""
+
+    def __init__(self, registry: Registry, composer: Composer, action_runner: ActionRunner, *, max_steps: int) -> None:
+        self._registry = registry
+        self._composer = composer
+        self._action_runner = action_runner
+        self.max_steps = max_steps
+
+    async def run(self, turn: Turn) -> str:
+        """Run the steps that a message asks for and return the summary to send.
+
+        Raises ModelError or NoAnswer if no action has run and no model answers.
+        """
+        turn.commit()
+        loop = StepLoop(include=self._composer.context_providers(turn))
+        turn.state.data["actionPlan"] = loop.plan
+        for number in range(self.max_steps):
+            try:
+                await self._run_step(turn, loop, number)
+            except ModelError:
+                if not turn.results:
+                    raise
+                turn.notes.append("no model could choose the next step; what was done until then is told")
+                break
+            if loop.is_finished:
+                break
+        write_text = write_closing_text if turn.results else write_summary
+        return await write_text(turn, self._composer)
+
+    async def _run_step(self, turn: Turn, loop: StepLoop, number: int) -> None:
+        """Run one step that the model chooses."""
+        await self._composer.compose(turn, loop.include)
+        step = await self._choose_step(turn, loop, number)
+        loop.plan.thought = step.thought
+        requested = self._composer.missing_providers(turn, step.providers)
+        loop.include += requested
+        loop.is_finished = step.is_finish
+        name = fold_name(step.action)
+        action = self._registry.find_action(name)
+        if not step.is_complete:
+            loop.mark_stuck("The last step broke off.")
+        elif action is None and name and name not in SPEECH_ACTIONS:
+            self._action_runner.reject_unknown(turn, shorten(step.action, MAX_NAME_LENGTH))
+            loop.mark_stuck()
+        elif action is None or action.spec.name in SPEECH_ACTIONS:
+            loop.is_finished |= not requested
+        else:
+            await self._run_action(turn, loop, ActionCall(action, step.parameters), number)
+
+    async def _run_action(self, turn: Turn, loop: StepLoop, call: ActionCall, number: int) -> None:
+        name = call.action.spec.name
+        loop.plan.start_step(name)
+        try:
+            result = await self._action_runner.run(turn, call, number, loop.call_keys)
+        except RepeatedCall:
+            loop.plan.steps.pop()
+            turn.notes.append(f"{name} was asked for twice with the same parameters")
+            loop.mark_stuck(f"{name} was done with these parameters before; it was not repeated.")
+            return
+        loop.plan.finish_step(result)
+        loop.is_stuck, loop.hint = False, ""
+        loop.is_finished |= call.action.spec.is_critical and not result.success
+
+    async def _choose_step(self, turn: Turn, loop: StepLoop, number: int) -> NextStep:
+        key = f"step:{number}"
+        if (cached := await cached_response(turn, key)) is not None:
+            return build_step(cached)
+        result = await generate_text(
+            turn, self._composer, partial(self._build_request, turn, loop, number), ModelType.TEXT_LARGE
+        )
+        await save_response(turn, key, result)
+        return build_step(result)
+
+    def _build_request(self, turn: Turn, loop: StepLoop, number: int) -> TextRequest:
+        tools = build_tools(turn, SPEECH_ACTIONS)
+        request = self._composer.build_request(
+            turn,
+            MULTI_STEP_DECISION,
+            Purpose.STEP,
+            ModelType.TEXT_LARGE,
+            iterationCount=number,
+            maxIterations=self.max_steps,
+            actionResults="\n".join(filter(None, [format_results(turn), loop.hint])),
+            hasFunctions=bool(tools),
+        )
+        return replace(request, tools=tools)

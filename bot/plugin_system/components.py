@@ -1,21 +1,213 @@
-"""The other components of a plugin: Provider, Evaluator, Listener, Model, Service, Worker."""
+"""The other components of a plugin: Provider, Evaluator, Listener, Model, Service, Worker.
 
+Actions: functions that the model calls like tools.
+
+Commands: what users ask the bot itself, the same on every platform.
+
+HTTP routes of plugins: the decorator, static folders, and webhooks that are signed.
+"""
+
+import asyncio
+import hmac
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+import logging
+import mimetypes
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from inspect import ismethod
+from pathlib import Path
+from types import MethodType, TracebackType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypeVar,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
 
 from bot.agent import Agent
-from bot.domain.component_specs import EvaluatorSpec, ProviderKind, ProviderSpec, Shortening
+from bot.domain.character import (
+    DEFAULT_AUTHORITY,
+    MAX_DEADLINE,
+    ActionSpec,
+    CommandSpec,
+    Confirmation,
+    Effect,
+    EvaluatorSpec,
+    ExampleLine,
+    ProviderKind,
+    ProviderSpec,
+    Shortening,
+)
+from bot.domain.environment import Authority, Role
 from bot.domain.events import Event
-from bot.domain.results import ProviderResult
+from bot.domain.inbound import CommandInvocation, CommandResponse
+from bot.domain.ledger import ActionPreview, ActionResult, ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
+from bot.http import DEFAULT_BODY_BYTES, MAX_BODY_BYTES, RouteRequest, RouteResponse, RouteScope
 from bot.models.types import ModelInfo, ModelResult, ModelType
-from bot.plugin_system.action import TurnCondition, check_async, check_name
 from bot.settings import Settings
 from bot.turn import Turn
+
+P = ParamSpec("P")
+TurnCondition = Callable[[Turn], Awaitable[bool] | bool]
+Preview = Callable[..., Awaitable[ActionPreview | ActionResult]]
+PURE_AUTHORITY = replace(Authority.harmless("it changes nothing"), is_default=True)
+ACTION_NAME_PATTERN = re.compile(r"[A-Z][A-Z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Action(Generic[P]):
+    """An action: its description, the model of its arguments, and its function.
+
+    `preview` returns what a call would do, for the people who confirm it.
+    """
+
+    spec: ActionSpec
+    handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]
+    arguments: type[BaseModel]
+    when: TurnCondition | None = None
+    preview: Preview | None = None
+
+    async def __call__(self, turn: Turn, /, *args: P.args, **kwargs: P.kwargs) -> ActionResult | bool | None:
+        return await self.handler(turn, *args, **kwargs)
+
+    async def run(self, turn: Turn, arguments: Mapping[str, Any]) -> ActionResult | bool | None:
+        """Validate the arguments and call the function.
+
+        Raises pydantic's ValidationError, before the call, if they do not fit the signature.
+        """
+        handler: Callable[..., Awaitable[ActionResult | bool | None]] = self.handler
+        return await handler(turn, **self.validate(arguments))
+
+    def validate(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all arguments, converted and with their defaults. Raises pydantic's ValidationError."""
+        validated = self.arguments.model_validate(dict(arguments))
+        fields = self.arguments.model_fields
+        return {field.alias or name: getattr(validated, name) for name, field in fields.items()}
+
+
+def action(
+    name: str,
+    description: str,
+    *,
+    similes: Sequence[str] = (),
+    when: TurnCondition | None = None,
+    role: Role = Role.NONE,
+    effect: Effect = Effect.UNSAFE,
+    critical: bool = False,
+    examples: Sequence[Sequence[ExampleLine]] = (),
+    authority: Authority | None = None,
+    preview: Preview | None = None,
+    confirm: Confirmation = "answer",
+    deadline: float | None = None,
+) -> Callable[[Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]], Action[P]]:
+    """Return a decorator that makes an action of an async function whose first parameter is the turn.
+
+    The other parameters are the arguments that the model gives; `Annotated[str, "The city's name"]` describes
+    one. `when`, plain or async, returns whether the action is available now; `role` is the role it needs;
+    `effect` says what repeating it does; the failure of a `critical` one ends the chain. `authority` says what
+    must be known before it runs: by default nothing for a PURE one; any other must be named in the asker's own
+    message with all its arguments, or be confirmed, if the prompt contains words of people with less authority.
+    `preview`, async and with the same parameters, returns what a call would do as an ActionPreview, or a failed
+    ActionResult to refuse it. With `confirm="code"` a confirmation takes the button or the code of the question, in
+    private chats too: for roles, money and deletion. `deadline` is in seconds, at most 1,800 and by default 60: an
+    action that takes longer fails. After five seconds the room is told that it is under way, and
+    `Turn.report_progress` edits that message. Raises PluginError for a name that is not UPPER_SNAKE, for a parameter
+    without a type or of a type unknown to JSON, and for another deadline.
+    """
+
+    def decorate(handler: Callable[Concatenate[Turn, P], Awaitable[ActionResult | bool | None]]) -> Action[P]:
+        check_name(name, "action")
+        check_async(handler, name, "action")
+        if deadline is not None and not 0 < deadline <= MAX_DEADLINE:
+            raise PluginError(f"action {name}: its deadline is {deadline:g} s; give it at most {MAX_DEADLINE:g} s")
+        try:
+            arguments = build_arguments_model(handler, name)
+            schema = arguments.model_json_schema(schema_generator=_SchemaWithoutTitles)
+            schema.pop("title", None)
+        except (NameError, TypeError, PydanticUserError) as error:
+            raise PluginError(f"action {name}: its parameters cannot be described: {error}") from error
+        spec = ActionSpec(
+            name=name,
+            description=description,
+            similes=tuple(similes),
+            parameters=schema,
+            role=role,
+            effect=effect,
+            is_critical=critical,
+            examples=tuple(tuple(lines) for lines in examples),
+            authority=authority or (PURE_AUTHORITY if effect is Effect.PURE else DEFAULT_AUTHORITY),
+            confirm=confirm,
+            deadline=deadline,
+        )
+        return Action(spec, handler, arguments, when, preview)
+
+    return decorate
+
+
+class _SchemaWithoutTitles(GenerateJsonSchema):
+    """Builds schemas without titles: they repeat the names and cost tokens in every prompt."""
+
+    def field_title_should_be_set(self, schema: object) -> bool:
+        return False
+
+
+def check_async(handler: Callable[..., Any], name: str, kind: str) -> None:
+    """Raise PluginError for the function of a component that is not async: its result would be awaited."""
+    candidates = (handler, inspect.unwrap(handler), type(handler).__call__)
+    if not any(map(inspect.iscoroutinefunction, candidates)):
+        raise PluginError(f"{kind} {name}: its function must be async: write `async def`")
+
+
+def check_name(name: str, kind: str) -> None:
+    """Raise PluginError for a component's name that is not UPPER_SNAKE."""
+    if not ACTION_NAME_PATTERN.fullmatch(name):
+        raise PluginError(f"{kind} {name!r}: a component's name is UPPER_SNAKE, as in FOLLOW_ROOM")
+
+
+def build_arguments_model(handler: Callable[..., Any], name: str, *, kind: str = "action") -> type[BaseModel]:
+    """Return the pydantic model of a handler's parameters after its context. Raises PluginError.
+
+    Fields are numbered and have the parameters' names as aliases, because a parameter may have the name of
+    an attribute of pydantic's models.
+    """
+    hints = get_type_hints(handler, include_extras=True)
+    fields: dict[str, Any] = {}
+    parameters = list(inspect.signature(handler).parameters.values())
+    if not parameters:
+        raise PluginError(f"{kind} {name}: it needs a first parameter for its context, and it has none")
+    for number, parameter in enumerate(parameters[1:]):
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise PluginError(f"{kind} {name}: parameter {parameter} cannot be given by name")
+        if parameter.name not in hints:
+            raise PluginError(f"{kind} {name}: parameter {parameter.name!r} needs a type")
+        default = ... if parameter.default is parameter.empty else parameter.default
+        hint = hints[parameter.name]
+        field = Field(default, alias=parameter.name, description=_find_description(hint))
+        fields[f"parameter_{number}"] = (hint, field)
+    return create_model(name, __config__=ConfigDict(extra="forbid", title=name), **fields)
+
+
+def _find_description(hint: Any) -> str | None:
+    if get_origin(hint) is not Annotated:
+        return None
+    return next((extra for extra in get_args(hint)[1:] if isinstance(extra, str)), None)
+
 
 ProviderHandler = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
 E = TypeVar("E", bound=Event)
@@ -322,3 +514,240 @@ def worker(
         return Worker(name, handler, deadline, validate)
 
     return decorate
+
+
+CommandResult = str | CommandResponse | None
+COMMAND_NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,31}")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """The first argument of a command handler: the agent, the invocation, and the sender's current role."""
+
+    agent: Agent
+    invocation: CommandInvocation
+    role: Role
+
+    @property
+    def is_room_admin(self) -> bool:
+        """Whether the sender may change settings of the room: a direct chat, or an admin of its world."""
+        return self.invocation.room.type.is_direct or self.role.is_at_least(Role.ADMIN)
+
+
+@dataclass(frozen=True, slots=True)
+class Command(Generic[P]):
+    """A command: its description, the model of its arguments, and its function."""
+
+    spec: CommandSpec
+    handler: Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]
+    arguments: type[BaseModel]
+    is_ephemeral: bool = True
+
+    async def __call__(self, context: CommandContext, /, *args: P.args, **kwargs: P.kwargs) -> CommandResult:
+        return await self.handler(context, *args, **kwargs)
+
+    def is_allowed(self, context: CommandContext) -> bool:
+        """Whether the sender may use the command here."""
+        is_open = self.spec.is_open_in_direct_chat and context.invocation.room.type.is_direct
+        return is_open or context.role.is_at_least(self.spec.role)
+
+    def parse_arguments(self, invocation: CommandInvocation) -> dict[str, Any]:
+        """Return the validated arguments of an invocation. Raises pydantic's ValidationError."""
+        validated = self.arguments.model_validate(invocation.arguments or self._split_text(invocation.text))
+        fields = self.arguments.model_fields
+        return {field.alias or name: getattr(validated, name) for name, field in fields.items()}
+
+    async def run(self, context: CommandContext, arguments: Mapping[str, Any]) -> CommandResponse:
+        """Call the function and return its response."""
+        handler: Callable[..., Awaitable[CommandResult]] = self.handler
+        answer = await handler(context, **arguments)
+        return answer if isinstance(answer, CommandResponse) else CommandResponse(answer or "", self.is_ephemeral)
+
+    def _split_text(self, text: str) -> dict[str, str]:
+        """Assign each word of a text to one parameter, and the rest to the last."""
+        names = [field.alias or name for name, field in self.arguments.model_fields.items()]
+        return dict(zip(names, text.split(None, max(len(names) - 1, 0)), strict=False)) if names else {}
+
+
+def command(
+    name: str, description: str, *, role: Role = Role.NONE, open_in_direct: bool = False, ephemeral: bool = True
+) -> Callable[[Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]], Command[P]]:
+    """Return a decorator that makes a command of an async function whose first parameter is the context.
+
+    The other parameters are given by the user: text, numbers, booleans, or one of a `Literal`. `role` is the
+    role it needs, except in a direct chat if `open_in_direct`. An `ephemeral` response is shown only to the
+    sender, if the platform can do that. Raises PluginError for a name that is not lower-case-with-hyphens or
+    has more than 32 characters, and for a parameter that no user could give.
+    """
+
+    def decorate(handler: Callable[Concatenate[CommandContext, P], Awaitable[CommandResult]]) -> Command[P]:
+        if not COMMAND_NAME_PATTERN.fullmatch(name):
+            raise PluginError(f"command {name!r}: a command's name is lower-case, as in roll-dice")
+        check_async(handler, name, "command")
+        try:
+            function = handler.__func__ if ismethod(handler) else handler
+            arguments, schema = _read_signature(function, name, is_method=ismethod(handler))
+        except (NameError, TypeError, PydanticUserError) as error:
+            raise PluginError(f"command {name}: its parameters cannot be described: {error}") from error
+        spec = CommandSpec(name, description, schema, role, open_in_direct)
+        return Command(spec, handler, arguments, ephemeral)
+
+    return decorate
+
+
+@lru_cache(maxsize=256)  # the built-in commands are methods of one class
+def _read_signature(
+    function: Callable[..., Any], name: str, *, is_method: bool
+) -> tuple[type[BaseModel], dict[str, Any]]:
+    """Return the arguments model of a function or method and its JSON schema."""
+    handler = MethodType(function, function) if is_method else function
+    arguments = build_arguments_model(handler, name, kind="command")
+    return arguments, arguments.model_json_schema()
+
+
+logger = logging.getLogger(__name__)
+METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
+MAX_STATIC_BYTES = 16 * 1024 * 1024
+RouteHandler = Callable[[Agent, RouteRequest], Awaitable[RouteResponse]]
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSignature:
+    """How a service signs what it sends to a public route: the HMAC-SHA256 of the body, in hexadecimal.
+
+    `setting` names the variable with the secret that both share; `header` is where the signature comes, behind
+    `prefix`. With a `timestamp_header`, which holds seconds since 1970, timestamp, full stop and body are signed,
+    and a request that is more than `tolerance` seconds old or early is refused, so that none can be repeated later.
+    """
+
+    setting: str
+    header: str = "X-Signature"
+    prefix: str = ""
+    timestamp_header: str = ""
+    tolerance: float = 300.0
+
+    def sign(self, secret: str, body: bytes, timestamp: str = "") -> str:
+        """Return the value of the header for a body."""
+        signed = f"{timestamp}.".encode() + body if self.timestamp_header else body
+        return self.prefix + hmac.new(secret.encode(), signed, "sha256").hexdigest()
+
+    def accepts(self, secret: str, request: RouteRequest, now: float) -> bool:
+        """Return whether a request is signed with the secret, in constant time; `now` is in seconds since 1970."""
+        timestamp = request.headers.get(self.timestamp_header, "") if self.timestamp_header else ""
+        if self.timestamp_header:
+            is_number = timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12
+            if not is_number or abs(now - int(timestamp)) > self.tolerance:
+                return False
+        given = request.headers.get(self.header, "").encode("utf-8", "surrogateescape")
+        return hmac.compare_digest(given, self.sign(secret, request.body, timestamp).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """An HTTP route: method, path, who may call it, what it accepts, and the function that responds."""
+
+    method: str
+    path: str
+    handler: RouteHandler
+    scope: RouteScope = RouteScope.OPERATOR
+    max_body_bytes: int = DEFAULT_BODY_BYTES
+    accepts_files: bool = False
+    signature: WebhookSignature | None = None
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the route needs no token."""
+        return self.scope is RouteScope.PUBLIC
+
+    async def __call__(self, agent: Agent, request: RouteRequest, /) -> RouteResponse:
+        if self.signature is not None:
+            secret = agent.settings.get(self.signature.setting)
+            if not secret:
+                logger.error(
+                    "%s %s: set %s, the secret of the signature", self.method, self.path, self.signature.setting
+                )
+                return _problem(503, "not_configured", "the secret of this webhook is not set")
+            if not self.signature.accepts(secret, request, agent.clock().timestamp()):
+                return _problem(401, "bad_signature", "the signature is missing, wrong or too old")
+        return await self.handler(agent, request)
+
+
+def route(
+    method: str,
+    path: str,
+    *,
+    public: bool = False,
+    scope: RouteScope | str | None = None,
+    max_body_bytes: int = DEFAULT_BODY_BYTES,
+    files: bool = False,
+    signature: WebhookSignature | None = None,
+) -> Callable[[RouteHandler], Route]:
+    """Return a decorator that makes a route of an async function that takes the agent and the request.
+
+    A part of the path in braces is a parameter: `/builds/{id}`. `scope` says which token may call it: by default
+    one that may read for GET, else the operator's. With `files` a form is read into the request's `form` and
+    `files`. A route with a `signature` is public, and refuses what is not signed. Raises PluginError for an unknown
+    method, scope or size, and for a path that does not begin with a slash.
+    """
+    label = f"route {method} {path!r}"
+    if method.upper() not in METHODS or not path.startswith("/") or ".." in path:
+        raise PluginError(f"{label}: use one of {sorted(METHODS)} and a path like /status")
+    if scope is None:
+        default = RouteScope.READ_ONLY if method.upper() == "GET" else RouteScope.OPERATOR
+        scope = RouteScope.PUBLIC if public or signature is not None else default
+    if scope not in set(RouteScope):
+        raise PluginError(f"{label}: its scope {scope!r} is none of {', '.join(RouteScope)}")
+    scope = RouteScope(scope)
+    is_public = scope is RouteScope.PUBLIC
+    if (signature is not None and not is_public) or (public and not is_public):
+        raise PluginError(f"{label}: a public or signed route needs no token: leave out the scope {scope.value!r}")
+    if not 0 < max_body_bytes <= MAX_BODY_BYTES or (is_public and max_body_bytes > DEFAULT_BODY_BYTES):
+        limit = DEFAULT_BODY_BYTES if is_public else MAX_BODY_BYTES
+        raise PluginError(f"{label}: max_body_bytes is at most {limit}{' for a public route' if is_public else ''}")
+
+    def decorate(handler: RouteHandler) -> Route:
+        check_async(handler, f"{method} {path!r}", "route")
+        return Route(method.upper(), path, handler, scope, max_body_bytes, files, signature)
+
+    return decorate
+
+
+def static_folder(path: str, folder: Path, *, scope: RouteScope | str = RouteScope.READ_ONLY) -> Route:
+    """Return a route that serves the files of a folder under a path, `index.html` for a folder.
+
+    Hidden files, links that lead outside and files of more than 16 MiB are not served.
+    """
+    root = folder.resolve()
+    if not root.is_dir():
+        raise PluginError(f"the static folder {folder} does not exist")
+
+    @route("GET", f"{path.rstrip('/')}/{{file:.*}}", scope=scope)
+    async def serve_file(agent: Agent, request: RouteRequest) -> RouteResponse:
+        """Return a file of the folder."""
+        return await asyncio.to_thread(_read_static, root, request.parameters["file"])
+
+    return serve_file
+
+
+def _read_static(root: Path, name: str) -> RouteResponse:
+    missing = _problem(404, "not_found", "there is no such file")
+    if "\0" in name or "\\" in name or any(part.startswith(".") for part in name.split("/")):
+        return missing
+    try:
+        target = (root / name.lstrip("/")).resolve()
+        if target.is_dir():
+            target /= "index.html"
+        if not target.resolve().is_relative_to(root) or not target.is_file():
+            return missing
+        with target.open("rb") as file:
+            body = file.read(MAX_STATIC_BYTES + 1)
+    except (OSError, ValueError):
+        return missing
+    if len(body) > MAX_STATIC_BYTES:
+        return missing
+    content_type = mimetypes.guess_type(target.name)[0] or "application/octet-stream"
+    return RouteResponse(body=body, content_type=content_type)
+
+
+def _problem(status: int, code: str, message: str) -> RouteResponse:
+    return RouteResponse(status, json={"error": {"code": code, "message": message}})

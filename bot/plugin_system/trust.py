@@ -2,19 +2,252 @@
 
 Trust binds the character's path, the plugin's path and a hash of its files. It is stored in the operator's data
 folder. Only the commands of the terminal grant it.
+
+`PluginSource`: the code of a plugin that is named by its path, read once, hashed, and imported from memory.
+
+What is imported is what was hashed: no file is read again, and no compiled file beside it is used.
 """
 
 import os
+import re
 import secrets
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from traceback import walk_tb
+from types import CodeType, ModuleType
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bot.errors import PluginError
-from bot.plugin_system.source import SOURCE, Approve, PluginSource, find_location
+from bot.errors import PluginError, SettingError
+
+COMPILED = "__pycache__"  # never read
+SOURCE = ".py"
+MAX_FILES = 10_000
+MAX_BYTES = 256 * 1024 * 1024
+SHOWN_DIGITS = 12
+ALIAS_PREFIX = "greenroom_plugin_"
+
+
+@dataclass(frozen=True, slots=True)
+class PluginSource:
+    """The files of a plugin at one moment: of a single file that file, of a package all in its folder.
+
+    `location` is the file or the folder, `file` the module to import, `modules` the Python files by path;
+    `digest` changes with the name or the content of any file.
+    """
+
+    name: str
+    location: Path
+    file: Path
+    digest: str
+    file_count: int
+    byte_count: int
+    modules: Mapping[str, bytes] = field(repr=False)
+
+    @property
+    def summary(self) -> str:
+        """Number and size of the files, and the beginning of their hash."""
+        files = "1 file" if self.file_count == 1 else f"{self.file_count} files"
+        return f"{files}, {self.byte_count:,} bytes, sha256 {self.digest[:SHOWN_DIGITS]}"
+
+
+Approve = Callable[[PluginSource], None]
+
+
+def find_plugin_file(path: Path) -> Path | None:
+    """Return the file of a plugin that is named by its path, with or without `.py`, or by its folder."""
+    candidates = (path, path.with_name(f"{path.name}.py"), path / "__init__.py")
+    return next((candidate for candidate in candidates if candidate.is_file()), None)
+
+
+def find_location(path: Path) -> Path | None:
+    """Return the file of a plugin, or the folder of a package; None if the path names neither."""
+    found = find_plugin_file(path)
+    if found is None or found.suffix != SOURCE:
+        return None
+    return found.parent.resolve() if found.name == "__init__.py" else found.resolve()
+
+
+def read_plugin_source(path: Path, name: str) -> PluginSource:
+    """Read a plugin's files. Raises PluginError if it is missing, too large, or has symbolic links in its folder."""
+    found = find_plugin_file(path)
+    if found is None:
+        raise PluginError(f"plugin {name!r}: there is no {path}.py and no folder {path} with an __init__.py")
+    try:
+        file = found.parent.resolve() / found.name if found.name == "__init__.py" else found.resolve()
+        is_package = file.name == "__init__.py"
+        location = file.parent if is_package else file
+        if file.suffix != SOURCE:
+            raise PluginError(f"plugin {name!r}: {file} is not Python source: its name must end in {SOURCE}")
+        files = _read_folder(location, name) if is_package else [(file.name, _read_file(file, name, MAX_BYTES))]
+        modules, digests, size = {}, {}, 0
+        for item, content in files:
+            digests[item] = sha256(content).hexdigest()
+            size += len(content)
+            if item.endswith(SOURCE):
+                modules[str(file.parent / item)] = content
+    except OSError as error:
+        raise PluginError(f"plugin {name!r}: {path} cannot be read: {error.strerror or error}") from None
+    return PluginSource(name, location, file, _combine(digests), len(digests), size, modules)
+
+
+def import_source(source: PluginSource) -> ModuleType:
+    """Import a plugin from its source. Raises PluginError if its code fails."""
+    path_digest = sha256(str(source.file).encode("utf-8", "surrogatepass")).hexdigest()[:SHOWN_DIGITS]
+    alias = f"{ALIAS_PREFIX}{re.sub(r'[^a-z0-9]+', '_', source.location.stem.lower())}_{path_digest}"
+    if alias in sys.modules:
+        return sys.modules[alias]
+    is_package = source.location != source.file
+    if is_package:
+        for folder in {source.location, *(Path(path).parent for path in source.modules)}:
+            for covered in (folder, *folder.parents):
+                if not covered.is_relative_to(source.location):
+                    break
+                sys.path_importer_cache[str(covered)] = _SourceFinder(covered, source.modules)
+    loader = _SourceLoader(alias, str(source.file), source.modules[str(source.file)])
+    locations = [str(source.location)] if is_package else None
+    spec = spec_from_file_location(alias, source.file, loader=loader, submodule_search_locations=locations)
+    if spec is None:
+        raise PluginError(f"plugin {source.name!r}: {source.file} is not Python")
+    module = module_from_spec(spec)
+    sys.modules[alias] = module
+    try:
+        loader.exec_module(module)
+    except BaseException as error:  # a plugin's module may raise anything, SystemExit included
+        del sys.modules[alias]
+        if isinstance(error, KeyboardInterrupt | SettingError):
+            raise
+        cause = f"{type(error).__name__}: {error}{_describe_place(error, source)}"
+        raise PluginError(f"plugin {source.name!r} cannot be loaded: {cause}") from error
+    return module
+
+
+def _describe_place(error: BaseException, source: PluginSource) -> str:
+    """Return file and line of the plugin where an error was raised, in parentheses; a SyntaxError names its own."""
+    frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    lines = [(file, line) for file, line in frames if file in source.modules]
+    if not lines or isinstance(error, SyntaxError):
+        return ""
+    file, line = lines[-1]
+    return f" ({Path(file).name}, line {line})"
+
+
+@contextmanager
+def reimporting() -> Iterator[None]:
+    """Import anew what is imported from sources in the block; if it raises, what was imported before stays."""
+    earlier = {name: module for name, module in sys.modules.items() if name.startswith(ALIAS_PREFIX)}
+    for name in earlier:
+        del sys.modules[name]
+    try:
+        yield
+    except BaseException:
+        for name in [name for name in sys.modules if name.startswith(ALIAS_PREFIX)]:
+            del sys.modules[name]
+        sys.modules.update(earlier)
+        raise
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles a module from the content that was hashed."""
+
+    def __init__(self, name: str, path: str, content: bytes) -> None:
+        super().__init__(name, path)
+        self._content = content
+
+    def get_code(self, fullname: str) -> CodeType:
+        """Return the code of the module; a compiled file is neither read nor written."""
+        return self.source_to_code(self._content, self.path)
+
+    def get_data(self, path: str) -> bytes:
+        """Return the content of the module, or of a data file beside it."""
+        return self._content if path == self.path else super().get_data(path)
+
+
+class _SourceFinder:
+    """Finds the modules of one folder of a package among the files that were hashed.
+
+    It stands in `sys.path_importer_cache`, so that Python asks it and not the folder.
+    """
+
+    def __init__(self, folder: Path, modules: Mapping[str, bytes]) -> None:
+        self._folder = folder
+        self._modules = modules
+
+    def find_spec(self, fullname: str, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Return where a module is; None if the package has none of that name."""
+        path = self._folder / fullname.rpartition(".")[2]
+        for file, locations in ((path / "__init__.py", [str(path)]), (path.with_name(f"{path.name}.py"), None)):
+            if (content := self._modules.get(str(file))) is not None:
+                loader = _SourceLoader(fullname, str(file), content)
+                return spec_from_file_location(fullname, file, loader=loader, submodule_search_locations=locations)
+        if not any(Path(file).is_relative_to(path) for file in self._modules):
+            return None
+        spec = ModuleSpec(fullname, None, is_package=True)
+        spec.submodule_search_locations = [str(path)]
+        return spec
+
+    def iter_modules(self, prefix: str = "") -> Iterator[tuple[str, bool]]:
+        """Yield the modules of the folder for `pkgutil.iter_modules`: name, and whether it is a package."""
+        for file in map(Path, sorted(self._modules)):
+            if file.parent == self._folder and file.name != "__init__.py":
+                yield f"{prefix}{file.stem}", False
+            elif file.parent.parent == self._folder and file.name == "__init__.py":
+                yield f"{prefix}{file.parent.name}", True
+
+    def invalidate_caches(self) -> None:
+        """Keep what was hashed: later changes of the folder are of the next start."""
+
+
+def _read_folder(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield path and content of every file of a folder."""
+    left, count, pending = MAX_BYTES, 0, [folder]
+    while pending:
+        with os.scandir(pending.pop()) as entries:
+            for entry in entries:
+                path = Path(entry.path)
+                if entry.is_symlink():
+                    raise PluginError(f"plugin {name!r}: {path} is a symbolic link: replace it by what it points to")
+                if entry.is_dir():
+                    pending += [path] if entry.name != COMPILED else []
+                    continue
+                count += 1
+                if count > MAX_FILES:
+                    raise _too_large_error(name, folder)
+                content = _read_file(path, name, left)
+                left -= len(content)
+                yield path.relative_to(folder).as_posix(), content
+
+
+def _read_file(path: Path, name: str, limit: int) -> bytes:
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise PluginError(f"plugin {name!r}: {path} is not a regular file: remove it from the plugin's folder")
+    with path.open("rb") as file:
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise _too_large_error(name, path)
+    return content
+
+
+def _too_large_error(name: str, path: Path) -> PluginError:
+    return PluginError(
+        f"plugin {name!r}: {path} has more than {MAX_FILES:,} files or {MAX_BYTES // 2**20} MiB: a plugin's folder is "
+        "for code; move data out of it, or install the plugin as a package"
+    )
+
+
+def _combine(digests: Mapping[str, str]) -> str:
+    """Return one hash of the names and hashes of files."""
+    lines = (f"{digest} {len(path)} {path}\n" for path, digest in sorted(digests.items()))
+    return sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+
 
 FILE_NAME = "trusted-plugins.json"
 MAX_FILE_BYTES = 16 * 1024 * 1024

@@ -1,13 +1,13 @@
 """Public module: prompt templates, conversation lines that users cannot forge, and the authority of their authors."""
 
-from bot.domain.authority import ANYBODY, Authority, contains_words, is_all_own, own_words
+from bot.domain.environment import ANYBODY, Authority, contains_words, is_all_own, own_words
+from bot.domain.ledger import ActionPreview
 from bot.domain.memory import AUTHORS_KEY
-from bot.domain.results import ActionPreview
 from bot.errors import TemplateError
 from bot.prompts.character_description import CharacterDescription, describe_character
 from bot.prompts.history import HistoryLine, ReactionCount, ResultLine, parse_history, render_history, truncate_history
 from bot.prompts.reply_parser.reader import TagTree, parse_tag_tree
-from bot.prompts.template_parser import render_template
+from bot.prompts.template_language import render_template
 
 __all__ = [
     "ANYBODY",

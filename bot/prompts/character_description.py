@@ -13,7 +13,7 @@ from typing import Any
 
 from bot.domain.character import Character
 from bot.errors import TemplateError
-from bot.prompts.template_parser import render_template
+from bot.prompts.template_language import render_template
 from bot.text import grapheme_boundary_before, sanitize_name
 
 MAX_DESCRIPTION_LENGTH = 6_000

@@ -1,24 +1,181 @@
-"""`CharacterReloader`: takes up a changed character file in a running agent."""
+"""`CharacterReloader`: takes up a changed character file in a running agent.
+
+`CharacterPicture`: the picture of a running character, from a file beside its own or from the public web.
+
+`AgentConfig`: what an agent is built from, with its secrets, templates and store.
+"""
 
 import asyncio
 import logging
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+from uuid import UUID
 
-from bot.adapter.room_rules import RoomRules, parse_room_rules
+from bot.adapter.adapter import RoomRules, parse_room_rules
 from bot.agent import Agent, AgentDefinition, CurrentDefinition
+from bot.characters.cards import MAX_PICTURE_BYTES, read_data_address
+from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.tasks import MemorySemaphore
 from bot.domain.character import Character
 from bot.domain.environment import Entity
 from bot.domain.events import CharacterReloaded
-from bot.errors import BotError
+from bot.domain.ids import derived_id
+from bot.errors import BotError, FetchError, PluginError
+from bot.fetch.client import FetchedBody, check_image, sniff_media_type
 from bot.inbound.agent_handle import ReloadResult
-from bot.outbound.speech import VoiceReplies
+from bot.inbound.operator_tools import OperatorTools
+from bot.outbound.sender import VoiceReplies
 from bot.pipeline.process_message import MessagePipeline
-from bot.plugin_system.bundled import PluginPurpose, bundled_names
-from bot.runtime.agent_config import AgentConfig
-from bot.settings import CoreSettings, Settings
+from bot.plugin_system.loading import PluginPurpose, bundled_names
+from bot.plugin_system.plugin import Plugin, check_templates, collect_schemas, find_storage, merge_templates
+from bot.plugin_system.registry import Registry
+from bot.prompts.templates import DEFAULTS, merge_levels
+from bot.settings import CoreSettings, Settings, SettingsModel
+from bot.store.inmemory import InMemoryStore
+from bot.store.protocols import Schemas, Store
+from bot.store.work_sharing import ProcessRole
 
 logger = logging.getLogger(__name__)
+MAX_AGE: Final = 3600.0  # seconds until a picture is read again, or tried again where it cannot be used
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    source: str
+    at: float
+    picture: FetchedBody | None
+
+
+class CharacterPicture:
+    """Reads the picture of one agent and remembers it for an hour; what cannot be used is logged once an hour.
+
+    It is PNG, JPEG, GIF or WebP of at most 2 MB. A file must be in the folder of the character's file, since the file
+    may come from a stranger; an address must be https and lead to the public web.
+    """
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._last = _Reading("", 0.0, None)
+        self._lock = asyncio.Lock()
+
+    async def read(self) -> FetchedBody | None:
+        """Return the picture; None for a character without one, or one that cannot be used."""
+        source = self._agent.character.picture_source
+        if not source:
+            return None
+        async with self._lock:  # many pages ask at once
+            now = asyncio.get_running_loop().time()
+            if self._last.source != source or now - self._last.at >= MAX_AGE:
+                self._last = _Reading(source, now, await self._read_usable(source))
+            return self._last.picture
+
+    async def _read_usable(self, source: str) -> FetchedBody | None:
+        try:
+            if (data := read_data_address(source)) is not None:
+                picture = _bounded("the picture in it", data)
+            elif "://" in source:
+                if not source.lower().startswith("https://"):
+                    raise FetchError("its address must begin with https://")
+                picture = await self._agent.fetcher.get(source, max_bytes=MAX_PICTURE_BYTES)
+            else:
+                picture = await asyncio.to_thread(_read_file, self._agent.folder, source)
+            check_image(picture)
+        except (FetchError, OSError, ValueError) as error:
+            logger.warning("%s: its picture is not shown: %s", self._agent.name, error, extra={"once": True})
+            return None
+        return picture
+
+
+def _read_file(folder: Path | None, name: str) -> FetchedBody:
+    """Return a file of the folder. Raises FetchError for one outside of it or too large, OSError and ValueError."""
+    root = None if folder is None else folder.resolve()
+    path = None if root is None else (root / name).resolve()
+    if root is None or path is None or not path.is_relative_to(root) or not path.is_file():
+        raise FetchError(f"{name!r} is no file in the folder of the character's file")
+    with path.open("rb") as file:
+        return _bounded(name, file.read(MAX_PICTURE_BYTES + 1))
+
+
+def _bounded(name: str, body: bytes) -> FetchedBody:
+    if len(body) > MAX_PICTURE_BYTES:
+        raise FetchError(f"{name!r} is larger than {MAX_PICTURE_BYTES // 2**20} MB")
+    return FetchedBody(name, sniff_media_type(body, "application/octet-stream"), body, "utf-8")
+
+
+BuildTools = Callable[[Agent, Registry, Mapping[str, str]], OperatorTools]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    """What an agent is built from; `folder` is where the character's file is.
+
+    Without a `store` the one of a plugin is opened, else one in memory. An agent that `is_idle` runs no scheduled
+    task: it was started for one operation, such as publishing a post. `role` is what this process does for it,
+    where several share its store. `reload` reads the character's `file` again, with the same plugins, in another
+    thread; it raises ConfigError. `file_version` is a hash of its text. `code` has a hash of the code of each
+    plugin and adapter that is named by its path. `build_tools` builds what the program offers the agent's operator;
+    it gets the running agent, and by name why plugins of it are off. `memory` is that of the process:
+    `run_agent` sets it.
+    """
+
+    character: Character
+    plugins: tuple[Plugin, ...]
+    settings: Settings
+    store: Store | None = None
+    clock: Clock = system_clock
+    folder: Path | None = None
+    is_idle: bool = False
+    role: ProcessRole = ProcessRole.ALL
+    file: Path | None = None
+    reload: Callable[[], "AgentConfig"] | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
+    file_version: str = ""
+    build_tools: BuildTools | None = None
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
+
+    @property
+    def agent_id(self) -> UUID:
+        """The agent's id: the character's own, else one derived from its name."""
+        return self.character.id or derived_id("agent", self.character.name)
+
+    @property
+    def secrets(self) -> frozenset[str]:
+        """The values that must never be sent."""
+        models: list[type[SettingsModel]] = [plugin.settings for plugin in self.plugins if plugin.settings]
+        return self.settings.secrets(*models)
+
+    @property
+    def templates(self) -> dict[str, str]:
+        """The prompt templates by name: the character's over the plugins' over the defaults.
+
+        Raises PluginError for a template of a plugin that cannot be used.
+        """
+        check_templates(self.plugins)
+        return merge_levels(DEFAULTS, merge_templates(self.plugins), self.character.templates)
+
+    @property
+    def definition(self) -> AgentDefinition:
+        """What the character's file says of the agent, as it starts."""
+        return AgentDefinition(self.character, self.settings, self.templates, self.file_version, self.clock())
+
+    @asynccontextmanager
+    async def open_store(self, schemas: Schemas) -> AsyncIterator[Store]:
+        """Open the agent's store; raises PluginError where a plugin has tables and there is no database."""
+        if self.store is not None:
+            yield self.store
+            return
+        storage = find_storage(self.plugins)
+        if storage is not None:
+            async with storage.open(self.agent_id, self.settings, schemas) as store:
+                yield store
+            return
+        if names := ", ".join(sorted(collect_schemas(self.plugins))):
+            raise PluginError(f"{names} needs a database for its tables: give the character the sql plugin")
+        yield InMemoryStore(self.clock)
+
 
 # Settings of the file that take effect while the agent runs; plugins and adapters read theirs when they start.
 LIVE_SETTINGS = (CoreSettings.CHARACTER_SETTINGS or frozenset()) - {"IGNORE_BASIC_CAPABILITIES"}

@@ -11,17 +11,16 @@ from typing import Self
 
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionStatus
-from bot.background.scheduled_backups import BackupFolder, ScheduledBackups
+from bot.background.maintenance import BackupFolder, ScheduledBackups
 from bot.concurrency.clock import ShutdownDeadline, TimeSource
-from bot.concurrency.isolation import CANCEL_GRACE_SECONDS, Failure, run_isolated
 from bot.concurrency.process_health import ProcessMonitor
 from bot.concurrency.supervisor import SupervisedContext, Supervisor
-from bot.concurrency.tasks import TaskSet
+from bot.concurrency.tasks import CANCEL_GRACE_SECONDS, Failure, TaskSet, run_isolated
 from bot.errors import ConfigError, PluginError, StoreUnavailable
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.plugin_system.plugin import collect_schemas, find_storage
-from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime, open_memory, run_agent
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import CoreSettings
 from bot.store.work_sharing import Duty, ProcessRole, connection_name
 from bot.watchdog.watchdog import build_watchdog

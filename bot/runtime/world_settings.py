@@ -9,16 +9,15 @@ from uuid import UUID
 from pydantic import SecretStr
 
 from bot.agent import Agent
-from bot.concurrency.isolation import Failure, call_isolated, run_isolated
-from bot.domain.component_specs import WorldSettingState
+from bot.concurrency.tasks import Failure, call_isolated, run_isolated
+from bot.domain.character import WorldSettingState
 from bot.domain.environment import Role, World
 from bot.errors import SettingError
-from bot.plugin_system.declarations import OnSet, WorldSetting
-from bot.plugin_system.plugin import Plugin
+from bot.plugin_system.plugin import OnSet, Plugin, WorldSetting
 from bot.plugin_system.registry import Registry
 from bot.redaction import REDACTED
 from bot.settings import CoreSettings
-from bot.settings.encryption import SettingCipher, is_encrypted
+from bot.settings.model import SettingCipher, is_encrypted
 from bot.store.protocols import LogKind
 from bot.text import is_storable, redact, shorten, suggest
 

@@ -1,8 +1,36 @@
 """Public module for authors of storage plugins: store protocols, their values and shared rules."""
 
-from bot.domain.component_specs import WorldSettingState
+from bot.domain.character import WorldSettingState
 from bot.domain.content import FORWARDED_AUTHOR
-from bot.domain.costs import (
+from bot.domain.environment import PersonActivity
+from bot.domain.inbound import (
+    ERASURE_COMPONENT,
+    MAX_SCANNED_ROWS,
+    MAX_UNREADABLE_EVENTS,
+    MEMBERSHIP_EVENT_TTL,
+    DeletionResult,
+    EditResult,
+    ErasedWords,
+    ErasureResult,
+    MembershipChange,
+    MembershipUpdate,
+    StoredEvent,
+    UnreadableEvent,
+    anonymize_entity,
+    anonymize_private_chat,
+    cancel_receipt,
+    cancel_unsent,
+    messages_by_external_id,
+    new_receipt,
+    opt_out_component,
+    orphaned_deliveries,
+    plan_edit,
+    redact_delivery,
+    redact_receipt,
+)
+from bot.domain.ledger import (
+    COMMAND_PREFIX,
+    PLUGIN_MESSAGE_PREFIX,
     CostDimension,
     CostEntry,
     CostHold,
@@ -10,40 +38,13 @@ from bot.domain.costs import (
     ErasedUsage,
     HeldCosts,
     LimitScope,
+    Step,
+    StepState,
     sum_costs,
 )
-from bot.domain.edits import (
-    ERASURE_COMPONENT,
-    MAX_SCANNED_ROWS,
-    DeletionResult,
-    EditResult,
-    ErasureResult,
-    anonymize_entity,
-    anonymize_private_chat,
-    cancel_receipt,
-    cancel_unsent,
-    messages_by_external_id,
-    opt_out_component,
-    orphaned_deliveries,
-    plan_edit,
-    redact_delivery,
-    redact_receipt,
-)
-from bot.domain.environment import PersonActivity
-from bot.domain.erased_words import ErasedWords
-from bot.domain.inbound import (
-    MAX_UNREADABLE_EVENTS,
-    MEMBERSHIP_EVENT_TTL,
-    MembershipChange,
-    MembershipUpdate,
-    StoredEvent,
-    UnreadableEvent,
-    new_receipt,
-)
-from bot.domain.ledger import COMMAND_PREFIX, PLUGIN_MESSAGE_PREFIX, Step, StepState
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
 from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable, UnreadableRow
-from bot.receipts.trace import TRACE_KEY
+from bot.receipts import TRACE_KEY
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (

@@ -8,18 +8,20 @@ from typing import Protocol
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
-from bot.domain.costs import CostEntry, CostHold, HeldCosts
-from bot.domain.edits import DeletionResult, EditResult, ErasureResult, Reaction
 from bot.domain.environment import Entity, Room, World
 from bot.domain.inbound import (
+    DeletionResult,
+    EditResult,
+    ErasureResult,
     InboundMessage,
     MembershipChange,
     MembershipUpdate,
+    Reaction,
     StoredEvent,
     StreamCursor,
     UnreadableEvent,
 )
-from bot.domain.ledger import Delivery, ModelCall, Outcome, Receipt, Step
+from bot.domain.ledger import CostEntry, CostHold, Delivery, HeldCosts, ModelCall, Outcome, Receipt, Step
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from bot.domain.costs import CostDimension, CostEntry, ErasedUsage
+from bot.domain.ledger import CostDimension, CostEntry, ErasedUsage
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore

@@ -15,8 +15,7 @@ from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory
 from bot.errors import ConfigError, PluginError, StoreUnavailable
-from bot.inbound.agent_handle import AdapterSpec
-from bot.inbound.emulated_platform import EmulatedPage
+from bot.inbound.agent_handle import AdapterSpec, EmulatedPage
 from bot.models.types import Purpose, TextRequest
 from bot.plugin_system.loading import find_emulator
 from bot.store.inmemory import InMemoryStore

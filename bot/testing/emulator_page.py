@@ -14,8 +14,8 @@ from urllib.parse import quote, unquote
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, WSCloseCode, WSMsgType, web
 
-from bot.concurrency.bounded import BoundedDict
-from bot.inbound.emulated_platform import EmulatedOutcome
+from bot.concurrency.tasks import BoundedDict
+from bot.inbound.agent_handle import EmulatedOutcome
 
 PAGES = "adapters.web"  # the web app, whose files the page consists of
 MAX_FILE_BYTES = 10 * 1024 * 1024

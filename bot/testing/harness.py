@@ -18,11 +18,10 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage
 from bot.domain.ledger import Receipt
 from bot.errors import PluginError
-from bot.plugin_system.bundled import PluginPurpose, bundled_names
-from bot.plugin_system.loading import find_plugin, sort_plugins
+from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
 from bot.plugin_system.plugin import Plugin
-from bot.runtime.agent_config import AgentConfig
 from bot.runtime.agent_runtime import AgentRuntime
+from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.protocols import Store

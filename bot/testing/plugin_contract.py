@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bot.concurrency.isolation import CANCEL_GRACE_SECONDS
-from bot.domain.component_specs import ActionSpec, CommandSpec, Effect
-from bot.domain.ledger import Outcome
-from bot.domain.results import ProviderResult
+from bot.concurrency.tasks import CANCEL_GRACE_SECONDS
+from bot.domain.character import ActionSpec, CommandSpec, Effect
+from bot.domain.ledger import Outcome, ProviderResult
 from bot.errors import BotError, PluginError
 from bot.pipeline.compose import PROVIDER_TIMEOUT
-from bot.plugin_system.action import NAME_PATTERN
-from bot.plugin_system.components import Provider
+from bot.plugin_system.components import ACTION_NAME_PATTERN, Provider
 from bot.plugin_system.plugin import Plugin, check_templates, sort_services
 from bot.plugin_system.registry import Registry
 from bot.settings import Layer, Settings
@@ -80,7 +78,7 @@ def _name_problems(plugin: Plugin) -> Iterator[str]:
     names += [provider.spec.name for provider in plugin.providers]
     names += [evaluator.spec.name for evaluator in plugin.evaluators]
     for name in [*names, *(worker.name for worker in plugin.workers)]:
-        if not NAME_PATTERN.fullmatch(name):
+        if not ACTION_NAME_PATTERN.fullmatch(name):
             yield f"{name!r} is not UPPER_SNAKE"
     try:
         plugins = add_required([plugin])

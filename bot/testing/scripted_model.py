@@ -8,8 +8,8 @@ from typing import Any
 from xml.sax.saxutils import escape
 
 from bot.agent import Agent
+from bot.models.handler import note_call
 from bot.models.types import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
-from bot.models.usage import note_call
 from bot.plugin_system.components import Model, model
 from bot.plugin_system.plugin import Plugin
 

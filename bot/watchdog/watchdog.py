@@ -1,11 +1,19 @@
-"""`Watchdog`: looks every fifteen seconds what needs attention, and tells the owner."""
+"""`Watchdog`: looks every fifteen seconds what needs attention, and tells the owner.
+
+When tokens and certificates end: of tokens that say so themselves (JWT), and of hosts that the operator names.
+"""
 
 import asyncio
+import base64
+import binascii
+import json
 import logging
+import re
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from itertools import count
 from socket import gethostname
@@ -15,8 +23,7 @@ from typing import Any, Self
 from bot.adapter.connection_status import ConnectionState
 from bot.agent import Agent
 from bot.concurrency.clock import Backoff, TimeSource
-from bot.concurrency.isolation import Failure, run_isolated
-from bot.concurrency.tasks import TaskSet
+from bot.concurrency.tasks import Failure, TaskSet, run_isolated
 from bot.domain.content import Content
 from bot.errors import StoreUnavailable
 from bot.inbound.agent_handle import AgentHandle
@@ -27,14 +34,75 @@ from bot.store.protocols import CacheStore
 from bot.store.work_sharing import Duty, ProcessRole
 from bot.text import shorten
 from bot.user_texts import user_text
-from bot.watchdog.channels import OwnerChannel, OwnerMessage, build_channels
-from bot.watchdog.conditions import Condition, ConditionKind, ModelState, Situation, find_conditions
-from bot.watchdog.expiries import find_token_ends, read_certificate_ends
-from bot.watchdog.notices import Notice, Record, group_notices, mark_notified, plan_notices
+from bot.watchdog.channels import (
+    Notice,
+    OwnerChannel,
+    OwnerMessage,
+    Record,
+    build_channels,
+    group_notices,
+    mark_notified,
+    plan_notices,
+)
+from bot.watchdog.conditions import (
+    Condition,
+    ConditionKind,
+    ModelState,
+    Situation,
+    find_conditions,
+    read_memory,
+    read_situation,
+)
 from bot.watchdog.settings import OwnerSettings
-from bot.watchdog.situation import read_memory, read_situation
 
 logger = logging.getLogger(__name__)
+JSON_WEB_TOKEN = re.compile(r"[\w-]{8,}\.([\w-]{8,})\.[\w-]*")
+HANDSHAKE_TIMEOUT = 10.0
+EXPIRED_CODE = 10  # X509_V_ERR_CERT_HAS_EXPIRED
+HTTPS_PORT = 443
+
+
+def find_token_ends(values: Mapping[str, str]) -> dict[str, datetime]:
+    """Return when tokens end that say so themselves, by the names of their variables."""
+    return {name: ends_at for name, value in sorted(values.items()) if (ends_at := _token_end(value)) is not None}
+
+
+async def read_certificate_ends(hosts: Sequence[str], now: datetime) -> dict[str, datetime]:
+    """Return when the certificates of these hosts end; a host that does not answer is left out."""
+    ends = await asyncio.gather(*(_read_certificate_end(host, now) for host in hosts))
+    names = (user_text("watchdog.expiry.certificate", host=host) for host in hosts)
+    return {name: ends_at for name, ends_at in zip(names, ends, strict=True) if ends_at is not None}
+
+
+def _token_end(value: str) -> datetime | None:
+    match = JSON_WEB_TOKEN.fullmatch(value.strip())
+    if match is None:
+        return None
+    try:
+        payload = json.loads(base64.urlsafe_b64decode(match[1] + "=" * (-len(match[1]) % 4)))
+        return datetime.fromtimestamp(payload["exp"], UTC)
+    except (binascii.Error, ValueError, KeyError, TypeError, OverflowError, OSError):
+        return None
+
+
+async def _read_certificate_end(host: str, now: datetime) -> datetime | None:
+    name, _, port = host.partition(":")
+    try:
+        async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+            _, writer = await asyncio.open_connection(
+                name, int(port or HTTPS_PORT), ssl=ssl.create_default_context(), server_hostname=name
+            )
+    except (OSError, TimeoutError, ValueError) as error:
+        if isinstance(error, ssl.SSLCertVerificationError) and error.verify_code == EXPIRED_CODE:
+            return now
+        logger.info("the certificate of %s cannot be read: %s", host, error)
+        return None
+    certificate = writer.get_extra_info("peercert") or {}
+    writer.close()
+    ends = certificate.get("notAfter")
+    return datetime.fromtimestamp(ssl.cert_time_to_seconds(ends), UTC) if ends else None
+
+
 CHECK_SECONDS = 15.0
 READ_TIMEOUT, SEND_TIMEOUT = 20.0, 60.0
 PREPARE_CHECKS = 240  # once an hour

@@ -1,9 +1,8 @@
 """Text and descriptions of pictures from Anthropic; it has no embedding model."""
 
 from bot import Plugin
-from plugins.anthropic.client import Client
+from plugins.anthropic.client import AnthropicSettings, Client, missing_settings, privacy_statement
 from plugins.anthropic.models import describe_image, large, small
-from plugins.anthropic.settings import AnthropicSettings, missing_settings, privacy_statement
 
 plugin = Plugin(
     "anthropic",

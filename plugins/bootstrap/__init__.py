@@ -1,33 +1,45 @@
 """The bootstrap plugin: basic actions, providers, reflection, embeddings and the run log."""
 
 from bot import Agent, Plugin
-from plugins.bootstrap.actions.choices import choose_option
-from plugins.bootstrap.actions.contacts import update_contact
-from plugins.bootstrap.actions.entities import register_update_entity
-from plugins.bootstrap.actions.messages import send_message
-from plugins.bootstrap.actions.replies import generate_image, ignore, none, reply
-from plugins.bootstrap.actions.rooms_and_roles import follow_room, mute_room, unfollow_room, unmute_room, update_role
-from plugins.bootstrap.actions.settings import update_settings
-from plugins.bootstrap.actions.world_settings import register_update_settings
+from plugins.bootstrap.actions.messages import choose_option, generate_image, ignore, none, reply, send_message
+from plugins.bootstrap.actions.people import register_update_entity, update_contact
+from plugins.bootstrap.actions.settings import (
+    follow_room,
+    mute_room,
+    register_update_settings,
+    unfollow_room,
+    unmute_room,
+    update_role,
+    update_settings,
+)
 from plugins.bootstrap.commands import list_known_facts
 from plugins.bootstrap.evaluators.reflection import Reflections, on_channel_cleared, on_message_received, reflection
-from plugins.bootstrap.listeners.embeddings import EmbeddingBackfill, on_embedding_failed
-from plugins.bootstrap.listeners.run_log import (
+from plugins.bootstrap.listeners import (
+    EmbeddingBackfill,
     RunLogs,
     action_completed,
     action_started,
     evaluator_completed,
     evaluator_started,
     model_used,
+    on_embedding_failed,
     run_ended,
     run_started,
 )
-from plugins.bootstrap.providers.capabilities import action_state, actions, capabilities, choice, evaluators, providers
-from plugins.bootstrap.providers.character import character, facts
-from plugins.bootstrap.providers.contacts import contacts
-from plugins.bootstrap.providers.conversation import HistoryStarts, attachments, recent_messages, time
+from plugins.bootstrap.providers.capabilities import (
+    action_state,
+    actions,
+    capabilities,
+    character,
+    choice,
+    evaluators,
+    facts,
+    providers,
+)
+from plugins.bootstrap.providers.conversation import HistoryStarts, attachments, memory, recall, recent_messages, time
 from plugins.bootstrap.providers.environment import (
     anxiety,
+    contacts,
     entities,
     register_owner_settings,
     relationships,
@@ -35,8 +47,7 @@ from plugins.bootstrap.providers.environment import (
     settings,
     world,
 )
-from plugins.bootstrap.providers.memory import memory, recall
-from plugins.bootstrap.recall.rooms import (
+from plugins.bootstrap.recall.ranking import (
     RoomRecall,
     on_entity_erased,
     on_message_deleted,

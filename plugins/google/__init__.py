@@ -1,9 +1,8 @@
 """Gemini models from Google, through its own SDK."""
 
 from bot import Plugin
-from plugins.google.client import GoogleClient
+from plugins.google.client import GoogleClient, GoogleSettings, missing_settings, privacy_statement
 from plugins.google.models import describe_image, embed, large, medium, small
-from plugins.google.settings import GoogleSettings, missing_settings, privacy_statement
 
 plugin = Plugin(
     "google",

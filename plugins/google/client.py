@@ -1,4 +1,9 @@
-"""The connection to Google's API, requests that omit refused parameters, and the mapping of errors."""
+"""The connection to Google's API, requests that omit refused parameters, and the mapping of errors.
+
+Reads answers of the API, whole or in pieces, into results.
+
+The settings of the google plugin.
+"""
 
 import logging
 import re
@@ -8,7 +13,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
-from bot import Agent, Service
+from pydantic import Field
+
+from bot import Agent, Secret, Service, Settings, SettingsModel
 from bot.models import (
     InvalidAnswer,
     ModelBusy,
@@ -20,13 +27,149 @@ from bot.models import (
     PromptTooLong,
     TextResult,
     TextSink,
+    ToolCall,
     ToolsRefused,
+    Usage,
+    host_label,
     note_call,
     parse_retry_after,
 )
-from bot.platform import LazyImport, LazyModule
-from plugins.google.responses import AnswerReader
-from plugins.google.settings import KEY, SERVER, GoogleSettings
+from bot.platform import BaseUrl, LazyImport, LazyModule
+from bot.text import user_text
+
+if TYPE_CHECKING:
+    from google.genai import types
+
+
+MAX_ANSWER_LENGTH = 1_000_000  # characters
+REFUSAL_REASONS = frozenset(
+    {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "LANGUAGE", "IMAGE_SAFETY"}
+)
+COMPLETE_REASONS = frozenset({"STOP", "MAX_TOKENS"})
+
+
+class AnswerReader:
+    """Collects the pieces of one answer, passes its text to a sink, and returns the result at the end."""
+
+    def __init__(self, model: str, sink: TextSink | None) -> None:
+        self._model = model
+        self._sink = sink
+        self._text = ""
+        self._calls: list[ToolCall] = []
+        self._finish_reason = ""
+        self._is_refused = False
+        self._usage: types.GenerateContentResponseUsageMetadata | None = None
+
+    async def add(self, piece: "types.GenerateContentResponse") -> None:
+        """Add the next piece. Raises ModelError for an answer without an end."""
+        if self._sink is not None:
+            await self._sink.write("")  # reports progress, also while the model thinks
+        self._model = piece.model_version or self._model
+        self._usage = piece.usage_metadata or self._usage
+        note_call(self._model, self._to_usage())
+        self._is_refused |= piece.prompt_feedback is not None and piece.prompt_feedback.block_reason is not None
+        for candidate in (piece.candidates or ())[:1]:
+            if candidate.finish_reason is not None:
+                self._finish_reason = candidate.finish_reason.value
+                self._is_refused |= self._finish_reason in REFUSAL_REASONS
+            for part in (candidate.content.parts if candidate.content else None) or ():
+                await self._add_part(part)
+
+    async def _add_part(self, part: "types.Part") -> None:
+        if part.thought:
+            return
+        if part.function_call is not None and part.function_call.name:
+            self._calls.append(ToolCall(part.function_call.name, part.function_call.args or {}))
+        if part.text:
+            self._text += part.text
+            if len(self._text) > MAX_ANSWER_LENGTH:
+                raise ModelError(f"google: {self._model} wrote without an end")
+            if self._sink is not None:
+                await self._sink.write(part.text)
+
+    def finish(self) -> TextResult:
+        """Return the result; a notice instead of the text that a refusal has cut off.
+
+        Raises InvalidAnswer if the answer broke off without any text, or ended without one for an unexpected reason.
+        """
+        if self._is_refused:
+            self._text, self._calls = user_text("notices.no_answer"), []
+        elif not self._text and not self._calls and self._finish_reason not in COMPLETE_REASONS:
+            cause = self._finish_reason or "the answer broke off"
+            raise InvalidAnswer(f"google: {self._model} wrote nothing ({cause})")
+        return TextResult(
+            text=self._text,
+            model=self._model,
+            usage=self._to_usage(),
+            is_truncated=self._finish_reason == "MAX_TOKENS",
+            tool_calls=tuple(self._calls),
+        )
+
+    def _to_usage(self) -> Usage | None:
+        usage = self._usage
+        if usage is None or not usage.prompt_token_count:
+            return None
+        written = (usage.candidates_token_count or 0) + (usage.thoughts_token_count or 0)
+        cached = min(usage.cached_content_token_count or 0, usage.prompt_token_count)
+        return Usage(usage.prompt_token_count, written, cached)
+
+
+KEY, SERVER = "GOOGLE_GENERATIVE_AI_API_KEY", "GOOGLE_GENERATIVE_AI_BASE_URL"
+
+
+class GoogleSettings(SettingsModel):
+    """Key and models of Google's Gemini API."""
+
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "GOOGLE_GENERATIVE_AI_API_KEY",
+            "GOOGLE_SMALL_MODEL",
+            "GOOGLE_MEDIUM_MODEL",
+            "GOOGLE_LARGE_MODEL",
+            "GOOGLE_EMBEDDING_MODEL",
+            "GOOGLE_EMBEDDING_DIMENSIONS",
+            "GOOGLE_IMAGE_MODEL",
+        ]
+    )
+
+    google_generative_ai_api_key: Secret | None = Field(None, description="The key.")
+    google_generative_ai_base_url: BaseUrl = Field(
+        "https://generativelanguage.googleapis.com",
+        description="The server, without a version; another one with the same API, such as a proxy.",
+    )
+    google_small_model: str = Field("gemini-2.5-flash-lite", description="Decides whether to answer; cheap and quick.")
+    google_medium_model: str | None = Field(
+        None, description="Between the two; one of them stands in where it is not set."
+    )
+    google_large_model: str = Field("gemini-2.5-flash", description="Writes the answers.")
+    google_thinking_budget: int | None = Field(
+        None,
+        ge=0,
+        description="How many tokens a model may think before it answers; 0 for none, where a model can do "
+        "without. Unset, the model decides.",
+    )
+    google_embedding_model: str = Field(
+        "gemini-embedding-001", description="Makes the vectors by which things are found."
+    )
+    google_embedding_dimensions: int | None = Field(
+        None, ge=1, le=65_536, description="How many numbers a vector has; the model's own where unset."
+    )
+    google_image_model: str | None = Field(
+        None, description="Says what a picture shows; the large model where it is not set."
+    )
+
+
+def missing_settings(settings: Settings) -> str:
+    """Return what is missing; empty if the key is set."""
+    return "" if KEY in settings else f"set {KEY} in .env"
+
+
+def privacy_statement(settings: Settings) -> str:
+    """Return the statement to which server user data is sent."""
+    host = host_label(settings.load(GoogleSettings).google_generative_ai_base_url)
+    data = ", ".join(user_text(f"privacy.data.{name}") for name in ("text", "searchable", "pictures"))
+    return user_text("privacy.sent", host=host, data=data)
+
 
 if TYPE_CHECKING:
     import httpx

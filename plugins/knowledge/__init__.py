@@ -2,8 +2,7 @@
 
 from bot import Plugin
 from plugins.knowledge.commands import forget_document, show_documents
-from plugins.knowledge.index import KnowledgeIndex
-from plugins.knowledge.keyed import KeyedKnowledge, KnowledgeSettings, keyed_knowledge
+from plugins.knowledge.index import KeyedKnowledge, KnowledgeIndex, KnowledgeSettings, keyed_knowledge
 from plugins.knowledge.provider import (
     drop_erased,
     drop_migrated,

@@ -27,8 +27,7 @@ from bot.models import ModelError
 from bot.platform import MemoryLimitReached
 from bot.prompts import ANYBODY, Authority
 from bot.text import escape_line, sanitize_name, shorten
-from plugins.knowledge.chunks import NewDocument
-from plugins.knowledge.documents import UnreadableDocument
+from plugins.knowledge.documents import NewDocument, UnreadableDocument
 from plugins.knowledge.index import KnowledgeIndex, Passage
 
 CITING = "Where an answer uses one of these, it names the document in parentheses."

@@ -16,12 +16,12 @@ from bot.models import ModelError, ModelType
 from bot.platform import DocumentFormat, FetchError, MemoryLimitReached
 from bot.prompts import ANYBODY, AUTHORS_KEY
 from bot.text import sanitize_name
-from plugins.knowledge.chunks import NewDocument
 from plugins.knowledge.documents import (
     COPIES,
     FORMATS,
     MAX_FILE_BYTES,
     READABLE_SUFFIXES,
+    NewDocument,
     UnreadableDocument,
     extract_isolated,
     extract_text,

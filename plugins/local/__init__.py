@@ -2,7 +2,7 @@
 
 from bot import Plugin
 from plugins.local.models import LocalModels, embed_texts, large, small
-from plugins.local.settings import LocalSettings, missing_settings
+from plugins.local.server import LocalSettings, missing_settings
 
 plugin = Plugin(
     "local",

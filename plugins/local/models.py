@@ -9,8 +9,7 @@ from bot import Agent, Service, Settings, model
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelInfo, ModelType, TextRequest, TextResult
 from bot.models import openai_compatible as api
 from bot.platform import TimeSource
-from plugins.local.server import ModelProcess, model_name
-from plugins.local.settings import TINY_MODEL, LocalSettings, find_model_file, writes_text
+from plugins.local.server import TINY_MODEL, LocalSettings, ModelProcess, find_model_file, model_name, writes_text
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,7 @@ from xml.sax.saxutils import escape
 from bot import ActionSpec, Agent, model
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.prompts import parse_history
-from plugins.offline.embedding import embed
-from plugins.offline.input_analysis import ChatLine
+from plugins.offline.input_analysis import ChatLine, embed
 from plugins.offline.responder import Persona, asks_what_was_said, quote_statement, respond, should_respond, write_post
 
 MODEL_NAME = "offline"

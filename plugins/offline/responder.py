@@ -11,10 +11,10 @@ from fractions import Fraction
 from itertools import chain
 
 from bot.store import cosine
-from plugins.offline.embedding import embed
 from plugins.offline.input_analysis import (
     ChatLine,
     Sentence,
+    embed,
     find_callbacks,
     find_matching_rules,
     find_stated_name,
@@ -23,8 +23,16 @@ from plugins.offline.input_analysis import (
     pick_focus,
 )
 from plugins.offline.phrasing import (
+    CRISIS,
+    FRANK,
     MAX_ANSWER_LENGTH,
     MAX_POST_LENGTH,
+    OPERATOR_SYMBOLS,
+    POST_TEMPLATES,
+    RECALLING_RULES,
+    RULES_WITHOUT_EXAMPLES,
+    SOCIAL,
+    Rule,
     clean_persona_text,
     clean_sentence,
     content_words,
@@ -38,16 +46,6 @@ from plugins.offline.phrasing import (
     quote_line,
     quote_words,
     rotate_items,
-)
-from plugins.offline.script import (
-    CRISIS,
-    FRANK,
-    OPERATOR_SYMBOLS,
-    POST_TEMPLATES,
-    RECALLING_RULES,
-    RULES_WITHOUT_EXAMPLES,
-    SOCIAL,
-    Rule,
 )
 
 MAX_EXAMPLES = 100

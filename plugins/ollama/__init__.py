@@ -1,8 +1,7 @@
 """Models from Ollama: on this machine, on another one, or in its cloud."""
 
 from bot import Plugin
-from plugins.ollama.models import HANDLERS, OllamaClient
-from plugins.ollama.settings import OllamaSettings, privacy_statement
+from plugins.ollama.models import HANDLERS, OllamaClient, OllamaSettings, privacy_statement
 
 plugin = Plugin(
     "ollama",

@@ -1,8 +1,7 @@
 """Models from OpenAI, or from any server that speaks its API: vLLM, LM Studio, llama.cpp."""
 
 from bot import Plugin
-from plugins.openai.models import HANDLERS, Client
-from plugins.openai.settings import OpenAISettings, missing_settings, privacy_statement
+from plugins.openai.models import HANDLERS, Client, OpenAISettings, missing_settings, privacy_statement
 
 plugin = Plugin(
     "openai",

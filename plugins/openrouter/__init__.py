@@ -1,8 +1,13 @@
 """Models of many makers from OpenRouter, with one key."""
 
 from bot import Plugin
-from plugins.openrouter.models import HANDLERS, OpenRouterClient
-from plugins.openrouter.settings import OpenRouterSettings, missing_settings, privacy_statement
+from plugins.openrouter.models import (
+    HANDLERS,
+    OpenRouterClient,
+    OpenRouterSettings,
+    missing_settings,
+    privacy_statement,
+)
 
 plugin = Plugin(
     "openrouter",

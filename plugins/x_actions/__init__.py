@@ -1,9 +1,19 @@
 """Actions on X: post, reply, quote, repost, like, delete and search, for operators."""
 
 from bot import Plugin
-from plugins.x_actions.actions import delete, like, post, quote, reply, repost, search
-from plugins.x_actions.operations import Operators, OperatorSettings
-from plugins.x_actions.routes import delete_post, publish_post
+from plugins.x_actions.actions import (
+    Operators,
+    OperatorSettings,
+    delete,
+    delete_post,
+    like,
+    post,
+    publish_post,
+    quote,
+    reply,
+    repost,
+    search,
+)
 
 plugin = Plugin(
     "x_actions",

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bot.adapter.accounts import lists_platform, select_accounts
+from bot.adapter.adapter import lists_platform, select_accounts
 from bot.domain.character import Character
 from bot.errors import ConfigError
 from bot.settings import Layer, Settings

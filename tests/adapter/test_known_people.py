@@ -1,6 +1,6 @@
 """Who may be mentioned in a channel: the users who wrote there lately."""
 
-from bot.adapter.known_people import KnownPeople
+from bot.adapter.adapter import KnownPeople
 
 
 def test_only_the_users_who_wrote_in_a_channel_are_known_there() -> None:

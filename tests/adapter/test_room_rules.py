@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.adapter.room_rules import AnswerPolicy, RoomRule, parse_room_rules
+from bot.adapter.adapter import AnswerPolicy, RoomRule, parse_room_rules
 from bot.domain.character import Character
 from bot.domain.content import MentionContext
 from bot.errors import SettingError

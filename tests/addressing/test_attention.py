@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.two_bots import play_two_bots
-from bot.addressing.attention import MAX_CORRECTION, MAX_EXCESS_CORRECTION, Attention, Responsiveness
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import ChannelType, ParticipantState
 from bot.domain.events import ReactionReceived
 from bot.domain.ids import derived_id
 from bot.models.types import Purpose, TextRequest
+from bot.pipeline.attention import MAX_CORRECTION, MAX_EXCESS_CORRECTION, Attention, Responsiveness
 from bot.store import InMemoryStore
 from bot.testing import AgentHarness, ScriptedModel, make_turn, model_answer, running_agent
 
@@ -246,7 +246,7 @@ async def test_a_question_to_all_is_left_to_the_bot_that_answered_last(agent_har
 async def test_a_question_to_all_is_considered_when_the_other_bot_had_its_time(
     agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.addressing.attention.MIN_BOT_SECONDS", 0.0)
+    monkeypatch.setattr("bot.pipeline.attention.MIN_BOT_SECONDS", 0.0)
     await say(agent_harness, ("Cy", "Ada, can you help?"), *TALK, QUESTION)
     await bot_answers(agent_harness, "Bo")
     assert await say(agent_harness, QUESTION) == ["shouldRespond: IGNORE"]
@@ -282,7 +282,7 @@ async def test_what_a_bot_announces_leaves_questions_to_all_as_they_were(agent_h
 async def test_of_two_bots_in_a_room_each_line_is_answered_by_the_one_it_is_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("bot.addressing.attention.MIN_BOT_SECONDS", 0.1)
+    monkeypatch.setattr("bot.pipeline.attention.MIN_BOT_SECONDS", 0.1)
     counts = await play_two_bots(rooms=4)
     assert counts["lines"] > 100
     assert counts["answered by that bot"] == counts["for a bot"]

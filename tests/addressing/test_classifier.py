@@ -5,8 +5,7 @@ import json
 import pytest
 
 from benchmarks.addressed import predict
-from bot.addressing.classifier import GROUPS, WEIGHTS, AddressClassifier, Node, load_classifier
-from bot.addressing.talk import FEATURES
+from bot.pipeline.talk import FEATURES, GROUPS, WEIGHTS, AddressClassifier, Node, load_classifier
 
 
 def last_probability(*lines: tuple[str, str], me: str = "ada") -> float:

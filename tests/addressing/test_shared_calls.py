@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bot.addressing.shared_calls import SharedCalls
+from bot.pipeline.attention import SharedCalls
 
 
 class Caller:

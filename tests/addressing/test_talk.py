@@ -2,8 +2,19 @@
 
 import pytest
 
-from bot.addressing.lines import NAMED, NAMED_EXACTLY, VARIANT, NameIndex, TalkLine, read_line, shorten_name
-from bot.addressing.talk import FEATURES, MAX_SPEAKERS, WINDOW, RoomTalk
+from bot.pipeline.talk import (
+    FEATURES,
+    MAX_SPEAKERS,
+    NAMED,
+    NAMED_EXACTLY,
+    VARIANT,
+    WINDOW,
+    NameIndex,
+    RoomTalk,
+    TalkLine,
+    read_line,
+    shorten_name,
+)
 
 
 def talk_of(*lines: tuple[str, str], agent: str = "ada") -> RoomTalk:

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from bot import ActionResult, ChannelType, ChoiceRequest, Effect, Plugin, Task, TaskTag, Turn, action, derived_id
-from bot.background.confirmed_actions import ConfirmedActions
+from bot.background.maintenance import ConfirmedActions
 from bot.domain.ledger import Step, StepState
 from bot.prompts import Authority
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent

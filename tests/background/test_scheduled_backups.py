@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.background.scheduled_backups import BackupFolder, ScheduledBackups, find_backup_problem
+from bot.background.maintenance import BackupFolder, ScheduledBackups, find_backup_problem
 from bot.concurrency.clock import TimeSource
 from bot.domain.ids import derived_id
 from bot.settings import Layer, Settings

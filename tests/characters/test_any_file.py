@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.characters import LoadedCharacter, parse_character
-from bot.characters.elizaos_names import FIELDS
-from bot.characters.secret_detection import is_secret_name
+from bot.characters.conversion import FIELDS
+from bot.characters.source import is_secret_name
 from bot.errors import CharacterError
 
 pytestmark = pytest.mark.long

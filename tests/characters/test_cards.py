@@ -14,7 +14,7 @@ from zipfile import ZIP_DEFLATED, ZipFile
 import pytest
 
 from bot.characters import Format, load_character, parse_character
-from bot.characters.card_files import MAX_FILE_BYTES, MAX_PICTURE_BYTES, PNG_SIGNATURE, write_png_card
+from bot.characters.cards import MAX_FILE_BYTES, MAX_PICTURE_BYTES, PNG_SIGNATURE, write_png_card
 from bot.characters.exchange import ImportedCharacter, export_card, find_characters, import_character
 from bot.domain.character import Character
 from bot.domain.environment import ChannelType

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot.characters import Note, load_character, parse_character, read_character_source
-from bot.characters.report import ImportReport
+from bot.characters.source import ImportReport
 from bot.domain.character import Character
 from bot.domain.ids import derived_id
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from bot.characters import Format, LoadedCharacter, load_character
-from bot.prompts.template_parser import compile_template
+from bot.prompts.template_language import compile_template
 
 FOLDER = Path(__file__).parents[2] / "characters"
 NAMES = ["default", "support", "poster"]

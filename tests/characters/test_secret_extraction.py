@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bot.characters import LoadedCharacter, parse_character
-from bot.characters.secret_detection import Secrets, is_placeholder, is_secret_name, mask_secrets, secret_kind
+from bot.characters.source import Secrets, is_placeholder, is_secret_name, mask_secrets, secret_kind
 
 OPENAI = "sk-proj-CANARYcanary0123456789CANARY"
 DISCORD = "MTk4NjIyNDgzNDcxOTI1MjQ4.Cl2FMQ.CANARYcanaryCANARYcanaryCANAR"

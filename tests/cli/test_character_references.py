@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from bot import Plugin, Turn, action
-from bot.cli.character_references import add_reference_notes
-from bot.cli.characters import load_character_config, print_notes
+from bot.cli.characters import add_reference_notes, load_character_config, print_notes
 from bot.cli.main import entry
 from bot.errors import ConfigError
-from bot.prompts.template_parser import compile_template
+from bot.prompts.template_language import compile_template
 from bot.prompts.templates import COMMON_VARIABLES, DEFAULTS
 from bot.testing import ScriptedModel, model_answer, running_agent
 from plugins.bootstrap import plugin as bootstrap

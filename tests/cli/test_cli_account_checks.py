@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bot.cli.main import entry
-from bot.cli.process.exit_codes import Exit
+from bot.cli.process.shutdown import Exit
 from tests.adapters.x.threaded import Threaded, emulated
 
 

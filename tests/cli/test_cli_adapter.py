@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.characters import load_character_config
+from bot.cli.characters import list_platforms, load_character_config
 from bot.cli.main import entry
-from bot.cli.platforms import list_platforms
 from bot.errors import CharacterError, PluginError
 
 Out = pytest.CaptureFixture[str]

@@ -9,9 +9,9 @@ import pytest
 
 from bot.cli.commands.why import CostReport, GroupBy
 from bot.cli.main import entry
-from bot.cli.message_report import format_dollars
-from bot.domain.costs import CostEntry
+from bot.cli.running_bot import format_dollars
 from bot.domain.ids import new_id
+from bot.domain.ledger import CostEntry
 from bot.store.protocols import Store
 from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 

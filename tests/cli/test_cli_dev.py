@@ -10,7 +10,7 @@ import pytest
 
 from bot.cli.commands.dev import DevSession
 from bot.cli.main import entry
-from bot.cli.process.file_changes import watch_folders
+from bot.cli.process.shutdown import watch_folders
 from bot.errors import PluginError
 from tests.trust import trust_code
 

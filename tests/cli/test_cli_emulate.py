@@ -15,11 +15,10 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession, ClientTimeout
 
-from bot.cli.characters import load_character_config
+from bot.cli.characters import list_platforms, load_character_config, parse_emulators
 from bot.cli.emulation import EmulatedRun, bypass_proxy, run_emulators
 from bot.cli.main import entry
-from bot.cli.platforms import list_platforms, parse_emulators
-from bot.cli.process.exit_codes import UsageError
+from bot.cli.process.shutdown import UsageError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapters
 from bot.settings import Layer, Settings

@@ -19,11 +19,9 @@ from prompt_toolkit.output.vt100 import Vt100_Output
 from adapters.telegram.emulator import start_emulator
 from bot.cli.main import entry
 from bot.cli.options import program
-from bot.cli.process.exit_codes import Exit
-from bot.cli.setup.env_file import write_variables
+from bot.cli.process.shutdown import Exit
 from bot.cli.setup.guide import Guide
-from bot.cli.setup.model_servers import find_server, find_servers
-from bot.cli.setup.questions import ask_text
+from bot.cli.setup.steps import ask_text, find_server, find_servers, write_variables
 from bot.errors import SettingError, TemporaryError
 from bot.settings import load_settings
 from tests.adapters.x.threaded import emulated

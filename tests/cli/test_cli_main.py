@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from bot.cli.main import COMMANDS, Command, entry
-from bot.cli.process.exit_codes import Exit, UsageError, exit_code
+from bot.cli.process.shutdown import Exit, UsageError, exit_code
 from bot.errors import (
     BotError,
     CharacterError,
@@ -27,8 +27,7 @@ from bot.errors import (
     SettingError,
     TemporaryError,
 )
-from bot.plugin_system.imports import ROOT
-from bot.plugin_system.loading import plugin_names
+from bot.plugin_system.loading import ROOT, plugin_names
 from tests.trust import trust_code
 
 HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")

@@ -17,9 +17,9 @@ from adapters.web.adapter import WebAdapter
 from bot.cli.characters import load_character_config
 from bot.cli.main import entry
 from bot.domain.content import Attachment, MediaKind
-from bot.domain.costs import CostEntry
 from bot.domain.environment import Component
 from bot.domain.ids import new_id
+from bot.domain.ledger import CostEntry
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer
 from bot.store.protocols import Store

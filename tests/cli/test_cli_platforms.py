@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.platforms import Platform, list_platforms, parse_platforms
-from bot.cli.process.exit_codes import UsageError
-from bot.plugin_system.imports import install_command
-from bot.plugin_system.loading import find_adapters
+from bot.cli.characters import CharacterConfig, Platform, list_platforms, load_character_config, parse_platforms
+from bot.cli.process.shutdown import UsageError
+from bot.plugin_system.loading import find_adapters, install_command
 
 CHECK_LATER = """
 import os, sys
 from pathlib import Path
 from bot.cli.characters import load_character_config
-from bot.cli.platforms import list_platforms
+from bot.cli.characters import list_platforms
 
 for variable in sys.argv[2:]:
     os.environ.update([variable.split("=")])

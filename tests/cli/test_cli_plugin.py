@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot.cli.main import entry
-from bot.plugin_system.bundled import bundled_plugins
+from bot.plugin_system.loading import bundled_plugins
 from tests.trust import trust_code
 
 Out = pytest.CaptureFixture[str]

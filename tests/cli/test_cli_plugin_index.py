@@ -15,11 +15,9 @@ from aiohttp import web
 
 from bot.characters import load_character
 from bot.cli.main import entry
-from bot.cli.plugin_index import MAX_INDEX_BYTES, IndexEntry, load_bundled_index, load_index
+from bot.cli.plugins import MAX_INDEX_BYTES, IndexEntry, load_bundled_index, load_index
 from bot.errors import FetchError, SettingError
-from bot.plugin_system.bundled import bundled_plugins
-from bot.plugin_system.imports import extra_requirements, has_extra, install_extra
-from bot.plugin_system.loading import find_plugin
+from bot.plugin_system.loading import bundled_plugins, extra_requirements, find_plugin, has_extra, install_extra
 from bot.settings import Layer, Settings, load_settings
 
 Out = pytest.CaptureFixture[str]

@@ -16,12 +16,12 @@ from adapters.x.emulator import Emulator, Fault, FaultKind
 from bot.cli import publishing
 from bot.cli.characters import load_character_config
 from bot.cli.main import entry
-from bot.cli.process.exit_codes import Exit
+from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import open_store_for_reading
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import DeliveryState
 from bot.inbound.agent_handle import AdapterSpec, Publishing
-from bot.outbound import delivery_attempt
+from bot.outbound import sender
 from bot.plugin_system.loading import find_adapter
 from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, make_message
@@ -300,7 +300,7 @@ NOT_NOW = Fault("POST /2/tweets", status=503, body="{}")
 @pytest.fixture
 def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the next attempt at once."""
-    monkeypatch.setattr(delivery_attempt, "FIRST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("no_pauses")

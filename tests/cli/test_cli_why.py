@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bot.cli.main import entry
-from bot.cli.message_report import author_label, format_run
-from bot.commands.receipts import CommandEvent
+from bot.cli.running_bot import author_label, format_run
+from bot.commands.dispatcher import CommandEvent
 from bot.concurrency.clock import system_clock
 from bot.domain.environment import Entity
 from bot.domain.ids import new_id

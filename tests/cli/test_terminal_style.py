@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli import terminal_style
+from bot.cli import options
 from bot.store.storage import report_progress
 
 
@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 
 
 def test_short_work_prints_nothing_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with terminal_style.progress("copying"):
+    with options.progress("copying"):
         report_progress("copying", 1, 2)
     report_progress("copying", 2, 2)
     assert capsys.readouterr().err == ""
@@ -31,8 +31,8 @@ def test_short_work_prints_nothing_where_there_is_no_terminal(capsys: pytest.Cap
 def test_long_work_prints_plain_lines_where_there_is_no_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(terminal_style, "LINE_SECONDS", 0.0)
-    with terminal_style.progress("copying"):
+    monkeypatch.setattr(options, "LINE_SECONDS", 0.0)
+    with options.progress("copying"):
         report_progress("verifying")
         report_progress("copying the file", 1, 2)
     assert capsys.readouterr().err == "verifying\ncopying the file: 50%\n"
@@ -49,11 +49,11 @@ def test_work_of_unknown_length_prints_one_line_where_there_is_no_terminal_and_o
 
     file = File()
     monkeypatch.setattr(sys, "stderr", file)
-    with terminal_style.working("reading documents"):
+    with options.working("reading documents"):
         pass
     assert file.getvalue() == ""
-    monkeypatch.setattr(terminal_style, "LINE_SECONDS", 0.0)
-    with terminal_style.working("reading documents"):
+    monkeypatch.setattr(options, "LINE_SECONDS", 0.0)
+    with options.working("reading documents"):
         assert printed.wait(30.0)
     assert file.getvalue() == "reading documents …\n"
 
@@ -64,7 +64,7 @@ def test_a_terminal_shows_a_bar_without_colour_where_none_is_wanted(monkeypatch:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.delenv("FORCE_COLOR", raising=False)
-    with terminal_style.progress("copying"):
+    with options.progress("copying"):
         report_progress("copying the file", 1, 2)
     assert "copying the file" in terminal.getvalue()
     assert "50%" in terminal.getvalue()
@@ -72,7 +72,7 @@ def test_a_terminal_shows_a_bar_without_colour_where_none_is_wanted(monkeypatch:
 
 
 def test_a_list_is_plain_lines_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    terminal_style.print_rows(("part", "state"), [("a1", "held")], ["a1  held\nb2  sent"])
+    options.print_rows(("part", "state"), [("a1", "held")], ["a1  held\nb2  sent"])
     assert capsys.readouterr().out == "a1  held\\nb2  sent\n"
 
 
@@ -80,7 +80,7 @@ def test_a_table_escapes_control_characters_and_markup(monkeypatch: pytest.Monke
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("TERM", "dumb")
-    terminal_style.print_rows(("name",), [("[red]Eve\nRoot\x1b[2J",)], [])
+    options.print_rows(("name",), [("[red]Eve\nRoot\x1b[2J",)], [])
     assert "[red]Eve\\nRoot" in terminal.getvalue()
     assert "\x1b[2J" not in terminal.getvalue()
 

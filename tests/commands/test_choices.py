@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from bot.concurrency.clock import system_clock
-from bot.domain.choices import ChoiceRequest, parse_choice_value
 from bot.domain.content import Choice, Content
-from bot.domain.environment import ChannelType, Role
+from bot.domain.environment import ChannelType, ChoiceRequest, Role, parse_choice_value
 from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id
 from bot.domain.task import Task, TaskTag
-from bot.outbound.message_parts import OutgoingReply, split_reply
+from bot.outbound.sender import OutgoingReply, split_reply
 from bot.store.protocols import LogKind
 from bot.testing import AgentHarness, RecordingAdapter, make_message, make_turn, running_agent
 from tests.commands.asking import press

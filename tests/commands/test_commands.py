@@ -12,16 +12,14 @@ from bot.agent import Agent
 from bot.commands import builtin
 from bot.commands.dispatcher import MAX_COMMANDS, RATE_WINDOW
 from bot.domain.character import Character
-from bot.domain.edits import ErasureResult
 from bot.domain.environment import ChannelType, ParticipantState, Role
-from bot.domain.inbound import CommandResponse
+from bot.domain.inbound import CommandResponse, ErasureResult
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import InboxClosed, PluginError
 from bot.models.types import ModelType, TextRequest, TextResult
-from bot.plugin_system.command import CommandContext, command
-from bot.plugin_system.components import model
+from bot.plugin_system.components import CommandContext, command, model
 from bot.plugin_system.plugin import Plugin
-from bot.receipts.trace import TRACE_KEY
+from bot.receipts import TRACE_KEY
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.user_texts import user_text

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
-from bot.commands.receipts import CommandEvent
+from bot.commands.dispatcher import CommandEvent
 from bot.domain.content import Content
 from bot.domain.events import InteractionReceived
 from bot.domain.ids import new_id
 from bot.domain.inbound import ChoiceSelection, CommandInvocation, CommandResponse, ResponseTarget
 from bot.domain.ledger import DeliveryState, Outcome, Receipt, Rule
 from bot.models.types import TextRequest
-from bot.plugin_system.command import CommandContext, command
+from bot.plugin_system.components import CommandContext, command
 from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, make_message, running_agent

@@ -9,10 +9,10 @@ import pytest
 from pydantic import SecretStr
 
 from bot import Agent, ChannelType, Plugin, PluginError, Role, World, derived_id
-from bot.domain.component_specs import WorldSettingState
+from bot.domain.character import WorldSettingState
 from bot.errors import SettingError
 from bot.plugin_system import WorldSetting
-from bot.settings.encryption import KEY_FILE, SettingCipher
+from bot.settings.model import KEY_FILE, SettingCipher
 from bot.store import InMemoryStore, LogKind
 from bot.testing import AgentHarness, make_message, running_agent
 from tests.commands.asking import give, press

@@ -1,6 +1,6 @@
 import pytest
 
-from bot.concurrency.bounded import BoundedDict, BoundedSet
+from bot.concurrency.tasks import BoundedDict, BoundedSet
 
 
 def test_a_set_drops_the_item_added_longest_ago() -> None:

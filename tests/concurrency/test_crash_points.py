@@ -8,11 +8,11 @@ import timeit
 
 import pytest
 
-from bot.concurrency.crash_points import VARIABLE, _configured_point, crash_point
+from bot.concurrency.tasks import VARIABLE, _configured_point, crash_point
 from bot.errors import SettingError
 
 PASSES = """
-from bot.concurrency.crash_points import crash_point
+from bot.concurrency.tasks import crash_point
 for number in range(5):
     crash_point("turn.claimed")
     crash_point("outbox.committed")

@@ -7,8 +7,8 @@ from types import FunctionType
 
 import pytest
 
-from bot.concurrency import isolation
-from bot.concurrency.isolation import Failure, run_isolated
+from bot.concurrency import tasks
+from bot.concurrency.tasks import Failure, run_isolated
 
 
 async def run(code: Callable[[], Awaitable[object]], timeout: float = 60.0) -> object:
@@ -64,7 +64,7 @@ async def test_code_that_does_not_return_is_stopped_after_its_timeout() -> None:
 
 @pytest.mark.failure("H-03")
 async def test_code_that_swallows_its_cancellation_is_stopped_by_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
+    monkeypatch.setattr(tasks, "CANCEL_GRACE_SECONDS", 0)
     log: list[str] = []
 
     async def cling() -> None:

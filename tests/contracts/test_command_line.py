@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from bot.cli.main import app, entry
-from bot.cli.process.exit_codes import Exit
+from bot.cli.process.shutdown import Exit
 from tests.cli.test_cli_emulate import character, start_emulated_bot
 from tests.contracts.snapshot import check_snapshot
 from tests.doc_blocks import ROOT

@@ -8,7 +8,7 @@ from aiohttp import web
 
 from bot import Outcome
 from bot.events import ControlMessage
-from bot.inbound.emulated_platform import EmulatedOutcome
+from bot.inbound.agent_handle import EmulatedOutcome
 from bot.testing import EmulatorPage
 from bot.testing.emulator_page import EMOJIS, EmulatorFile
 from tests.adapters.web.conftest import run_server

@@ -9,7 +9,7 @@ import pytest
 import typer
 
 from bot.cli.characters import load_character_config
-from bot.cli.doctor.watch import watch_running_bot
+from bot.cli.doctor.command import watch_running_bot
 from bot.cli.main import app, entry
 from bot.runtime.runtime import Runtime
 from plugins.sql.storage import SqlStorage

@@ -7,8 +7,8 @@ from uuid import UUID
 import pytest
 
 from bot.costs.budget import Budget, BudgetSettings, build_limits
-from bot.domain.costs import CostEntry
 from bot.domain.ids import derived_id
+from bot.domain.ledger import CostEntry
 from bot.errors import SettingError
 from bot.settings import Layer, Settings
 

@@ -14,16 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bot.concurrency import isolation
-from bot.costs.budget import Budget
+from bot.concurrency import tasks
+from bot.costs.budget import Budget, load_prices
 from bot.costs.metering import CostMeter, ReservationLedger
-from bot.costs.prices import load_prices
-from bot.domain.costs import Limit, LimitScope
 from bot.domain.ids import derived_id
-from bot.domain.ledger import ModelCall
+from bot.domain.ledger import Limit, LimitScope, ModelCall
 from bot.errors import BudgetSpent, ModelError
 from bot.event_bus import EventBus
-from bot.models.handler import ModelHandler
+from bot.models.handler import ModelHandler, estimate_usage, measure_audio, note_call
 from bot.models.router import ModelRouter
 from bot.models.types import (
     EmbeddingRequest,
@@ -38,7 +36,6 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
-from bot.models.usage import estimate_usage, measure_audio, note_call
 from bot.runs import Run, current_run, usage_recorder
 from bot.store.inmemory.cache_logs_costs import InMemoryCosts
 
@@ -212,7 +209,7 @@ async def test_a_cancelled_call_releases_its_reservation_to_waiting_calls() -> N
 
 @pytest.mark.failure("O-02")
 async def test_a_call_stopped_by_force_releases_its_reservation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "CANCEL_GRACE_SECONDS", 0)
+    monkeypatch.setattr(tasks, "CANCEL_GRACE_SECONDS", 0)
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(300))
 
@@ -221,9 +218,7 @@ async def test_a_call_stopped_by_force_releases_its_reservation(monkeypatch: pyt
             with suppress(asyncio.CancelledError):
                 await shop.router.text(REQUEST)
 
-    assert await isolation.run_isolated(cling(), label="code", timeout=0.01) == isolation.Failure(
-        "no answer within 0.01 s"
-    )
+    assert await tasks.run_isolated(cling(), label="code", timeout=0.01) == tasks.Failure("no answer within 0.01 s")
     provider.may_answer.set()
     async with asyncio.timeout(60):
         assert await shop.request_text()

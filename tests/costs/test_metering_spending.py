@@ -8,12 +8,10 @@ from datetime import UTC, date, datetime
 import pytest
 
 from bot.agent import Agent
-from bot.costs.budget import Budget
+from bot.costs.budget import Budget, load_prices
 from bot.costs.metering import CostMeter
-from bot.costs.prices import load_prices
-from bot.domain.costs import CostEntry, Limit, LimitScope
 from bot.domain.ids import derived_id
-from bot.domain.ledger import ModelCall
+from bot.domain.ledger import CostEntry, Limit, LimitScope, ModelCall
 from bot.errors import StoreUnavailable
 from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin_system.components import model

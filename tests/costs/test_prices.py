@@ -5,10 +5,10 @@ from datetime import date
 
 import pytest
 
-from bot.costs.prices import Price, load_prices, parse_price
+from bot.costs.budget import Price, load_prices, parse_price
 from bot.domain.ledger import ModelCall
+from bot.models.handler import estimate_usage
 from bot.models.types import ModelType, TranscriptionRequest
-from bot.models.usage import estimate_usage
 
 
 def build_call(model: str, tokens_in: int = 1_000_000, tokens_out: int = 0, tokens_cached: int = 0) -> ModelCall:

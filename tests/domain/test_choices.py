@@ -5,8 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.choices import ChoiceRequest
-from bot.domain.environment import Role
+from bot.domain.environment import ChoiceRequest, Role
 from bot.domain.ids import derived_id
 from bot.domain.task import Task, TaskTag
 

@@ -1,6 +1,6 @@
 """The state of a turn."""
 
-from bot.domain.results import ProviderResult, State
+from bot.domain.ledger import ProviderResult, State
 
 
 def test_an_invalidated_provider_runs_again() -> None:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from bot.errors import FetchError, SettingError
-from bot.fetch.addresses import Proxies, check_url, closed_range_of, parse_ip_literal, redact_url
+from bot.fetch.client import Proxies, check_url, closed_range_of, parse_ip_literal, redact_url
 
 CLOSED = """
 0.0.0.0 0.255.255.255 10.0.0.0 10.255.255.255 100.64.0.0 100.100.100.200 100.127.255.255 127.0.0.1

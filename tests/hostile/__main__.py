@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from bot.cli.process.limits import reduce_gc_frequency
+from bot.cli.process.shutdown import reduce_gc_frequency
 from tests.hostile.attacks import DOWNLOADED, read_attack_texts
 from tests.hostile.campaign import EVENTS_PER_EPISODE, Report, run_episode
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt, Rule
-from bot.inbound.crash_recovery import plan_recovery
 from bot.inbound.inbox import Inbox
-from bot.inbound.processing import EventState, OnOutcome
-from bot.outbound.send_queue import WorkOwnership
+from bot.inbound.processing import EventState, OnOutcome, plan_recovery
+from bot.outbound.outbox import WorkOwnership
 from bot.store.inmemory import InMemoryStore
 from bot.testing import make_message
 from tests.inbound.conftest import ManualClock

@@ -22,7 +22,7 @@ from bot.domain.ids import derived_id
 from bot.domain.inbound import MAX_ENTITIES
 from bot.domain.ledger import Outcome
 from bot.errors import InboxClosed
-from bot.inbound.membership import MembershipReporter
+from bot.inbound.agent_handle import MembershipReporter
 from bot.models.types import TextRequest
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 

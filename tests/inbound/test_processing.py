@@ -11,7 +11,7 @@ import pytest
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import StoreUnavailable
-from bot.inbound import crash_recovery
+from bot.inbound import processing
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import EventState, OnOutcome
 from bot.store.inmemory import InMemoryStore
@@ -22,7 +22,7 @@ GONE = StoreUnavailable("the database x is locked", cause="db_locked")
 
 @pytest.fixture(autouse=True)
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crash_recovery, "POLL_SECONDS", 0.001)
+    monkeypatch.setattr(processing, "POLL_SECONDS", 0.001)
 
 
 async def test_while_the_store_is_unavailable_nothing_is_accepted(store: InMemoryStore, clock: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind, Quotation
-from bot.inbound.sanitize import MAX_ATTACHMENTS, MAX_CLOCK_SKEW, ORIGINAL_TIME_KEY, sanitize_message
+from bot.inbound.inbox import MAX_ATTACHMENTS, MAX_CLOCK_SKEW, ORIGINAL_TIME_KEY, sanitize_message
 from bot.store.inmemory import InMemoryStore
 from bot.testing import make_message
 

@@ -21,7 +21,7 @@ from bot.errors import DeliveryUnknown, InboxClosed, NotSent, TemporaryError
 from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import OnOutcome
-from bot.outbound import delivery_attempt as attempt_module
+from bot.outbound import sender as attempt_module
 from bot.outbound.outbox import Outbox, OutgoingReply
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 
-from bot.inbound.unreadable import MAX_RAW_LENGTH, build_unreadable_event
+from bot.inbound.inbox import MAX_RAW_LENGTH, build_unreadable_event
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 

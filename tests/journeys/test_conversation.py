@@ -33,7 +33,7 @@ from bot import (
 from bot.domain.events import ActionCompleted, MessageReceived, RunEnded, RunStarted, RunStatus
 from bot.domain.ledger import DEATH_NOTE, DeliveryState, StepState
 from bot.events import Event
-from bot.inbound import crash_recovery
+from bot.inbound import processing
 from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.pipeline import process_message, turn_order
 from bot.pipeline.compose import Composer
@@ -186,7 +186,7 @@ async def test_an_ignored_newer_message_does_not_prevent_an_older_answer() -> No
 
 
 async def test_in_a_queue_an_outage_of_the_store_does_not_reorder_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crash_recovery, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(processing, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(turn_order, "RECHECK_SECONDS", 0.01)
     to_whom = re.compile(r"The next message is .+'s, to (\w+)")
     store, held = InMemoryStore(), Held(lambda request: model_answer(f"To {to_whom.findall(request.prompt)[-1]}."))
@@ -211,7 +211,7 @@ async def test_in_a_queue_an_outage_of_the_store_does_not_reorder_answers(monkey
 async def test_a_receipt_has_the_model_calls_of_turns_that_an_outage_of_the_store_interrupted(
     fails: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(crash_recovery, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(processing, "POLL_SECONDS", 0.01)
     store, outages = InMemoryStore(), [StoreUnavailable("the server restarts", cause="db_unreachable")] * 2
     write = getattr(store.ledger, fails)
 

@@ -16,7 +16,7 @@ from aiohttp import ClientSession
 from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
 from bot import AgentConfig, Character, Plugin, Runtime, Settings, model
-from bot.inbound import crash_recovery
+from bot.inbound import processing
 from bot.models import ModelType, TextRequest, TextResult
 from bot.settings import Layer
 from plugins.bootstrap import plugin as bootstrap
@@ -75,7 +75,7 @@ class RunningBot:
 def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(health, "RECHECK_SECONDS", 0.02)
-    monkeypatch.setattr(crash_recovery, "POLL_SECONDS", 0.02)
+    monkeypatch.setattr(processing, "POLL_SECONDS", 0.02)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bot import Memory, Outcome, Receipt, derived_id, new_id
-from bot.domain.edits import INCOMPLETE_KEY, REVISIONS_KEY
+from bot.domain.inbound import INCOMPLETE_KEY, REVISIONS_KEY
 from bot.events import MessageEdited, RunEnded
 from bot.inbound.edits import EditReporter
 from bot.models import ModelRefused, TextRequest

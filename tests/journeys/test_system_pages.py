@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import ClientError, ClientSession
 
-from bot.plugin_system.bundled import bundled_plugins
+from bot.plugin_system.loading import bundled_plugins
 from tests.chaos.program import inherited_variables
 from tests.ports import free_port
 

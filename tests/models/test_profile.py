@@ -6,18 +6,17 @@ from typing import Any
 
 import pytest
 
-from bot.costs.budget import Budget
+from bot.costs.budget import Budget, load_prices
 from bot.costs.metering import ReservationLedger
-from bot.costs.prices import load_prices
-from bot.domain.costs import Limit, LimitScope
+from bot.domain.ledger import Limit, LimitScope
 from bot.errors import ModelUnavailable, PromptTooLong
-from bot.models.attempt import CallTimeouts
 from bot.models.handler import ModelHandler
-from bot.models.profile import (
+from bot.models.settings import (
     DEFAULT_OUTPUT_TOKENS,
     MIN_ANSWER_TOKENS,
     MIN_THINKING_TOKENS,
     THINKING_TOKENS,
+    CallTimeouts,
     ModelProfile,
     ends_too_early,
 )

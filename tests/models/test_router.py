@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from bot.errors import ModelError, ModelRefused, ModelUnavailable
-from bot.models.attempt import MAX_TEXT_LENGTH, CallTimeouts
+from bot.models.handler import note_call
 from bot.models.router import ModelRouter
+from bot.models.settings import MAX_TEXT_LENGTH, CallTimeouts
 from bot.models.types import (
     EmbeddingResult,
     ImageDescriptionRequest,
@@ -23,7 +24,6 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
-from bot.models.usage import note_call
 from tests.models.bench import RouterBench, Sink, answer_never, build_result, stream_pieces
 
 REQUEST = TextRequest("12345678", Purpose.REPLY, system="1234")

@@ -9,7 +9,7 @@ from bot.domain.content import Content
 from bot.domain.ids import derived_id
 from bot.errors import SettingError
 from bot.outbound.content_filter import MAX_MESSAGE_LINK_DATA, LinkPolicy, OutgoingFilter, strip_unfinished_link
-from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings, Layer, Settings
 from bot.store.inmemory import InMemoryStore

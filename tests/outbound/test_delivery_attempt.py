@@ -12,8 +12,8 @@ from bot.domain.content import Content
 from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import DeliveryHeld, DeliveryUnknown, NotSent, Undeliverable
-from bot.outbound import delivery_attempt as attempt_module
-from bot.outbound.delivery_attempt import DeliveryAttempt, attempt_delivery, retry_delay
+from bot.outbound import sender as attempt_module
+from bot.outbound.sender import DeliveryAttempt, attempt_delivery, retry_delay
 
 PART = Delivery(
     "part",

@@ -13,10 +13,10 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import MessageGone, NotSent, StoreUnavailable
 from bot.event_bus import EventBus
-from bot.outbound import draft as draft_module
-from bot.outbound.draft import Draft
-from bot.outbound.message_parts import OutgoingReply
+from bot.outbound import drafts as draft_module
+from bot.outbound.drafts import Draft
 from bot.outbound.outbox import Outbox
+from bot.outbound.sender import OutgoingReply
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.testing import RecordingAdapter

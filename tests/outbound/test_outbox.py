@@ -18,9 +18,9 @@ from bot.domain.ledger import Delivery, DeliveryState, Outcome
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import DeliveryHeld, DeliveryUnknown, NotSent, Undeliverable
 from bot.event_bus import EventBus
-from bot.outbound import delivery_attempt as attempt_module
 from bot.outbound import outbox as outbox_module
-from bot.outbound import typing_indicator
+from bot.outbound import sender
+from bot.outbound import sender as attempt_module
 from bot.outbound.outbox import Outbox, OutgoingReply
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.ledger import InMemoryLedger
@@ -785,7 +785,7 @@ async def test_typing_is_shown_during_the_block_and_its_failure_is_harmless(
                 raise OSError("gone")
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(typing_indicator, "TYPING_TIMEOUT", 0)
+    monkeypatch.setattr(sender, "TYPING_TIMEOUT", 0)
     outbox.connect(Broken())
     async with outbox.show_typing(room):
         pass

@@ -15,8 +15,7 @@ from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Undeliverable
 from bot.event_bus import EventBus
-from bot.outbound.outbox import Outbox, OutgoingReply
-from bot.outbound.undelivered import UndeliveredParts
+from bot.outbound.outbox import Outbox, OutgoingReply, UndeliveredParts
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter
 

@@ -22,7 +22,7 @@ from bot import (
     derived_id,
     provider,
 )
-from bot.domain.authority import names_action
+from bot.domain.environment import names_action
 from bot.plugin_system.loading import find_plugin
 from bot.prompts import ActionPreview, Authority
 from bot.testing import AgentHarness, ScriptedModel, make_message, running_agent

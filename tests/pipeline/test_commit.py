@@ -7,11 +7,9 @@ from typing import Any
 import pytest
 
 from bot.domain.content import Content
-from bot.domain.ledger import ModelCall, Outcome, Receipt
-from bot.domain.results import ProviderFailure
+from bot.domain.ledger import ModelCall, Outcome, ProviderFailure, Receipt
 from bot.models.types import TextResult
-from bot.pipeline.commit import close_turn, record_cancelled_calls
-from bot.pipeline.journal import save_response
+from bot.pipeline.commit import close_turn, record_cancelled_calls, save_response
 from bot.store import InMemoryStore
 from bot.store.ledger import TurnCommit
 from bot.testing import AgentHarness, make_message, make_turn, running_agent

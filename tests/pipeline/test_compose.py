@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bot.domain.character import Character
-from bot.domain.results import ProviderFailure, ProviderResult
+from bot.domain.ledger import ProviderFailure, ProviderResult
 from bot.pipeline.compose import MAX_TEXT_LENGTH, Composer
 from bot.plugin_system.components import Provider, provider
 from bot.plugin_system.plugin import Plugin

@@ -7,11 +7,10 @@ import pytest
 
 from bot.agent import Agent
 from bot.domain.environment import ChannelType
-from bot.domain.ledger import Outcome
-from bot.domain.results import ProviderResult
+from bot.domain.ledger import Outcome, ProviderResult
 from bot.errors import PromptTooLong
+from bot.models.handler import count_prompt_bytes
 from bot.models.types import ModelInfo, ModelType, Purpose, TextRequest, TextResult
-from bot.models.usage import count_prompt_bytes
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import MAX_ANSWERED_INPUTS, respond
 from bot.plugin_system.components import model as model_handler

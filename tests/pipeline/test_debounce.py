@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from bot.concurrency.clock import TimeSource
-from bot.pipeline.debounce import MAX_BURST_SECONDS, Debounce
-from bot.pipeline.turn_order import LatestResponse
+from bot.pipeline.turn_order import MAX_BURST_SECONDS, Debounce, LatestResponse
 from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 

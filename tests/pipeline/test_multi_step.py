@@ -6,14 +6,12 @@ from typing import Any
 
 import pytest
 
-from bot.domain.results import ActionResult, ProviderResult, StepStatus
+from bot.domain.ledger import ActionResult, ProviderResult, StepStatus
 from bot.errors import ModelUnavailable, NoAnswer
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline.compose import Composer
-from bot.pipeline.multi_step import MultiStep
-from bot.pipeline.run_actions import ActionRunner
-from bot.plugin_system.action import Action, action
-from bot.plugin_system.components import provider
+from bot.pipeline.run_actions import ActionRunner, MultiStep
+from bot.plugin_system.components import Action, action, provider
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent

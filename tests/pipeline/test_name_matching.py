@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot.pipeline.name_matching import addresses_name, contains_name
+from bot.pipeline.should_respond import addresses_name, contains_name
 
 NAMED = [
     ("Ada, hello", "Ada"),

@@ -9,8 +9,8 @@ from bot import ActionResult, Effect, Outcome, Plugin, Turn, action
 from bot.domain.memory import PROGRESS_KEY
 from bot.errors import PluginError
 from bot.models import Purpose, TextRequest
-from bot.pipeline import progress
-from bot.plugin_system.action import Action
+from bot.pipeline import run_actions
+from bot.plugin_system.components import Action
 from bot.prompts import parse_history
 from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
@@ -22,8 +22,8 @@ ON_IT = user_text("actions.under_way")
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell at once that an action is under way."""
-    monkeypatch.setattr(progress, "ACKNOWLEDGE_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "EDIT_SECONDS", 0.0)
+    monkeypatch.setattr(run_actions, "ACKNOWLEDGE_SECONDS", 0.0)
+    monkeypatch.setattr(run_actions, "EDIT_SECONDS", 0.0)
 
 
 class Export:

@@ -8,7 +8,7 @@ import pytest
 from bot.concurrency.clock import system_clock
 from bot.domain.environment import ChannelType, Room
 from bot.domain.ids import new_id
-from bot.pipeline.rate_limits import (
+from bot.pipeline.should_respond import (
     BURST_MINUTES,
     MAX_BOT_MESSAGES_IN_A_ROW,
     MAX_BOT_MESSAGES_PER_MINUTE,

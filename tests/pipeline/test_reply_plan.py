@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from bot.domain.ledger import Outcome
-from bot.pipeline.reply_plan import plan_reply
-from bot.plugin_system.action import Action, action
+from bot.pipeline.respond import plan_reply
+from bot.plugin_system.components import Action, action
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply, read_reply

@@ -8,8 +8,8 @@ from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.ids import short_id
 from bot.errors import NoAnswer
 from bot.models.types import Purpose, TextResult
+from bot.pipeline.commit import cached_response
 from bot.pipeline.compose import Composer
-from bot.pipeline.journal import cached_response
 from bot.pipeline.respond import render_open_messages, respond
 from bot.prompts.history import parse_history
 from bot.testing import AgentHarness, ScriptedModel, make_turn, model_answer, running_agent

@@ -7,16 +7,15 @@ from typing import Any
 
 import pytest
 
-from bot.domain.component_specs import Effect
+from bot.domain.character import Effect
 from bot.domain.environment import Role
 from bot.domain.events import ActionCompleted, ActionStarted, Event
-from bot.domain.ledger import Step, StepState
-from bot.domain.results import ActionResult, StepStatus
+from bot.domain.ledger import ActionResult, Step, StepState, StepStatus
 from bot.errors import ModelUnavailable
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import run_actions
 from bot.pipeline.compose import Composer
-from bot.pipeline.reply_plan import ActionCall
+from bot.pipeline.respond import ActionCall
 from bot.pipeline.run_actions import (
     MAX_RESULT_LENGTH,
     MAX_WORKING_MEMORY,
@@ -26,7 +25,7 @@ from bot.pipeline.run_actions import (
     list_usable_actions,
     refusal_for,
 )
-from bot.plugin_system.action import Action, action
+from bot.plugin_system.components import Action, action
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent

@@ -8,16 +8,13 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BaseModel, Field, ValidationError
 
-from bot.domain.component_specs import Effect, ExampleLine
+from bot.domain.character import Effect, ExampleLine
 from bot.domain.environment import Role
-from bot.domain.results import ActionResult
+from bot.domain.ledger import ActionResult
 from bot.errors import PluginError
 from bot.models import ModelType
-from bot.plugin_system.action import Action, action
-from bot.plugin_system.command import command
-from bot.plugin_system.components import evaluator, model, worker
+from bot.plugin_system.components import Action, action, command, evaluator, model, route, worker
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.routes import route
 from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 

@@ -5,15 +5,14 @@ from typing import Any
 import pytest
 
 from bot.agent import Agent
-from bot.domain.component_specs import EvaluatorSpec, ProviderSpec, Shortening
+from bot.domain.character import EvaluatorSpec, ProviderSpec, Shortening
 from bot.domain.events import Event, MessageDeleted, MessageReceived
-from bot.domain.results import ProviderResult
+from bot.domain.ledger import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest, TextResult
-from bot.plugin_system.components import Service, evaluator, model, on, provider, worker
-from bot.plugin_system.routes import route
+from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.testing import AgentHarness, make_turn
 from bot.turn import Turn
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.plugin_system.confirmation import MAX_CONFIRMATION_LENGTH, Answer, read_answer
+from bot.plugin_system.registry import MAX_CONFIRMATION_LENGTH, Answer, read_answer
 from bot.user_texts import load_catalogue, user_phrases
 
 YES, NO, NONE = Answer(is_yes=True), Answer(is_no=True), Answer()

@@ -20,8 +20,7 @@ from bot import (
     provider,
 )
 from bot.plugin_system import ComponentType
-from bot.plugin_system.action import action
-from bot.plugin_system.components import Provider
+from bot.plugin_system.components import Provider, action
 from bot.plugin_system.loading import find_plugin
 from bot.plugin_system.plugin import merge_templates
 from bot.plugin_system.registry import Registry

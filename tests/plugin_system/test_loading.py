@@ -17,18 +17,20 @@ from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model
-from bot.plugin_system.imports import install_command, install_package, missing_package_message
 from bot.plugin_system.loading import (
     LoadedPlugins,
     find_adapters,
     find_plugin,
+    install_command,
+    install_package,
     load_plugins,
+    missing_package_message,
     plugin_names,
     sort_plugins,
 )
 from bot.plugin_system.plugin import Plugin
 from bot.settings import Layer, Settings
-from plugins.openai.settings import OpenAISettings
+from plugins.openai.models import OpenAISettings
 
 ROOT = Path(__file__).parents[2]
 SIMPLE = """

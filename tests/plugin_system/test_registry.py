@@ -4,15 +4,13 @@ from typing import Any
 
 import pytest
 
-from bot.domain.results import ProviderResult
+from bot.domain.ledger import ProviderResult
 from bot.domain.task import Task
 from bot.errors import PluginError
 from bot.http import RouteRequest, RouteResponse
-from bot.plugin_system.action import Action, action
-from bot.plugin_system.components import Service, evaluator, provider, worker
+from bot.plugin_system.components import Action, Service, action, evaluator, provider, route, worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry, fold_name
-from bot.plugin_system.routes import route
 from bot.turn import Turn
 
 

@@ -8,7 +8,7 @@ import pytest
 from bot.agent import Agent
 from bot.errors import PluginError
 from bot.http import DEFAULT_BODY_BYTES, MAX_BODY_BYTES, RouteRequest, RouteResponse, RouteScope
-from bot.plugin_system.routes import WebhookSignature, route, static_folder
+from bot.plugin_system.components import WebhookSignature, route, static_folder
 
 
 async def respond(agent: Agent, request: RouteRequest) -> RouteResponse:

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from bot.errors import PluginError
-from bot.plugin_system import source as plugin_source
-from bot.plugin_system.source import import_source, read_plugin_source
+from bot.plugin_system import trust as plugin_source
+from bot.plugin_system.trust import import_source, read_plugin_source
 
 INIT = "from . import words\nfrom .deep import more\nTEXT = words.TEXT + more.TEXT\n"
 

@@ -8,8 +8,7 @@ import pytest
 from bot.domain.character import Character
 from bot.errors import PluginError
 from bot.plugin_system.loading import find_plugin, load_plugins
-from bot.plugin_system.source import PluginSource, read_plugin_source
-from bot.plugin_system.trust import FILE_NAME, TrustedPlugins
+from bot.plugin_system.trust import FILE_NAME, PluginSource, TrustedPlugins, read_plugin_source
 from bot.settings import Settings
 
 CODE = "from bot import Plugin\nplugin = Plugin('mine')\n"

@@ -5,8 +5,7 @@ import json
 import pytest
 
 from bot.models.settings import AnswerFormSetting
-from bot.prompts.answer_form import request_json
-from bot.prompts.templates import DEFAULTS, MESSAGE_HANDLER, MULTI_STEP_DECISION, SHOULD_RESPOND
+from bot.prompts.templates import DEFAULTS, MESSAGE_HANDLER, MULTI_STEP_DECISION, SHOULD_RESPOND, request_json
 from bot.testing import ScriptedModel, model_answer, running_agent
 
 TAGGED = "Say so in <text>.\n<response>\n<thought>why</thought>\n<text>the words</text>\n</response>\nNow.\n"

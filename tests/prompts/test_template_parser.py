@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.errors import TemplateError
-from bot.prompts.template_parser import compile_template, render_template
+from bot.prompts.template_language import compile_template, render_template
 
 PEOPLE = {"agentName": "Ada", "people": [{"name": "Bo", "age": 3}, {"name": "Cy"}], "kv": {"a": 1, "b": 2}}
 

@@ -9,7 +9,7 @@ import pytest
 
 from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.pipeline import should_respond
-from bot.receipts.headlines import GATE_RULES, LIMITS, describe_receipt, list_checks
+from bot.receipts import GATE_RULES, LIMITS, describe_receipt, list_checks
 
 NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
 ID = UUID(int=1)

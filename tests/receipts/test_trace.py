@@ -7,7 +7,7 @@ import pytest
 
 from bot import Plugin, ProviderResult, Turn, provider
 from bot.domain.ids import new_id
-from bot.receipts.trace import TRACE_KEY, TurnTrace, read_sections, read_steps
+from bot.receipts import TRACE_KEY, TurnTrace, read_sections, read_steps
 from bot.testing import ScriptedModel, running_agent
 
 REMEMBERED = new_id()

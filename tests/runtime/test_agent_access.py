@@ -44,7 +44,7 @@ from bot import (
     provider,
     worker,
 )
-from bot.background.memory_retention import MemoryRetention
+from bot.background.maintenance import MemoryRetention
 from bot.concurrency import supervisor as supervisor_module
 from bot.concurrency.clock import system_clock
 from bot.errors import BudgetSpent, InboxClosed, TemplateError
@@ -52,7 +52,7 @@ from bot.events import MessageReceived, MessageSent, VoiceMessageSent
 from bot.models import Purpose, TextRequest
 from bot.plugin_system.registry import Registry
 from bot.prompts import render_template
-from bot.runtime.agent_access import load_stored_settings
+from bot.runtime.agent_runtime import load_stored_settings
 from bot.store import InMemoryStore
 from bot.testing import (
     AgentHarness,

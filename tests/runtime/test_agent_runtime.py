@@ -17,17 +17,16 @@ from bot.concurrency.clock import system_clock
 from bot.domain.character import Character
 from bot.domain.events import EmbeddingRequested
 from bot.domain.ids import derived_id, new_id
-from bot.domain.results import ProviderResult
+from bot.domain.ledger import ProviderResult
 from bot.domain.task import Task
 from bot.errors import ConfigError, PluginError, SettingError
 from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest
-from bot.plugin_system.components import Provider, Service, model, on, provider, worker
+from bot.plugin_system.components import Provider, Service, model, on, provider, route, worker
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.routes import route
-from bot.runtime import plugin_lifecycle
-from bot.runtime.agent_config import AgentConfig
+from bot.runtime import agent_runtime
 from bot.runtime.agent_runtime import run_agent
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
@@ -173,7 +172,7 @@ async def test_services_that_use_one_another_are_refused_by_name() -> None:
 async def test_a_service_that_does_not_start_is_noted_and_the_others_run(
     start: Step, cause: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plugin_lifecycle, "START_TIMEOUT", 0 if start is never else 30)
+    monkeypatch.setattr(agent_runtime, "START_TIMEOUT", 0 if start is never else 30)
     log: list[str] = []
     broken, fine = service("broken", log, start=start), service("fine", log)
     services = [broken] if start is never else [broken, fine]
@@ -205,7 +204,7 @@ async def test_a_service_that_does_not_stop_is_left_and_the_others_stop(
     stop: Step, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if stop is never:
-        monkeypatch.setattr(plugin_lifecycle, "STOP_TIMEOUT", 0)
+        monkeypatch.setattr(agent_runtime, "STOP_TIMEOUT", 0)
     log: list[str] = []
     fine, broken = service("fine", log), service("broken", log, stop=stop)
     async with run_agent(plan(Plugin("one", services=[fine, broken]))):

@@ -7,10 +7,9 @@ from uuid import UUID
 import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind, Quotation
-from bot.domain.edits import MAX_REVISIONS, Reaction
 from bot.domain.environment import ChannelType, Component, ParticipantState, Role, World
 from bot.domain.ids import delivery_id, derived_id, new_id
-from bot.domain.inbound import InboundMessage
+from bot.domain.inbound import MAX_REVISIONS, InboundMessage, Reaction
 from bot.domain.ledger import Delivery, DeliveryState, EditState, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from bot import Content, Memory, MemoryKind, Outcome, derived_id, new_id, system_clock
-from bot.domain.costs import CostEntry
 from bot.domain.ids import delivery_id
+from bot.domain.ledger import CostEntry
 from bot.platform import Delivery, DeliveryState, InboundMessage, Quotation
 from bot.store import Step, StepState, Store
 from bot.store.ledger import TurnCommit

@@ -6,17 +6,25 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.authority import ANYBODY
 from bot.domain.content import Content, Quotation, build_forward_metadata
-from bot.domain.costs import CostDimension, CostEntry, CostUsage
-from bot.domain.edits import ERASURE_COMPONENT, DeletionResult
-from bot.domain.environment import ChannelType, Component, Relationship
+from bot.domain.environment import ANYBODY, ChannelType, Component, Relationship
 from bot.domain.ids import delivery_id, derived_id, new_id
-from bot.domain.inbound import InboundMessage, UnreadableEvent
-from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Rule, Step, StepState
+from bot.domain.inbound import ERASURE_COMPONENT, DeletionResult, InboundMessage, UnreadableEvent
+from bot.domain.ledger import (
+    CostDimension,
+    CostEntry,
+    CostUsage,
+    Delivery,
+    DeliveryState,
+    Outcome,
+    Receipt,
+    Rule,
+    Step,
+    StepState,
+)
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.domain.task import Task
-from bot.receipts.trace import TRACE_KEY
+from bot.receipts import TRACE_KEY
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import LogKind, RecallScope, Store
 from bot.testing import make_message

@@ -13,7 +13,7 @@ from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
 from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
 from bot.domain.memory import Memory, MemoryKind
-from bot.inbound.sanitize import sanitize_message
+from bot.inbound.inbox import sanitize_message
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import Store
 from bot.testing import make_message

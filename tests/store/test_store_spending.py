@@ -3,8 +3,8 @@
 from dataclasses import replace
 from datetime import date, timedelta
 
-from bot.domain.costs import CostDimension, CostEntry
 from bot.domain.ids import derived_id
+from bot.domain.ledger import CostDimension, CostEntry
 from bot.store.protocols import Store
 
 DAY = date(2026, 5, 4)

@@ -12,7 +12,7 @@ from aiohttp import ClientSession, WSMsgType, web
 from yarl import URL
 
 from bot import Outcome
-from bot.inbound.emulated_platform import EmulatedOutcome
+from bot.inbound.agent_handle import EmulatedOutcome
 from bot.testing import (
     Ability,
     ActionRefused,

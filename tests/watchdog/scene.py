@@ -31,7 +31,7 @@ from bot.settings import Layer
 from bot.store import InMemoryStore
 from bot.testing import ManualClock, RecordingAdapter, ScriptedModel, make_message
 from bot.watchdog.channels import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
-from bot.watchdog.expiries import find_token_ends
+from bot.watchdog.watchdog import find_token_ends
 from plugins.bootstrap import plugin as bootstrap
 from plugins.sql.sqlite.database import OpenFiles
 

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from bot.watchdog.expiries import read_certificate_ends
+from bot.watchdog.watchdog import read_certificate_ends
 
 NOW = datetime.now(UTC).replace(microsecond=0)
 HOST = "127.0.0.1"

@@ -4,8 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+from bot.watchdog.channels import Notice, Record, group_notices, mark_notified, plan_notices
 from bot.watchdog.conditions import Condition, ConditionKind, ConditionLevel
-from bot.watchdog.notices import Notice, Record, group_notices, mark_notified, plan_notices
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 FULL = Condition(ConditionKind.DISK, ConditionLevel.BAD, "The disk is nearly full.", "Free some space.")

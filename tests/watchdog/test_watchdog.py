@@ -11,14 +11,13 @@ from functools import partial
 import pytest
 
 from bot import SettingError, Settings, Task, derived_id
-from bot.fetch.addresses import Proxies
+from bot.fetch.client import Proxies
 from bot.platform import DisconnectCause
 from bot.settings import Layer
 from bot.store import InMemoryStore, StoreUnavailable
 from bot.watchdog.channels import MailChannel, NotReached, OwnerMessage, WebhookChannel
-from bot.watchdog.expiries import find_token_ends
 from bot.watchdog.settings import OwnerSettings
-from bot.watchdog.watchdog import Watchdog
+from bot.watchdog.watchdog import Watchdog, find_token_ends
 from tests.watchdog.scene import SECRET, FastClock, Owner, open_scene
 
 CUT_OFF = "Ada: Ada on Telegram is cut off. The address of the platform is not found: check the network."

@@ -1,21 +1,18 @@
 """The operations of the HTTP API: a class of handlers for each topic, with its request and response models."""
 
-from adapters.web.api.agents import AgentsApi
 from adapters.web.api.character import CharacterApi
 from adapters.web.api.conversations import ConversationsApi
 from adapters.web.api.costs import CostsApi
 from adapters.web.api.deliveries import DeliveriesApi
 from adapters.web.api.files import DocumentsApi, FilesApi
 from adapters.web.api.knowledge import KnowledgeApi
-from adapters.web.api.messages import MessagesApi
 from adapters.web.api.overview import OverviewApi
 from adapters.web.api.people import PeopleApi
 from adapters.web.api.receipts import ReceiptsApi
-from adapters.web.api.rooms import RoomsApi
-from adapters.web.api.session import SessionApi
+from adapters.web.api.rooms import MessagesApi, RoomsApi
+from adapters.web.api.session import AgentsApi, SessionApi
 from adapters.web.api.system import SystemApi
-from adapters.web.api.tasks import TasksApi
-from adapters.web.api.world_settings import WorldSettingsApi
+from adapters.web.api.tasks import TasksApi, WorldSettingsApi
 
 __all__ = [
     "AgentsApi",

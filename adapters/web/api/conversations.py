@@ -14,10 +14,9 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import DELETED_KEY, DELETED_NAME, PLATFORM, Limits
-from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import CONVERSATION_PREFIX, Participant, is_own_room, room_id_of
 from adapters.web.incoming import build_place as build_conversation_place
-from adapters.web.json_io import JsonResponder, read_json, validate_model, validate_with
+from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model, validate_with
 from adapters.web.live import ConversationFrame, LiveFrame
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, is_conversation, parse_id

@@ -14,9 +14,8 @@ from pydantic import Field
 
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem
 from adapters.web.incoming import name_room
-from adapters.web.json_io import JsonResponder, read_json, validate_model
+from adapters.web.json_io import HttpProblem, JsonResponder, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, read_query

@@ -14,9 +14,8 @@ from pydantic import Field
 
 from adapters.web.auth import Access
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import name_room
-from adapters.web.json_io import JsonResponder, read_json, validate_model
+from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, merge_pages, parse_page_keys, read_query

@@ -17,10 +17,9 @@ from pydantic import Field, StringConstraints
 
 from adapters.web.auth import GRANT, Access, TokenAuth
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.files import UploadStore, read_uploads
 from adapters.web.incoming import is_own_room, uploader_of
-from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory

@@ -14,9 +14,8 @@ from adapters.web.api.files import DOCUMENT_SEARCH, find_document_routes
 from adapters.web.api.people import SOURCE, SearchText, find_person
 from adapters.web.auth import Access
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import name_room
-from adapters.web.json_io import JsonResponder, read_json, validate_model
+from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text, parse_id

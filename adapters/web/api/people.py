@@ -13,9 +13,8 @@ from aiohttp import web
 from pydantic import StringConstraints
 
 from adapters.web.auth import Access
-from adapters.web.errors import build_not_found
 from adapters.web.incoming import name_room
-from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.json_io import JsonResponder, build_not_found, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position

@@ -11,9 +11,8 @@ from pydantic import AwareDatetime, Field
 
 from adapters.web.api.deliveries import DeliveryBody
 from adapters.web.auth import GRANT, Access
-from adapters.web.errors import HttpProblem, build_not_found
 from adapters.web.incoming import is_own_room, name_room
-from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id

@@ -13,8 +13,7 @@ from aiohttp import web
 from pydantic import Field, StringConstraints
 
 from adapters.web.auth import Access
-from adapters.web.errors import HttpProblem
-from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.json_io import HttpProblem, JsonResponder, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, Query, ResponseModel

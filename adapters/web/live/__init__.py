@@ -10,17 +10,20 @@ from adapters.web.live.frames import (
     Topic,
     TopicKind,
 )
-from adapters.web.live.room_updates import (
+from adapters.web.live.updates import (
     ControlRequested,
     DraftDelta,
     DraftDeltas,
     Interrupted,
+    LiveSubscription,
+    LiveUpdates,
     RoomBroadcaster,
     RoomUpdate,
+    TopicFilter,
     TypingChanged,
     UpdateListener,
+    build_filter,
 )
-from adapters.web.live.updates import LiveSubscription, LiveUpdates, TopicFilter, build_filter
 
 __all__ = [
     "CHAT_TOPICS",

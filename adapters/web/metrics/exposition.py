@@ -10,8 +10,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from adapters.web.metrics.counters import Histogram
-from adapters.web.metrics.figures import AgentFigures, Figures, StoredFigures
+from adapters.web.metrics.api import AgentFigures, Figures, Histogram, StoredFigures
 from bot.platform import ConnectionState
 from bot.store import Backlog
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from itertools import count
 from typing import Any
 
-from adapters.x.text_length import MAX_WEIGHT, text_weight
+from adapters.x.outgoing import MAX_WEIGHT, text_weight
 from bot import Clock
 
 DUPLICATE_WINDOW = timedelta(hours=24)  # the same text is refused for this long

@@ -6,18 +6,17 @@ from typing import Annotated
 
 import typer
 
-from bot.characters.elizaos_names import PATH_STARTS
+from bot.characters.conversion import PATH_STARTS
 from bot.cli.characters import trusted_plugins
-from bot.cli.doctor.checks import finding_lines
-from bot.cli.doctor.plugin_checks import contract_findings
+from bot.cli.doctor.checks import contract_findings, finding_lines
 from bot.cli.options import Trusting, examples, new_group
-from bot.cli.process.exit_codes import Exit
-from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
+from bot.cli.plugins import check_new_name, find_target, render_templates, run_pytest, write_new_files
+from bot.cli.process.shutdown import Exit
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import ADAPTER_GROUP, adapter_names, find_adapter, load_local_adapter
-from bot.plugin_system.source import read_plugin_source
+from bot.plugin_system.trust import read_plugin_source
 from bot.text import suggest
 
 PACKAGE_PREFIX = "greenroom_"

@@ -10,17 +10,19 @@ import typer
 
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
-from bot.cli.character_references import read_local_plugins
-from bot.cli.characters import trusted_plugins
-from bot.cli.operator.character_check import CheckResult, check_file
-from bot.cli.operator.character_exchange import WrittenCharacter, write_exported, write_imported, write_starter
+from bot.cli.characters import format_sections, read_local_plugins, trusted_plugins
+from bot.cli.operator.characters import (
+    CheckResult,
+    WrittenCharacter,
+    check_file,
+    write_exported,
+    write_imported,
+    write_starter,
+)
 from bot.cli.options import AsJson, examples, new_group
-from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.process.shutdown import print_notice
-from bot.cli.prompt_sections import format_sections
+from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.errors import PluginError
-from bot.plugin_system.source import find_location, read_plugin_source
-from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins
+from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins, find_location, read_plugin_source
 from bot.text import strip_terminal_codes
 
 DEFAULT_NAME, HERE = "Ada", Path()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
-from bot.adapter.terminal import TerminalSession
+from bot.adapter.adapter import TerminalSession
 from bot.cli.characters import (
     CharacterConfig,
     load_character_config,
@@ -16,12 +16,15 @@ from bot.cli.characters import (
     print_plugin_notices,
     reported_warnings,
 )
-from bot.cli.message_report import explain_receipt
-from bot.cli.options import CharacterFile, examples, new_command
-from bot.cli.process.exit_codes import Exit
-from bot.cli.process.output import never_wait_for_readers
-from bot.cli.process.shutdown import handle_stop_signals, print_notice, stop_remaining_tasks
-from bot.cli.terminal_style import announce_start
+from bot.cli.options import CharacterFile, announce_start, examples, new_command
+from bot.cli.process.shutdown import (
+    Exit,
+    handle_stop_signals,
+    never_wait_for_readers,
+    print_notice,
+    stop_remaining_tasks,
+)
+from bot.cli.running_bot import explain_receipt
 from bot.commands.dispatcher import format_unknown_command
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import Outcome, Receipt
@@ -30,7 +33,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import configure_logging
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
-from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
 from bot.text import find_closest, is_blank, strip_terminal_codes

@@ -10,10 +10,9 @@ from typing import Annotated
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group
-from bot.cli.process.exit_codes import Exit
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, progress
+from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import require_storage
-from bot.cli.terminal_style import progress
 from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
 from bot.store.storage import CheckReport, Storage, UpgradeResult

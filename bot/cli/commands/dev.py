@@ -11,28 +11,37 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character
-from bot.cli.character_references import read_local_plugins
 from bot.cli.characters import (
     CharacterConfig,
     default_character,
+    list_platforms,
     load_character_configs,
+    parse_platforms,
     print_notes,
     print_plugin_notices,
+    read_local_plugins,
     reported_warnings,
     trusted_plugins,
 )
 from bot.cli.options import CharacterFiles, examples, new_command
-from bot.cli.platforms import list_platforms, parse_platforms
-from bot.cli.process.file_changes import WATCHER, Changes, Stamp, read_stamp, wake_on_changes
-from bot.cli.process.output import never_wait_for_readers
-from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice
+from bot.cli.process.shutdown import (
+    WATCHER,
+    Changes,
+    Stamp,
+    exit_on_signal,
+    handle_stop_signals,
+    never_wait_for_readers,
+    print_notice,
+    read_stamp,
+    wake_on_changes,
+)
 from bot.errors import BotError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import configure_logging
-from bot.plugin_system.imports import install_command
+from bot.plugin_system.loading import install_command
 from bot.plugin_system.plugin import find_storage
-from bot.plugin_system.source import PluginSource, reimporting
-from bot.runtime.agent_config import AgentConfig
+from bot.plugin_system.trust import PluginSource, reimporting
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
 from bot.text import strip_terminal_codes
@@ -130,7 +139,7 @@ class DevSession:
         return await asyncio.Future()  # nothing tells of changes any more: run on
 
     def _agent_config(self, config: CharacterConfig) -> AgentConfig:
-        from bot.cli.operator.tools import with_operator_tools
+        from bot.cli.operator.program import with_operator_tools
 
         agent_config = with_operator_tools(config)
         if find_storage(config.plugins) is not None or any(plugin.schema for plugin in config.plugins):

@@ -9,10 +9,9 @@ from typing import Annotated
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group
-from bot.cli.process.exit_codes import Exit
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_rows
+from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import open_store_for_reading
-from bot.cli.terminal_style import print_rows
 from bot.domain.inbound import UnreadableEvent
 from bot.logs import configure_logging
 from bot.text import shorten

@@ -14,16 +14,14 @@ from urllib.parse import quote, urlencode
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group
-from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.process.shutdown import print_notice
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows, working
+from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.cli.running_bot import HttpReply, find_running_bot, require_storage
-from bot.cli.terminal_style import print_rows, working
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
 from bot.http import BoundRoute, RouteRequest, UploadedFile
 from bot.logs import configure_logging
-from bot.plugin_system.bundled import PluginPurpose, bundled_names
+from bot.plugin_system.loading import PluginPurpose, bundled_names
 from bot.plugin_system.plugin import Plugin
 from bot.text import shorten, strip_terminal_codes, suggest
 

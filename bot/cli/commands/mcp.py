@@ -16,10 +16,10 @@ from pydantic import Field
 
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import CharacterFile, examples, new_command
-from bot.cli.process.exit_codes import Exit
+from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
 from bot.errors import ConfigError, PluginError, TemporaryError
-from bot.plugin_system.imports import missing_package_message
+from bot.plugin_system.loading import missing_package_message
 
 if TYPE_CHECKING:
     from mcp.server.mcpserver import MCPServer

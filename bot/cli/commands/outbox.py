@@ -13,16 +13,14 @@ from urllib.parse import quote
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.message_report import part_json, room_label
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group
-from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
-from bot.cli.terminal_style import print_rows
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_rows
+from bot.cli.process.shutdown import Exit, UsageError
+from bot.cli.running_bot import find_running_bot, open_store_for_reading, part_json, require_storage, room_label
 from bot.domain.ledger import DeliveryState
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.inbound.agent_handle import ConversationReader
 from bot.logs import configure_logging
-from bot.outbound.undelivered import UndeliveredParts
+from bot.outbound.outbox import UndeliveredParts
 from bot.plugin_system.plugin import collect_schemas
 from bot.text import shorten
 

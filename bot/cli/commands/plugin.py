@@ -9,21 +9,28 @@ from typing import Annotated, Any
 import typer
 
 from bot.cli.characters import load_character_config, trusted_plugins
-from bot.cli.doctor.checks import finding_lines
-from bot.cli.doctor.plugin_checks import check_plugin, contract_findings
-from bot.cli.options import AsJson, CharacterFile, Trusting, examples, new_group
-from bot.cli.plugin_adding import add_plugin, print_permissions
-from bot.cli.plugin_cards import PluginCard, index_lines, index_to_json, list_cards
-from bot.cli.plugin_index import load_index
-from bot.cli.process.exit_codes import Exit
-from bot.cli.process.shutdown import print_notice
-from bot.cli.scaffold import check_new_name, find_target, render_templates, run_pytest, write_new_files
-from bot.cli.terminal_style import print_rows
+from bot.cli.doctor.checks import check_plugin, contract_findings, finding_lines
+from bot.cli.options import AsJson, CharacterFile, Trusting, examples, new_group, print_rows
+from bot.cli.plugins import (
+    PluginCard,
+    add_plugin,
+    check_new_name,
+    find_target,
+    index_lines,
+    index_to_json,
+    list_cards,
+    load_index,
+    print_permissions,
+    render_templates,
+    run_pytest,
+    write_new_files,
+)
+from bot.cli.process.shutdown import Exit, print_notice
 from bot.errors import PluginError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.source import read_plugin_source
+from bot.plugin_system.trust import read_plugin_source
 from bot.settings import load_settings
 from bot.text import strip_terminal_codes, suggest
 

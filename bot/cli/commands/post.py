@@ -19,8 +19,7 @@ from bot.cli.characters import (
     reported_warnings,
 )
 from bot.cli.options import CharacterFile, examples, new_command
-from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.process.shutdown import print_notice
+from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.cli.publishing import (
     PublishedPart,
     Publisher,

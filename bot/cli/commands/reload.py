@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.options import AsJson, CharacterFiles, examples, new_command
-from bot.cli.process.exit_codes import Exit
+from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
 from bot.errors import ConfigError, TemporaryError
 from bot.text import strip_terminal_codes

@@ -18,23 +18,34 @@ import typer
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionState
 from bot.cli.characters import (
+    WEB,
     CharacterConfig,
+    Platform,
+    list_platforms,
     load_character_configs,
+    parse_emulators,
+    parse_platforms,
     print_notes,
     print_plugin_notices,
     reported_warnings,
 )
 from bot.cli.emulation import EmulatedRun, run_emulators
-from bot.cli.options import CharacterFiles, examples, new_command
-from bot.cli.platforms import WEB, Platform, list_platforms, parse_emulators, parse_platforms
-from bot.cli.process.crash_loop import CrashLoop, StartHistory
-from bot.cli.process.exit_codes import UsageError
-from bot.cli.process.file_changes import Changes, wake_regularly, watch_files
-from bot.cli.process.limits import raise_file_limit, reduce_gc_frequency
-from bot.cli.process.output import never_wait_for_readers
-from bot.cli.process.shutdown import exit_on_signal, handle_stop_signals, print_notice, stop_remaining_tasks
-from bot.cli.terminal_style import announce_start
-from bot.concurrency.isolation import run_isolated
+from bot.cli.options import CharacterFiles, announce_start, examples, new_command
+from bot.cli.process.shutdown import (
+    Changes,
+    UsageError,
+    exit_on_signal,
+    handle_stop_signals,
+    never_wait_for_readers,
+    print_notice,
+    raise_file_limit,
+    reduce_gc_frequency,
+    stop_remaining_tasks,
+    wake_regularly,
+    watch_files,
+)
+from bot.cli.process.watchdog import CrashLoop, StartHistory
+from bot.concurrency.tasks import run_isolated
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.logs import configure_logging
@@ -196,7 +207,7 @@ async def _run_until_stopped(
     is_strict: bool,
     opens_page: bool,
 ) -> int:
-    from bot.cli.operator.tools import with_operator_tools  # here, because help needs no pipeline
+    from bot.cli.operator.program import with_operator_tools  # here, because help needs no pipeline
     from bot.cli.process.watchdog import run_watchdog
     from bot.runtime.runtime import Runtime
 

@@ -8,13 +8,21 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character
-from bot.characters.secret_detection import mask_secrets
+from bot.characters.source import mask_secrets
 from bot.cli.characters import ignored_settings_note, load_character_config, read_character_settings
-from bot.cli.options import AsJson, CharacterFile, examples, new_command
-from bot.cli.process.exit_codes import Exit
-from bot.cli.process.shutdown import print_notice
-from bot.cli.terminal_style import print_rows
-from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, group_summary, list_variables
+from bot.cli.options import (
+    AsJson,
+    CharacterFile,
+    SettingsGroup,
+    Variable,
+    examples,
+    find_settings_groups,
+    group_summary,
+    list_variables,
+    new_command,
+    print_rows,
+)
+from bot.cli.process.shutdown import Exit, print_notice
 from bot.errors import ConfigError
 from bot.plugin_system.plugin import Plugin
 from bot.settings import Settings

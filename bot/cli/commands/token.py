@@ -9,10 +9,8 @@ import typer
 from bot.adapter.access_tokens import AccessToken, AccessTokens, TokenScope
 from bot.characters import load_character
 from bot.cli.characters import read_character_settings
-from bot.cli.options import AsJson, CharacterFile, examples, new_group
-from bot.cli.process.exit_codes import Exit
-from bot.cli.process.shutdown import print_notice
-from bot.cli.terminal_style import print_rows
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows
+from bot.cli.process.shutdown import Exit, print_notice
 from bot.concurrency.clock import system_clock
 from bot.settings import CoreSettings
 from bot.text import strip_terminal_codes

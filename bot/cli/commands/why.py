@@ -15,14 +15,19 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.message_report import MessageReport, author_label, build_report, format_price, room_label
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_command
-from bot.cli.process.exit_codes import Exit, UsageError
-from bot.cli.running_bot import find_running_bot, open_store_for_reading
-from bot.cli.terminal_style import print_rows
-from bot.domain.costs import CostEntry, sum_costs
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_command, print_rows
+from bot.cli.process.shutdown import Exit, UsageError
+from bot.cli.running_bot import (
+    MessageReport,
+    author_label,
+    build_report,
+    find_running_bot,
+    format_price,
+    open_store_for_reading,
+    room_label,
+)
 from bot.domain.environment import Room
-from bot.domain.ledger import Receipt
+from bot.domain.ledger import CostEntry, Receipt, sum_costs
 from bot.errors import ConfigError, TemporaryError
 from bot.inbound.agent_handle import ConversationReader
 from bot.logs import configure_logging

@@ -1,29 +1,39 @@
-"""Checks of `bot doctor`: each yields findings; a problem comes with advice."""
+"""Checks of `bot doctor`: each yields findings; a problem comes with advice.
+
+Checks of platform accounts, and of parked and orphaned tasks.
+
+Checks of `bot plugin check` on an imported plugin, which is not started; outcomes of contracts as findings.
+"""
 
 import asyncio
 import os
+import re
 import socket
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from platform import python_version
+from typing import Protocol
 
-from bot.background.scheduled_backups import BackupFolder, find_backup_problem
+from bot.background.maintenance import BackupFolder, find_backup_problem
+from bot.background.posting import POST_WORKER
 from bot.characters import LoadedCharacter
-from bot.cli.characters import ENV_FILE, CharacterConfig
-from bot.cli.platforms import Platform
-from bot.cli.prompt_sections import format_sections, measure_sections
-from bot.cli.running_bot import find_running_bot
-from bot.cli.terminal_style import colour_state
-from bot.cli.variables import SettingsGroup, list_variables
+from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_sections, measure_sections
+from bot.cli.options import SettingsGroup, colour_state, list_variables
+from bot.cli.plugins import list_components
+from bot.cli.running_bot import find_running_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
-from bot.errors import ConfigError, SettingError, TemporaryError
+from bot.domain.task import Task
+from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
 from bot.inbound.operator_tools import Finding, FindingStatus
-from bot.plugin_system.plugin import find_storage
-from bot.settings import CoreSettings, Settings, find_unreadable_lines
-from bot.store.storage import Storage
-from bot.text import find_closest, strip_terminal_codes
+from bot.plugin_system.components import Service
+from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
+from bot.plugin_system.plugin import Plugin, check_templates, find_storage, sort_services
+from bot.plugin_system.registry import Registry
+from bot.settings import CoreSettings, Settings, find_unreadable_lines, load_settings
+from bot.store.storage import CheckReport, Storage
+from bot.text import find_closest, shorten, strip_terminal_codes
 
 MIN_PYTHON = (3, 11)
 MAX_MISSPELT_SHARE = 0.15  # of a name in .env, which may be another program's
@@ -234,3 +244,169 @@ def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:
     for surveyed in platforms:
         state = "on" if surveyed.is_on else f"off, {surveyed.off_reason}"
         yield Finding(FindingStatus.OK, "platforms", f"{surveyed.name}: {state}")
+
+
+TIMEOUT_SECONDS = 30.0
+RETRY_ADVICE = "check the network and the platform's status page, then try again"
+MAX_PARKED_LISTED = 5
+
+
+def check_accounts(config: CharacterConfig, platforms: Sequence[Platform]) -> Iterator[Finding]:
+    """Check the account on each platform that is on, without any visible effect there."""
+    for platform in platforms:
+        if platform.is_on and platform.spec is not None and platform.spec.check is not None:
+            yield from _check_account(config, platform)
+
+
+def _check_account(config: CharacterConfig, platform: Platform) -> Iterator[Finding]:
+    try:
+        report = asyncio.run(_run_account_check(config, platform))
+    except TimeoutError:
+        message = f"{platform.name}: no answer within {TIMEOUT_SECONDS:g} s"
+        yield Finding(FindingStatus.FAIL, "account", message, RETRY_ADVICE, is_outside=True)
+    except TemporaryError as error:
+        yield Finding(FindingStatus.FAIL, "account", f"{platform.name}: {error}", RETRY_ADVICE, is_outside=True)
+    except ConfigError as error:
+        yield Finding(FindingStatus.FAIL, "account", f"{platform.name}: {error}", SETTINGS_ADVICE)
+    else:
+        facts = ", ".join(f"{name}: {value}" for name, value in report.facts.items())
+        if report.exists:
+            yield Finding(FindingStatus.OK, "account", f"{report.location}{f' ({facts})' if facts else ''}")
+        for problem in report.problems:
+            yield Finding(FindingStatus.FAIL, "account", f"{report.location}: {problem}", SETTINGS_ADVICE)
+
+
+async def _run_account_check(config: CharacterConfig, platform: Platform) -> CheckReport:
+    """Run a platform's account check, with access to its stored cursors."""
+
+    async def read_cursor(platform_name: str, account: str, name: str) -> str | None:
+        if find_storage(config.plugins) is None:
+            return None
+        try:
+            async with open_store_for_reading(config) as store:
+                return await store.ledger.cursor(platform_name, account, name)
+        except BotError:  # reported by the check of the database
+            return None
+
+    assert platform.spec is not None
+    assert platform.spec.check is not None
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        return await platform.spec.check(config.settings, read_cursor)
+
+
+def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
+    """Check the stored tasks; an unreadable database is reported by its own check."""
+    if find_storage(config.plugins) is None:
+        return
+    try:
+        counts, parked = asyncio.run(_load_tasks(config))
+    except BotError:
+        return
+    if counts:
+        yield Finding(FindingStatus.OK, "tasks", f"{sum(counts.values())} scheduled")
+    worker_names = {POST_WORKER, *(worker.name for plugin in config.plugins for worker in plugin.workers)}
+    for name in sorted({name for name, _ in counts} - worker_names):
+        count = counts.get((name, False), 0) + counts.get((name, True), 0)
+        advice = "add the plugin that scheduled them to the character again"
+        yield Finding(FindingStatus.WARN, "tasks", f"{count} of {name} wait: no plugin defines this worker", advice)
+    for task in parked[:MAX_PARKED_LISTED]:
+        message = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
+        advice = "correct the cause; tasks that plugins schedule at start are scheduled again then"
+        yield Finding(FindingStatus.WARN, "tasks", f"{message} ({task.id})", advice)
+
+
+async def _load_tasks(config: CharacterConfig) -> tuple[Mapping[tuple[str, bool], int], list[Task]]:
+    async with open_store_for_reading(config) as store:
+        counts = await store.tasks.count_tasks()
+        names = sorted(name for name, is_parked in counts if is_parked)
+        return counts, [task for name in names for task in await store.tasks.tasks(name=name) if task.is_parked]
+
+
+NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]*")
+
+
+class ContractOutcome(Protocol):
+    """The outcome of one rule of a contract, as `bot.testing` returns it."""
+
+    @property
+    def rule(self) -> str: ...
+    @property
+    def problems(self) -> Sequence[str]: ...
+    @property
+    def skipped(self) -> str: ...
+
+
+def check_plugin(plugin: Plugin) -> Iterator[Finding]:
+    """Check a plugin together with bootstrap and the plugins it requires."""
+    component_lines = list(list_components(plugin))
+    yield Finding(FindingStatus.OK, "plugin", plugin.name)
+    yield from (Finding(FindingStatus.OK, "brings", line) for line in component_lines)
+    if not component_lines and plugin.init is None and plugin.store is None and not plugin.templates:
+        yield Finding(FindingStatus.WARN, "brings", "nothing", "pass actions, providers, … to Plugin(...)")
+    if not NAME_PATTERN.fullmatch(plugin.name):
+        advice = "use lower-case letters, digits, _ and -: the name is used in paths and character files"
+        yield Finding(FindingStatus.WARN, "name", repr(plugin.name), advice)
+    yield from _check_descriptions(plugin)
+    yield from _check_compatibility(plugin)
+    yield from _check_settings(plugin)
+
+
+def contract_findings(result: ContractOutcome) -> Iterator[Finding]:
+    """Yield the outcome of one rule of a contract as findings."""
+    if result.skipped:
+        yield Finding(FindingStatus.WARN, "contract", f"not tested: {result.rule}", result.skipped)
+    elif not result.problems:
+        yield Finding(FindingStatus.OK, "contract", result.rule)
+    for problem in result.problems:
+        yield Finding(FindingStatus.FAIL, "contract", f"not so: {result.rule}", problem)
+
+
+def _check_descriptions(plugin: Plugin) -> Iterator[Finding]:
+    descriptions = {component.spec.name: component.spec.description for component in plugin.actions}
+    descriptions |= {component.spec.name: component.spec.description for component in plugin.providers}
+    for name, description in descriptions.items():
+        if not description.strip():
+            yield Finding(
+                FindingStatus.WARN, "text", f"{name} has no description", "the model knows nothing else about it"
+            )
+    for action in plugin.actions:
+        for name, schema in action.spec.parameters.get("properties", {}).items():
+            if not schema.get("description"):
+                advice = 'describe it: Annotated[str, "The city\'s name"]'
+                yield Finding(FindingStatus.WARN, "text", f"{action.spec.name}: {name} has no description", advice)
+
+
+def _check_compatibility(plugin: Plugin) -> Iterator[Finding]:
+    """Check that a plugin can be registered with the base plugin and the plugins it requires."""
+    for service in plugin.services:
+        if not (isinstance(service, type) and issubclass(service, Service)):
+            message = f"{service!r} is not a Service"
+            yield Finding(FindingStatus.FAIL, "services", message, "derive it from bot.Service")
+            return
+    required_plugins: dict[str, Plugin] = {}
+    try:
+        for name in dict.fromkeys([*bundled_names(PluginPurpose.BASE), *plugin.requires]):
+            required_plugin = find_plugin(name)
+            if required_plugin is not None and required_plugin.name != plugin.name:
+                required_plugins[required_plugin.name] = required_plugin
+        plugins = sort_plugins([*required_plugins.values(), plugin])
+        Registry(plugins)
+        check_templates(plugins)
+        sort_services(plugins)
+    except PluginError as error:
+        yield Finding(FindingStatus.FAIL, "plugins", str(error), "the plugin cannot be loaded like this")
+
+
+def _check_settings(plugin: Plugin) -> Iterator[Finding]:
+    settings = load_settings()
+    if plugin.settings is not None:
+        for variable in list_variables(plugin.settings):
+            if not variable.description:
+                advice = 'describe it: Field(…, description="…")'
+                yield Finding(FindingStatus.WARN, "settings", f"{variable.name} has no description", advice)
+        try:
+            settings.load(plugin.settings)
+        except SettingError as error:
+            yield Finding(FindingStatus.WARN, "settings", str(error), "correct the variable")
+    if missing_reason := plugin.missing_settings(settings):
+        yield Finding(FindingStatus.WARN, "settings", f"it is off: {missing_reason}", "set it before using the plugin")

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 from bot.agent import Agent
 from bot.cli.characters import CharacterConfig
 from bot.cli.doctor.checks import SETTINGS_ADVICE
-from bot.costs.budget import BudgetSettings, build_limits
-from bot.costs.prices import load_prices
-from bot.domain.component_specs import ProviderKind
+from bot.costs.budget import BudgetSettings, build_limits, load_prices
+from bot.domain.character import ProviderKind
 from bot.domain.environment import Role
 from bot.errors import BudgetSpent, ModelError, ModelRefused, SettingError
 from bot.inbound.operator_tools import Finding, FindingStatus
@@ -23,7 +22,7 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import build_first_request
 from bot.pipeline.run_actions import list_usable_actions
-from bot.plugin_system.bundled import PluginPurpose, bundled_names, model_advice
+from bot.plugin_system.loading import PluginPurpose, bundled_names, model_advice
 from bot.plugin_system.registry import Registry
 from bot.settings import Settings
 from bot.text import shorten

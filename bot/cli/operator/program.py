@@ -1,23 +1,75 @@
-"""Plugins, variables and checks of the program around a running agent."""
+"""Plugins, variables and checks of the program around a running agent.
+
+`build_operator_tools`: what `bot run` offers the operator of one running agent, made of the terminal's commands.
+
+List the processes that share a character's database, and drain one for an upgrade.
+"""
 
 import asyncio
+import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Annotated, Any
 
-from bot.characters import load_character
-from bot.characters.secret_detection import mask_secrets
-from bot.cli.characters import CharacterConfig, ignored_settings_note, reload_character_config
+import typer
+
+from bot.agent import Agent, AgentDefinition
+from bot.characters import Note, load_character
+from bot.characters.source import mask_secrets
+from bot.cli.characters import (
+    WEB,
+    CharacterConfig,
+    ignored_settings_note,
+    list_platforms,
+    load_character_config,
+    reload_character_config,
+)
 from bot.cli.doctor import checks
-from bot.cli.doctor.account_checks import check_accounts, check_tasks
-from bot.cli.doctor.model_checks import check_budget
-from bot.cli.platforms import WEB, list_platforms
-from bot.cli.plugin_cards import describe_unused_plugins, list_cards
-from bot.cli.variables import SettingsGroup, Variable, find_settings_groups, list_variables
-from bot.errors import ConfigError, SettingError
-from bot.inbound.operator_tools import Finding, FindingStatus, PluginState, VariableState
-from bot.plugin_system.plugin import Plugin
+from bot.cli.doctor.checks import check_accounts, check_tasks
+from bot.cli.doctor.model_checks import SAMPLE_MESSAGE, ask_model, check_budget, prompt_finding
+from bot.cli.operator.characters import CharacterStore, CheckResult, check_text, compose_prompt, split_prompt, try_reply
+from bot.cli.options import (
+    AsJson,
+    CharacterFile,
+    SettingsGroup,
+    Variable,
+    examples,
+    find_settings_groups,
+    list_variables,
+    new_command,
+    print_rows,
+)
+from bot.cli.plugins import describe_unused_plugins, list_cards
+from bot.cli.process.shutdown import Exit, UsageError
+from bot.cli.running_bot import open_store_for_reading, require_storage
+from bot.errors import CharacterError, ConfigError, FileProblem, PluginError, SettingError
+from bot.inbound.operator_tools import (
+    CharacterCheck,
+    CharacterText,
+    Finding,
+    FindingStatus,
+    OperatorTools,
+    PluginState,
+    PromptSection,
+    SectionShare,
+    StoredVersion,
+    TrialReply,
+    VariableState,
+)
+from bot.logs import configure_logging
+from bot.models.types import TextRequest
+from bot.plugin_system.plugin import Plugin, collect_schemas, merge_templates
+from bot.plugin_system.registry import Registry
+from bot.prompts.templates import DEFAULTS, merge_levels
+from bot.runtime.character_reload import LIVE_SETTINGS, AgentConfig
 from bot.settings import CoreSettings, Settings
+from bot.store.protocols import Store
+from bot.store.work_sharing import Member, Members, WorkLag
+from bot.turn import Turn
 
 LOG_ADVICE = "the log says more; correct the cause and start the bot again"
 
@@ -135,3 +187,244 @@ def _check_character(config: CharacterConfig) -> Iterator[Finding]:
         yield Finding(FindingStatus.FAIL, "character", "; ".join(lines), advice)
     else:
         yield from checks.check_character(config.path, loaded)
+
+
+def with_operator_tools(config: CharacterConfig) -> AgentConfig:
+    """Return the configuration for a runtime, with the tools of the agent's operator."""
+    return replace(config.agent_config, build_tools=partial(build_operator_tools, config))
+
+
+def build_operator_tools(
+    config: CharacterConfig, agent: Agent, registry: Registry, inactive: Mapping[str, str]
+) -> OperatorTools:
+    """Return the tools for a running agent; `inactive` says why plugins of it are off."""
+    data_folder = config.settings.load(CoreSettings).bot_data_dir
+    store = CharacterStore(config.path, data_folder, config.secrets, agent.clock)
+    character = CharacterFileTools(config, agent, registry, store, threading.Lock())
+    return OperatorTools(character, RunningProgram(config, agent, registry, inactive))
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterFileTools:
+    """The file of one running character; files are read and written in threads."""
+
+    _config: CharacterConfig
+    _agent: Agent
+    _registry: Registry
+    _store: CharacterStore
+    _lock: threading.Lock  # of the file
+
+    async def read(self, version: str = "") -> CharacterText:
+        """Return the file as it is, or an older version of it."""
+        return await asyncio.to_thread(self._store.read, version)
+
+    async def versions(self) -> list[StoredVersion]:
+        """List the stored versions, the newest first."""
+        return await asyncio.to_thread(self._store.versions)
+
+    async def check(self, text: str) -> CharacterCheck:
+        """Return what `bot character check` would say of a text."""
+        return await asyncio.to_thread(self._check, text)
+
+    async def save(self, text: str, version: str) -> CharacterText:
+        """Replace the file that has this version, and store the old one."""
+        return await asyncio.to_thread(self._save, text, version)
+
+    async def preview(self, text: str, message: str) -> list[PromptSection]:
+        """Return the prompt for a message, in its order."""
+        turn, request = await self._compose(text, message)
+        return split_prompt(turn, request, self._registry)
+
+    async def try_reply(self, text: str, message: str) -> TrialReply:
+        """Ask the model to answer a message as the character of this text."""
+        turn, request = await self._compose(text, message)
+        return await try_reply(turn, request)
+
+    async def _compose(self, text: str, message: str) -> tuple[Turn, TextRequest]:
+        definition = await asyncio.to_thread(self._read_definition, text)
+        return await compose_prompt(self._agent, self._registry, definition, message)
+
+    def _read_definition(self, text: str) -> AgentDefinition:
+        """Return the agent as the text would make it without a restart. Raises ConfigError."""
+        result = self._check_text(text)
+        if result.loaded is None or result.settings is None or result.error is not None:
+            raise result.error or CharacterError(result.error_text)
+        character = result.loaded.character
+        settings = self._agent.settings.with_character_values(result.settings, LIVE_SETTINGS)
+        templates = merge_levels(DEFAULTS, merge_templates(self._config.plugins), character.templates)
+        return AgentDefinition(character, settings, templates)
+
+    def _check_text(self, text: str) -> CheckResult:
+        return check_text(self._config.path, self._store.restore_secrets(text))
+
+    def _check(self, text: str) -> CharacterCheck:
+        try:
+            result = self._check_text(text)
+        except CharacterError as error:
+            return CharacterCheck(_problems_of(error))
+        if result.error is not None:
+            return CharacterCheck(_problems_of(result.error))
+        assert result.loaded is not None
+        report = result.loaded.report
+        return CharacterCheck(
+            warnings=tuple(map(_to_problem, (*report.warnings, *report.secrets))),
+            name=result.loaded.character.name,
+            plugin_notes=result.plugins,
+            untrusted_code=tuple(source.name for source in result.code if source not in result.trusted_code),
+            sections={
+                place: [SectionShare(use.name, use.kept, use.count, use.kept_length, use.length) for use in uses]
+                for place, uses in result.sections.items()
+            },
+        )
+
+    def _save(self, text: str, version: str) -> CharacterText:
+        with self._lock:
+            self._store.check_version(version)
+            result = self._check_text(text)
+            if result.error is not None:
+                raise result.error
+            self._store.replace(text)
+            return self._store.read()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningProgram:
+    """The program around one running agent."""
+
+    _config: CharacterConfig
+    _agent: Agent
+    _registry: Registry
+    _inactive: Mapping[str, str]
+
+    async def plugins(self) -> list[PluginState]:
+        """List the installed plugins, and those that the character names by path."""
+        installed = await read_installed_plugins(self._config)
+        failures = self._agent.services.failures
+        return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures, installed)
+
+    def inactive_plugins(self) -> Mapping[str, str]:
+        """Return why plugins that the character uses are off or have failed, by their names."""
+        return find_failures(self._config, self._inactive, self._agent.services.failures)
+
+    async def settings(self, current: Settings) -> list[VariableState]:
+        """List every variable of the program, with the values of these settings."""
+        return await asyncio.to_thread(list_variable_states, current, self._config.plugins)
+
+    async def run_checks(self) -> list[Finding]:
+        """Run the checks of `bot doctor` that make sense beside the running agent."""
+        findings = await asyncio.to_thread(lambda: list(run_checks(self._config, self._agent.settings)))
+        definition = self._agent.read_definition()
+        turn, request = await compose_prompt(self._agent, self._registry, definition, SAMPLE_MESSAGE)
+        size = sum(section.size for section in split_prompt(turn, request, self._registry))
+        return [*findings, prompt_finding(size), *await ask_model(self._agent, self._agent.settings)]
+
+
+def _problems_of(error: Exception) -> tuple[FileProblem, ...]:
+    """Return what an error says of a file; without a place where it knows none."""
+    if isinstance(error, CharacterError) and error.problems:
+        return error.problems
+    if isinstance(error, PluginError):
+        return (FileProblem(str(error), path="plugins"),)
+    return tuple(FileProblem(line) for line in _visible_lines(str(error)))
+
+
+def _visible_lines(text: str) -> Iterator[str]:
+    """Yield the lines of an error without those that quote the file."""
+    yield from (line for line in text.splitlines() if not line.startswith(" "))
+
+
+def _to_problem(note: Note) -> FileProblem:
+    return FileProblem(note.message, note.line, note.column, note.path)
+
+
+app = new_command(invoke_without_command=True)
+
+
+@app.callback(epilog=examples("bot cluster", "bot cluster --json", "bot cluster drain 12"))
+def list_members(context: typer.Context, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """List the processes that share a character's database: what each holds, and how late the work is."""
+    if context.invoked_subcommand is not None:
+        return Exit.OK
+    config = load_character_config(character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        members, lag = asyncio.run(_find(config))
+    if as_json:
+        document = {"members": [asdict(member) for member in members], "lag": asdict(lag)}
+        print(json.dumps(document, default=_to_text, ensure_ascii=False, indent=2))
+    else:
+        now = datetime.now(UTC)
+        header = ("member", "role", "state", "rooms", "accounts", "host", "process", "version", "heartbeat")
+        print_rows(header, [_row(member, now) for member in members], _member_lines(members, now))
+        print(f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}")
+        print(f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}")
+    return Exit.OK
+
+
+@app.command(epilog=examples("bot cluster drain 12"))
+def drain(
+    member: Annotated[int, typer.Argument(metavar="MEMBER", help="The number that `bot cluster` shows.")],
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Request that a process release its rooms and accounts and take no others; then stop it."""
+    config = load_character_config(character)
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        if not asyncio.run(_drain(config, member)):
+            raise UsageError(f"there is no process {member}: `bot cluster` shows them")
+    if as_json:
+        print(json.dumps({"member": member, "is_draining": True}))
+    else:
+        print(f"{member}: it releases its work; `bot cluster` shows what it still holds, stop it at 0 rooms")
+    return Exit.OK
+
+
+async def _find(config: CharacterConfig) -> tuple[list[Member], WorkLag]:
+    async with open_store_for_reading(config) as store:
+        return await _members(config, store).find()
+
+
+async def _drain(config: CharacterConfig, number: int) -> bool:
+    agent_id = config.agent_config.agent_id
+    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
+        return await _members(config, store).drain(number)
+
+
+def _members(config: CharacterConfig, store: Store) -> Members:
+    if store.sharing is None:
+        raise ConfigError(
+            f"{config.name}: the database of this character is used by one process only; several share a PostgreSQL "
+            "database: set POSTGRES_URL"
+        )
+    return store.sharing.members
+
+
+def _row(member: Member, now: datetime) -> tuple[str, ...]:
+    state = "draining" if member.is_draining else "on"
+    accounts = ", ".join(member.accounts)
+    place = (member.host or "", str(member.process or ""), member.version)
+    heartbeat = f"{_seconds(now, member.last_heartbeat)} ago"
+    return (str(member.number), member.role, state, str(member.rooms), accounts, *place, heartbeat)
+
+
+def _member_lines(members: list[Member], now: datetime) -> Iterator[str]:
+    if not members:
+        yield "no process runs this character"
+    for member in members:
+        place = f"{member.host}, process {member.process}" if member.host else "of a version that does not tell where"
+        since = "" if member.since is None else f", since {member.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        beat = f"heartbeat {_seconds(now, member.last_heartbeat)} ago"
+        draining = ", draining" if member.is_draining else ""
+        yield f"{member.number}  {member.role}{draining}  {place}  {member.version}{since}, {beat}"
+        yield f"  {member.rooms} room{'s' * (member.rooms != 1)}{''.join(f', {name}' for name in member.accounts)}"
+
+
+def _age(now: datetime, since: datetime | None) -> str:
+    return "none" if since is None else f"{_seconds(now, since)} old"
+
+
+def _seconds(now: datetime, then: datetime) -> str:
+    return f"{max((now - then) / timedelta(seconds=1), 0.0):.1f} s"
+
+
+def _to_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)

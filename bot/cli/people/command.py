@@ -17,11 +17,11 @@ import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group
-from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
 from bot.domain.environment import Entity
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
-from bot.inbound.person_export import ArchiveCounts, find_people, write_person_archive
+from bot.inbound.people import ArchiveCounts, find_people, write_person_archive
 from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
 from bot.redaction import redactor_of

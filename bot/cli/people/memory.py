@@ -16,14 +16,13 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows
 from bot.cli.people.command import PersonText, choose_person
-from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot, open_store_for_reading, require_storage
-from bot.cli.terminal_style import print_rows
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
-from bot.inbound.person_export import find_people
+from bot.inbound.people import find_people
 from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
 from bot.store.protocols import RecallScope, Store

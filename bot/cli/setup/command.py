@@ -10,37 +10,34 @@ from typing import Annotated
 import typer
 
 from bot.cli.characters import default_character
-from bot.cli.operator.character_exchange import write_imported
-from bot.cli.options import examples, new_command, program
-from bot.cli.process.exit_codes import Exit, UsageError
+from bot.cli.operator.characters import write_imported
+from bot.cli.options import examples, new_command, program, working
+from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.setup.guide import Guide, asks_to_start, asks_to_write
-from bot.cli.setup.model_servers import (
-    default_ports,
-    file_variables,
-    find_server,
-    find_servers,
-    has_model,
-    key_variables,
-    missing_installations,
-    try_model,
-)
 from bot.cli.setup.steps import (
     check_platform,
     check_values,
     create_character,
+    default_ports,
     failures,
+    file_variables,
     find_platforms,
+    find_server,
+    find_servers,
     finish_import,
+    has_model,
     is_accepted,
+    key_variables,
+    missing_installations,
     save,
     save_character,
     say,
     show,
+    try_model,
 )
-from bot.cli.terminal_style import working
 from bot.errors import TemporaryError
 from bot.inbound.operator_tools import Finding, FindingStatus
-from bot.plugin_system.bundled import model_files, model_keys, model_servers
+from bot.plugin_system.loading import model_files, model_keys, model_servers
 from bot.settings import load_settings
 
 INTERRUPTED = "Stopped. Everything above is written; `{program} init` goes on from here."

@@ -7,38 +7,37 @@ from pathlib import Path
 
 from bot.characters import load_character
 from bot.cli.characters import bundled_character, default_character
-from bot.cli.operator.character_exchange import write_imported
-from bot.cli.setup.model_servers import (
-    FoundServer,
-    file_variables,
-    find_server,
-    find_servers,
-    has_model,
-    key_variables,
-    missing_installations,
-    try_model,
-)
-from bot.cli.setup.questions import Option, ask_secret, ask_text, choose
+from bot.cli.operator.characters import write_imported
+from bot.cli.options import list_variables, working
 from bot.cli.setup.steps import (
     CHARACTER_VARIABLE,
+    FoundServer,
+    Option,
+    ask_secret,
+    ask_text,
     check_platform,
+    choose,
     create_character,
     failures,
+    file_variables,
     find_platforms,
+    find_server,
+    find_servers,
     finish_import,
+    has_model,
     is_accepted,
     is_connected,
+    key_variables,
+    missing_installations,
     save,
     save_character,
     say,
     show,
+    try_model,
 )
-from bot.cli.terminal_style import working
-from bot.cli.variables import list_variables
 from bot.errors import BotError, ConfigError, TemporaryError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.plugin_system.bundled import model_files, model_keys
-from bot.plugin_system.imports import Installation
+from bot.plugin_system.loading import Installation, model_files, model_keys
 from bot.settings import load_settings
 
 MAX_LISTED_FILES = 8

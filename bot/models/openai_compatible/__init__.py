@@ -11,8 +11,7 @@ from bot.models.openai_compatible.client import (
     make_handlers,
     read_usage,
 )
-from bot.models.openai_compatible.server import OPENAI_HOST, Connection, Endpoint
-from bot.models.openai_compatible.windows import OLLAMA_OWNER, ollama_window
+from bot.models.openai_compatible.server import OLLAMA_OWNER, OPENAI_HOST, Connection, Endpoint, ollama_window
 
 __all__ = [
     "OLLAMA_OWNER",

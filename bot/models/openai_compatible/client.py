@@ -15,20 +15,22 @@ from typing import Any, ClassVar, Self
 
 from bot.agent import Agent
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelUnreachable, ToolsRefused
-from bot.models.arguments import read_arguments
+from bot.models.handler import MAX_PLAUSIBLE_TOKENS, note_call
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
     CONTENT_REFUSAL_CODES,
     END,
+    OLLAMA_OWNER,
     Connection,
     Endpoint,
     ServerError,
+    find_window,
     is_error,
     member,
     read_values,
     to_text,
 )
-from bot.models.openai_compatible.windows import OLLAMA_OWNER, find_window
+from bot.models.router import read_arguments
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -41,10 +43,9 @@ from bot.models.types import (
     ToolCall,
     Usage,
 )
-from bot.models.usage import MAX_PLAUSIBLE_TOKENS, note_call
 from bot.plugin_system.components import Model, Service, SettingsCondition, model
-from bot.prompts.reply_parser.json_objects import decode_value
-from bot.prompts.reply_parser.tool_calls import clean_name
+from bot.prompts.reply_parser.dialects import clean_name
+from bot.prompts.reply_parser.field_scanner import decode_value
 from bot.settings import SettingsModel
 from bot.text import user_text
 

@@ -10,27 +10,39 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from bot.prompts.reply_parser.cleanup import MAX_CHARS, fix_surrogates, unescape_field, visible_text
-from bot.prompts.reply_parser.dialects import Cleaned, clean, cut_turns, peel, read_channels, rewrite, unwrap
+from bot.prompts.reply_parser.dialects import (
+    Cleaned,
+    WrittenCall,
+    calls_from_value,
+    clean,
+    cut_turns,
+    peel,
+    read_channels,
+    read_python_calls,
+    rewrite,
+    unwrap,
+)
 from bot.prompts.reply_parser.field_scanner import (
+    MAX_CHARS,
     AnswerShape,
     Field,
+    JsonObject,
     ScanResult,
+    TagTree,
     build_shape,
+    decode_value,
+    find_answer,
+    fix_surrogates,
+    parse_object,
+    parse_objects,
+    parse_tags,
+    read_mapping,
     scan_fields,
     strip_last_tags,
     strip_partial_tag,
+    unescape_field,
+    visible_text,
 )
-from bot.prompts.reply_parser.json_objects import (
-    JsonObject,
-    decode_value,
-    find_answer,
-    parse_object,
-    parse_objects,
-    read_mapping,
-)
-from bot.prompts.reply_parser.tag_tree import TagTree, parse_tags
-from bot.prompts.reply_parser.tool_calls import WrittenCall, calls_from_value, read_python_calls
 
 MAX_ACTIONS = 10
 UNNAMED = ""  # key of a list of arguments that belong to the only action

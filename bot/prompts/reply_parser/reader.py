@@ -10,10 +10,21 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from bot.prompts.reply_parser.cleanup import MAX_CHARS, strip_partial_markup, unescape_field, visible_text
 from bot.prompts.reply_parser.dialects import clean, cut_turns
-from bot.prompts.reply_parser.field_scanner import build_shape
-from bot.prompts.reply_parser.json_objects import JsonObject, decode_value, find_answer, first_object
+from bot.prompts.reply_parser.field_scanner import (
+    MAX_CHARS,
+    MAX_DEPTH,
+    JsonObject,
+    TagTree,
+    build_shape,
+    decode_value,
+    find_answer,
+    first_object,
+    parse_tags,
+    strip_partial_markup,
+    unescape_field,
+    visible_text,
+)
 from bot.prompts.reply_parser.parts import (
     ACTIONS,
     MAX_ACTIONS,
@@ -32,7 +43,6 @@ from bot.prompts.reply_parser.parts import (
     parse_parts,
     scalar_text,
 )
-from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, TagTree, parse_tags
 
 __all__ = [
     "MAX_ACTIONS",

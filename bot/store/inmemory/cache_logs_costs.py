@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
-from bot.domain.costs import CostDimension, CostEntry, CostKey, CostUsage, ErasedUsage, sum_costs
+from bot.domain.ledger import CostDimension, CostEntry, CostKey, CostUsage, ErasedUsage, sum_costs
 from bot.store.protocols import LogEntry
 
 MAX_LOGS = 10_000

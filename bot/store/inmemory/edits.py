@@ -6,12 +6,19 @@ from datetime import datetime
 from uuid import UUID
 
 from bot.domain.content import FORWARDED_AUTHOR
-from bot.domain.edits import (
+from bot.domain.environment import Room, World
+from bot.domain.inbound import (
     MAX_SCANNED_ROWS,
+    MEMBERSHIP_EVENT_TTL,
     DeletionResult,
     EditResult,
+    ErasedWords,
     ErasureResult,
+    InboundMessage,
+    MembershipChange,
+    MembershipUpdate,
     Reaction,
+    StoredEvent,
     cancel_receipt,
     cancel_unsent,
     messages_by_external_id,
@@ -22,9 +29,6 @@ from bot.domain.edits import (
     redact_receipt,
     remove_quotation,
 )
-from bot.domain.environment import Room, World
-from bot.domain.erased_words import ErasedWords
-from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, InboundMessage, MembershipChange, MembershipUpdate, StoredEvent
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryCosts, InMemoryLogs

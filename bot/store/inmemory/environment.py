@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from bot.domain.edits import anonymize_entity, anonymize_private_chat
 from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
+from bot.domain.inbound import anonymize_entity, anonymize_private_chat
 from bot.store.protocols import MAX_NAME_MATCHES
 
 

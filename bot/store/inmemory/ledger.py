@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import TypeVar
 from uuid import UUID
 
-from bot.concurrency.bounded import BoundedDict
-from bot.domain.authority import ANYBODY
-from bot.domain.edits import redact_delivery, redact_receipt
-from bot.domain.environment import Entity, Room, World
-from bot.domain.erased_words import ErasedWords
+from bot.concurrency.tasks import BoundedDict
+from bot.domain.environment import ANYBODY, Entity, Room, World
 from bot.domain.inbound import (
     MAX_UNREADABLE_EVENTS,
+    ErasedWords,
     InboundMessage,
     StoredEvent,
     StreamCursor,
     UnreadableEvent,
     new_receipt,
+    redact_delivery,
+    redact_receipt,
 )
 from bot.domain.ledger import (
     COMMAND_PREFIX,

@@ -1,13 +1,23 @@
-"""Check the roles that actions need, and log each decision."""
+"""Check the roles that actions need, and log each decision.
+
+The words with which people ask for an action, in several languages; code looks for them in the asker's message.
+
+Each is a phrase that asks for the action and hardly stands in a message about anything else; `*` stands for up to
+four words.
+
+Find users and rooms by exact name or id, never by a guess.
+"""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
-from bot import ActionResult, Agent, ExampleLine, Role, Room, Turn, World
+from bot import ActionResult, Agent, ChannelType, Entity, ExampleLine, Role, Room, Turn, World, short_id
+from bot.prompts import ANYBODY, contains_words
 from bot.store import LogKind
+from bot.text import name_shape, sanitize_name, user_text
 
 logger = logging.getLogger(__name__)
 
@@ -112,3 +122,283 @@ def find_role_change_refusal(
         if owners <= 1:
             return "a world keeps at least one owner"
     return ""
+
+
+def _phrases(text: str) -> tuple[str, ...]:
+    return tuple(phrase.strip() for phrase in text.split(","))
+
+
+FOLLOW: Final = _phrases(
+    """
+    follow along, follow everything, join in, answer everything, reply to everything, answer every message,
+    reply to every message, answer all messages, respond to everything, respond to every message,
+    participate here, chime in, answer without being asked, mach mit, rede mit, nimm teil, beteilige dich,
+    antworte auf alles, antworte hier auf alles, auf jede nachricht, participez, suis cette, suis ce salon,
+    réponds à tout, à tous les messages, sigue esta, sigue este, síguenos, únete, responde a todo,
+    todos los mensajes, segui questa, acompanhe, участвуй, отвечай на всё, на каждое сообщение, 参加して,
+    全部に答えて, すべてのメッセージ, フォローして, 加入讨论, 回复每条, 참여해, mach * mit, mische dich ein,
+    comment on everything, comment on anything, take part in, follow this room, follow this channel,
+    follow this chat, follow this conversation, follow this thread, follow this group, follow the room,
+    follow the channel, follow the chat, follow the conversation, follow the thread, follow the group,
+    follow us here, take part here, take part in everything, take part in this, take part in the,
+    be part of this, participe à, participe aqui, participa en, partecipa a, segui la stanza, segui la chat,
+    listen in here, 关注这个, 参与讨论, 参与这里, folge diesem, folge dem raum, folge dem chat, следи за этим
+    """
+)
+UNFOLLOW: Final = _phrases(
+    """
+    unfollow, stop following, that is enough, that's enough, step back, stop answering,
+    no longer answer everything, stop replying to everything, only when asked, only when called,
+    only when we ask, stop taking part, stop joining in, not every message, leave us to it, das reicht,
+    nicht mehr auf alles, halt dich raus, nur wenn man dich ruft, nur auf zuruf, ça suffit, ne suis plus,
+    plus à tout, seulement si, basta, ya basta, deja de seguir, ya no respondas, solo cuando,
+    smetti di seguire, solo se, pare de seguir, хватит, не отвечай на всё, только когда, もういい,
+    フォローをやめて, 够了, 取消关注, 그만, only * when asked, only * when called, only * if asked,
+    don't have to answer, don't have to comment, do not have to answer, need not answer, musst nicht auf alles,
+    nur noch wenn, halte dich zurück, zieh dich zurück, keep out
+    """
+)
+MUTE: Final = _phrases(
+    """
+    be quiet, keep quiet, stay quiet, be silent, stay silent, silence please, shut up, hush, quiet in here,
+    quiet please, quiet for now, stop talking, stop answering, stop writing, stop responding, stop replying,
+    stop posting, say nothing, do not answer, don't answer, don't reply, not speak, don't speak,
+    only speak when, only when i call, only if i call, sei still, sei ruhig, sei leise, schweig, halt den mund,
+    ruhe bitte, antworte nicht, schreib nichts mehr, tais-toi, taisez-vous, ne réponds plus, ne parle plus,
+    cállate, calla, silencio aquí, silénciate, silencia, no respondas, no hables, zitta, zitto, taci,
+    fai silenzio, cala-te, fique quieta, fique em silêncio, sessiz ol, помолчи, молчи, замолчи, не отвечай,
+    тихо, 静かにして, 黙って, ミュート, 话少, 安静, 闭嘴, 别说话, 静音, 조용히, 음소거, stay * quiet,
+    be * silent, no more messages, sei * still, sei * ruhig, sei * leise, antworte * nur noch,
+    keine nachrichten mehr, plus de messages, no más mensajes, go silent, go quiet, shush, halt * den mund,
+    keep it down, mute yourself, mute this, mute the, mute here, mute in, mute now, mute until, mute for,
+    please mute, go mute, stay mute, stumm schalten, schalte * stumm, stell * stumm, bleib * stumm,
+    reste muette, reste muet, sois silencieuse, sois silencieux
+    """
+)
+UNMUTE: Final = _phrases(
+    """
+    unmute, speak again, talk again, talk to me again, answer again, you may talk, you may speak, you can talk,
+    you can speak, you can answer, you may answer, start talking, reply again, respond again, write again,
+    speak up, come back, break the silence, no longer quiet, rede wieder, sprich wieder, antworte wieder,
+    du darfst wieder, schreib wieder, nicht mehr stumm, parle à nouveau, reparle, tu peux parler,
+    réponds à nouveau, habla de nuevo, vuelve a hablar, puedes hablar, responde de nuevo, parla di nuovo,
+    puoi parlare, torna a parlare, pode falar, fale de novo, говори снова, можешь говорить, отвечай снова,
+    また話して, 話していい, ミュート解除, 可以说话, 取消静音, 말해도 돼, rede * wieder, sprich * wieder,
+    antworte * wieder, feel free to talk, feel free to speak, feel free to answer, back to talking
+    """
+)
+SEND: Final = _phrases(
+    """
+    send, tell, write, message, dm, post, announce, inform, notify, remind, pass on, forward, greet, text,
+    ping, thank, warn, invite, sag, sage, schreib, schreibe, schick, schicke, sende, richte, teile, teil, frag,
+    frage, melde, informiere, grüß, grüße, erinnere, dis, dites, écris, envoie, préviens, annonce, demande,
+    salue, rappelle, di, dile, diles, dígale, escribe, escríbele, envía, envíale, manda, mándale, avisa,
+    avísale, anuncia, pregunta, pregúntale, saluda, recuerda, recuérdale, dì, scrivi, invia, avverti, chiedi,
+    saluta, diga, escreve, escreva, envie, avise, pergunte, скажи, напиши, передай, отправь, сообщи, спроси,
+    напомни, 伝えて, 送って, 書いて, 言って, 知らせて, 告诉, 发给, 发消息, 通知, 转告, 전해, 보내, heads-up,
+    let * know, should know, give * heads-up, give * my, say to, say in, say hello, say hi, ask * whether,
+    ask * if, ask * to, ask * about, ask * when, ask * for, share with, share in, wish * happy, wish * a,
+    gib * bescheid, gib * weiter
+    """
+)
+CONTACT: Final = _phrases(
+    """
+    mail, email, e-mail, address, phone, mobile, number, call me, website, homepage, site, blog, page, handle,
+    username, telegram, discord, signal, mastodon, time zone, timezone, zone, reach, contact, messages,
+    write to me, forget, remember, adresse, telefon, handy, nummer, webseite, zeitzone, erreichen, erreichst,
+    kontakt, vergiss, merk, nachrichten, courriel, téléphone, numéro, fuseau, joindre, oublie, correo,
+    teléfono, número, móvil, página, sitio, huso, contactar, contacto, olvida, indirizzo, telefono, numero,
+    sito, fuso, telefone, endereço, почта, телефон, номер, сайт, адрес, メール, 電話, サイト, 連絡, 邮箱, 电话,
+    网站, 时区, 联系, 이메일, 전화
+    """
+)
+ABORT: Final = _phrases(
+    """
+    abort, cancel, drop it, never mind, nevermind, forget it, leave it, abbrechen, lass es, vergiss es, annule,
+    laisse tomber, cancela, olvídalo, annulla, lascia stare, cancele, отмена, отмени, キャンセル, やめて,
+    取消, 算了, 취소
+    """
+)
+ORDINALS: Final = (
+    _phrases("first, erste, ersten, erstes, premier, première, primero, primera, первый, 最初, 第一"),
+    _phrases("second, zweite, zweiten, zweites, deuxième, segundo, segunda, второй, 二番目, 第二"),
+    _phrases("third, dritte, dritten, drittes, troisième, tercero, tercera, третий, 三番目, 第三"),
+)
+TAKE_ROLE: Final = _phrases(  # they stand for the role that a person has
+    """
+    demote, degrade, rights, permissions, privileges, powers, role, rank, status, rechte, rolle, befugnisse, droits,
+    rôle, derechos, permisos, rol, diritti, permessi, ruolo, direitos, permissões, papel, права, роль, понизь,
+    разжалуй, 権限, 权限, 권한
+    """
+)
+GIVE_ROLE: Final = _phrases(
+    "promote, befördere, promouvoir, promeus, asciende, promuovi, promova, повысь, 昇格, 提升, 승진"
+)
+FORGET: Final = _phrases(
+    """
+    forget, delete, remove, erase, drop, no longer, not valid, vergiss, lösch, lösche, entferne, nicht mehr, oublie,
+    efface, supprime, olvida, borra, elimina, dimentica, cancella, esqueça, apague, забудь, удали, 忘れて, 消して,
+    忘掉, 删除, 잊어, 지워
+    """
+)
+
+
+MAX_LISTED = 5
+MAX_NAMESAKES = 100
+MAX_HANDLE_LENGTH = 40
+MAX_SEARCHED_ROOMS, MAX_SEARCHED_MEMBERS = 20, 200  # for names that look alike
+
+
+class NotFound(Exception):
+    """No user or room, or several, match a name; the message is for the model, and names people and rooms."""
+
+    @property
+    def result(self) -> ActionResult:
+        """The result of an action that ends with it; those who chose the names are its authors."""
+        return ActionResult(False, error=str(self), authors=(ANYBODY,))
+
+
+def entity_titles(person: Entity) -> tuple[str, ...]:
+    """Return the names and ids by which a user can be named."""
+    return (*person.names, person.external_id, short_id(person.id), str(person.id))
+
+
+def describe_entity(person: Entity) -> str:
+    """Return the name, short id and platform of a user."""
+    return f"{sanitize_name(person.name)} (id {short_id(person.id)}, {person.platform})"
+
+
+async def describe_confirmed(turn: Turn, person: Entity) -> str:
+    """Return what tells a user from others of the same name, for the question whether that user is meant.
+
+    That is the name, handle, id, platform and role, since when the user is known, and whose name looks alike.
+    """
+    details = [_identify(person), await _describe_history(turn, person)]
+    alike = await _find_lookalikes(turn, person)
+    others = [
+        f"{sanitize_name(other.name)} ({_identify(other)}, {await _describe_history(turn, other)})"
+        for other in alike[:MAX_LISTED]
+    ]
+    others += [f"+{len(alike) - MAX_LISTED}"] if len(alike) > MAX_LISTED else []
+    details += [user_text("choices.same_name", others=", ".join(others))] if others else []
+    return f"{sanitize_name(person.name)} ({'; '.join(details)})"
+
+
+def _identify(person: Entity) -> str:
+    handle = str(person.metadata.get("username") or "")
+    shown = f"@{sanitize_name(handle, MAX_HANDLE_LENGTH)}, " if handle else ""
+    return f"{shown}id {short_id(person.id)}, {person.platform}"
+
+
+async def _describe_history(turn: Turn, person: Entity) -> str:
+    role, activity = turn.world.role_of(person.id), await turn.agent.store.entities.activity(person.id)
+    if activity is None:
+        return user_text("choices.new_person", role=role)
+    date = f"{activity.first_at:%Y-%m-%d}"
+    return user_text("choices.known_person", role=role, date=date, count=activity.messages)
+
+
+async def _find_lookalikes(turn: Turn, person: Entity) -> list[Entity]:
+    """Return the other users of this world whose name or handle looks like this one's, members of the room first."""
+    store = turn.agent.store
+    rooms = [room for room in await store.worlds.rooms(turn.world.id) if room.id != turn.room.id]
+    shapes = _shapes_of(person)
+    alike: dict[UUID, Entity] = {}
+    for room in (turn.room, *rooms[:MAX_SEARCHED_ROOMS]):
+        for other in await store.entities.participants(room.id, limit=MAX_SEARCHED_MEMBERS):
+            if other.id not in (person.id, turn.agent.id) and shapes & _shapes_of(other):
+                alike[other.id] = other
+    return list(alike.values())
+
+
+def _shapes_of(person: Entity) -> set[str]:
+    return {name_shape(name) for name in (person.name, str(person.metadata.get("username") or "")) if name}
+
+
+async def find_people(turn: Turn, name: str, platform: str | None = None) -> list[Entity]:
+    """Return the users with a name or id; a short id, as prompts show it, matches only users of this room.
+
+    Raises NotFound if the name has so many matches that the list may be incomplete.
+    """
+    entities = turn.agent.store.entities
+    namesakes = await entities.entities_by_name(name, platform=platform, limit=MAX_NAMESAKES)
+    if len(namesakes) == MAX_NAMESAKES:
+        raise NotFound(f"too many people are called {quote_name(name)}: ask for the id of the one who is meant")
+    matches = {entity.id: entity for entity in namesakes}
+    if (entity_id := _parse_id(name)) is not None:
+        matches |= await entities.entities([entity_id])
+    members = await entities.participants(turn.room.id, limit=200)
+    matches |= {entity.id: entity for entity in members if short_id(entity.id) == name.casefold()}
+    matches.pop(turn.agent.id, None)
+    return [entity for entity in matches.values() if platform in (None, entity.platform)]
+
+
+async def find_member(turn: Turn, name: str) -> Entity:
+    """Return the one user of this world with a name or id. Raises NotFound.
+
+    If the model passes an id that the author did not write, each name the author wrote must be unambiguous.
+    """
+    name = strip_prefix(name)
+    person = only_match(name, await _find_members(turn, name))
+    own_text = turn.own_text
+    if not contains_words(own_text, name):
+        for title in entity_titles(person):
+            if contains_words(own_text, title):
+                only_match(title, await _find_members(turn, title))
+    return person
+
+
+async def _find_members(turn: Turn, name: str) -> list[Entity]:
+    members = []
+    for person in await find_people(turn, name, turn.world.platform):
+        rooms = await turn.agent.store.worlds.rooms_of(person.id)
+        if any(room.world_id == turn.world.id for room in rooms):
+            members.append(person)
+    return members
+
+
+def only_match(name: str, people: Sequence[Entity]) -> Entity:
+    """Return the only user of the list. Raises NotFound if there is none or more than one."""
+    if not people:
+        raise NotFound(f"no known user has exactly the name {quote_name(name)}")
+    if len(people) > 1:
+        choice = ", ".join(describe_entity(entity) for entity in people[:MAX_LISTED])
+        raise NotFound(f"{quote_name(name)} may be {choice}: ask which one is meant")
+    return people[0]
+
+
+async def find_rooms(turn: Turn, name: str) -> list[Room]:
+    """Return the rooms with a name or id in the author's worlds; of private rooms only the author's own."""
+    worlds = turn.agent.store.worlds
+    author_rooms = await worlds.rooms_of(turn.author.id)
+    rooms: dict[UUID, Room] = {}
+    for world_id in dict.fromkeys(room.world_id for room in author_rooms):
+        rooms |= {room.id: room for room in await worlds.rooms(world_id) if _has_name(room, name)}
+    author_room_ids = {room.id for room in author_rooms}
+    return [room for room in rooms.values() if room.id in author_room_ids or not room.type.is_private_chat]
+
+
+def _has_name(room: Room, name: str) -> bool:
+    return name in (room.name, room.external_id, short_id(room.id), str(room.id))
+
+
+def strip_prefix(name: str) -> str:
+    """Return a name without the leading @ or # of platforms."""
+    return name.strip().removeprefix("@").removeprefix("#").strip()
+
+
+def quote_name(name: str) -> str:
+    """Return a sanitized name in quotes."""
+    return f"“{sanitize_name(name)}”"
+
+
+def direct_rooms(rooms: Iterable[Room], platforms: Collection[str]) -> list[Room]:
+    """Return the direct-message rooms on these platforms, in the given order."""
+    return [room for room in rooms if room.type is ChannelType.DM and room.platform in platforms]
+
+
+def _parse_id(name: str) -> UUID | None:
+    try:
+        return UUID(name)
+    except ValueError:
+        return None

@@ -1,28 +1,269 @@
-"""Select which noted facts to store, and quote facts in prompts."""
+"""Select which noted facts to store, and quote facts in prompts.
+
+Filter what a model noted as a fact: accept statements about users, reject instructions.
+
+A fact starts with the name of a user of the room, addresses no one, and does not mention the character.
+An instruction fails one of these checks.
+
+What a person told alone with the agent, wherever they talk with it alone.
+
+Parse what a model noted in a reflection, as tags or as JSON.
+"""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 from uuid import UUID
 
-from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Turn, derived_id, short_id
+from bot import Content, Entity, Memory, MemoryKind, MemoryScope, RecallScope, Room, Turn, derived_id, short_id
 from bot.models import ModelError, ModelType
 from bot.platform import ACCESS_TOKEN_KEY
-from bot.prompts import ANYBODY, AUTHORS_KEY, own_words
+from bot.prompts import ANYBODY, AUTHORS_KEY, TagTree, own_words, parse_tag_tree
 from bot.store import index_words
 from bot.text import escape_line, sanitize_name, shorten
-from plugins.bootstrap.evaluators.fact_filters import (
-    FACT_KINDS,
-    MAX_FACT_LENGTH,
-    distinguishing_words,
-    fold_text,
-    is_statement,
-    shared_words,
-)
-from plugins.bootstrap.evaluators.model_output import FactClaim, ReflectionOutput
 from plugins.bootstrap.evaluators.progress import ReflectionInput, build_daily_count, daily_fact_counts
+
+FACT_KINDS = frozenset({"trait", "belonging", "work", "place", "taste", "plan", "event", "people"})
+MIN_NAME_PART_LENGTH = 2
+_OPENING = re.compile(r"^[^\w]+")
+_WORD = re.compile(r"\w+")
+_CALL_PUNCTUATION = re.compile(r"^\s*[,;:!?、，：；？！،؛—–…]")
+_REQUEST = re.compile(r"[?!？！؟;]\W*$")
+# Only words that mean nothing else in any other language.
+_SECOND_PERSON = re.compile(
+    r"\b(?:you|yours?|yourself|yourselves|dich|dir|dein(?:e[mnrs]?)?|euch|euer|eure|musst|sollst|darfst|tu|toi|"
+    r"vous|votre|vos|tú|ti|usted(?:es)?|vosotros|contigo|voi|vocês?|teu|tua|jij|jouw?|jullie|dig|siz|sana|senin|"
+    r"kamu|anda|ciebie|tobie|twój|ты|тебя|тебе|тобой|твой|вы|вас|вам|вами|ваш|ти|тобі|εσύ|εσένα|εσείς|אתה|أنت|"
+    r"انت|तुम|आप)\b|[你您]|あなた|お前|당신"
+)
+
+
+def is_statement(text: str, about: Iterable[Collection[str]], character: Collection[str]) -> bool:
+    """Return whether a sentence states something about one of these users.
+
+    `about` has the names of each user, `character` the names of the character.
+    """
+    sentence = _normalize(text)
+    subject = next(
+        (
+            subject_end
+            for names in about
+            for name in names
+            if (subject_end := _leading_name_length(sentence, _normalize(name)))
+        ),
+        0,
+    )
+    if not subject or _CALL_PUNCTUATION.match(sentence[subject:]) or addresses_character(text):
+        return False
+    return not any(_contains_name(sentence, _normalize(name)) or is_order(text, name) for name in character)
+
+
+def addresses_character(text: str) -> bool:
+    """Return whether a text addresses someone: by the second person, a question or an exclamation."""
+    sentence = _normalize(text)
+    return bool(_SECOND_PERSON.search(sentence) or _REQUEST.search(sentence))
+
+
+def _normalize(text: str) -> str:
+    return _OPENING.sub("", unicodedata.normalize("NFKC", text).casefold()).strip()
+
+
+def _leading_name_length(sentence: str, name: str) -> int:
+    """Return the length of the name at the start of a sentence, whole, in part or declined; 0 if none."""
+    if name and sentence.startswith(name):
+        return len(name)
+    first_word = _WORD.match(sentence)
+    if first_word is None:
+        return 0
+    parts = [part for part in _WORD.findall(name) if len(part) >= MIN_NAME_PART_LENGTH]
+    is_part = len(first_word[0]) >= MIN_NAME_PART_LENGTH and any(first_word[0] in part for part in parts)
+    return first_word.end() if is_part or any(first_word[0].startswith(part) for part in parts) else 0
+
+
+def _contains_name(sentence: str, name: str) -> bool:
+    """Return whether a sentence contains a name as a word, or anywhere in scripts without spaces."""
+    if not name:
+        return False
+    if not name.isascii() and not any(char.isspace() for char in sentence):
+        return name in sentence
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", sentence) is not None
+
+
+MAX_FACT_LENGTH = 300
+
+_DISTINGUISHING = re.compile(r"\d+|\b(?:no|not|never|none|without|longer|former|formerly)\b|n't\b")
+_COMMAND_OPENING = re.compile(
+    r"\W*(?:please\W+)?(?:always|never|remember|forget|ignore|disregard|obey|pretend|answer|reply|respond|"
+    r"say|tell|call|treat|act|let|make sure|do not|don't|from now on|whenever|"
+    r"you (?:must|should|shall|have to|need to|are to|are now|will|can|may))\b"
+)
+_OBLIGATION = re.compile(
+    r"\b(?:(?:you|bot|assistant|ai|model|system)\W+(?:must|should|shall|has to|have to|needs? to|"
+    r"(?:is|are) (?:to|now|allowed|supposed)|always|never|may|can|will)|system prompt|"
+    r"(?:previous|prior|earlier|your) instructions?)\b"
+)
+_DUTY = r"\W+(?:must|should|shall|has to|needs to|is (?:to|now|allowed|supposed)|always|never|may|can|will)\b"
+
+
+def fold_text(text: str) -> str:
+    """Return the words of a sentence in lower case, without punctuation."""
+    return " ".join(_WORD.findall(text.casefold()))
+
+
+def distinguishing_words(text: str) -> tuple[str, ...]:
+    """Return the sorted numbers and negations of a sentence, which decide its meaning."""
+    return tuple(sorted(_DISTINGUISHING.findall(text.casefold())))
+
+
+def is_order(text: str, name: str) -> bool:
+    """Return whether a text instructs the character of this name how to behave."""
+    sentence = text.casefold()
+    obligation = re.compile(rf"\b{re.escape(name.casefold())}{_DUTY}")
+    return bool(_COMMAND_OPENING.match(sentence) or _OBLIGATION.search(sentence) or obligation.search(sentence))
+
+
+def shared_words(first: str, second: str) -> int:
+    """Return how many words of at least 4 letters two sentences share."""
+    long_words = ({word for word in fold_text(text).split() if len(word) > 3} for text in (first, second))
+    return len(next(long_words) & next(long_words))
+
+
+MAX_ITEMS = 20
+# Of elizaOS: kinds of facts that say nothing of their subject, and what marks a fact that is not new.
+GENERAL_KINDS = frozenset({"fact", "opinion", "status"})
+KNOWN_MARKS = ("already_known", "alreadyKnown", "in_bio", "inBio")
+_NUMBER = re.compile(r"\d{1,6}")
+_COMMA = re.compile(r"[,;\n]")
+
+
+@dataclass(frozen=True, slots=True)
+class FactClaim:
+    """A fact, the number of its source message, and the numbers of the facts it replaces.
+
+    `about` names the user it is about, `kind` its category; blank if the model gave none.
+    """
+
+    text: str
+    message: int | None = None
+    replaced_fact: tuple[int, ...] = ()
+    about: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetRequest:
+    """The number of a fact to delete, and the number of the message that asks for it."""
+
+    fact: int
+    message: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RelationshipClaim:
+    """A relationship between two users, given by names or ids."""
+
+    source: str
+    target: str
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ReflectionOutput:
+    """Everything a model noted in one reflection."""
+
+    claims: tuple[FactClaim, ...] = ()
+    forget_requests: tuple[ForgetRequest, ...] = ()
+    relationships: tuple[RelationshipClaim, ...] = ()
+
+
+def parse_output(raw: str) -> ReflectionOutput:
+    """Parse tags of the template's form, or JSON of that form; other text gives an empty output."""
+    tree = parse_tag_tree(raw)
+    claims = [_parse_claim(item) for item in _items_of(tree, "facts", "fact") if not _is_known(item)]
+    forget_requests = [_parse_forget_request(item) for item in _items_of(tree, "forgotten", "fact")]
+    relationships = [_parse_relationship(item) for item in _items_of(tree, "relationships", "relationship")]
+    return ReflectionOutput(
+        tuple(item for item in claims if item.text)[:MAX_ITEMS],
+        tuple(item for item in forget_requests if item is not None)[:MAX_ITEMS],
+        tuple(item for item in relationships if item.source and item.target)[:MAX_ITEMS],
+    )
+
+
+def _parse_claim(item: TagTree) -> FactClaim:
+    if not isinstance(item, dict):
+        return FactClaim(_to_text(item))
+    text = _first_text(item, "text", "fact", "claim", "content")
+    about, kind = _first_text(item, "about", "subject", "who"), _first_text(item, "kind", "type").casefold()
+    if kind in GENERAL_KINDS:
+        kind = ""
+    message = _parse_number(_first_text(item, "message", "source"))
+    return FactClaim(text, message, _parse_numbers(_first_text(item, "replaces")), about, kind)
+
+
+def _is_known(item: TagTree) -> bool:
+    """Return whether an item says that it is known already, as the form of elizaOS does."""
+    return isinstance(item, dict) and any(_first_text(item, name).casefold() == "true" for name in KNOWN_MARKS)
+
+
+def _parse_forget_request(item: TagTree) -> ForgetRequest | None:
+    if not isinstance(item, dict):
+        return None
+    fact = _parse_number(_first_text(item, "number", "fact", "id"))
+    if fact is None:
+        return None
+    return ForgetRequest(fact, _parse_number(_first_text(item, "message", "source")))
+
+
+def _parse_relationship(item: TagTree) -> RelationshipClaim:
+    if not isinstance(item, dict):
+        return RelationshipClaim("", "")
+    source = _first_text(item, "source", "sourceEntityId")
+    target = _first_text(item, "target", "targetEntityId")
+    tags = (tag.strip() for tag in _COMMA.split(_first_text(item, "tags", "tag")))
+    return RelationshipClaim(source, target, tuple(tag for tag in tags if tag))
+
+
+def _items_of(tree: TagTree, plural: str, singular: str) -> Iterator[TagTree]:
+    """Yield the items under a name: `<facts><fact>…`, several of those, or a list in JSON."""
+    value = _fold_keys(tree).get(plural, "") if isinstance(tree, dict) else ""
+    for group in value if isinstance(value, list) else [value]:
+        inner = _fold_keys(group).get(singular) if isinstance(group, dict) else None
+        if isinstance(inner, list):
+            yield from inner
+        elif isinstance(inner, dict) or (inner and isinstance(group, dict) and len(group) == 1):
+            yield inner
+        elif group:
+            yield group
+
+
+def _fold_keys(tree: Mapping[str, TagTree]) -> dict[str, TagTree]:
+    return {name.casefold(): value for name, value in tree.items()}
+
+
+def _first_text(tree: Mapping[str, TagTree], *names: str) -> str:
+    members = _fold_keys(tree)
+    return next((text for name in names if (text := _to_text(members.get(name.casefold(), "")))), "")
+
+
+def _to_text(value: TagTree) -> str:
+    """Return a value as one text; items of a list or of `<tag>a</tag><tag>b</tag>` are joined by commas."""
+    if isinstance(value, list):
+        return ", ".join(filter(None, map(_to_text, value)))
+    if isinstance(value, dict):
+        return ", ".join(filter(None, map(_to_text, value.values())))
+    return value.strip()
+
+
+def _parse_number(text: str) -> int | None:
+    return next(iter(_parse_numbers(text)), None)
+
+
+def _parse_numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in _NUMBER.findall(text))
+
 
 MAX_FACTS_PER_DAY = 20
 MAX_COMPARED_FACTS = 200
@@ -322,3 +563,43 @@ def _describe_teller(teller: UUID, people: Mapping[UUID, Entity]) -> str:
     entity = people.get(teller)
     name = sanitize_name(entity.name if entity is not None else "")
     return "others" if teller == ANYBODY else f"{name} (id {short_id(teller)})"
+
+
+MAX_PRIVATE_FACTS = 100  # the latest of a person
+SETTING, EACH_ROOM = "PRIVATE_FACTS", "room"
+
+
+async def find_private_facts(turn: Turn) -> list[Memory]:
+    """Return what the author of a turn told in other talks with the agent alone, oldest first.
+
+    It is empty unless they are alone here too. The talks are in the same world, by the same account of the platform,
+    and on the web the facts were told with the same token. With `PRIVATE_FACTS=room` there are none.
+    """
+    agent, room, person_id = turn.agent, turn.room, turn.author.id
+    if not room.type.is_direct or agent.settings.get(SETTING) == EACH_ROOM:
+        return []
+    token_ids = {turn_input.message.metadata.get(ACCESS_TOKEN_KEY) for turn_input in turn.inputs}
+    page = await agent.store.memories.facts(person_id, MAX_PRIVATE_FACTS)
+    facts = [
+        fact
+        for fact in page.memories
+        if fact.room_id != room.id
+        and fact.world_id == turn.world.id
+        and token_ids == {fact.metadata.get(ACCESS_TOKEN_KEY)}
+        and fact_tellers(fact) == [person_id]
+    ]
+    if not facts or not await _is_alone(turn, room):
+        return []
+    source_ids = {fact.room_id for fact in facts}
+    private_ids: set[UUID] = set()
+    for other in await agent.store.worlds.rooms_of(person_id):
+        is_same_account = (other.platform, other.account) == (room.platform, room.account)
+        if other.id in source_ids and is_same_account and other.type.is_direct and await _is_alone(turn, other):
+            private_ids.add(other.id)
+    return [fact for fact in reversed(facts) if fact.room_id in private_ids]
+
+
+async def _is_alone(turn: Turn, room: Room) -> bool:
+    """Return whether the author alone has written to the agent in a room; an API client may write for several."""
+    people = await turn.agent.store.entities.participants(room.id, 3)
+    return {person.id for person in people} <= {turn.author.id, turn.agent.id}

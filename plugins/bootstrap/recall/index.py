@@ -1,16 +1,209 @@
-"""An index of the lines of one conversation: who said which words, when, and in what form."""
+"""An index of the lines of one conversation: who said which words, when, and in what form.
 
+Whether a text tells that something has changed or was wrong: by signs of several languages and by weighted words.
+
+`python -m benchmarks.train_recall` makes the weights, for English, from the topics that are for tuning.
+
+Words of messages and questions: languages, stems, stop words, and related words.
+"""
+
+import json
+import lzma
 import re
+import tomllib
 from array import array
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.resources import files
 from math import log
+from operator import mul
 
-from plugins.bootstrap.recall.changes import tells_change
-from plugins.bootstrap.recall.words import Stems, find_language, split_words
+WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)?")
+POSSESSIVE = re.compile(r"['’]s?$")
+DEFAULT_LANGUAGE = "english"
+MIN_STOP_WORDS = 3  # as many must show a language before another than English is assumed
+VECTOR_LENGTH, UNIT = 48, 127.0**2  # of the table: signed bytes, 127 for 1
+MAX_REMEMBERED_STEMS = 500
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\u0e00-\u0e7f]")
+
+
+def split_words(text: str) -> list[str]:
+    """Return the words of a text in lower case; of scripts without spaces, every pair of neighbouring signs."""
+    found = WORD.findall(text.casefold())
+    if not _UNSPACED.search(text):
+        return found
+    return [part for word in found for part in _split_unspaced(word)]
+
+
+def _split_unspaced(word: str) -> Iterable[str]:
+    if not _UNSPACED.search(word) or len(word) < 3:
+        return (word,)
+    return (word[start : start + 2] for start in range(len(word) - 1))
+
+
+@cache
+def _languages() -> Mapping[str, frozenset[str]]:
+    text = files("plugins.bootstrap.recall").joinpath("languages.toml").read_text(encoding="utf-8")
+    return {name: frozenset(table["stop_words"].split()) for name, table in tomllib.loads(text).items()}
+
+
+def find_language(texts: Iterable[str]) -> str:
+    """Return the language whose stop words occur most often in some texts."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        said = split_words(text)
+        counts.update({name: sum(word in words for word in said) for name, words in _languages().items()})
+    language, count = max(counts.items(), key=lambda pair: pair[1], default=(DEFAULT_LANGUAGE, 0))
+    return language if count >= MIN_STOP_WORDS else DEFAULT_LANGUAGE
+
+
+class Stems:
+    """The stems of words in one language, without its stop words; each word is stemmed once."""
+
+    def __init__(self, language: str = DEFAULT_LANGUAGE) -> None:
+        self.language = language
+        stop_words = _languages()[language] | (
+            _languages()[DEFAULT_LANGUAGE] if language != DEFAULT_LANGUAGE else set()
+        )
+        self._known: dict[str, str] = {word.replace("'", mark): "" for word in stop_words for mark in "'’"}
+        self._stem: Callable[[str], str] = import_module("snowballstemmer").stemmer(language).stemWord
+
+    def of(self, word: str) -> str:
+        """Return the stem of a word in lower case; "" for a stop word or a single letter."""
+        stem = self._known.get(word)
+        if stem is None:
+            plain = POSSESSIVE.sub("", word)
+            is_blank = plain != word and self._known.get(plain) == ""
+            stem = "" if is_blank or (len(plain) < 2 and not plain.isdigit()) else self._stem(plain)
+            self._known[word] = stem
+        return stem
+
+    def of_text(self, text: str) -> Iterator[str]:
+        """Yield the stems of a text."""
+        return filter(None, map(self.of, split_words(text)))
+
+
+class RelatedWords:
+    """Likeness of words in meaning, from a table of a language that was made once from an embedding model.
+
+    No model is asked here; docs/memory.md says how it was made. Languages without a table know only equal stems.
+    """
+
+    def __init__(self, language: str) -> None:
+        rows = _read_table(f"related_words.{language[:2]}.txt.xz").decode().split("\n")
+        vectors = array("b", _read_table(f"word_vectors.{language[:2]}.bin.xz"))
+        self._stems = [row.partition(" ")[0] for row in rows]
+        self._rows = dict(zip(self._stems, rows, strict=True))
+        self._vectors = {
+            stem: vectors[start : start + VECTOR_LENGTH]
+            for stem, start in zip(self._stems, range(0, len(vectors), VECTOR_LENGTH), strict=False)
+        }
+        self._likeness: dict[str, dict[str, float]] = {}
+
+    def nearest(self, stem: str) -> dict[str, float]:
+        """Return the nearest stems, each with its likeness up to 1."""
+        _, _, pairs = self._rows.get(stem, "").partition(" ")
+        related = {}
+        for pair in pairs.split():
+            number, _, likeness = pair.partition(":")
+            related[self._stems[int(number)]] = int(likeness) / 100
+        return related
+
+    def knows(self, stem: str) -> bool:
+        """Return whether the table has a stem."""
+        return stem in self._vectors
+
+    def likeness_to(self, stem: str) -> Callable[[str], float]:
+        """Return a function that compares a stem with another: 1 if equal, 0 if unrelated or unknown."""
+        vector = self._vectors.get(stem)
+        if len(self._likeness) > MAX_REMEMBERED_STEMS:
+            self._likeness.clear()
+        known = self._likeness.setdefault(stem, {stem: 1.0})
+
+        def likeness(other: str) -> float:
+            value = known.get(other)
+            if value is None:
+                compared = self._vectors.get(other) if vector is not None else None
+                value = sum(map(mul, vector, compared)) / UNIT if vector is not None and compared is not None else 0.0
+                known[other] = value
+            return value
+
+        return likeness
+
+
+def _read_table(name: str) -> bytes:
+    table = files("plugins.bootstrap.recall").joinpath(name)
+    return lzma.decompress(table.read_bytes()) if table.is_file() else b""
+
+
+@cache
+def related_words(language: str) -> RelatedWords:
+    """Return the table of a language, read once; empty if there is none."""
+    return RelatedWords(language)
+
+
+WEIGHTS_NAME = "change_words.json"
+MAX_LENGTH = 1_000  # characters that are read: a correction is short, and a long text costs time
+_SIGNS = re.compile(
+    r"\b(?:now|actually|instead|anymore|any more|no longer|not any|correct(?:ion|ed)|update[ds]?|"
+    r"chang(?:e[ds]?|ing)|switch(?:ed|ing)|mov(?:ed|ing)|re(?:located|assigned|placed|scheduled|measured|named)|new|"
+    r"scrap|meant|mistake|sorry|since then|these days|finally|as of|decided|ended up|turn(?:s|ed) out|transferred|"
+    r"migrated|dropp?ed|quit|left(?! an? \w+)|gave up|give up|given up|done with|broke up|sold|closed|cancell?ed|"
+    r"postponed|over to|on to|got rid|became|wiped|handed|make (?:that|it)|started|rather than|oops|whoops|typo|"
+    r"mis(?:read|typed|spoke|counted|remembered|heard)|wrong|mixed up|(?:scratch|strike) that|my bad|"
+    r"(?:take|took) (?:it|that) back|on second thoughts?|after all|in the end|eventually|at last|reconsidered|"
+    r"(?:i'd|would) rather|nowadays|from (?:here|now|today|this \w+|next \w+) on(?:wards?)?|from today|for good|"
+    r"since (?:last|yesterday|this)|lately|swap(?:ped|ping)?|traded|(?:up|down)graded|converted|withdrew|"
+    r"(?:pulled|backed) out|opted|settled (?:on|for)|talked me into|won me over|bumped|pushed (?:back|to)|"
+    r"brought forward|delay(?:ed)?|re(?:planted|booked|painted|homed|made|built|newed)|went (?:for|with|back)|"
+    r"fell through|(?:takes|took) over|broke down|promoted|expired|ran out|made way|stopped|not going back|"
+    r"(?:forget|ignore) (?:that|what|the|about|it)|never mind|(?:is|it's|it’s) (?:correct|right)|make do|the real|"
+    r"pulling your leg|(?:an)?other one|different one|(?:even|way|much|something) better|too \w+,? (?:to|for|so)|"
+    r"no[,.;:!] (?!thanks?|problem|worries|idea|clue|need)|ditched|dumped|scrapped|chose|picked|persuaded|convinced|"
+    r"kidding|joking|i lied|edit:|in fact|to be (?:exact|precise)|(?:should|must) (?:be|have been|read|say)|"
+    r"truth is|full story|grown into|turned into|replacement|had to|did ?n[o']?t (?:work out|fit|last|suit)|"
+    r"wo ?n[o']?t (?:do|fit|work)|fell apart|died|broke|got stolen|lost my|was taken|sold out|booked out|"
+    r"fully booked|let go of|said goodbye|farewell|in favou?r of|on reflection|thinking about it|last.minute|"
+    r"short notice|extended|shortened|slipped|gone up|went (?:up|down|over)|grew|raised|cut (?:down|back|to)|"
+    r"one more|(?:re)?counted|"
+    r"(?:checked|looked|measured|counted|asked|tried|weighed)(?: \w+)? (?:again|properly|out|on)|double.checked|"
+    r"by now|no more|meanwhile|stuck with|hooked on|fell for|tempted|changed hands|passed (?:it|them|on)|"
+    r"gave (?:it|them|him|her)|not (?:\w+ ){0,2}(?:as|what) (?:i|we|you)|than i (?:said|thought|told)|used to|"
+    r"these are|for me (?:now|then|this)|next time|luckily|unfortunately|sadly|turns? into|doch|jetzt|mittlerweile|"
+    r"inzwischen|korrektur|statt\w*|nicht mehr|umgezogen|geändert|verschoben|gewechselt|"
+    r"maintenant|désormais|finalement|changé|ahora|ya no|cambi\w+|adesso|agora|теперь|больше не)\b",
+    re.IGNORECASE,
+)
+
+
+def tells_change(text: str) -> bool:
+    """Return whether a text says that something has changed or was wrong; reads its first `MAX_LENGTH` characters."""
+    return _tells_change(text[:MAX_LENGTH])
+
+
+@lru_cache(maxsize=4096)
+def _tells_change(text: str) -> bool:
+    if _SIGNS.search(text) is not None:
+        return True
+    weights, bias = _load_weights()
+    return sum(weights.get(word, 0.0) for word in change_words(text)) + bias >= 0
+
+
+def change_words(text: str) -> set[str]:
+    """Return the words of a text as the weights have them."""
+    return {word.replace("’", "'") for word in split_words(text)}
+
+
+@cache
+def _load_weights() -> tuple[Mapping[str, float], float]:
+    stored = json.loads(files("plugins.bootstrap.recall").joinpath(WEIGHTS_NAME).read_text(encoding="utf-8"))
+    return stored["words"], stored["bias"]
+
 
 SAMPLED_LINES = 200  # tell the language of a conversation
 MAX_NAMES = 16  # words by which a person is known: a question looks for each of them

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from plugins.bootstrap.recall.words import WORD, Stems, split_words
+from plugins.bootstrap.recall.index import WORD, Stems, split_words
 
 MONTHS = {
     name: number

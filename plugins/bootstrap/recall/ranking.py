@@ -1,14 +1,188 @@
-"""Rank the lines of a conversation by how likely they answer a question; no model is needed."""
+"""Rank the lines of a conversation by how likely they answer a question; no model is needed.
 
+Two judgements with trained weights: which earlier line a line corrects, and whether what was found answers at all.
+
+`python -m benchmarks.train_recall` makes the weights file from the half of the generated topics that is for tuning.
+
+Search in the conversations of rooms: an index for each room that was asked about, which follows its messages.
+"""
+
+import asyncio
+import json
+import re
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cache
 from heapq import nlargest
+from importlib.resources import files
+from itertools import takewhile
+from math import exp, log1p, sqrt
+from operator import mul
+from uuid import UUID
 
-from plugins.bootstrap.recall.index import ConversationIndex, IndexedLine
-from plugins.bootstrap.recall.judging import find_corrections, is_answered, load_weights, richness
+from bot import Agent, Memory, MemoryKind, RecallScope, Service, Turn, on
+from bot.events import ChannelCleared, EntityErased, MessageDeleted, MessageEdited, RoomMigrated
+from bot.models import ModelError, ModelType
+from bot.platform import BoundedDict
+from bot.store import ListedMessage, MessageFilter, PageKey
+from bot.text import is_blank
+from plugins.bootstrap.recall.index import ConversationIndex, IndexedLine, Line, RelatedWords, related_words
 from plugins.bootstrap.recall.question import AskedTime, Question, parse_question
-from plugins.bootstrap.recall.words import RelatedWords, related_words
+
+WEIGHTS_NAME = "weights.json"
+CORRECTION_FEATURES = (
+    "words_alike",
+    "best_word_alike",
+    "meaning_alike",
+    "lines_between",
+    "is_personal",
+    "richness",
+    "is_question",
+    "same_kinds",
+    "other_kinds",
+    "newer_is_personal",
+    "newer_richness",
+    "newer_kinds",
+    "same_shapes",
+)
+ANSWER_FEATURES = ("score", "coverage", "known_words", "statement_coverage", "words")
+MAX_EARLIER = 40  # lines of the author that a line may correct: an elliptic correction comes soon
+RICH_LINE = 20.0  # rarity of all words of a line that tells something
+MIN_LIKENESS, SCALE, MAX_RICHNESS = 0.15, 10.0, 1.5
+MIN_KEPT = 0.01  # less likely corrections are not remembered
+_MONEY = re.compile(r"[$€£¥]|\b(?:euros?|dollars?|bucks|pounds|francs?|crowns)\b", re.IGNORECASE)
+_NAME = re.compile(r"(?<=[\w,:;] )(?!I\b)[^\W\d_a-zà-ÿ][^\W\d_]+")
+
+_SHAPED_NUMBER, _DIGIT = re.compile(r"\d+(?:[^\w\s]\d+)+"), re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class JudgingWeights:
+    """The weights of both judgements, in the order of their features; `*_bias` belongs to "none of them"."""
+
+    correction: tuple[float, ...]
+    no_correction: float
+    answer: tuple[float, ...]
+    answer_bias: float
+
+
+@cache
+def load_weights() -> JudgingWeights:
+    """Return the weights that are part of the package. Raises ValueError if they are for other features."""
+    text = files("plugins.bootstrap.recall").joinpath(WEIGHTS_NAME).read_text(encoding="utf-8")
+    stored = json.loads(text)
+    if (tuple(stored["correction"]), tuple(stored["answer"])) != (CORRECTION_FEATURES, ANSWER_FEATURES):
+        raise ValueError(f"{WEIGHTS_NAME} was trained for other features; run python -m benchmarks.train_recall")
+    return JudgingWeights(
+        tuple(stored["correction"].values()),
+        stored["no_correction"],
+        tuple(stored["answer"].values()),
+        stored["answer_bias"],
+    )
+
+
+def is_answered(features: Sequence[float], weights: JudgingWeights) -> bool:
+    """Return whether what was found likely answers a question; `features` are as ANSWER_FEATURES names them."""
+    value: float = sum(map(mul, features, weights.answer))
+    return value + weights.answer_bias >= 0
+
+
+def find_corrections(index: ConversationIndex, older: int, weights: JudgingWeights) -> dict[int, float]:
+    """Return which of the author's next lines correct a line, by their numbers, with how likely each does so."""
+    own = index.of_speaker[index.lines[older].speaker]
+    place = bisect_left(own, older)
+    found = {}
+    for newer in own[place + 1 : place + 1 + MAX_EARLIER]:
+        if share := _corrected_by(index, newer, weights).get(older):
+            found[newer] = share
+    return found
+
+
+def _corrected_by(index: ConversationIndex, newer: int, weights: JudgingWeights) -> Mapping[int, float]:
+    """Return how likely a line corrects each earlier line of its author; remembered in the index."""
+    known = index.corrections.get(newer)
+    if known is not None:
+        return known
+    shares: dict[int, float] = {}
+    line = index.lines[newer]
+    if line.is_update and not line.is_question:
+        earlier, cases = correction_cases(index, newer)
+        values = [exp(sum(map(mul, features, weights.correction))) for features in cases]
+        total = sum(values) + exp(weights.no_correction)
+        pairs = zip(earlier, values, strict=True)
+        shares = {older: value / total for older, value in pairs if value >= MIN_KEPT * total}
+    index.corrections[newer] = shares
+    return shares
+
+
+def correction_cases(index: ConversationIndex, newer: int) -> tuple[list[int], list[tuple[float, ...]]]:
+    """Return the earlier lines of the same author, and the features of each as what the line may correct."""
+    line = index.lines[newer]
+    own = index.of_speaker[line.speaker]
+    place = bisect_left(own, newer)
+    earlier = list(own[max(0, place - MAX_EARLIER) : place])
+    kinds, norm = _kinds(line), sqrt(_likeness(index, line, line)[2])
+    cases: list[tuple[float, ...]] = []
+    shapes = _shapes(line)
+    own_features = float(line.is_personal), min(richness(index, line), MAX_RICHNESS), float(sum(kinds))
+    for distance, number in zip(range(len(earlier), 0, -1), earlier, strict=True):
+        other = index.lines[number]
+        alike, best, product = _likeness(index, line, other)
+        length = norm * sqrt(_likeness(index, other, other)[2]) if product > 0 else 0.0
+        theirs = _kinds(other)
+        cases.append(
+            (
+                alike / SCALE,
+                best / SCALE,
+                product / length if length else 0.0,
+                log1p(distance),
+                float(other.is_personal),
+                min(richness(index, other), MAX_RICHNESS),
+                float(other.is_question),
+                float(sum(map(mul, kinds, theirs))),
+                float(sum(own_kind != their_kind for own_kind, their_kind in zip(kinds, theirs, strict=True))),
+                *own_features,
+                float(not shapes.isdisjoint(_shapes(other))),
+            )
+        )
+    return earlier, cases
+
+
+def richness(index: ConversationIndex, line: IndexedLine) -> float:
+    """Return how rare the words of a line are together; 1 for one that tells something."""
+    return sum(map(index.stem_rarity, line.stems)) / RICH_LINE
+
+
+def _likeness(index: ConversationIndex, line: IndexedLine, other: IndexedLine) -> tuple[float, float, float]:
+    """Return how alike the words of two lines are: together, the best pair, and the product of their meanings."""
+    table = related_words(index.stems.language)
+    rarities = [(stem, index.stem_rarity(stem)) for stem in other.stems]
+    total = best = product = 0.0
+    for stem in line.stems:
+        rarity, likeness = index.stem_rarity(stem), table.likeness_to(stem)
+        nearest = 0.0
+        for their_stem, their_rarity in rarities:
+            alike = likeness(their_stem)
+            product += alike * rarity * their_rarity
+            if alike > MIN_LIKENESS:
+                nearest = max(nearest, (alike - MIN_LIKENESS) * min(rarity, their_rarity))
+        total += nearest
+        best = max(best, nearest)
+    return total, best, product
+
+
+def _kinds(line: IndexedLine) -> tuple[bool, ...]:
+    """Return which kinds of value a line may tell: a time, a number, money, a name."""
+    return line.has_time, line.has_number, _MONEY.search(line.text) is not None, _NAME.search(line.text) is not None
+
+
+def _shapes(line: IndexedLine) -> frozenset[str]:
+    """Return the shapes of the numbers of a line, with 0 for each digit: "31/34" and "7:45" have one of their own."""
+    return frozenset(_DIGIT.sub("0", found) for found in _SHAPED_NUMBER.findall(line.text))
+
 
 MAX_POSTINGS = 6_000  # of all words of a question: the most frequent words of a large room only re-rank
 MAX_CANDIDATES, MAX_PERSON_LINES = 120, 80
@@ -384,3 +558,178 @@ def _is_near(asked: AskedTime, line: IndexedLine) -> bool:
     if asked.month != time.month:
         return asked.day is None and time.month == asked.month % 12 + 1 and time.day <= 10
     return asked.day is None or 0 <= time.day - asked.day <= 7
+
+
+MAX_ROOMS = 16
+MAX_LINES = 100_000  # of a room: older ones are not searched
+PAGE_SIZE = 500
+MAX_EDITED = 1_000  # messages of a room between two questions: more are read again
+MAX_NEAR = 50  # messages near in meaning: the last of them is as near as any message is by chance
+
+
+@dataclass(slots=True)
+class _RoomIndex:
+    """The index of a room, empty until it is built, and what was edited or deleted since the last question."""
+
+    index: ConversationIndex = field(default_factory=ConversationIndex)
+    last_key: PageKey | None = None  # of the last message in the index
+    edited: dict[UUID, str] = field(default_factory=dict)  # the new texts, "" of deleted messages
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class RoomRecall(Service):
+    """Finds what was said in a room. An index is built at the first question, and follows what is said and edited."""
+
+    uses_models = True
+
+    def __init__(self, agent: Agent) -> None:
+        super().__init__(agent)
+        self._rooms: BoundedDict[UUID, _RoomIndex] = BoundedDict(MAX_ROOMS, _RoomIndex)
+
+    async def search(self, turn: Turn, question: str, limit: int) -> list[Memory]:
+        """Return the messages of the turn's room that most likely answer a question, best first.
+
+        They are read from the store again, so that nothing is quoted that was deleted or edited meanwhile. Of two
+        rooms, neither is ever searched for the other.
+        """
+        index = await self._follow(turn.room.id, {item.message.id for item in turn.inputs})
+        meanings = await self._find_by_meaning(turn, question)
+        asker, asked = str(turn.author.id), str(self.agent.id)
+        ranked = rank_lines(index, question, asker=asker, asked=asked, limit=limit, meanings=meanings)
+        wanted = [line.id for line in ranked if isinstance(line.id, UUID)]
+        stored = await self.agent.store.memories.memories(wanted)
+        return [stored[memory_id] for memory_id in wanted if memory_id in stored]
+
+    def note_edit(self, room_id: UUID, message_id: UUID, text: str) -> None:
+        """Note the new text of a message, "" if it was deleted; the next question sees it."""
+        room = self._rooms.get(room_id)
+        if room is None:
+            return
+        room.edited[message_id] = text
+        if len(room.edited) > MAX_EDITED:
+            self.forget(room_id)
+
+    def forget(self, room_id: UUID) -> None:
+        """Drop the index of a room; the next question builds it anew."""
+        self._rooms.pop(room_id, None)
+
+    def forget_all(self) -> None:
+        """Drop all indexes."""
+        self._rooms.clear()
+
+    async def _follow(self, room_id: UUID, asking: Collection[UUID]) -> ConversationIndex:
+        """Return the index of a room with its messages up to those that ask: a question is no answer to itself."""
+        if room_id in self._rooms and len(self._rooms[room_id].index.lines) > 2 * MAX_LINES:
+            self.forget(room_id)
+        room = self._rooms[room_id]
+        async with room.lock:
+            if room.last_key is None:
+                await self._build(room, room_id, asking)
+            await self._add_new(room, room_id, asking)
+            edited, room.edited = room.edited, {}
+            for message_id, text in edited.items():
+                if not room.index.replace(message_id, "" if is_blank(text) else text):
+                    self.forget(room_id)
+        return room.index
+
+    async def _add_new(self, room: _RoomIndex, room_id: UUID, asking: Collection[UUID]) -> None:
+        """Add the messages that came since the last question."""
+        page = None
+        while room.last_key is not None and (page is None or page.next is not None):
+            page = await self.agent.store.lists.messages_after(room_id, room.last_key, PAGE_SIZE)
+            before = list(takewhile(lambda item: item[1].memory.id not in asking, page.items))
+            room.index.add(await self._read_lines([item for _, item in before]))
+            if before:
+                room.last_key = before[-1][0]
+            if len(before) < len(page.items):
+                break
+
+    async def _build(self, room: _RoomIndex, room_id: UUID, asking: Collection[UUID]) -> None:
+        """Build the index of the last messages of a room before those that ask."""
+        pages: list[list[Line]] = []
+        before: PageKey | None = None
+        last_key: PageKey | None = None
+        while sum(map(len, pages)) < MAX_LINES:
+            page = await self.agent.store.lists.messages(room_id, MessageFilter(), before=before, limit=PAGE_SIZE)
+            items = list(page.items)
+            if last_key is None:
+                newest = 1 + max((n for n, (_, item) in enumerate(items) if item.memory.id in asking), default=-1)
+                items = items[newest:]
+                last_key = items[0][0] if items else None
+            pages.append(await self._read_lines([item for _, item in reversed(items)]))
+            before = page.next
+            if before is None:
+                break
+        index = ConversationIndex(pages[0])  # the newest page tells the language
+        if len(pages) > 1:
+            index = ConversationIndex(language=index.stems.language)
+            for lines in reversed(pages):
+                index.add(lines)
+                await asyncio.sleep(0)
+        room.index, room.last_key = index, last_key or (0,)
+
+    async def _read_lines(self, items: Sequence[ListedMessage]) -> list[Line]:
+        messages = [item.memory for item in items if not is_blank(item.memory.content.text)]
+        authors = {message.entity_id for message in messages} - {self.agent.id}
+        people = await self.agent.store.entities.entities(authors) if authors else {}
+        names = {entity.id: entity.name for entity in people.values()}
+        names[self.agent.id] = f"{self.agent.name} {self.agent.character.username}".rstrip()
+        return [
+            Line(
+                message.id,
+                str(message.entity_id),
+                names.get(message.entity_id, ""),
+                message.content.text,
+                message.created_at,
+            )
+            for message in messages
+        ]
+
+    async def _find_by_meaning(self, turn: Turn, question: str) -> dict[Hashable, float]:
+        """Return how near in meaning the nearest messages are, if there is an embedding model."""
+        models = self.agent.models
+        if not models.has_handler_for(ModelType.TEXT_EMBEDDING):
+            return {}
+        with suppress(ModelError):  # the words alone decide
+            result = await models.embed([question], is_urgent=True)
+            scope = RecallScope(turn.room.id, turn.world.id)
+            matches = await self.agent.store.memories.recall(
+                result.vectors[0], result.model, scope, MemoryKind.MESSAGE, MAX_NEAR
+            )
+            in_room = [match for match in matches if match.memory.room_id == turn.room.id]
+            return compare_nearness({match.memory.id: match.similarity for match in in_room})
+        return {}
+
+
+@on(MessageEdited)
+def on_message_edited(agent: Agent, event: MessageEdited) -> None:
+    """Note the new text for the index; a message that had none is not in it."""
+    message, recall = event.message, agent.services[RoomRecall]
+    if is_blank(event.previous.content.text):
+        recall.forget(message.room_id)
+    else:
+        recall.note_edit(message.room_id, message.id, message.content.text)
+
+
+@on(MessageDeleted)
+def on_message_deleted(agent: Agent, event: MessageDeleted) -> None:
+    """Note for the index that the message is gone."""
+    agent.services[RoomRecall].note_edit(event.room_id, event.message_id, "")
+
+
+@on(ChannelCleared)
+def on_room_cleared(agent: Agent, event: ChannelCleared) -> None:
+    """Forget the index of the room."""
+    agent.services[RoomRecall].forget(event.room_id)
+
+
+@on(RoomMigrated)
+def on_room_migrated(agent: Agent, event: RoomMigrated) -> None:
+    """Forget the index under the room's earlier id."""
+    agent.services[RoomRecall].forget(event.room_id)
+
+
+@on(EntityErased)
+def on_entity_erased(agent: Agent, event: EntityErased) -> None:
+    """Forget everything that a person may have said."""
+    agent.services[RoomRecall].forget_all()

@@ -4,7 +4,7 @@ import asyncio
 
 from bot import Outcome
 from bot.events import MessageReceived
-from bot.pipeline.debounce import MAX_PAUSE_SECONDS
+from bot.pipeline.turn_order import MAX_PAUSE_SECONDS
 from bot.testing import AgentHarness
 from tests.adapters.discord.server import EmulatedServer, outcomes, receipts
 from tests.bursts import LINES, SlowModel

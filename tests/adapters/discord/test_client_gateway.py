@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.discord.client import GatewaySession
+from adapters.discord.client import DELAY_SECONDS, HOUR, MAX_PER_HOUR, GatewaySession, IdentifyLimiter
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Fault
 from adapters.discord.emulator.gateway import GUILD_MEMBERS
-from adapters.discord.membership import RETRY_SECONDS, GuildFetcher
-from adapters.discord.rate_limits import DELAY_SECONDS, HOUR, MAX_PER_HOUR, IdentifyLimiter
+from adapters.discord.receiving import RETRY_SECONDS, GuildFetcher
 from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable

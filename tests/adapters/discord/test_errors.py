@@ -12,10 +12,10 @@ import discord
 import pytest
 
 from adapters.discord.adapter import DiscordAdapter
+from adapters.discord.client import MAX_INVALID, RequestGuard
 from adapters.discord.config import Limits
 from adapters.discord.emulator.server import Fault, too_many_requests
 from adapters.discord.errors import DEFAULT_RETRY_SECONDS, ErrorResponse, parse_retry_after, to_delivery_error
-from adapters.discord.rate_limits import MAX_INVALID, RequestGuard
 from bot import Attachment, Content, MediaKind
 from bot.platform import Delivery, DeliveryHeld, DeliveryUnknown, NotSent, Undeliverable
 from bot.testing import AgentHarness

@@ -13,7 +13,7 @@ from adapters.discord.config import DiscordSettings
 from adapters.discord.sharding import ShardId, all_shards
 from bot import Character, Settings, derived_id
 from bot.platform import AdapterSpec
-from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer
 from bot.store import Members, ProcessRole

@@ -6,7 +6,7 @@ import pytest
 
 from bot import ActionResult, Effect, Outcome, Plugin, Turn, action
 from bot.models import Purpose, TextRequest
-from bot.pipeline import progress
+from bot.pipeline import run_actions
 from bot.testing import ScriptedModel, model_answer
 from bot.user_texts import user_text
 from tests.adapters.discord.server import EmulatedServer, receipts
@@ -17,8 +17,8 @@ ON_IT = user_text("actions.under_way")
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tell at once that an action is under way."""
-    monkeypatch.setattr(progress, "ACKNOWLEDGE_SECONDS", 0.0)
-    monkeypatch.setattr(progress, "EDIT_SECONDS", 0.0)
+    monkeypatch.setattr(run_actions, "ACKNOWLEDGE_SECONDS", 0.0)
+    monkeypatch.setattr(run_actions, "EDIT_SECONDS", 0.0)
 
 
 class Export:

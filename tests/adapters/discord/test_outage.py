@@ -8,7 +8,7 @@ import pytest
 
 from adapters.discord.emulator import Fault
 from bot import system_clock
-from bot.outbound import delivery_attempt
+from bot.outbound import sender
 from bot.platform import DeliveryState
 from bot.store import InMemoryStore
 from tests.adapters.discord.server import LIMITS, EmulatedServer
@@ -27,7 +27,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def skip_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the next attempt at once."""
-    monkeypatch.setattr(delivery_attempt, "FIRST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 0.0)
 
 
 class SlowClock:
@@ -82,7 +82,7 @@ async def test_a_part_of_unknown_outcome_is_resolved_at_the_next_start(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = InMemoryStore()
-    monkeypatch.setattr(delivery_attempt, "FIRST_DELAY_SECONDS", 3600.0)
+    monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 3600.0)
     async with server.run_bot(store=store) as (stage, _):
         fault = Fault(SAY, 502, is_late=True)
         server.emulator.faults.append(fault)

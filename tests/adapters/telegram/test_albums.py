@@ -2,7 +2,7 @@
 
 import pytest
 
-from adapters.telegram.entities import ChatTarget, derive_room_id
+from adapters.telegram.incoming import ChatTarget, derive_room_id
 from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
 

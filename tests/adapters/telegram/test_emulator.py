@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import ClientSession
 
-from adapters.telegram.checks import PRIVACY_MODE_HINT, check_account
+from adapters.telegram.adapter import PRIVACY_MODE_HINT, check_account
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, start_emulator
 from adapters.telegram.emulator.fixtures import telegram_emulator  # noqa: F401  # a fixture
 from bot import Settings

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from adapters.telegram.client import read_bounded_json
 from adapters.telegram.emulator import Emulator, Fault
-from adapters.telegram.validation import read_bounded_json
 from tests.adapters.telegram.conftest import START, run_character
 
 pytestmark = pytest.mark.long

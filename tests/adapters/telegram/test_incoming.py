@@ -6,13 +6,18 @@ from typing import Any
 import pytest
 from telegram import Message, Update
 
-from adapters.telegram.albums import merge_album
+from adapters.telegram.client import RateLimiter, check_update
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.entities import BotIdentity, ChatTarget, derive_user_id
-from adapters.telegram.incoming import ALLOWED_CHATS_RULE, IncomingContext, parse_message
-from adapters.telegram.mentions import find_command
-from adapters.telegram.rate_limits import RateLimiter
-from adapters.telegram.validation import check_update
+from adapters.telegram.incoming import (
+    ALLOWED_CHATS_RULE,
+    BotIdentity,
+    ChatTarget,
+    IncomingContext,
+    derive_user_id,
+    find_command,
+    parse_message,
+)
+from adapters.telegram.receiving import merge_album
 from bot import ChannelType, MediaKind, Role, SettingError, Settings, new_id
 from bot.platform import InboundMessage, Quotation, RoomRules
 from bot.settings import Layer

@@ -10,7 +10,7 @@ import pytest
 from adapters.telegram.commands import CommandHandler
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, refuse_markup
-from adapters.telegram.entities import ChatTarget, derive_room_id, derive_user_id
+from adapters.telegram.incoming import ChatTarget, derive_room_id, derive_user_id
 from bot import Agent, CommandContext, MemoryKind, Outcome, Plugin, Role, command, model, on
 from bot.events import EntityJoined, ReactionReceived
 from bot.models import ModelType, TextRequest, TextResult, TranscriptionRequest, Usage

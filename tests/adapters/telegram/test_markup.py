@@ -9,8 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from telegram import Chat, Message
 
-from adapters.telegram.markup import parse_markdown
-from adapters.telegram.outgoing import MAX_ENTITIES, build_text, split_reply
+from adapters.telegram.outgoing import MAX_ENTITIES, build_text, parse_markdown, split_reply
 from bot import Content
 from bot.models import TextRequest
 from bot.testing import model_answer

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.telegram.emulator import Emulator
-from adapters.telegram.rich_text import with_rich_text
+from adapters.telegram.incoming import with_rich_text
 from bot.models import Purpose, TextRequest
 from bot.store import InMemoryStore
 from tests.adapters.telegram.api_schema import ApiSchema

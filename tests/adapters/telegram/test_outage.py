@@ -9,7 +9,7 @@ from adapters.telegram.emulator import Emulator, Fault
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
 from bot import Attachment, Content, MediaKind
 from bot.models import TextRequest
-from bot.outbound import delivery_attempt
+from bot.outbound import sender
 from bot.platform import DeliveryState
 from bot.testing import model_answer
 from tests.adapters.telegram.conftest import OpenHarness
@@ -27,7 +27,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 @pytest.fixture(autouse=True)
 def skip_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the next attempt at once."""
-    monkeypatch.setattr(delivery_attempt, "FIRST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 0.0)
 
 
 def said_by(telegram: Emulator) -> list[str]:

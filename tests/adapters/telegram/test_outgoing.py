@@ -6,14 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.telegram.markup import FormattedText, parse_markdown
 from adapters.telegram.outgoing import (
     DUPLICATE_NOTICE,
     MAX_CAPTION_LENGTH,
     MAX_TEXT_LENGTH,
+    FormattedText,
     build_plain_text,
     build_text,
     limit_mentions,
+    parse_markdown,
     split_reply,
     split_text,
     upload_method_of,

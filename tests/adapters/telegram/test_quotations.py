@@ -1,6 +1,6 @@
 """What a message replies to stands in the prompt, until its author is forgotten."""
 
-from adapters.telegram.entities import derive_user_id
+from adapters.telegram.incoming import derive_user_id
 from bot.models import Purpose
 from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from adapters.telegram import adapter
-from adapters.telegram.entities import ChatTarget
+from adapters.telegram.incoming import ChatTarget
 from bot import Outcome
 from bot.models import Purpose, TextRequest
 from bot.platform import DeliveryState

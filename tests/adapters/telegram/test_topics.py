@@ -5,7 +5,7 @@ from uuid import UUID
 
 import pytest
 
-from adapters.telegram.entities import ChatTarget, derive_room_id
+from adapters.telegram.incoming import ChatTarget, derive_room_id
 from bot import Agent, Outcome, Plugin, on
 from bot.events import ReactionReceived
 from bot.platform import DeliveryState

@@ -4,7 +4,6 @@ from uuid import UUID
 import pytest
 
 from adapters.web.auth import Grant
-from adapters.web.errors import HttpProblem
 from adapters.web.incoming import (
     Participant,
     SubmittedMessage,
@@ -12,6 +11,7 @@ from adapters.web.incoming import (
     parse_api_message,
     parse_page_message,
 )
+from adapters.web.json_io import HttpProblem
 from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import SendFrame
 from bot import ChannelType, MediaKind, Role, derived_id, new_id

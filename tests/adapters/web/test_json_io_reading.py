@@ -2,8 +2,7 @@ import time
 
 import pytest
 
-from adapters.web.errors import HttpProblem
-from adapters.web.json_io import parse_json, validate_model
+from adapters.web.json_io import HttpProblem, parse_json, validate_model
 from adapters.web.schemas import MessageRequest
 
 

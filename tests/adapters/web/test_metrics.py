@@ -12,8 +12,7 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapters.web.metrics.api import PrometheusApi
-from adapters.web.metrics.counters import (
+from adapters.web.metrics.api import (
     BUCKETS,
     MAX_LABEL_VALUES,
     OTHER,
@@ -21,6 +20,7 @@ from adapters.web.metrics.counters import (
     Histogram,
     LabelValues,
     LoopLag,
+    PrometheusApi,
 )
 from adapters.web.queries import AgentDirectory
 from bot.events import MessageClosed, ModelUsed

@@ -20,7 +20,7 @@ from bot import (
     Settings,
     route,
 )
-from bot.plugin_system.routes import Route
+from bot.plugin_system.components import Route
 
 
 @route("GET", "/name")

@@ -11,9 +11,16 @@ import pytest
 from aiohttp import FormData
 
 from adapters.web.config import Limits
-from adapters.web.errors import HttpProblem
-from adapters.web.files import Upload, UploadStore
-from adapters.web.files.uploads import CLAIM_LIFETIME, FOLDER, UNATTACHED_LIFETIME, clean_file_name, format_size
+from adapters.web.files import (
+    CLAIM_LIFETIME,
+    FOLDER,
+    UNATTACHED_LIFETIME,
+    Upload,
+    UploadStore,
+    clean_file_name,
+    format_size,
+)
+from adapters.web.json_io import HttpProblem
 from bot import Agent, Plugin, model, system_clock
 from bot.models import ImageDescriptionRequest, ModelType, TextResult, TranscriptionRequest
 from bot.platform import AccessTokens, TokenScope

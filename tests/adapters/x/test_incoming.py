@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.incoming import BotIdentity, text_of, to_inbound_message
-from adapters.x.payloads import Post, parse_id, parse_page, parse_user
+from adapters.x.incoming import BotIdentity, Post, parse_id, parse_page, parse_user, text_of, to_inbound_message
 from bot import ChannelType, derived_id
 
 ME = BotIdentity(derived_id("agent", "Ada"), "1000")

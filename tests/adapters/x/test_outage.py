@@ -3,7 +3,7 @@
 import pytest
 
 from adapters.x.emulator import Emulator, Fault, FaultKind
-from bot.outbound import delivery_attempt
+from bot.outbound import sender
 from bot.platform import DeliveryState
 from bot.testing import model_answer
 from tests.adapters.x.conftest import RunX
@@ -16,7 +16,7 @@ FAILURES = 4
 @pytest.fixture(autouse=True)
 def skip_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the next attempt at once."""
-    monkeypatch.setattr(delivery_attempt, "FIRST_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 0.0)
 
 
 @pytest.mark.parametrize("kind", [FaultKind.REFUSED, FaultKind.FAILED, FaultKind.CUT, FaultKind.LOST])

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.outgoing import MAX_REPLY_POSTS, remove_mentions, split_reply, split_text
-from adapters.x.text_length import MAX_WEIGHT, text_weight
+from adapters.x.outgoing import MAX_REPLY_POSTS, MAX_WEIGHT, remove_mentions, split_reply, split_text, text_weight
 from bot import Attachment, Content, MediaKind, new_id
 from bot.platform import PostOperation, PostOperationKind
 

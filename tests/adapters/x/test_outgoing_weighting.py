@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.x.text_length import text_weight, weighted_pieces
+from adapters.x.outgoing import text_weight, weighted_pieces
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,9 @@
 
 import pytest
 
+from adapters.x.client import ContentRules
 from adapters.x.config import XSettings
 from adapters.x.emulator import Emulator
-from adapters.x.permissions import ContentRules
 from bot import Content, Settings
 from bot.platform import DeliveryState, Undeliverable
 from bot.settings import Layer

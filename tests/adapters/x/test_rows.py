@@ -6,8 +6,8 @@ import pytest
 
 from adapters.x import connection
 from adapters.x.emulator import Emulator
+from adapters.x.rate_limits import AccountState
 from adapters.x.receiving import POSITION_KEY
-from adapters.x.state import AccountState
 from bot.platform import DeliveryUnknown, NotSent
 from bot.store import InMemoryStore
 from bot.testing import ManualClock

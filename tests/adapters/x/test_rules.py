@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from adapters.x.client import OPT_OUT_KEY, is_opt_in_request, is_opt_out_request
 from adapters.x.emulator import Emulator
-from adapters.x.permissions import OPT_OUT_KEY, is_opt_in_request, is_opt_out_request
 from bot import ChannelType, Content, Outcome
 from bot.models import TextRequest
 from bot.platform import Delivery, NotSent, PostOperation, PostOperationKind, StreamCursor, Undeliverable

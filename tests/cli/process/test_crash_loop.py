@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.process.crash_loop import FILE_NAME, WINDOW_SECONDS, StartHistory
+from bot.cli.process.watchdog import FILE_NAME, WINDOW_SECONDS, StartHistory
 from bot.errors import ConfigError, TemporaryError
 from bot.testing import ManualClock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bot.cli.process.file_changes import wake_on_changes, watch_files
+from bot.cli.process.shutdown import wake_on_changes, watch_files
 
 
 async def test_a_folder_that_cannot_be_watched_is_looked_at_every_few_seconds(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from bot.cli.process.output import MAX_QUEUED_BYTES, never_wait_for_readers
+from bot.cli.process.shutdown import MAX_QUEUED_BYTES, never_wait_for_readers
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import pytest
 
 from bot.errors import SettingError
 from bot.settings import load_settings
-from plugins.anthropic.settings import AnthropicSettings, missing_settings, privacy_statement
+from plugins.anthropic.client import AnthropicSettings, missing_settings, privacy_statement
 
 THEIRS = {"ANTHROPIC_BASE_URL": "https://elsewhere.example"}
 KEY = {"ANTHROPIC_API_KEY": "sk-ant-operator-key"}

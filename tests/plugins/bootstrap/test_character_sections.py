@@ -12,7 +12,7 @@ from bot.domain.character import Character
 from bot.prompts import describe_character
 from bot.prompts.character_description import NAME_PLACEHOLDERS
 from bot.testing import ManualClock, make_turn, running_agent
-from plugins.bootstrap.providers.character import character as provider
+from plugins.bootstrap.providers.capabilities import character as provider
 
 STYLE = [f"Rule {number} of how to write everywhere." for number in range(20)]
 LIMIT = 6_000

@@ -14,8 +14,8 @@ from bot import Agent, Content, Memory, MemoryKind, Plugin, Service, derived_id,
 from bot.events import EmbeddingCompleted
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelError, ModelRefused, ModelType, ModelUnavailable
 from bot.testing import AgentHarness, ScriptedModel, make_message, running_agent
-from plugins.bootstrap.listeners import embeddings
-from plugins.bootstrap.listeners.embeddings import PROBE_TEXT, EmbeddingBackfill
+from plugins.bootstrap import listeners
+from plugins.bootstrap.listeners import PROBE_TEXT, EmbeddingBackfill
 from plugins.sql import plugin as sql
 
 
@@ -42,7 +42,7 @@ class Embedder(ScriptedModel):
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
     for name in ("BATCH_DELAY_SECONDS", "PAGE_DELAY_SECONDS", "FIRST_RETRY_SECONDS", "MAX_RETRY_SECONDS"):
-        monkeypatch.setattr(embeddings, name, 0.0)
+        monkeypatch.setattr(listeners, name, 0.0)
 
 
 @pytest.fixture(params=["memory", "SQLite"])
@@ -113,8 +113,8 @@ async def until_complete(stage: AgentHarness, name: str) -> None:
 async def test_the_log_tells_how_far_it_has_come(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(embeddings, "LOG_INTERVAL", 40)
-    caplog.set_level(logging.INFO, embeddings.__name__)
+    monkeypatch.setattr(listeners, "LOG_INTERVAL", 40)
+    caplog.set_level(logging.INFO, listeners.__name__)
     async with running_agent(model=Embedder("m-2")) as stage:
         backlog = await halted(stage)
         await said(stage, *(f"message {number}" for number in range(70)))

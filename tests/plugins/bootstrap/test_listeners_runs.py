@@ -11,7 +11,7 @@ from bot.models import ModelType, ModelUnavailable, Purpose, TextRequest
 from bot.store import LogEntry
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
-from plugins.bootstrap.listeners.run_log import RunLogs
+from plugins.bootstrap.listeners import RunLogs
 
 
 @action("WORK", "Works.", effect=Effect.PURE)

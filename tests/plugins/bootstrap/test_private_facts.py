@@ -8,7 +8,7 @@ import pytest
 from bot import ChannelType, Turn, derived_id
 from bot.models import Purpose, TextRequest
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
-from plugins.bootstrap.evaluators.private_facts import find_private_facts
+from plugins.bootstrap.evaluators.facts import find_private_facts
 from tests.plugins.bootstrap.reflecting import about, fact, facts_of, known, noted, reflected, said
 
 FACT = "Alice keeps seventeen penguins."

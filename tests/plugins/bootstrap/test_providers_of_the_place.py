@@ -21,7 +21,7 @@ from bot import (
     derived_id,
     short_id,
 )
-from bot.domain.results import PlanStep, StepStatus
+from bot.domain.ledger import PlanStep, StepStatus
 from bot.platform import InboundMessage
 from bot.prompts import parse_history
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent

@@ -7,11 +7,9 @@ import pytest
 
 from benchmarks.group_talks import generate_talks
 from benchmarks.recall import rank, read_two_person_talks, share_found
-from plugins.bootstrap.recall.changes import tells_change
-from plugins.bootstrap.recall.index import MAX_NAMES, ConversationIndex, IndexedLine, Line
+from plugins.bootstrap.recall.index import MAX_NAMES, ConversationIndex, IndexedLine, Line, find_language, tells_change
 from plugins.bootstrap.recall.question import AskedTime, find_time
 from plugins.bootstrap.recall.ranking import MAX_POSTINGS, compare_nearness, rank_lines
-from plugins.bootstrap.recall.words import find_language
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 CHATTER = ["good morning", "haha nice", "who is in on Thursday?", "the train is late again", "coffee first"]

@@ -18,14 +18,14 @@ from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.memories import InMemoryMemories
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
-from plugins.bootstrap.evaluators.fact_filters import is_order
-from plugins.bootstrap.evaluators.facts import quote_fact
-from plugins.bootstrap.evaluators.model_output import (
+from plugins.bootstrap.evaluators.facts import (
     FactClaim,
     ForgetRequest,
     ReflectionOutput,
     RelationshipClaim,
+    is_order,
     parse_output,
+    quote_fact,
 )
 from plugins.bootstrap.evaluators.progress import MessagePosition, count_until
 from plugins.bootstrap.evaluators.reflection import MAX_RUNNING, Reflections

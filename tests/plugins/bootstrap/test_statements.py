@@ -7,8 +7,8 @@ import pytest
 from bot import short_id
 from bot.prompts import ANYBODY
 from bot.testing import running_agent
-from plugins.bootstrap.evaluators.fact_filters import is_statement
-from plugins.bootstrap.providers.character import facts
+from plugins.bootstrap.evaluators.facts import is_statement
+from plugins.bootstrap.providers.capabilities import facts
 from plugins.bootstrap.providers.environment import relationships
 from tests.plugins.bootstrap.reflecting import fact, facts_of, known, noted, person, reflected, said, thinking, tie
 

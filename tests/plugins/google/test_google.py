@@ -32,8 +32,8 @@ from bot.models import (
 from bot.settings import Layer
 from bot.testing import AgentHarness, model_answer, running_agent
 from plugins.google import plugin
+from plugins.google.client import GoogleSettings
 from plugins.google.models import describe_image, embed, large
-from plugins.google.settings import GoogleSettings
 from tests.plugins.loopback import Sink
 
 KEY = "a-key-of-the-tests"

@@ -12,14 +12,13 @@ import pytest
 from aiohttp import FormData
 
 from bot import Attachment, ChannelType, Content, MediaKind, MemoryKind, RecallScope, Role, RouteRequest, derived_id
-from bot.fetch.response import FetchedBody
+from bot.fetch.client import FetchedBody
 from bot.platform import FetchError, Quotation
 from bot.prompts import ANYBODY
 from bot.store import InMemoryStore
 from bot.testing import AgentHarness, make_turn, running_agent
 from plugins.knowledge import plugin
-from plugins.knowledge.chunks import NewDocument
-from plugins.knowledge.documents import extract_text
+from plugins.knowledge.documents import NewDocument, extract_text
 from plugins.knowledge.index import KnowledgeIndex
 from plugins.knowledge.provider import knowledge, remember_document
 from plugins.knowledge.routes import add_documents

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugins.knowledge.chunks import split_text
+from plugins.knowledge.documents import split_text
 
 PARAGRAPH = "The lamp turns forty-one times a night. It has done so since the spring. Nobody counts but me."
 

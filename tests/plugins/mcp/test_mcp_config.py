@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot import Effect, Role, SettingError, Settings
-from bot.plugin_system.bundled import PluginPurpose, bundled_plugins
+from bot.plugin_system.loading import PluginPurpose, bundled_plugins
 from bot.settings import Layer
 from plugins.mcp import plugin
 from plugins.mcp.config import MCPSettings, load_servers

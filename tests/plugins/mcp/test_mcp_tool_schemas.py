@@ -10,7 +10,7 @@ from bot.models import TextRequest, Tool
 from bot.testing import ScriptedModel, model_answer, running_agent
 from plugins.anthropic import plugin as anthropic
 from plugins.google import plugin as google
-from plugins.google.tool_schemas import gemini_schema
+from plugins.google.models import gemini_schema
 from plugins.mcp.tool_schemas import provider_schema, safe_names, simplify_schema
 from plugins.openai import plugin as openai
 from tests.plugins.loopback import Answer, Asked, loopback

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bot.store import cosine as similarity
-from plugins.offline.embedding import DIMENSION, MAX_TEXT_LENGTH, embed
+from plugins.offline.input_analysis import DIMENSION, MAX_TEXT_LENGTH, embed
 
 
 def similarity_of(item: str, other: str) -> float:

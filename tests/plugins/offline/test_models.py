@@ -22,7 +22,7 @@ from bot import (
 from bot.models import EmbeddingRequest, Purpose, TextRequest
 from bot.prompts import Authority, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import read_decision, read_fields, read_object, read_reply, read_step
-from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
 from bot.testing import AgentHarness, RecordingAdapter, make_message, running_agent
 from plugins.bootstrap import plugin as bootstrap

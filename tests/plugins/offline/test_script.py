@@ -1,6 +1,6 @@
 import re
 
-from plugins.offline.script import load_rules
+from plugins.offline.phrasing import load_rules
 
 
 def test_the_last_rule_has_more_than_five_answers() -> None:

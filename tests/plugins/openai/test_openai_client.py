@@ -27,8 +27,7 @@ from bot.models.openai_compatible.client import END_TOKENS
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from bot.text import user_text
 from plugins.openai import plugin
-from plugins.openai.models import Client
-from plugins.openai.settings import missing_settings
+from plugins.openai.models import Client, missing_settings
 
 KEY = "sk-a-key-of-the-tests"
 SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"

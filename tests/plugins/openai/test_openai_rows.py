@@ -13,7 +13,7 @@ from bot.pipeline.compose import MAX_TRIES
 from bot.prompts.history import parse_history
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, model_answer
-from plugins.bootstrap.listeners import embeddings
+from plugins.bootstrap import listeners
 from plugins.knowledge import plugin as knowledge
 from tests.plugins.loopback import Answer, Asked, Loopback, loopback
 from tests.plugins.openai.wire import completion, open_stage
@@ -141,7 +141,7 @@ def serving(dimension: int, is_away: asyncio.Event | None = None) -> Callable[[A
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
     for name in ("BATCH_DELAY_SECONDS", "PAGE_DELAY_SECONDS", "FIRST_RETRY_SECONDS", "MAX_RETRY_SECONDS"):
-        monkeypatch.setattr(embeddings, name, 0.01)
+        monkeypatch.setattr(listeners, name, 0.01)
     monkeypatch.setattr(retry, "OPEN_SECONDS", 0.0)
 
 

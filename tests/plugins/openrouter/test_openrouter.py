@@ -14,8 +14,7 @@ from bot.models import EmbeddingRequest, ImageDescriptionRequest, ModelRefused, 
 from bot.settings import Layer
 from bot.testing import AgentHarness, model_answer, running_agent
 from plugins.openrouter import plugin
-from plugins.openrouter.models import describe_image, embed, large
-from plugins.openrouter.settings import OpenRouterSettings
+from plugins.openrouter.models import OpenRouterSettings, describe_image, embed, large
 from tests.plugins.loopback import Sink
 
 KEY = "sk-or-a-key-of-the-tests"

@@ -10,7 +10,7 @@ from bot import ChannelType, Role, RouteRequest, SettingError, Settings
 from bot.models import TextResult, ToolCall
 from bot.settings import CHARACTER_FILE, Layer
 from bot.testing import make_message, model_answer
-from plugins.x_actions.operations import OperatorSettings
+from plugins.x_actions.actions import OperatorSettings
 from tests.adapters.x.conftest import RunX, XHarness, clock, emulator, run_x
 
 __all__ = ["clock", "emulator", "run_x"]

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from bot.prompts.reply_parser.cleanup import (
+from bot.prompts.reply_parser.field_scanner import (
     MAX_TAGS,
     find_tags,
     fix_surrogates,

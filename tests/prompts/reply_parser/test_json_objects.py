@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.prompts.reply_parser.json_objects import decode_value, find_answer, find_objects, first_object, parse_object
+from bot.prompts.reply_parser.field_scanner import decode_value, find_answer, find_objects, first_object, parse_object
 
 
 def test_consecutive_objects_are_found_but_not_nested_ones() -> None:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bot.prompts.reply_parser.cleanup import visible_text
 from bot.prompts.reply_parser.dialects import clean
+from bot.prompts.reply_parser.field_scanner import visible_text
 from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
     MAX_CHARS,

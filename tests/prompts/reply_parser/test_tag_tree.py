@@ -2,8 +2,8 @@
 
 import pytest
 
+from bot.prompts.reply_parser.field_scanner import MAX_DEPTH, TagTree
 from bot.prompts.reply_parser.reader import parse_tag_tree
-from bot.prompts.reply_parser.tag_tree import MAX_DEPTH, TagTree
 
 
 @pytest.mark.parametrize(

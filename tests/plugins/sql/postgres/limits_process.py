@@ -11,11 +11,9 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from bot import derived_id
-from bot.costs.budget import Budget
+from bot.costs.budget import Budget, SharedBudget, load_prices
 from bot.costs.metering import CostMeter, ReservationLedger
-from bot.costs.prices import load_prices
-from bot.costs.shared_budget import SharedBudget
-from bot.domain.costs import Limit, LimitScope
+from bot.domain.ledger import Limit, LimitScope
 from bot.errors import BudgetSpent
 from bot.event_bus import EventBus
 from bot.models import ModelType, TextRequest, TextResult, Usage

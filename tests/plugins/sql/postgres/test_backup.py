@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from bot import BotError, ConfigError, Outcome, Settings, derived_id, system_clock
-from bot.background.scheduled_backups import BackupFolder
+from bot.background.maintenance import BackupFolder
 from bot.settings import Layer
 from bot.store import StoreInaccessible
 from bot.testing import ScriptedModel, make_message, model_answer, running_agent

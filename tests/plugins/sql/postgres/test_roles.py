@@ -9,13 +9,13 @@ from typing import Self
 import pytest
 
 from bot import Character, ConfigError, Outcome, Settings, SettingsModel, derived_id
-from bot.background.scheduled_backups import ScheduledBackups
+from bot.background.maintenance import ScheduledBackups
 from bot.cli.main import entry
 from bot.domain.ledger import Rule
 from bot.events import DeliveryFinished
 from bot.platform import AdapterSpec
 from bot.runtime import runtime
-from bot.runtime.agent_config import AgentConfig
+from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer
 from bot.store import Duty, ProcessRole

@@ -11,14 +11,11 @@ from pathlib import Path
 import pytest
 
 from bot import ChannelType, CoreSettings, Room, new_id
-from bot.costs.budget import Budget
+from bot.costs.budget import Budget, SharedBudget, load_prices
 from bot.costs.metering import CostMeter
-from bot.costs.prices import load_prices
-from bot.costs.shared_budget import SharedBudget
-from bot.domain.costs import Limit, LimitScope
-from bot.domain.ledger import ModelCall
+from bot.domain.ledger import Limit, LimitScope, ModelCall
 from bot.errors import StoreUnavailable
-from bot.pipeline.rate_limits import PUBLIC_LIMITS, MessageRateLimiter, SharedTokens
+from bot.pipeline.should_respond import PUBLIC_LIMITS, MessageRateLimiter, SharedTokens
 from bot.store import BucketRequest, Store
 from tests.plugins.sql.postgres.limits_process import PERSON, ROOM, noon, open_store, spending
 

@@ -1,0 +1,502 @@
+"""Prompts and replies of a running agent as another version of its character: nothing is stored, sent or done.
+
+`CharacterStore`: reads and replaces the file of a character, and stores the versions before.
+
+Checks a character file, or a text that may become one: what is used of it and what is wrong.
+
+`bot character import` and `export`: files that are read and written beside each other.
+"""
+
+import filecmp
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from bot.agent import Agent, AgentDefinition
+from bot.characters import (
+    LoadedCharacter,
+    load_character,
+    parse_character,
+    read_character_source,
+    write_character_source,
+)
+from bot.characters.cards import write_png_card
+from bot.characters.exchange import (
+    ImportedCharacter,
+    export_card,
+    export_character,
+    file_stem,
+    find_characters,
+    import_character,
+)
+from bot.characters.secrets import HiddenSecrets, find_named_versions
+from bot.characters.source import Note, text_version
+from bot.cli.characters import (
+    add_reference_notes,
+    check_character_templates,
+    check_plugin_paths,
+    check_plugin_sources,
+    check_room_rules,
+    declare_settings,
+    is_elizaos_file,
+    local_plugins,
+    measure_sections,
+    operator_setting_notes,
+    read_character_settings,
+    read_local_plugins,
+    sections_to_json,
+    trusted_plugins,
+)
+from bot.concurrency.clock import Clock
+from bot.costs.budget import BudgetSettings, load_prices
+from bot.domain.character import Character, ProviderKind
+from bot.domain.ledger import ModelCall
+from bot.errors import CharacterError, ConfigError, PluginError, SettingError
+from bot.inbound.operator_tools import CharacterText, FileConflict, PromptSection, StoredVersion, TrialReply
+from bot.models.types import ModelType, Purpose, TextRequest, TextResult
+from bot.pipeline.compose import Composer
+from bot.pipeline.respond import REPLY_ACTION, answer_context, build_first_request, build_reply
+from bot.pipeline.run_actions import list_usable_actions
+from bot.plugin_system.loading import LoadedPlugins, load_plugins
+from bot.plugin_system.plugin import check_templates
+from bot.plugin_system.registry import Registry, fold_name
+from bot.plugin_system.trust import PluginSource
+from bot.prompts.character_description import SectionUse
+from bot.redaction import REDACTED
+from bot.settings import Settings
+from bot.store.inmemory import InMemoryStore
+from bot.text import strip_terminal_codes
+from bot.turn import Turn
+
+CHARACTER, ACTIONS, RULES, PROVIDERS = "character", "actions", "rules", "providers"
+KINDS = {ProviderKind.PERSONA: CHARACTER, ProviderKind.STYLE: CHARACTER, ProviderKind.ACTIONS: ACTIONS}
+
+
+async def compose_prompt(
+    agent: Agent, registry: Registry, definition: AgentDefinition, message: str
+) -> tuple[Turn, TextRequest]:
+    """Return what the model would be asked with for a first private message of a person with all permissions.
+
+    Its room and person exist in a store of its own only.
+    """
+    trial_agent = replace(agent, read_definition=lambda: definition, store=InMemoryStore(agent.clock))
+    turn = Turn.for_preview(trial_agent, message)
+    await trial_agent.store.entities.save_entities([turn.author], turn.room.id)
+    await trial_agent.store.memories.add([turn.message])
+    turn.actions = await list_usable_actions(turn, registry)
+    return turn, await build_first_request(turn, Composer(registry))
+
+
+def split_prompt(turn: Turn, request: TextRequest, registry: Registry) -> list[PromptSection]:
+    """Return the parts of a prompt in its order: their texts are all of it, but for the space between them."""
+    specs = {spec.name: spec for spec in registry.build_catalog().providers}
+    sections = [PromptSection(CHARACTER, "system", request.system)] if request.system else []
+    position = 0
+    for start, name, text in sorted(_find_texts(turn, request.prompt)):
+        if start < position:
+            continue  # it stands inside another text
+        sections += _rules(request.prompt[position:start])
+        spec = specs.get(name)
+        kind = KINDS.get(spec.kind, PROVIDERS) if spec is not None else PROVIDERS
+        sections.append(PromptSection(kind, name, text, spec.plugin if spec is not None else ""))
+        position = start + len(text)
+    sections += _rules(request.prompt[position:])
+    for tool in request.tools:
+        described = json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False)
+        sections.append(PromptSection(ACTIONS, f"function {tool.name}", described))
+    return sections
+
+
+async def try_reply(turn: Turn, request: TextRequest) -> TrialReply:
+    """Ask the model for an answer; the call is counted in the costs of the agent. Raises ModelError."""
+    started = time.monotonic()
+    result = await turn.agent.models.text(replace(request, purpose=Purpose.CHECK), ModelType.TEXT_LARGE)
+    reply = build_reply(result, answer_context(turn, request))
+    usage = result.usage
+    return TrialReply(
+        text=reply.text,
+        actions=tuple(name for name in reply.actions if fold_name(name) != REPLY_ACTION),
+        model=result.model,
+        seconds=time.monotonic() - started,
+        tokens_in=usage.tokens_in if usage is not None else 0,
+        tokens_out=usage.tokens_out if usage is not None else 0,
+        cost=_cost_of(turn.agent, result),
+    )
+
+
+def _find_texts(turn: Turn, prompt: str) -> Iterator[tuple[int, str, str]]:
+    """Yield position, provider and text of what providers wrote into a prompt."""
+    for name, result in turn.state.results.items():
+        text = result.text.strip()
+        if text and (start := prompt.find(text)) >= 0:
+            yield start, name, text
+
+
+def _rules(text: str) -> list[PromptSection]:
+    return [PromptSection(RULES, "instructions", text.strip("\n"))] if text.strip() else []
+
+
+def _cost_of(agent: Agent, result: TextResult) -> float | None:
+    if result.usage is None:
+        return None
+    settings = agent.settings.operator_only().load(BudgetSettings)
+    prices = load_prices(settings.model_prices)
+    usage = result.usage
+    call = ModelCall(
+        ModelType.TEXT_LARGE,
+        Purpose.CHECK,
+        result.model,
+        tokens_in=usage.tokens_in,
+        tokens_out=usage.tokens_out,
+        tokens_cached=usage.tokens_cached,
+    )
+    return prices.cost_of(call)
+
+
+FOLDER = "character-versions"
+MAX_VERSIONS = 20
+TIME_FORMAT = "%Y%m%dT%H%M%S%f"
+VERSION_NAME = re.compile(r"(\d{8}T\d{12})-([0-9a-f]{16})\.json")
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterStore:
+    """One character's file, and in the data folder the last twenty versions that it replaced, the owner's alone.
+
+    Texts go out without the secrets of the file and without `known_secrets`. Methods block; they raise
+    CharacterError for what cannot be read or written.
+    """
+
+    path: Path
+    data_folder: Path
+    known_secrets: frozenset[str]
+    clock: Clock
+
+    def read(self, version: str = "") -> CharacterText:
+        """Return the file, or a stored version. Raises LookupError for an unknown version."""
+        text = self._read_version(version) if version else read_character_source(self.path)
+        is_writable = os.access(self.path, os.W_OK) and os.access(self.path.resolve().parent, os.W_OK)
+        visible_text = HiddenSecrets(text, self.known_secrets, version).visible_text
+        return CharacterText(str(self.path), visible_text, text_version(text), is_writable)
+
+    def versions(self) -> list[StoredVersion]:
+        """List the stored versions, the newest first."""
+        return [stored for _, stored in self._stored()]
+
+    def restore_secrets(self, visible_text: str) -> str:
+        """Return an edited text with the secrets of the file, and of stored versions, in their places."""
+        return self._restore(visible_text, read_character_source(self.path))
+
+    def check_version(self, version: str) -> None:
+        """Raise FileConflict if the file has another version."""
+        if text_version(read_character_source(self.path)) != version:
+            raise FileConflict(
+                f"{self.path} has changed since it was opened here: nothing was saved; copy what you wrote, and open "
+                "the file again"
+            )
+
+    def replace(self, visible_text: str) -> None:
+        """Replace the file by an edited text, and store the old one."""
+        old_text = read_character_source(self.path)
+        text = self._restore(visible_text, old_text)
+        if REDACTED in text and REDACTED not in old_text:
+            raise CharacterError(f"{REDACTED} stands for a secret that is not in the file: write what belongs there")
+        if "\r\n" in old_text and "\r" not in text:
+            text = text.replace("\n", "\r\n")  # a browser has changed the line ends
+        if text != old_text:
+            self._store_version(old_text)
+            write_character_source(self.path.resolve(), text, mode=self.path.stat().st_mode & 0o777)
+
+    def _restore(self, visible_text: str, text: str) -> str:
+        for version in find_named_versions(visible_text):
+            try:
+                stored = HiddenSecrets(self._read_version(version), self.known_secrets, version)
+            except LookupError:
+                raise CharacterError(f"[secret … of {version}]: that version is not stored any more") from None
+            visible_text = stored.restore(visible_text)
+        return HiddenSecrets(text, self.known_secrets).restore(visible_text)
+
+    def _read_version(self, version: str) -> str:
+        file = next((file for file, stored in self._stored() if stored.version == version), None)
+        if file is None:
+            raise LookupError(version)
+        return read_character_source(file)
+
+    @property
+    def _folder(self) -> Path:
+        digest = hashlib.sha256(str(self.path.resolve()).encode("utf-8", "surrogatepass")).hexdigest()
+        return self.data_folder / FOLDER / f"{self.path.stem}-{digest[:8]}"
+
+    def _stored(self) -> list[tuple[Path, StoredVersion]]:
+        """Return the stored versions with their files, the newest first."""
+        found = []
+        with suppress(FileNotFoundError, NotADirectoryError):
+            for file in sorted(self._folder.iterdir(), reverse=True):
+                if match := VERSION_NAME.fullmatch(file.name):
+                    replaced_at = datetime.strptime(match[1], TIME_FORMAT).replace(tzinfo=UTC)
+                    found.append((file, StoredVersion(match[2], replaced_at, file.stat().st_size)))
+        return found
+
+    def _store_version(self, text: str) -> None:
+        name = f"{self.clock().astimezone(UTC).strftime(TIME_FORMAT)}-{text_version(text)}.json"
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.data_folder / FOLDER).chmod(0o700)
+        except OSError as error:
+            raise CharacterError(f"{self._folder} cannot be created: {error.strerror or error}") from None
+        earlier = [file for file, stored in self._stored() if stored.version == text_version(text)]
+        write_character_source(self._folder / name, text, mode=0o600)
+        _remove([*earlier, *(file for file, _ in self._stored()[MAX_VERSIONS:])])
+
+
+def _remove(files: Collection[Path]) -> None:
+    for file in files:
+        with suppress(OSError):
+            file.unlink()
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """The result of checking one file: the character, notes on its plugins, its use in prompts; or an error.
+
+    `settings` are those of the machine with the file's above them.
+    """
+
+    path: Path
+    loaded: LoadedCharacter | None = None
+    settings: Settings | None = None
+    plugins: tuple[str, ...] = ()
+    code: tuple[PluginSource, ...] = ()
+    trusted_code: tuple[PluginSource, ...] = ()
+    sections: dict[str, tuple[SectionUse, ...]] = field(default_factory=dict)
+    error: ConfigError | None = None
+
+    @property
+    def error_text(self) -> str:
+        """What is wrong, with the path of the file; empty if the file can be used."""
+        if self.error is None:
+            return ""
+        return f"{self.path}: {self.error}" if isinstance(self.error, PluginError) else str(self.error)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as JSON."""
+        if self.loaded is None:
+            return {"path": str(self.path), "ok": False, "error": self.error_text}
+        return {
+            **self.loaded.to_json(),
+            "ok": not self.error,
+            "plugins": self.plugins,
+            "code": [
+                {
+                    "plugin": source.name,
+                    "path": str(source.location),
+                    "files": source.file_count,
+                    "bytes": source.byte_count,
+                    "sha256": source.digest,
+                    "trusted": source in self.trusted_code,
+                }
+                for source in self.code
+            ],
+            "prompt": sections_to_json(self.sections),
+            "error": self.error_text,
+        }
+
+
+def check_file(path: Path) -> CheckResult:
+    """Check a file as `bot character check` does."""
+    try:
+        loaded = load_character(path)
+    except CharacterError as error:
+        return CheckResult(path, error=error)
+    return _check_loaded(path, loaded)
+
+
+def check_text(path: Path, text: str) -> CheckResult:
+    """Check a text as if it were the file at this path."""
+    try:
+        loaded = parse_character(text, source=str(path))
+    except CharacterError as error:
+        return CheckResult(path, error=error)
+    return _check_loaded(path, loaded)
+
+
+def _check_loaded(path: Path, loaded: LoadedCharacter) -> CheckResult:
+    try:
+        check_room_rules(path, loaded)
+        found = _find_plugins(path, loaded)
+        code = tuple(read_local_plugins(path, loaded))
+        trusted = trusted_plugins()
+        trusted_code = tuple(source for source in code if trusted.is_trusted(source, path))
+    except ConfigError as error:
+        return CheckResult(path, loaded, error=error)
+    sections = measure_sections(loaded.character, found.plugins)
+    loaded = add_reference_notes(path, loaded, found.plugins)
+    settings = declare_settings(read_character_settings(loaded), found.plugins)
+    report = loaded.report.with_warnings(operator_setting_notes(loaded, settings))
+    loaded = replace(loaded, report=report)
+    return CheckResult(path, loaded, settings, found.notes, code, trusted_code, sections)
+
+
+def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
+    """Return the named plugins with notes; those in the file's own folder are checked, but not imported."""
+    check_plugin_paths(path, loaded)
+    check_plugin_sources(path, loaded)
+    local_names = {name for _, name, _ in local_plugins(path, loaded)}
+    names = tuple(name for name in loaded.character.plugins if name not in local_names)
+    character = loaded.character.model_copy(update={"plugins": names})
+    try:
+        settings = read_character_settings(loaded)
+        found = load_plugins(
+            character,
+            settings,
+            folder=path.parent,
+            is_foreign_format=is_elizaos_file(loaded),
+            approve=trusted_plugins().approval(path),
+        )
+    except SettingError:  # wrong settings of this machine are not an error of the file
+        return LoadedPlugins(())
+    check_templates(found.plugins)
+    check_character_templates(path, loaded, found.plugins)
+    return found
+
+
+MISSING_DOCUMENT = "{name} is not copied: there is no such file beside the character's, or it is not below its folder"
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenCharacter:
+    """An imported character, and the files that were written for it: first that of the character."""
+
+    imported: ImportedCharacter
+    files: tuple[Path, ...]
+
+    def format_lines(self) -> list[str]:
+        """Return what became of each part of the file, and what was written, for the terminal."""
+        imported = self.imported
+        lines = (*imported.report.format_lines(), *(f"wrote    {file}" for file in self.files))
+        heading = f"{imported.path}: {imported.name} ({imported.report.format})"
+        return [strip_terminal_codes(line) for line in (heading, *(f"  {line}" for line in lines))]
+
+
+def write_imported(path: Path, folder: Path, lorebooks: Sequence[Path] = ()) -> list[WrittenCharacter]:
+    """Import a file, or each character of a folder, into `folder`. No file is replaced. Raises CharacterError."""
+    paths = find_characters(path) if path.is_dir() else [path]
+    if len(paths) > 1 and lorebooks:
+        raise CharacterError(f"{path}: a lorebook belongs to one character: name its file, not the folder")
+    imported = [import_character(item, lorebooks) for item in paths]
+    return [_write(item, folder) for item in imported]
+
+
+def write_starter(path: Path, name: str) -> None:
+    """Write a short complete character file as an example to replace. Raises CharacterError; no file is replaced."""
+    template = files("bot.cli").joinpath("templates", "character.txt").read_text(encoding="utf-8")
+    text = Template(template).substitute(name=json.dumps(name, ensure_ascii=False)[1:-1])
+    parse_character(text, source=str(path))
+    _write_new(path, text.encode(), creates_folder=False)
+
+
+def write_exported(path: Path, target: Path | None, *, is_card: bool, picture: Path | None) -> Path:
+    """Write a character as an elizaOS file, or as a card in JSON or in a picture. Raises CharacterError.
+
+    Without a target it is NAME.json, NAME.card.json or NAME.card.png; NAME.elizaos.json where that is the file itself.
+    """
+    character = load_character(path).character
+    if is_card or picture:
+        return _write_card(character, target, picture)
+    if target is None:
+        stem = file_stem(character.name)
+        target = Path(f"{stem}.json")
+        target = Path(f"{stem}.elizaos.json") if target.resolve() == path.resolve() else target
+    _write_new(target, _to_text(export_character(character)).encode())
+    return target
+
+
+def _write_card(character: Character, target: Path | None, picture: Path | None) -> Path:
+    text = _to_text(export_card(character)).encode()
+    suffix = ".png" if picture else ".json"
+    target = target or Path(f"{file_stem(character.name)}.card{suffix}")
+    if target.suffix.lower() == ".png" and picture is None:
+        raise CharacterError(f"{target}: a card in a picture needs one: name it with --picture FILE.png")
+    if picture is None:
+        _write_new(target, text)
+        return target
+    try:
+        data = picture.read_bytes()
+    except OSError as error:
+        raise CharacterError(f"{picture}: cannot be read: {error.strerror or error}") from None
+    _write_new(target, write_png_card(data, text))
+    return target
+
+
+def _write(imported: ImportedCharacter, folder: Path) -> WrittenCharacter:
+    file = folder / f"{file_stem(imported.name)}.json"
+    found = {name: _find_places(imported.path.parent, name, folder) for name in imported.documents}
+    places = [place for place in found.values() if place]
+    missing = [Note("", 1, MISSING_DOCUMENT.format(name=name)) for name, place in found.items() if not place]
+    imported = replace(imported, report=imported.report.with_warnings(missing))
+    for origin, target in places:
+        if _differs(origin, target):
+            raise CharacterError(f"{target}: another document stands there: name another folder with --to")
+    _write_new(file, imported.text.encode())
+    files = [file]
+    picture = folder / imported.picture_name
+    if imported.picture and not (picture.is_file() and picture.read_bytes() == imported.picture):
+        files.append(picture)
+        _write_new(picture, imported.picture)
+    files += [_copy_document(origin, target) for origin, target in places if not target.exists()]
+    return WrittenCharacter(imported, tuple(files))
+
+
+def _find_places(source: Path, name: str, folder: Path) -> tuple[Path, Path] | None:
+    """Return where a document or folder of documents is, and where below `folder` it belongs; None outside of them."""
+    origin, target = (source / name).resolve(), folder / name
+    is_inside = origin.is_relative_to(source.resolve()) and target.resolve().is_relative_to(folder.resolve())
+    return (origin, target) if is_inside and origin.exists() else None
+
+
+def _differs(origin: Path, target: Path) -> bool:
+    """Return whether something else stands at the place of a document or a folder of documents."""
+    if not os.path.lexists(target) or origin == target.resolve():
+        return False
+    if origin.is_symlink() or target.is_symlink():
+        return not (origin.is_symlink() and target.is_symlink() and origin.readlink() == target.readlink())
+    if origin.is_dir() and target.is_dir():
+        return any(_differs(child, target / child.name) for child in origin.iterdir())
+    return origin.is_dir() or target.is_dir() or not filecmp.cmp(origin, target, shallow=False)
+
+
+def _copy_document(origin: Path, target: Path) -> Path:
+    """Copy a document or a folder of documents; return the copy."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if origin.is_dir():
+        shutil.copytree(origin, target, symlinks=True)
+    else:
+        shutil.copyfile(origin, target)
+    return target
+
+
+def _write_new(path: Path, data: bytes, *, creates_folder: bool = True) -> None:
+    try:
+        if creates_folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(data)
+    except FileExistsError:
+        raise CharacterError(f"{path}: the file exists and is not changed; move it, or name another place") from None
+    except OSError as error:
+        raise CharacterError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _to_text(fields: object) -> str:
+    return json.dumps(fields, ensure_ascii=False, indent=2) + "\n"

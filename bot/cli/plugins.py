@@ -1,0 +1,901 @@
+"""Adds a plugin: installs its distribution if the operator wants that, and names it in a character's file.
+
+`PluginIndex`: the plugins that can be added, as `plugins.json` and the list at REGISTRY_URL describe them.
+
+What stands in a list of others is hostile: only entries of the expected form are used. No text in them can change
+a terminal, and no name can be anything else than one argument of the installer.
+
+What people are shown of plugins: cards of those that are installed or can be added, and what one may do.
+
+New plugins and adapters from templates, and the projects they are: which module, which tests.
+"""
+
+import asyncio
+import importlib
+import importlib.metadata
+import json
+import keyword
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from string import Template
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+from yarl import URL
+
+import bot
+from bot.characters import LoadedCharacter, load_character, parse_character, write_character_source
+from bot.cli.characters import CharacterConfig
+from bot.cli.options import list_variables
+from bot.cli.process.shutdown import Exit, UsageError, print_notice
+from bot.domain.character import ActionSpec, Effect
+from bot.domain.environment import AuthorityKind, Role
+from bot.errors import CharacterError, FetchError, PluginError, SettingError
+from bot.http import LOOPBACK_HOSTS
+from bot.plugin_system.loading import (
+    DISTRIBUTION,
+    ELIZAOS_PACKAGE,
+    PLUGIN_GROUP,
+    Installation,
+    PluginPurpose,
+    bundled_descriptions,
+    bundled_name,
+    bundled_names,
+    bundled_plugins,
+    find_distribution,
+    find_plugin,
+    has_extra,
+    install_command,
+    install_extra,
+    install_package,
+    plugin_names,
+)
+from bot.plugin_system.plugin import MAX_API, MIN_API, Plugin
+from bot.plugin_system.trust import find_plugin_file
+from bot.settings import CoreSettings, Settings, address_variables, load_settings
+from bot.text import is_blank, shorten, strip_terminal_codes, suggest
+
+FILE_NAME = "plugins.json"
+VARIABLE = "REGISTRY_URL"
+MAX_INDEX_BYTES = 4 * 1024 * 1024
+MAX_ENTRIES = 10_000
+MAX_NOTES = 3
+FETCH_TIMEOUT = 20.0  # seconds
+URL_SCHEME = re.compile(r"[a-z][a-z0-9+.-]+:", re.IGNORECASE)  # of more than one letter: `C:` is a drive
+
+
+def _check_visible(text: str) -> str:
+    if strip_terminal_codes(text) != text or is_blank(text):
+        raise ValueError("it is empty, or contains characters that cannot be seen")
+    return text
+
+
+def _check_source(text: str) -> str:
+    if not text.startswith("https://"):
+        raise ValueError("it must be an address that begins with https://")
+    return text
+
+
+Visible = AfterValidator(_check_visible)
+
+
+class IndexEntry(BaseModel):
+    """One plugin of a list; `api` is the version of the plugin API that it works with, or a range such as `1-2`.
+
+    `package` is the distribution that brings it, with the extras that it needs; `source` is where its code can
+    be read: a folder of this distribution for a bundled plugin.
+    """
+
+    model_config = ConfigDict(frozen=True, hide_input_in_errors=True)
+
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]*$", max_length=64)
+    package: str = Field(
+        pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9][A-Za-z0-9_-]*(,[A-Za-z0-9][A-Za-z0-9_-]*)*\])?$",
+        max_length=128,
+    )
+    description: Annotated[str, Visible] = Field(max_length=400)
+    tags: tuple[Annotated[str, Visible, Field(max_length=40)], ...] = Field((), max_length=20)
+    version: str = Field(pattern=r"^[0-9][0-9A-Za-z.!+_-]*$", max_length=64)
+    api: str = Field(pattern=r"^[0-9]{1,3}(-[0-9]{1,3})?$")
+    source: Annotated[str, Visible] = Field(max_length=300)
+    stars: int | None = Field(None, ge=0, le=1_000_000_000)
+
+    @property
+    def distribution(self) -> str:
+        """The name of the distribution, in the form in which names are compared."""
+        return normalize_distribution(self.package.partition("[")[0])
+
+    @property
+    def extra(self) -> str:
+        """The extras of the distribution that it needs, separated by commas; empty for none."""
+        return self.package.partition("[")[2].rstrip("]")
+
+    @property
+    def is_bundled(self) -> bool:
+        """Whether it comes with this distribution."""
+        return self.distribution == DISTRIBUTION
+
+    @property
+    def requirement(self) -> str:
+        """The argument of an installer: the package in the version that the list describes."""
+        return f"{self.package}=={self.version}"
+
+    @property
+    def incompatibility(self) -> str:
+        """Why it does not work with the plugin API of this version; empty if it does."""
+        first, _, last = self.api.partition("-")
+        if int(first) <= MAX_API and int(last or first) >= MIN_API:
+            return ""
+        supported = str(MAX_API) if MIN_API == MAX_API else f"{MIN_API} to {MAX_API}"
+        return f"it needs plugin API {self.api}, and this version supports {supported}"
+
+    def matches(self, words: Sequence[str]) -> bool:
+        """Return whether each word stands in its name, package, description or tags, in any case."""
+        text = "\n".join((self.name, self.package, self.description, *self.tags)).casefold()
+        return all(word.casefold() in text for word in words)
+
+
+class _ForeignEntry(IndexEntry):
+    source: Annotated[str, Visible, AfterValidator(_check_source)] = Field(max_length=300)
+
+
+class _IndexFile(BaseModel):
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+    plugins: list[Any] = Field(max_length=MAX_ENTRIES)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginIndex:
+    """The plugins of all lists: those with the most stars first, then by name; and notes on what was left out."""
+
+    entries: tuple[IndexEntry, ...]
+    notes: tuple[str, ...] = ()
+
+    def find(self, name: str) -> IndexEntry | None:
+        """Return the plugin of this name."""
+        return next((entry for entry in self.entries if entry.name == name), None)
+
+    def search(self, words: Sequence[str]) -> "PluginIndex":
+        """Return the plugins that match all words."""
+        return replace(self, entries=tuple(entry for entry in self.entries if entry.matches(words)))
+
+
+def load_bundled_index() -> PluginIndex:
+    """Return the list that comes with this distribution: inside the code in a wheel, next to it in a checkout."""
+    package = Path(bot.__file__).parent
+    path = next((file for file in (package / FILE_NAME, package.parent / FILE_NAME) if file.is_file()), None)
+    if path is None:
+        raise PluginError(f"{FILE_NAME} is missing from this installation: install Greenroom again")
+    entries = _parse_file(path.read_bytes(), str(path)).plugins
+    return _build_index([IndexEntry.model_validate(entry) for entry in entries])
+
+
+def load_index(settings: Settings) -> PluginIndex:
+    """Return the bundled list together with the one at REGISTRY_URL, if that is set.
+
+    Raises SettingError for a list that is none, FetchError for one that cannot be reached.
+    """
+    bundled = load_bundled_index()
+    address = settings.load(CoreSettings).registry_url.strip()
+    if not address:
+        return bundled
+    content = asyncio.run(_fetch(address, settings)) if URL_SCHEME.match(address) else _read(Path(address))
+    entries: dict[str, IndexEntry] = {entry.name: entry for entry in bundled.entries}
+    problems: list[str] = []
+    for number, item in enumerate(_parse_file(content, VARIABLE).plugins, 1):
+        try:
+            entry = _ForeignEntry.model_validate(item)
+        except ValidationError as error:
+            problems.append(f"entry {number} is left out: {_describe(error)}")
+            continue
+        if entry.is_bundled:
+            problems.append(f"entry {number} is left out: {DISTRIBUTION} itself is described by its own list only")
+        elif entries.setdefault(entry.name, entry) is not entry:
+            problems.append(f"entry {number} is left out: there is another plugin called {entry.name!r}")
+    if len(problems) > MAX_NOTES:
+        problems[MAX_NOTES:] = [f"and {len(problems) - MAX_NOTES} more are left out"]
+    return _build_index(entries.values(), tuple(f"{VARIABLE}: {problem}" for problem in problems))
+
+
+def normalize_distribution(name: str) -> str:
+    """Return the name of a distribution in the form in which such names are compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _build_index(entries: Iterable[IndexEntry], notes: tuple[str, ...] = ()) -> PluginIndex:
+    return PluginIndex(tuple(sorted(entries, key=lambda entry: (-(entry.stars or 0), entry.name))), notes)
+
+
+def _parse_file(content: bytes, label: str) -> _IndexFile:
+    try:
+        return _IndexFile.model_validate_json(content)
+    except ValidationError as error:
+        raise SettingError(
+            f"{label}: it is not a list of plugins: {_describe(error)}; "
+            "docs/writing-a-plugin.md shows the form that it must have"
+        ) from None
+
+
+def _describe(error: ValidationError) -> str:
+    """Return the first problem. It names no value and no key that is not one of ours."""
+    problem = error.errors(include_url=False, include_input=False, include_context=False)[0]
+    place = "".join(f"{step}: " for step in problem["loc"] if step in IndexEntry.model_fields or step == "plugins")
+    return strip_terminal_codes(f"{place}{problem['msg']}")
+
+
+def _read(path: Path) -> bytes:
+    path = path.expanduser()
+    try:
+        if not path.is_file():
+            raise SettingError(f"{VARIABLE}: there is no file {path}: correct the variable, or remove it")
+        with path.open("rb") as file:
+            content = file.read(MAX_INDEX_BYTES + 1)
+    except OSError as error:
+        raise SettingError(f"{VARIABLE}: {path} cannot be read: {error.strerror or error}") from None
+    if len(content) > MAX_INDEX_BYTES:
+        raise SettingError(f"{VARIABLE}: {path} is larger than {MAX_INDEX_BYTES} bytes: it is no list of plugins")
+    return content
+
+
+async def _fetch(address: str, settings: Settings) -> bytes:
+    from bot.fetch.client import Fetcher  # here, because help needs no HTTP client
+
+    try:
+        url = URL(address)
+    except ValueError:
+        url = URL()
+    is_local = url.scheme == "http" and (url.host or "") in {host.strip("[]") for host in LOOPBACK_HOSTS}
+    if not url.host or (url.scheme != "https" and not is_local):
+        raise SettingError(f"{VARIABLE} must be an address that begins with https://, or the path of a file")
+    environment = settings.network_environment()
+    try:
+        async with Fetcher(environment=environment, max_bytes=MAX_INDEX_BYTES, timeout=FETCH_TIMEOUT) as fetcher:
+            return (await fetcher.get(address, trusted_origin=address)).body
+    except FetchError as error:
+        raise FetchError(f"{VARIABLE}: {error}") from None
+
+
+MAX_TAGS = 3
+MAX_REASON_LENGTH = 160
+EFFECTS = {
+    Effect.PURE: "changes nothing",
+    Effect.IDEMPOTENT: "changes something, and may be repeated",
+    Effect.KEYED: "sends or changes something once",
+    Effect.UNSAFE: "changes something, and is never repeated",
+}
+NETWORK_NOTE = (
+    "its code runs with your rights, in the process of the bot: it can connect anywhere, and nothing stops it"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PluginCard:
+    """One installed plugin: where it comes from, whether a character uses it, and why not.
+
+    `plugin` is missing where it cannot be loaded. `version` is that of its distribution.
+    """
+
+    name: str
+    plugin: Plugin | None
+    reason: str = ""  # why it is off; empty if it is on
+    package: str = ""
+    version: str = ""
+    target: str = ""  # its entry point in another distribution
+    entry: IndexEntry | None = None  # in the bundled list
+    missing: str = ""  # the settings that it needs and that are not set
+
+    def lines(self) -> Iterator[str]:
+        """Yield the card for the terminal; the text of a plugin's author may contain terminal codes."""
+        if self.plugin is None:
+            yield f"{self.name:<12} off  {self.reason}"
+            return
+        yield f"{self.name:<12} {'off' if self.reason else 'on '}  {self.plugin.description}"
+        margin = " " * 17
+        if self.reason:
+            yield f"{margin} off because {self.reason}"
+        if self.target:
+            yield f"{margin} installed with {self.package} {self.version}: {self.target}"
+        elif self.package:
+            yield f"{margin} package: {self.package} {self.version}"
+        if self.entry is not None and self.entry.tags:
+            yield f"{margin} tags: {format_tags(self.entry.tags)}"
+        for kind, names in component_names(self.plugin).items():
+            yield f"{margin} {kind}: {', '.join(names)}"
+        if self.plugin.settings is not None:
+            yield f"{margin} settings: {', '.join(item.name for item in list_variables(self.plugin.settings))}"
+
+    def row(self) -> tuple[str, ...]:
+        """Return the card as a row of a table: name, state, description, and why it is off."""
+        description = "" if self.plugin is None else self.plugin.description
+        return (self.name, "off" if self.reason else "on", description, self.reason)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the card as JSON."""
+        plugin, entry = self.plugin, self.entry
+        settings = plugin.settings if plugin is not None else None
+        return {
+            "name": self.name,
+            "on": not self.reason,
+            "reason": self.reason,
+            "missing": self.missing,
+            "description": plugin.description if plugin is not None else "",
+            "package": self.package,
+            "version": self.version,
+            "api": plugin.api if plugin is not None else "",
+            "tags": list(entry.tags) if entry is not None else [],
+            "source": entry.source if entry is not None else "",
+            "components": component_names(plugin) if plugin is not None else {},
+            "settings": [item.name for item in list_variables(settings)] if settings is not None else [],
+        }
+
+
+def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[PluginCard]:
+    """Yield a card for each installed plugin, and for those that the character names by path.
+
+    With `only_used` those are left out that the character does not use, so that their code is not imported;
+    `describe_unused_plugins` tells of them.
+    """
+    enabled = {plugin.name: plugin for plugin in config.plugins}
+    index = load_bundled_index()
+    for name in enabled if only_used else dict.fromkeys([*plugin_names(), *enabled]):
+        found = enabled.get(name) or _load_plugin(name)
+        plugin = found if isinstance(found, Plugin) else None
+        reason = found if isinstance(found, str) else ""
+        missing = ""
+        if plugin is not None and name not in enabled:
+            missing = plugin.missing_settings(config.settings)
+            reason = f"a setting is missing: {missing}" if missing else _off_reason(name, config)
+        entry = index.find(name)
+        if entry is not None and entry.is_bundled:
+            version = importlib.metadata.version(DISTRIBUTION)
+            yield PluginCard(name, plugin, reason, entry.package, version, entry=entry, missing=missing)
+        else:
+            yield PluginCard(name, plugin, reason, *find_origin(name), missing=missing)
+
+
+def describe_unused_plugins(config: CharacterConfig) -> Iterator[dict[str, Any]]:
+    """Yield what `PluginCard.to_json` has of each installed plugin that the character does not use.
+
+    None is imported: the bundled ones are described by a file, of another one only its distribution is known. `install`
+    is the command that installs the packages of a bundled one, if they are missing.
+    """
+    index, descriptions = load_bundled_index(), bundled_descriptions()
+    used = {plugin.name for plugin in config.plugins}
+    rows = {row.name: row for row in bundled_plugins()}
+    for name in plugin_names():
+        entry = index.find(name)
+        if name in used:
+            continue
+        if name not in rows or entry is None:
+            package, version, _ = find_origin(name)
+            found = find_distribution(package) if package else None
+            description = (found.metadata["Summary"] if found is not None else None) or ""
+            card = PluginCard(name, None, _off_reason(name, config), package, version).to_json()
+            yield {**card, "description": description}
+            continue
+        described = descriptions[name]
+        is_missing = bool(rows[name].settings) and not rows[name].is_enabled(config.settings)
+        missing = described["missing"] if is_missing else ""
+        reason = f"a setting is missing: {missing}" if missing else _off_reason(name, config)
+        version = importlib.metadata.version(DISTRIBUTION)
+        card = PluginCard(name, None, reason, entry.package, version, "", entry, missing).to_json()
+        known = {key: described[key] for key in ("description", "api", "components")}
+        install = "" if has_extra(entry.extra) else install_command(entry.extra)
+        yield {**card, **known, "settings": [item["name"] for item in described["variables"]], "install": install}
+
+
+def describe_bundled_plugins() -> str:
+    """Return the text of the file that `bundled_descriptions` reads, made from the plugins."""
+    parts = []
+    for name in sorted(row.name for row in bundled_plugins()):
+        plugin = find_plugin(name)
+        assert plugin is not None
+        known = {"description": plugin.description, "api": plugin.api, "missing": plugin.missing_settings(Settings())}
+        head = json.dumps({**known, "components": component_names(plugin)}, ensure_ascii=False)
+        variables = list_variables(plugin.settings) if plugin.settings is not None else ()
+        lines = ",\n".join(json.dumps(asdict(item), ensure_ascii=False) for item in variables)  # easy to merge
+        parts.append(f'"{name}": {head[:-1]}, "variables": [\n{lines}\n]}}')
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def find_origin(name: str) -> tuple[str, str, str]:
+    """Return distribution, version and entry point of a plugin of others; empty texts for any other."""
+    for point in importlib.metadata.entry_points(group=PLUGIN_GROUP, name=name):
+        if point.dist is not None and point.dist.name != DISTRIBUTION:
+            return point.dist.name, point.dist.version, point.value
+    return "", "", ""
+
+
+def index_lines(entry: IndexEntry, installed: Sequence[str]) -> Iterator[str]:
+    """Yield the card of a plugin that can be added."""
+    stars = f"  ★ {entry.stars:,}" if entry.stars is not None else ""
+    yield f"{entry.name}{stars}"
+    yield f"  {entry.description}"
+    yield f"  package: {entry.package} {entry.version}, plugin API {entry.api}"
+    if entry.tags:
+        yield f"  tags: {format_tags(entry.tags)}"
+    yield f"  source: {entry.source}{' (in Greenroom)' if entry.is_bundled else ''}"
+    if entry.incompatibility:
+        yield f"  cannot be added: {entry.incompatibility}"
+    elif entry.is_bundled:
+        yield f"  comes with Greenroom: bot plugin add {entry.name} -c FILE"
+    elif entry.name in installed:
+        yield f"  installed: bot plugin add {entry.name} -c FILE"
+    else:
+        yield f"  not installed: bot plugin add {entry.name}"
+
+
+def index_to_json(entry: IndexEntry, installed: Sequence[str]) -> dict[str, Any]:
+    """Return a plugin that can be added as JSON."""
+    return {
+        **entry.model_dump(mode="json"),
+        "bundled": entry.is_bundled,
+        "installed": entry.is_bundled or entry.name in installed,
+        "compatible": not entry.incompatibility,
+    }
+
+
+def format_tags(tags: Sequence[str]) -> str:
+    """Return the first tags, and how many more there are."""
+    more = f" +{len(tags) - MAX_TAGS} more" if len(tags) > MAX_TAGS else ""
+    return f"{', '.join(tags[:MAX_TAGS])}{more}"
+
+
+def component_names(plugin: Plugin) -> dict[str, list[str]]:
+    """Return the names of a plugin's components by kind, for each kind that it has."""
+    kinds = {
+        "actions": [component.spec.name for component in plugin.actions],
+        "providers": [component.spec.name for component in plugin.providers],
+        "evaluators": [component.spec.name for component in plugin.evaluators],
+        "services": [component.__name__ for component in plugin.services],
+        "models": [component.type.value for component in plugin.models],
+        "workers": [component.name for component in plugin.workers],
+        "listeners": [component.kind.__name__ for component in plugin.listeners],
+        "commands": [f"/{component.spec.name}" for component in plugin.commands],
+        "component types": [component.name for component in plugin.component_types],
+        "kinds of memories": list(plugin.memory_kinds),
+        "templates": list(plugin.templates),
+        "tests": [f"{suite.name} ({len(suite.tests)})" for suite in plugin.tests],
+        "routes": [f"{component.method} /plugins/{plugin.name}{component.path}" for component in plugin.routes],
+    }
+    return {kind: names for kind, names in kinds.items() if names}
+
+
+def list_components(plugin: Plugin) -> Iterator[str]:
+    """Yield one line for each kind of component of a plugin."""
+    for kind, names in component_names(plugin).items():
+        yield f"{kind}: {', '.join(names)}"
+
+
+def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
+    """Yield what a plugin may do where a character names it, as far as it declares that."""
+    package, version, _ = find_origin(plugin.name)
+    yield f"{plugin.name}: {plugin.description}"
+    yield f"  package: {package} {version}" if package else f"  plugin API: {plugin.api}"
+    for action in plugin.actions:
+        condition = ", where its own condition holds" if action.when is not None else ""
+        yield f"  action {action.spec.name}: {_describe_action(action.spec)}{condition}"
+    for command in plugin.commands:
+        yield f"  command /{command.spec.name}: for {_describe_role(command.spec.role)}"
+    for item in plugin.routes:
+        signed = f", signed with {item.signature.setting}" if item.signature is not None else ""
+        yield f"  route {item.method} /plugins/{plugin.name}{item.path}: scope {item.scope.value}{signed}"
+    yield from _use_lines(plugin)
+    yield from _setting_lines(plugin)
+    yield f"  network: {NETWORK_NOTE}"
+    if plugin.privacy_statement is not None and not plugin.missing_settings(settings):
+        yield f"  privacy: {plugin.privacy_statement(settings)}"
+    if missing := plugin.missing_settings(settings):
+        yield f"  off until: {missing}"
+
+
+def permissions_to_json(plugin: Plugin, settings: Settings) -> dict[str, Any]:
+    """Return what a plugin may do as JSON, as `permission_lines` tells it."""
+    package, version, _ = find_origin(plugin.name)
+    variables = list(list_variables(plugin.settings)) if plugin.settings is not None else []
+    return {
+        "name": plugin.name,
+        "description": plugin.description,
+        "package": package,
+        "version": version,
+        "api": plugin.api,
+        "actions": [
+            {
+                "name": action.spec.name,
+                "effect": action.spec.effect.value,
+                "authority": action.spec.authority.kind.value,
+                "role": action.spec.role.value,
+                "has_condition": action.when is not None,
+            }
+            for action in plugin.actions
+        ],
+        "commands": [{"name": item.spec.name, "role": item.spec.role.value} for item in plugin.commands],
+        "routes": [
+            {
+                "method": item.method,
+                "path": f"/plugins/{plugin.name}{item.path}",
+                "scope": item.scope.value,
+                "signature": item.signature.setting if item.signature is not None else "",
+            }
+            for item in plugin.routes
+        ],
+        "components": component_names(plugin),
+        "requires": list(plugin.requires),
+        "replaces": list(plugin.replaces),
+        "stores_everything": plugin.store is not None,
+        "has_tables": plugin.schema is not None,
+        "settings": [
+            {"name": item.name, "secret": item.is_secret, "character": item.is_character_setting} for item in variables
+        ],
+        "addresses": list(address_variables(plugin.settings)) if plugin.settings is not None else [],
+        "world_settings": [{"name": item.name, "secret": item.secret} for item in plugin.world_settings],
+        "network": NETWORK_NOTE,
+        "missing": plugin.missing_settings(settings),
+    }
+
+
+def _use_lines(plugin: Plugin) -> Iterator[str]:
+    kinds = component_names(plugin)
+    uses = {
+        "models": "gets prompts, and so the conversations, as the model for",
+        "providers": "adds to prompts",
+        "evaluators": "reads each message after its answer",
+        "listeners": "is told of events",
+        "services": "runs in the background",
+        "workers": "runs tasks",
+        "templates": "changes prompts",
+    }
+    for kind, use in uses.items():
+        if kind in kinds:
+            yield f"  {use}: {', '.join(kinds[kind])}"
+    if plugin.requires:
+        yield f"  requires the plugins: {', '.join(plugin.requires)}"
+    if plugin.replaces:
+        yield f"  replaces components of other plugins: {', '.join(plugin.replaces)}"
+    if plugin.store is not None or plugin.schema is not None:
+        yield "  stores: everything" if plugin.store is not None else "  stores: tables of its own in the database"
+
+
+def _setting_lines(plugin: Plugin) -> Iterator[str]:
+    if plugin.settings is not None:
+        variables = list(list_variables(plugin.settings))
+        names = [f"{item.name} (secret)" if item.is_secret else item.name for item in variables]
+        yield f"  settings: {', '.join(names)}"
+        if own := [item.name for item in variables if item.is_character_setting]:
+            yield f"  a character's file may set: {', '.join(own)}"
+        if addresses := address_variables(plugin.settings):
+            yield f"  servers and files: as {', '.join(addresses)} name them"
+    for item in plugin.world_settings:
+        yield f"  setting of worlds {item.name}: {item.description}{' (secret)' if item.secret else ''}"
+
+
+def _describe_action(spec: ActionSpec) -> str:
+    return f"{EFFECTS[spec.effect]} ({spec.effect.value}); {_describe_authority(spec)}; for {_describe_role(spec.role)}"
+
+
+def _describe_authority(spec: ActionSpec) -> str:
+    authority = spec.authority
+    if authority.kind is AuthorityKind.HARMLESS:
+        return f"runs at once, since {shorten(authority.reason, MAX_REASON_LENGTH)}"
+    if authority.kind is AuthorityKind.CONFIRMED:
+        return "its asker must confirm it"
+    default = ", as its author did not decide" if authority.is_default else ""
+    return f"its asker must name or confirm it{default}"
+
+
+def _describe_role(role: Role) -> str:
+    return "everybody" if role is Role.NONE else f"the role {role.value} or higher"
+
+
+def _load_plugin(name: str) -> Plugin | str:
+    try:
+        return find_plugin(name) or "it is no longer installed"
+    except PluginError as error:
+        return str(error)
+
+
+def _off_reason(name: str, config: CharacterConfig) -> str:
+    if name in bundled_names(PluginPurpose.FALLBACK_MODEL):
+        return "another plugin provides a model"
+    return f"{config.path.name} does not name it among its plugins"
+
+
+@dataclass(frozen=True, slots=True)
+class CharacterEdit:
+    """The new text of a character's file that names more plugins."""
+
+    path: Path
+    text: str
+    added: tuple[str, ...]
+
+    def write(self) -> None:
+        """Replace the file atomically, with the permissions that it has. Raises CharacterError."""
+        path = self.path.resolve()
+        write_character_source(path, self.text, mode=path.stat().st_mode & 0o777)
+
+
+def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> int:
+    """Add a plugin to this environment and to a character's file, print what it may do, and return the exit code.
+
+    Nothing is installed before the operator has confirmed the command. Raises ConfigError, FetchError, UsageError.
+    """
+    if "/" in name and not ELIZAOS_PACKAGE.fullmatch(name):
+        raise UsageError(
+            f"{name!r} is a path, and needs no installation: name it among the plugins of a character's file"
+        )
+    name = _own_name(name)
+    entry = _find_entry(name)
+    if entry is not None and entry.incompatibility:
+        raise PluginError(f"plugin {name!r} cannot be added: {entry.incompatibility}")
+    if entry is not None and (installation := _plan_installation(entry)) is not None:
+        if character is not None:
+            _plan_edit(character, name)  # before anything is installed
+        _install(entry, installation, is_confirmed=is_confirmed)
+        # The rest in a process that has imported nothing of what was replaced.
+        rest = [sys.executable, "-P", "-m", "bot", "plugin", "add", name]
+        rest += [f"--character={character}"] if character is not None else []
+        return subprocess.run(rest, check=False).returncode
+    plugin = _find_installed(name)
+    print_permissions(plugin)
+    required = _required_names(plugin)
+    if character is None:
+        print(f'to use it: "plugins": ["{name}"] in a character file, or bot plugin add {name} -c FILE')
+        return Exit.OK
+    edit = _plan_edit(character, name, required)
+    if edit.added:
+        edit.write()
+        print(strip_terminal_codes(f"added to the plugins of {edit.path}: {', '.join(edit.added)}"))
+    else:
+        print(strip_terminal_codes(f"{edit.path} names it already"))
+    return Exit.OK
+
+
+def print_permissions(plugin: Plugin, *, as_json: bool = False) -> None:
+    """Print what a plugin may do."""
+    settings = load_settings()
+    settings = settings.with_models(plugin.settings) if plugin.settings is not None else settings
+    if as_json:
+        print(json.dumps(permissions_to_json(plugin, settings), ensure_ascii=False, indent=2))
+        return
+    print("\n".join(map(strip_terminal_codes, permission_lines(plugin, settings))), flush=True)
+
+
+def _own_name(name: str) -> str:
+    """Return the name here of a plugin that may be named as in elizaOS."""
+    match = ELIZAOS_PACKAGE.fullmatch(name)
+    return bundled_name(match[1] if match else name)
+
+
+def _find_entry(name: str) -> IndexEntry | None:
+    """Return what the lists say of a plugin; None for one that is installed and in no list of ours.
+
+    The list at REGISTRY_URL is read only for a plugin that is not here yet.
+    """
+    bundled = load_bundled_index()
+    if (entry := bundled.find(name)) is not None or name in plugin_names():
+        return entry
+    index = load_index(load_settings())
+    for note in index.notes:
+        print_notice(strip_terminal_codes(note))
+    if (entry := index.find(name)) is not None:
+        return entry
+    names = [*plugin_names(), *(entry.name for entry in index.entries)]
+    hint = suggest(name, names, otherwise="`bot plugin search` lists them")
+    raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
+
+
+def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> CharacterEdit:
+    """Return the new text of a character's file, which names a plugin and those that it requires.
+
+    Raises CharacterError for a file that cannot be changed safely.
+    """
+    loaded = load_character(path)
+    named = [_own_name(known) for known in loaded.character.plugins]
+    names = [added for added in (*required, name) if added not in named]
+    if name in names and not named:
+        # A file without plugins has the default store. One with plugins must name it.
+        stores = bundled_names(PluginPurpose.STORE)
+        names = [*(store for store in stores if store not in names and _is_loadable(store)), *names]
+    if loaded.places is None:
+        raise CharacterError(f"{path}: add {name!r} to its plugins by hand")
+    text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
+    _check_edit(loaded, parse_character(text, source=str(path)), names)
+    return CharacterEdit(path, text, tuple(names))
+
+
+def _check_edit(old: LoadedCharacter, new: LoadedCharacter, names: list[str]) -> None:
+    """Raise CharacterError if an edit changes anything else than the names of plugins."""
+    expected = old.character.model_copy(update={"plugins": (*old.character.plugins, *names)})
+    if new.character != expected or new.secrets != old.secrets:
+        raise CharacterError(f"{old.path}: its form cannot be changed safely: add {', '.join(names)} to its plugins")
+
+
+def _plan_installation(entry: IndexEntry) -> Installation | None:
+    """Return what must be installed for a plugin; None for nothing."""
+    if entry.is_bundled:
+        return None if not entry.extra or has_extra(entry.extra) else install_extra(entry.extra)
+    return install_package(entry.requirement)
+
+
+def _install(entry: IndexEntry, installation: Installation, *, is_confirmed: bool) -> None:
+    """Install a plugin with the installer of this environment. Raises PluginError if that does not bring it."""
+    for line in index_lines(entry, ()):
+        print(strip_terminal_codes(line))
+    print(strip_terminal_codes(f"to be installed with: {installation}"), flush=True)
+    if not entry.is_bundled:
+        print("its code then runs with your rights: read it first", flush=True)
+    if not is_confirmed and not _ask():
+        raise UsageError("nothing was installed and nothing was changed")
+    code = installation.run()
+    if code != 0:
+        raise PluginError(f"{entry.requirement} was not installed: the installer ended with exit code {code}")
+    importlib.invalidate_caches()
+    if entry.is_bundled and _plan_installation(entry) is not None:
+        raise PluginError(
+            f"{entry.package} is installed, but this Python does not find it: see what the installer printed"
+        )
+    package, _, _ = find_origin(entry.name)
+    if not entry.is_bundled and normalize_distribution(package) != entry.distribution:
+        provider = f"that is a plugin of {package}" if package else "it has no entry point of that name"
+        raise PluginError(
+            f"{entry.package} is installed now, but does not bring the plugin {entry.name!r}: {provider}; "
+            f"remove it again: {sys.executable} -m pip uninstall {entry.distribution}"
+        )
+
+
+def _ask() -> bool:
+    if not sys.stdin.isatty():
+        raise UsageError("nothing was installed: there is no terminal to ask on; repeat the command with --yes")
+    print_notice("install it? [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _find_installed(name: str) -> Plugin:
+    plugin = find_plugin(name)
+    if plugin is None:
+        raise PluginError(f"plugin {name!r} is not installed")
+    return plugin
+
+
+def _required_names(plugin: Plugin) -> list[str]:
+    """Return the plugins that one requires, and those that they require, but for those that are always loaded."""
+    names: dict[str, None] = {}
+    waiting = [*plugin.requires]
+    while waiting:
+        name = waiting.pop()
+        if name not in names and name not in bundled_names(PluginPurpose.BASE):
+            names[name] = None
+            waiting += _find_installed(name).requires
+    return sorted(names)
+
+
+def _is_loadable(name: str) -> bool:
+    try:
+        return find_plugin(name) is not None
+    except PluginError:
+        return False
+
+
+TEMPLATES = files("bot.cli").joinpath("templates")
+PROJECT_FILE = "pyproject.toml"
+NO_TESTS_COLLECTED = 5  # an exit code of pytest
+# `python -m pytest`, but the folder is on the path only after the fixtures are loaded: its bot.py is not the core.
+PYTEST = """
+import os, sys, pytest
+
+class FolderOnPath:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self):
+        sys.path.insert(0, os.getcwd())
+
+sys.exit(pytest.main(plugins=[FolderOnPath()]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeTarget:
+    """Code that a command names: the path or name to load it by, its tests, and the folder in which they run."""
+
+    name: str
+    tests: tuple[Path, ...] = ()
+    folder: Path = Path()
+
+
+def render_templates(name: str, templates: Mapping[str, str], **words: str) -> dict[Path, str]:
+    """Return the texts of new files by path; `templates` are the names of their templates by path."""
+    values = {
+        "name": name,
+        "title": "".join(part.capitalize() for part in name.split("_")),
+        "upper": name.upper(),
+        "dashed": name.replace("_", "-"),
+        **words,
+    }
+    return {
+        Path(path): Template(TEMPLATES.joinpath(template).read_text(encoding="utf-8")).substitute(values)
+        for path, template in templates.items()
+    }
+
+
+def check_new_name(name: str, kind: str, existing: list[str]) -> None:
+    """Raise UsageError for a name that no module can have, or that is taken."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UsageError(f"{name!r} is not a valid name of {kind}: use lower-case letters, digits and _")
+    if name in existing:
+        raise UsageError(f"{kind} named {name!r} exists already: choose another name")
+
+
+def write_new_files(texts: Mapping[Path, str]) -> None:
+    """Write new files, and the folders they need. Raises PluginError; no existing file is changed."""
+    if existing_paths := [str(path) for path in texts if path.exists()]:
+        raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
+    for path, text in texts.items():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def find_target(name: str, group: str) -> CodeTarget:
+    """Return what a name or path names: an installed name, a file, a package, or a project with an entry point.
+
+    `group` is the group of entry points. Raises PluginError for a project that has none in it.
+    """
+    if "/" not in name and not name.endswith(".py"):
+        return CodeTarget(name)
+    name = name if name.startswith((".", "/", "~")) else f"./{name}"
+    path = Path(name).expanduser()
+    if (path / PROJECT_FILE).is_file():
+        module = _entry_module(path / PROJECT_FILE, group)
+        candidates = [folder / module.replace(".", "/") for folder in (path, path / "src")]
+        location = next((place for place in candidates if find_plugin_file(place) is not None), candidates[0])
+        prefix = "" if location.is_absolute() else "./"
+        return CodeTarget(f"{prefix}{location}", _existing(path / "tests"), path)
+    project = path.parent / PROJECT_FILE
+    modules = _entry_modules(project, group) if project.is_file() else [path.stem]
+    is_apart = path.stem not in (module.split(".")[-1] for module in modules)
+    shared = () if is_apart else (path.parent / "tests",)  # else they are those of the project that it only lies in
+    tests = _existing(path.parent / f"test_{path.stem}.py", path / "tests", *shared)
+    return CodeTarget(name, tests, path.parent)
+
+
+def run_pytest(target: CodeTarget) -> bool:
+    """Run the tests beside the code in a process of their own; return whether they pass. Raises PluginError."""
+    if not target.tests:
+        return True
+    if find_spec("pytest") is None:
+        files = ", ".join(map(str, target.tests))
+        raise PluginError(f"{files} need pytest, which is not installed: {install_command('testing')}")
+    paths = [str(path.resolve()) for path in target.tests]
+    command = [sys.executable, "-P", "-c", PYTEST, "-q", "-p", "no:cacheprovider", *paths]
+    code = subprocess.run(command, cwd=target.folder, check=False).returncode
+    return code in (0, NO_TESTS_COLLECTED)
+
+
+def _existing(*paths: Path) -> tuple[Path, ...]:
+    return tuple(path for path in paths if path.exists())
+
+
+def _entry_module(file: Path, group: str) -> str:
+    modules = _entry_modules(file, group)
+    if len(modules) != 1:
+        raise PluginError(f"{file} must have one entry point in the group {group!r}, it has {len(modules)}")
+    return modules[0]
+
+
+def _entry_modules(file: Path, group: str) -> list[str]:
+    """Return the modules of a project's entry points. Raises PluginError for a file that cannot be read."""
+    try:
+        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
+        values = list(project.get("entry-points", {}).get(group, {}).values())
+    except (OSError, ValueError, AttributeError) as error:
+        raise PluginError(f"{file} cannot be read: {error}") from None
+    return [value.partition(":")[0].strip() for value in values if isinstance(value, str)]

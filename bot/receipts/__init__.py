@@ -1,1 +1,0 @@
-"""What is told about a message's receipt: the sentence, the checks, the steps."""
