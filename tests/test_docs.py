@@ -3,6 +3,7 @@
 import ast
 import json
 import re
+import runpy
 import shlex
 import shutil
 import subprocess
@@ -426,3 +427,9 @@ def test_every_link_leads_to_a_file_and_heading_that_exist(doc: Path) -> None:
         if not target.exists() or (link["anchor"] and link["anchor"] not in _anchors(target)):
             broken.append(link[0])
     assert not broken
+
+
+def test_the_diagram_and_the_list_of_files_in_architecture_md_are_as_the_code() -> None:
+    describe = runpy.run_path(str(ROOT / ".ci" / "describe_architecture.py"))["describe"]
+    document = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert describe(document) == document, "run `python .ci/describe_architecture.py`"
