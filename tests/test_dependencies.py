@@ -22,10 +22,10 @@ EXTRAS_OF_FILES = (
     (r".*/fixtures\.py", ("dev",)),  # loaded by pytest only
     (r"adapters/web/metrics/.*", ("metrics",)),
     (r"bot/cli/commands/mcp\.py", ("mcp",)),
-    (r"bot/cli/(scaffold|commands/dev)\.py", ("testing",)),
+    (r"bot/cli/(plugins|commands/dev)\.py", ("testing",)),
     (r"bot/fetch/document_worker\.py", ("knowledge",)),
     (r"bot/models/openai_compatible/server\.py", ("openai",)),
-    (r"bot/settings/encryption\.py", ("secrets",)),
+    (r"bot/settings/model\.py", ("secrets",)),
     (r"plugins/sql/.*", ("postgres", "vectors")),
 )
 IMPORTERS = ("import_module", "find_spec", "__import__")
