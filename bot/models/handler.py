@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import partial
 from io import BytesIO
+from math import inf
 from types import TracebackType
 from typing import Any, Generic, Self, TypeGuard, TypeVar
 
@@ -344,13 +345,15 @@ class ResponseMemory:
         self._size = FREE_BYTES
         self._pending = 0
 
-    async def count(self, chunks: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    async def count(self, chunks: AsyncIterable[bytes], max_pending: float = inf) -> AsyncIterator[bytes]:
         """Yield the chunks of a body, and take what all of them need that came since the last `reset`.
 
-        Raises as `extend` does.
+        Raises as `extend` does, and ModelError once more than `max_pending` bytes came since then.
         """
         async for chunk in chunks:
             self._pending += len(chunk)
+            if self._pending > max_pending:
+                raise ModelError(f"{self._label}: the response has a piece of more than {max_pending:,.0f} bytes")
             self.extend(self._pending)
             yield chunk
 

@@ -41,6 +41,7 @@ from bot.platform import LazyModule
 from bot.text import user_text
 
 T = TypeVar("T")
+MAX_EVENT_BYTES = 2**20  # of a stream; the SDK copies all of an event with each of its pieces
 MAX_TOKENS_PER_CALL = 100_000_000  # larger counts are treated as invalid
 TRANSIENT_ERRORS = frozenset({"overloaded_error", "api_error", "rate_limit_error", "timeout_error"})
 TRUNCATION_REASONS = frozenset({"max_tokens", "model_context_window_exceeded"})
@@ -329,7 +330,7 @@ class MessageStream:
 
     async def _read_events(self, body: AsyncIterator[bytes]) -> AsyncIterator[str]:
         """Yield the data of each event, including pings."""
-        response: Any = SimpleNamespace(aiter_bytes=lambda: self._memory.count(body))
+        response: Any = SimpleNamespace(aiter_bytes=lambda: self._memory.count(body, MAX_EVENT_BYTES))
         try:
             async for event in anthropic.AsyncStream.raw_events(response):
                 self._memory.reset()

@@ -445,6 +445,15 @@ async def test_an_error_about_tools_is_a_refusal_of_the_tools(there: AgentHarnes
     assert "tools" not in api.bodies[-1]
 
 
+async def test_an_event_without_an_end_is_given_up_before_it_takes_the_memory_of_others(api: Loopback) -> None:
+    api.answers = [Answer(events=("data: ", *["x" * 2**20] * 40, Hang()))]
+    settings = {"ANTHROPIC_API_KEY": KEY, "ANTHROPIC_BASE_URL": api.url, "MODEL_RETRIES": "0"}
+    async with running_agent(plugin, settings=settings) as harness:
+        with pytest.raises(ModelError, match="a piece of more than 1,048,576 bytes"):
+            await ask(harness, sink=Sink())
+        assert harness.agent.memory.held == 0
+
+
 async def test_a_cancelled_call_closes_its_request(there: AgentHarness, api: Loopback) -> None:
     sink = Sink()
     calls: list[ModelUsed] = []
