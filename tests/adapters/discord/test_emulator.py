@@ -8,7 +8,7 @@ from aiohttp import ClientSession
 from adapters.discord.emulator import Emulator, start_emulator
 from adapters.discord.emulator.fixtures import discord_emulator
 from adapters.discord.emulator.gateway import Session
-from bot import Plugin, derived_id
+from bot import Plugin, Rule, derived_id
 from bot.plugin_system import WorldSetting
 from tests.adapters.discord.server import TOKEN, EmulatedServer
 
@@ -111,7 +111,7 @@ async def test_commands_and_buttons_work_on_the_page(server: EmulatedServer) -> 
         await http.post(f"{page}/press", json={**who, "message": asked["id"], "button": button})
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
         assert (await shown("Deleted: "))["is_bot"]
-        assert await stage.agent.store.ledger.receipts() == []
+        assert {receipt.rule for receipt in await stage.agent.store.ledger.receipts()} <= {Rule.COMMAND, Rule.ERASED}
 
 
 async def test_an_argument_of_a_command_on_the_page_may_have_any_name(server: EmulatedServer) -> None:
