@@ -8,13 +8,11 @@ from typing import Any
 
 from benchmarks.exchange import Exchange, close_receipt, make_exchange, mark_attempting, mark_sent
 from bot.store import new_receipt
-from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
-from plugins.sql.core.values import microseconds_of
-from plugins.sql.stores.deliveries import DELIVERY_NAMES as DELIVERY_NAMES
-from plugins.sql.stores.deliveries import delivery_values
-from plugins.sql.stores.ledger import STEP_NAMES, step_values
-from plugins.sql.stores.receipts import RECEIPT_NAMES as RECEIPT_NAMES
-from plugins.sql.stores.receipts import fixed_values, state_values
+from plugins.sql.core.mapping import microseconds_of
+from plugins.sql.stores.deliveries import DELIVERY
+from plugins.sql.stores.ledger import STEP
+from plugins.sql.stores.memories import MEMORY
+from plugins.sql.stores.receipts import RECEIPT
 
 INTERVAL = timedelta(seconds=0.5)  # so that no row is old enough to expire
 Rows = Iterator[Sequence[Any]]
@@ -29,10 +27,10 @@ def fill(path: Path, agent: int, rooms: Sequence[str], exchanges: range) -> None
             connection.execute(f"PRAGMA {pragma}")
         connection.execute("BEGIN")
         for table, names, rows in (
-            ("receipts", RECEIPT_NAMES, _receipts(agent, samples, exchanges)),
-            ("memories", MEMORY_NAMES, _memories(agent, samples, exchanges)),
-            ("steps", STEP_NAMES, _steps(agent, samples, exchanges)),
-            ("deliveries", (*DELIVERY_NAMES, "seq"), _deliveries(agent, samples, exchanges)),
+            ("receipts", RECEIPT.stored_names, _receipts(agent, samples, exchanges)),
+            ("memories", MEMORY.stored_names, _memories(agent, samples, exchanges)),
+            ("steps", STEP.stored_names, _steps(agent, samples, exchanges)),
+            ("deliveries", DELIVERY.stored_names, _deliveries(agent, samples, exchanges)),
         ):
             _insert(connection, table, names, rows)
         connection.execute("COMMIT")
@@ -50,7 +48,7 @@ def _receipts(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows
     drafts = []
     for exchange in samples:
         receipt = close_receipt(new_receipt(exchange.inbound, exchange.at), exchange)
-        values = dict(zip(RECEIPT_NAMES, fixed_values(agent, receipt) + state_values(receipt), strict=True))
+        values = dict(zip(RECEIPT.stored_names, RECEIPT.encode(receipt, agent), strict=True))
         drafts.append(values)
     for number in exchanges:
         values, at = drafts[number % len(drafts)], _at(samples, number)
@@ -63,7 +61,7 @@ def _receipts(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows
 def _memories(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
     drafts = [
         [
-            dict(zip(MEMORY_NAMES, memory_values(agent, memory), strict=True))
+            dict(zip(MEMORY.stored_names, MEMORY.encode(memory, agent), strict=True))
             for memory in (exchange.inbound.message, exchange.reply)
         ]
         for exchange in samples
@@ -78,7 +76,7 @@ def _memories(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows
 
 
 def _steps(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
-    values = dict(zip(STEP_NAMES, step_values(agent, samples[0].step), strict=True))
+    values = dict(zip(STEP.stored_names, STEP.encode(samples[0].step, agent), strict=True))
     for number in exchanges:
         values |= {"turn_id": _id(number, 4), "at": _at(samples, number)}
         yield tuple(values.values())
@@ -86,7 +84,7 @@ def _steps(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
 
 def _deliveries(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
     parts = [mark_sent(mark_attempting(exchange.delivery, exchange)) for exchange in samples]
-    drafts = [dict(zip(DELIVERY_NAMES, delivery_values(agent, part), strict=True)) for part in parts]
+    drafts = [dict(zip(DELIVERY.stored_names, DELIVERY.encode(part, agent), strict=True)) for part in parts]
     for number in exchanges:
         values, at = drafts[number % len(drafts)], _at(samples, number)
         values |= {"id": f"{number:032x}", "turn_id": _id(number, 4), "memory_id": _id(number, 3)}

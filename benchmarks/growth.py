@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from sqlalchemy import Connection
 
@@ -15,9 +16,8 @@ from benchmarks.exchange import AGENT, make_exchanges, store_exchanges
 from benchmarks.figures import Row, measure, report_progress
 from benchmarks.filling import fill
 from bot import MemoryKind
-from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
-from plugins.sql.stores.memories import RECENT
+from plugins.sql.stores.memories import MEMORY, RECENT
 from plugins.sql.stores.store import SqlStore
 
 FIRST_AGENT = 1  # its number in a new file
@@ -96,13 +96,14 @@ async def _measure(sized: SizedStore) -> None:
     with measure() as usage:
         await store_exchanges(sized.store, exchanges, ACTIVE_ROOMS)
     sized.costs.append(usage.cpu / MESSAGES)
-    rooms = [exchange.inbound.room.id.bytes for exchange in exchanges]
+    rooms = [exchange.inbound.room.id for exchange in exchanges]
     sized.reads += await sized.database.read(lambda db: [_read(db, room) for room in rooms])
 
 
-def _read(connection: Connection, room: bytes) -> float:
+def _read(connection: Connection, room: UUID) -> float:
     started = time.perf_counter()
-    rows = RECENT.rows(connection, FIRST_AGENT, room, MemoryKind.MESSAGE.value, RECENT_LIMIT)
+    key = {"agent": FIRST_AGENT, "room_id_": room, "kind_": MemoryKind.MESSAGE, "limit": RECENT_LIMIT}
+    rows = connection.execute(RECENT, key).all()
     memories = [MEMORY.read(row) for row in rows]
     assert len(memories) == RECENT_LIMIT
     return time.perf_counter() - started

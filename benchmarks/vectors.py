@@ -16,17 +16,17 @@ from benchmarks.figures import Row, format_milliseconds, report_progress
 from benchmarks.server import is_installed, running_durable_server
 from bot import MemoryKind, RecallScope, derived_id
 from bot.store import Store
-from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
 from plugins.sql.postgres.connection import connect, parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.stores.memories import MEMORY
 
 FIRST_AGENT = 1  # its number in a new database
 COUNT, DIMENSION, NEAREST, MODEL = 100_000, 384, 10, "a-model"
 SMALL, LARGE = 100, 10_000
 QUESTIONS = 50
 EMBEDDING_NAMES = ("agent_id", "model", "dimension", "kind", "audience", "memory", "vector")
-TABLES = {"memories": ("position", *MEMORY_NAMES), "embeddings": EMBEDDING_NAMES}
+TABLES = {"memories": ("position", *MEMORY.stored_names), "embeddings": EMBEDDING_NAMES}
 BATCH = 5_000
 
 
@@ -81,7 +81,8 @@ def _fill_sqlite(path: Path) -> None:
 
 def _batches() -> Iterator[dict[str, list[Sequence[Any]]]]:
     """Yield rows of both tables: one room of each size, and the rest in rooms of the small size."""
-    draft = dict(zip(MEMORY_NAMES, memory_values(FIRST_AGENT, make_exchange("room").inbound.message), strict=True))
+    message = make_exchange("room").inbound.message
+    draft = dict(zip(MEMORY.stored_names, MEMORY.encode(message, FIRST_AGENT), strict=True))
     random = numpy.random.default_rng(1)
     for start in range(0, COUNT, BATCH):
         vectors = random.standard_normal((BATCH, DIMENSION)).astype("<f2")

@@ -8,49 +8,44 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
+from uuid import UUID
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from bot.store import LogKind
+from plugins.sql.core.mapping import Values, datetime_of, matches, microseconds_of, parameter
 from plugins.sql.core.schema import logs
-from plugins.sql.core.statements import RawStatement, Row, Statement, matches, typed_parameter
-from plugins.sql.core.values import datetime_of, dumps, loads
+from plugins.sql.core.values import dumps, loads
 
 PREVIOUS_SEAL, SEAL, ERASED = "$after", "$seal", "$forgotten"  # keys beside an entry's own
-KIND_INDEX, AT_INDEX, BODY_INDEX = 1, 2, 5  # in a row of the table
 MAX_BREAKS = 5  # reported by a check: the others are alike
 SUSPECT = "the bot never does that; find out which other program can write to the database"
 LOCK_KEY = int.from_bytes(b"decision")
 
-LAST_ENTRY = Statement(
-    lambda _: select(logs.c.body).where(matches(logs, "agent_id", "kind")).order_by(logs.c.position.desc()).limit(1)
+LAST_ENTRY = select(logs.c.body).where(matches(logs, "kind")).order_by(logs.c.position.desc()).limit(1)
+ENTRIES_OF_ENTITY = select(logs.c.position, logs.c.body).where(
+    matches(logs, "kind", "entity_id"),
+    logs.c.position > parameter(logs.c.position, "after"),
+    logs.c.position <= parameter(logs.c.position, "last"),
 )
-ENTRIES_OF_ENTITY = Statement(
-    lambda _: select(logs.c.position, logs.c.body).where(
-        matches(logs, "agent_id", "kind", "entity_id"),
-        logs.c.position > typed_parameter(logs.c.position, "after"),
-        logs.c.position <= typed_parameter(logs.c.position, "last"),
-    )
-)
-ACQUIRE_LOCK = RawStatement("SELECT pg_advisory_xact_lock(?)")
 ALL_ENTRIES = "SELECT agent_id, at, body FROM logs WHERE kind = '{}' ORDER BY agent_id, position"
 
 
-def seal_entries(connection: Connection, rows: Sequence[Row]) -> Sequence[Row]:
+def seal_entries(connection: Connection, rows: Sequence[Values]) -> Sequence[Values]:
     """Return one agent's new entries with decisions sealed; other processes wait until the commit."""
-    if not any(row[KIND_INDEX] == LogKind.AUTHORIZATION for row in rows):
+    if not any(row["kind"] == LogKind.AUTHORIZATION for row in rows):
         return rows
     if connection.dialect.name == "postgresql":
-        ACQUIRE_LOCK.rows(connection, LOCK_KEY)
-    last_entry = LAST_ENTRY.first(connection, rows[0][0], LogKind.AUTHORIZATION)
-    last_body = _read_body(last_entry[0]) if last_entry else None
-    previous = str(last_body.get(SEAL, "")) if last_body else ""
-    sealed_rows: list[Row] = []
+        connection.execute(select(func.pg_advisory_xact_lock(LOCK_KEY)))
+    key = {"agent": rows[0]["agent_id"], "kind_": LogKind.AUTHORIZATION}
+    last_body = connection.execute(LAST_ENTRY, key).scalar()
+    previous = str(last_body.get(SEAL, "")) if isinstance(last_body, Mapping) else ""
+    sealed_rows: list[Values] = []
     for row in rows:
-        if row[KIND_INDEX] == LogKind.AUTHORIZATION:
-            body = loads(row[BODY_INDEX])
-            links = {PREVIOUS_SEAL: previous, SEAL: _seal(previous, row[AT_INDEX], body)}
-            row, previous = (*row[:BODY_INDEX], dumps({**body, **links})), links[SEAL]
+        if row["kind"] == LogKind.AUTHORIZATION:
+            body = loads(dumps(row["body"]))  # as it will be read
+            links = {PREVIOUS_SEAL: previous, SEAL: _seal(previous, microseconds_of(row["at"]), body)}
+            row, previous = {**row, "body": {**body, **links}}, links[SEAL]
         sealed_rows.append(row)
     return sealed_rows
 
@@ -71,12 +66,16 @@ def entry_content(body: Mapping[str, Any]) -> dict[str, Any] | None:
     return {name: value for name, value in body.items() if name not in (PREVIOUS_SEAL, SEAL)}
 
 
-def build_tombstones(connection: Connection, agent: int, entity: bytes, after: int, last: int) -> list[tuple[str, int]]:
-    """Return remaining body and position of each decision about a person to be erased, in a part of the log."""
+def build_tombstones(
+    connection: Connection, agent: int, entity_id: UUID, after: int, last: int
+) -> list[tuple[int, dict[str, Any]]]:
+    """Return position and remaining body of each decision about a person to be erased, in a part of the log."""
+    key = {"agent": agent, "kind_": LogKind.AUTHORIZATION, "entity_id_": entity_id, "after": after, "last": last}
+    entries = ((position, body) for position, body in connection.execute(ENTRIES_OF_ENTITY, key))
     return [
-        (dumps({ERASED: True, PREVIOUS_SEAL: body.get(PREVIOUS_SEAL, ""), SEAL: body.get(SEAL, "")}), position)
-        for position, text in ENTRIES_OF_ENTITY.rows(connection, agent, LogKind.AUTHORIZATION, entity, after, last)
-        for body in [_read_body(text) or {}]
+        (position, {ERASED: True, **{name: links.get(name, "") for name in (PREVIOUS_SEAL, SEAL)}})
+        for position, body in entries
+        for links in [body if isinstance(body, Mapping) else {}]
     ]
 
 

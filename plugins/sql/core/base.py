@@ -1,26 +1,25 @@
 """Base of the SQL stores: database access, the agent's row, shared opening."""
 
-from collections.abc import AsyncIterator, Callable, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
+from sqlalchemy.sql.expression import Executable
 
 from bot.store import StoreHealth
-from plugins.sql.core.inserts import insert_into
-from plugins.sql.core.people_cache import PeopleCache
+from plugins.sql.core.mapping import Row, insert_if_new
 from plugins.sql.core.recent_cache import RecentMemoryCache
 from plugins.sql.core.schema import agents
-from plugins.sql.core.statements import Statement, matches
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 Work = Callable[[Connection], T]
 
-INSERT_AGENT = Statement(lambda insert: insert_into(agents, ["key"])(insert).on_conflict_do_nothing())
-FIND_AGENT = Statement(lambda _: select(agents.c.id).where(matches(agents, "key")))
+INSERT_AGENT = insert_if_new(agents, ["key"])
+FIND_AGENT = select(agents.c.id).where(agents.c.key == bindparam("key"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,8 @@ class AgentRow:
 
 def ensure_agent(connection: Connection, agent_id: UUID) -> AgentRow:
     """Return an agent's row; insert it if it is new."""
-    INSERT_AGENT.run(connection, agent_id.bytes)
-    [number] = FIND_AGENT.rows(connection, agent_id.bytes)[0]
-    return AgentRow(agent_id, number)
+    INSERT_AGENT.execute(connection, {"key": agent_id})
+    return AgentRow(agent_id, connection.execute(FIND_AGENT, {"key": agent_id}).scalar_one())
 
 
 class Access(Protocol):
@@ -53,10 +51,6 @@ class Access(Protocol):
     def recent_cache(self) -> RecentMemoryCache | None:
         """The cache of recent memories; None if other processes write too."""
 
-    @property
-    def people_cache(self) -> PeopleCache | None:
-        """The cache of people and participants; None if other processes write too."""
-
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Run work that writes; return once it is committed.
 
@@ -65,7 +59,7 @@ class Access(Protocol):
         """
 
     async def read(self, work: Work[T]) -> T:
-        """Run short read-only work of statements of `statements.py`; it sees every write that has returned."""
+        """Run short read-only work; it sees every write that has returned."""
 
     async def search(self, work: Work[T]) -> T:
         """Run read-only work that may take long; other calls do not wait for it."""
@@ -81,6 +75,14 @@ class SqlStorePart:
         self._database = database
         self._agent_row = agent_row
         self._agent = agent_row.number
+
+    async def _read(self, statement: Executable, **values: Any) -> Sequence[Row]:
+        """Return the rows of a short statement about the agent."""
+        return await self._database.read(lambda db: db.execute(statement, {"agent": self._agent, **values}).all())
+
+    async def _search(self, statement: Executable, **values: Any) -> Sequence[Row]:
+        """Return the rows of a statement about the agent that may take long."""
+        return await self._database.search(lambda db: db.execute(statement, {"agent": self._agent, **values}).all())
 
 
 class Closable(Protocol):

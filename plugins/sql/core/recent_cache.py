@@ -13,21 +13,17 @@ from uuid import UUID
 from sqlalchemy import Connection
 
 from bot import Memory
-from plugins.sql.core.schema import memories
-from plugins.sql.core.statements import Row, column_names
 
 MAX_BYTES = 16 * 2**20  # of all windows, as estimated by `_size_of` and WINDOW_BYTES
 WINDOW_BYTES, MEMORY_BYTES = 400, 1_500  # of the objects, without the texts; a room has four windows, by kind
 MAX_MEMORIES = 50  # longer windows are not cached
-MAX_TEXT_LENGTH = 2_000  # of stored content and metadata; a window with a larger memory is not cached
+MAX_TEXT_LENGTH = 2_000  # of texts and metadata; a window with a larger memory is not cached
 MAX_TRACKED_CHANGES = 10_000
 INFO_KEY = "greenroom-recents-told"
 SQL_FUNCTION = "greenroom_memory"
 KEY_COLUMNS = "{row}.agent_id, {row}.room_id, {row}.kind"
 REPORT_OLD, REPORT_NEW = (f"SELECT {SQL_FUNCTION}({KEY_COLUMNS.format(row=row)});" for row in ("old", "new"))
 TRIGGERS = {"DELETE": REPORT_OLD, "UPDATE": REPORT_OLD + REPORT_NEW}
-AGENT, ROOM, KIND = map(column_names(memories).index, ("agent_id", "room_id", "kind"))
-CONTENT, METADATA = map(column_names(memories)[1:].index, ("content", "metadata"))
 
 
 class WindowKey(NamedTuple):
@@ -50,9 +46,9 @@ class _Window:
     def size(self) -> int:
         return WINDOW_BYTES + sum(self.sizes)
 
-    def append(self, memory: Memory, size: int) -> None:
+    def append(self, memory: Memory) -> None:
         self.memories.append(memory)
-        self.sizes.append(size)
+        self.sizes.append(_size_of(memory))
         if len(self.memories) > self.limit:
             del self.memories[0], self.sizes[0]
 
@@ -60,14 +56,14 @@ class _Window:
 class RecentMemoryCache:
     """The windows of one file that were read last."""
 
-    def __init__(self, as_stored: Callable[[Row, Memory], Memory]) -> None:
+    def __init__(self, as_stored: Callable[[Memory], Memory]) -> None:
         self._as_stored = as_stored
         self._lock = Lock()
         self._windows: dict[WindowKey, _Window] = {}  # the one that was read last is the last
         self._size = 0  # of all windows, in bytes
         self._changed_in: dict[WindowKey, int] = {}  # the version of each key's last change; `_first_version` if absent
         self._first_version = self._version = 0
-        self._pending: list[tuple[WindowKey, Row, Memory]] = []  # in the open transaction
+        self._pending: list[tuple[WindowKey, Memory]] = []  # in the open transaction
         self._invalidated: set[WindowKey] = set()
 
     @property
@@ -84,11 +80,9 @@ class RecentMemoryCache:
             driver.execute(f"CREATE TEMP TRIGGER {name} AFTER {event} ON main.memories BEGIN {action} END")
         connection.info[INFO_KEY] = self
 
-    def notify(self, rows: Sequence[Row], memories: Sequence[Memory]) -> None:
-        """Record memories that are inserted, with the values written for each."""
-        for row, memory in zip(rows, memories, strict=True):
-            key = WindowKey(row[AGENT], row[ROOM], row[KIND])
-            self._pending.append((key, row[1:], memory))
+    def notify(self, agent: int, memories: Sequence[Memory]) -> None:
+        """Record memories that are inserted."""
+        self._pending += ((WindowKey(agent, memory.room_id.bytes, str(memory.kind)), memory) for memory in memories)
 
     def on_commit(self) -> None:
         """Apply the recorded changes."""
@@ -96,21 +90,21 @@ class RecentMemoryCache:
             return
         pending, invalidated = self._pending, self._invalidated
         self._pending, self._invalidated = [], set()
-        last_ids = {key: memory.id for key, _, memory in pending}
+        last_ids = {key: memory.id for key, memory in pending}
         with self._lock:
             self._version += 1
             for key in invalidated:
                 self._drop(key)
-            for key, row, memory in pending:
+            for key, memory in pending:
                 self._changed_in[key] = self._version
                 window = self._windows.get(key)
                 if window is not None and window.memories and window.memories[-1].id == last_ids[key]:
                     continue  # it was read after the commit
-                if window is None or key in invalidated or not (stored := self._to_stored(row, memory)):
+                if window is None or key in invalidated or not (stored := self._to_stored(memory)):
                     self._remove(key)
                 else:
                     self._size -= window.size
-                    window.append(stored, _size_of(row))
+                    window.append(stored)
                     self._size += window.size
                     if len(window.memories) > MAX_MEMORIES:
                         self._remove(key)
@@ -118,10 +112,10 @@ class RecentMemoryCache:
             if len(self._changed_in) > MAX_TRACKED_CHANGES:
                 self._changed_in, self._first_version = {}, self._version
 
-    def _to_stored(self, row: Row, memory: Memory) -> Memory | None:
+    def _to_stored(self, memory: Memory) -> Memory | None:
         """Return a memory as it would be read; None if it is too large or unreadable."""
         try:
-            return self._as_stored(row, memory) if is_small(row) else None
+            return self._as_stored(memory) if is_small(memory) else None
         except Exception:  # reading it reports the error; the transaction is committed already
             return None
 
@@ -132,7 +126,7 @@ class RecentMemoryCache:
 
     def invalidate(self) -> None:
         """Drop the windows of all recorded memories: some of them were rolled back."""
-        self._invalidated |= {key for key, *_ in self._pending}
+        self._invalidated |= {key for key, _ in self._pending}
         self._pending.clear()
 
     def clear(self) -> None:
@@ -162,14 +156,18 @@ class RecentMemoryCache:
         is_whole = any(memory.id == replies[0].content.in_reply_to for memory in memories) if replies else False
         return replies if is_whole else []
 
-    def store(self, key: WindowKey, limit: int, rows: Sequence[Row], memories: Sequence[Memory], version: int) -> None:
-        """Store what was read of a key at a version, unless it has changed since or one of the rows is large."""
+    def store(self, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
+        """Store what was read of a key at a version, unless it has changed since or one of the memories is large."""
         with self._lock:
-            is_short = limit >= 1 and len(memories) <= MAX_MEMORIES and all(map(is_small, rows))
-            if not is_short or self._changed_in.get(key, self._first_version) > version:
+            is_short = limit >= 1 and len(memories) <= MAX_MEMORIES
+            if (
+                not is_short
+                or not all(map(is_small, memories))
+                or self._changed_in.get(key, self._first_version) > version
+            ):
                 return
             self._remove(key)
-            window = self._windows[key] = _Window(limit, list(memories), list(map(_size_of, rows)))
+            window = self._windows[key] = _Window(limit, list(memories), list(map(_size_of, memories)))
             self._size += window.size
             self._limit_size()
 
@@ -187,13 +185,18 @@ class RecentMemoryCache:
             self._size -= window.size
 
 
-def is_small(row: Row) -> bool:
-    """Return whether a memory's row is small enough to be cached."""
-    return len(row[CONTENT]) + len(row[METADATA]) <= MAX_TEXT_LENGTH
+def is_small(memory: Memory) -> bool:
+    """Return whether a memory is small enough to be cached."""
+    return _size_of(memory) <= MEMORY_BYTES + MAX_TEXT_LENGTH
 
 
-def _size_of(row: Row) -> int:
-    return MEMORY_BYTES + len(row[CONTENT]) + len(row[METADATA])
+def _size_of(memory: Memory) -> int:
+    content = memory.content
+    size = MEMORY_BYTES + len(content.text)
+    size += sum(len(str(metadata)) for metadata in (memory.metadata, content.metadata) if metadata)
+    return size + sum(
+        len(item.text) + len(item.description) + len(item.data or b"") for item in content.all_attachments
+    )
 
 
 def recent_cache_of(connection: Connection) -> RecentMemoryCache | None:

@@ -16,9 +16,8 @@ from sqlalchemy.exc import DBAPIError
 
 from bot import ConfigError
 from bot.store import NO_SCHEMAS, Schema, Schemas
-from plugins.sql.core.columns import add_postgres_options
 from plugins.sql.core.plugin_tables import check_schemas, find_additions
-from plugins.sql.core.schema import COMPATIBLE_FROM, VERSION, metadata
+from plugins.sql.core.schema import COMPATIBLE_FROM, VERSION, add_postgres_options, metadata
 
 logger = logging.getLogger(__name__)
 

@@ -1,14 +1,8 @@
-"""Conversion between Python values and column values.
-
-Numbers, bytes and text mean the same to every driver. Times are integers because reading one costs a
-sixth of parsing ISO text, and because they compare and index correctly.
-"""
+"""The stored form of texts, JSON and the content of messages."""
 
 import base64
 import json
 from collections.abc import Mapping, Set
-from datetime import UTC, datetime, timedelta
-from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -18,52 +12,10 @@ from bot import Attachment, Choice, Content, MediaKind
 from bot.platform import MentionContext, PostOperation, PostOperationKind, Quotation
 from bot.store import FORWARDED_AUTHOR
 
-NO_ID = bytes(16)
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-MICROSECOND = timedelta(microseconds=1)
-
 NOT_MENTIONED = MentionContext()
 PLAIN_FIELDS = ("thought", "actions", "providers", "url", "metadata")
 QUOTATION_KEY = "quotation"
 TEXT_FIELDS = ("url", "content_type", "name", "title", "description", "text", "problem")
-
-TIME_BITS = 48  # of milliseconds at the beginning of a time-ordered id
-
-
-def id_bytes(value: UUID | None) -> bytes | None:
-    """Return the bytes of an optional id."""
-    return None if value is None else value.bytes
-
-
-@lru_cache(maxsize=4096)  # the ids of rooms, worlds and entities repeat with every message
-def id_of(value: bytes) -> UUID:
-    """Return the id of its bytes."""
-    return UUID(bytes=value)
-
-
-def id_or_none(value: bytes | None) -> UUID | None:
-    """Return the id of its bytes; None for NULL or zeroes."""
-    return None if value is None or value == NO_ID else id_of(value)
-
-
-def microseconds_of(value: datetime) -> int:
-    """Return microseconds since 1970 in UTC; raise TypeError for a time without a time zone."""
-    return (value - EPOCH) // MICROSECOND
-
-
-def microseconds_or_none(value: datetime | None) -> int | None:
-    """Return the microseconds of an optional time."""
-    return None if value is None else microseconds_of(value)
-
-
-def datetime_of(value: int) -> datetime:
-    """Return the time of its microseconds."""
-    return EPOCH + timedelta(microseconds=value)
-
-
-def datetime_or_none(value: int | None) -> datetime | None:
-    """Return the time of optional microseconds."""
-    return None if value is None else datetime_of(value)
 
 
 def storable_text(text: str) -> str:
@@ -100,11 +52,6 @@ def dumps(value: Any) -> str:
         return to_json(value, fallback=_to_plain).decode()
     except ValueError:  # a lone surrogate, from a model: escaping preserves it
         return _encode_escaped(value)
-
-
-def first_id(microseconds: int) -> bytes:
-    """Return the lowest of the time-ordered ids that are made at a time or later."""
-    return (microseconds // 1000 << (128 - TIME_BITS)).to_bytes(16, "big")
 
 
 def content_text(content: Content) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
-from plugins.sql.core.statements import Row
+from plugins.sql.core.mapping import Row
 
 MIN_CACHED_VECTORS = 500  # vectors; fewer are read as quickly
 MAX_BYTES = 128 * 1024 * 1024

@@ -1,24 +1,25 @@
-"""Batches of calls: what several callers ask for at once takes one round trip, and one commit.
+"""Hand-written statements, and batches of writes: what several callers store at once takes one commit.
 
 Sent one by one, statements took a third of the client's CPU time for the sending alone, and each write a commit.
 """
 
 import asyncio
-import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from itertools import count
 from typing import Any, Generic, TypeVar
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects.postgresql import dialect
 
 from bot.platform import TaskSet
 from bot.store import StoreUnavailable
-from plugins.sql.core.statements import RawStatement, Row
+from plugins.sql.core.mapping import Row
 
 T = TypeVar("T")
 MAX_BATCH = 64
-PARAMETER = re.compile(r"\$(\d+)")
 
 RunOnDriver = Callable[[Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
 
@@ -94,6 +95,19 @@ def _resolve(call: _Call[Any], result: Any = None, *, error: BaseException | Non
         call.future.set_result(result)
 
 
+class RawStatement:
+    """A hand-written statement; each `?` stands for one of the values of `rows`, in order."""
+
+    def __init__(self, text: str) -> None:
+        number = count(1)
+        self.text = "".join(f"${next(number)}" if character == "?" else character for character in text)
+
+    def rows(self, connection: Connection, *values: Any) -> Sequence[Row]:
+        """Execute it; return all rows."""
+        result = connection.exec_driver_sql(self.text, values)
+        return result.all() if result.returns_rows else ()
+
+
 class BatchableStatement(RawStatement):
     """A statement that can be executed for several calls at once.
 
@@ -113,57 +127,36 @@ class BatchableStatement(RawStatement):
         return found
 
 
-class BatchedReads:
-    """Stands for a connection in read-only work: equal statements of several callers are executed together."""
-
-    def __init__(self, run: RunOnDriver, dialect: Any, tasks: TaskSet) -> None:
-        self.dialect = dialect
-        self.connection = self
-        self.driver_connection = self
-        self._run = run
-        self._tasks = tasks
-        self._batchers: dict[str, CallBatcher[list[Row]]] = {}
-
-    async def fetch(self, text: str, *values: Any) -> list[Row]:
-        """Return the rows of a statement."""
-        batcher = self._batchers.get(text)
-        if batcher is None:
-            batcher = self._batchers[text] = CallBatcher(self._run, _BatchedQuery(text).execute, self._tasks)
-        return await batcher.call(values)
+def values_row(table: Table, names: Sequence[str]) -> str:
+    """Return the text of a query for one row of values for these columns."""
+    return "SELECT " + ", ".join(f"CAST(? AS {_type(table, name)}) AS {name}" for name in names)
 
 
-class _BatchedQuery:
-    """A query, and the text that executes it for several calls."""
+def values_table(table: Table, names: Sequence[str]) -> str:
+    """Return the text of a table of numbered rows for these columns; its values are a list per column."""
+    lists = ", ".join(f"CAST(? AS {_type(table, name)}[])" for name in names)
+    return f"unnest({lists}) WITH ORDINALITY AS new ({', '.join(names)}, number)"
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._batch_text: str | None = None
 
-    async def execute(self, driver: Any, calls: Sequence[Row]) -> list[list[Row]]:
-        if len(calls) == 1:
-            return [await driver.fetch(self._text, *calls[0])]
-        if self._batch_text is None:
-            self._batch_text = await self._build_batch_text(driver)
-        if not self._batch_text:
-            return [await driver.fetch(self._text, *call) for call in calls]
-        found: list[list[Row]] = [[] for _ in calls]
-        for row in await driver.fetch(self._batch_text, *map(list, zip(*calls, strict=True))):
-            found[row[0] - 1].append(row[1:])
-        return found
+def column_list(names: Sequence[str], source: str = "") -> str:
+    """Return the text of a list of columns."""
+    return ", ".join(f"{source}.{name}" if source else name for name in names)
 
-    async def _build_batch_text(self, driver: Any) -> str:
-        """Return a query whose values are a list per parameter; "" if a parameter is a list itself.
 
-        With `OFFSET 0` the server executes it for each call; else it may join the calls with a whole table.
-        """
-        statement = await driver.prepare(self._text)
-        types = statement.get_parameters()
-        if not types or any(type_.kind != "scalar" or type_.schema != "pg_catalog" for type_ in types):
-            return ""
-        lists = ", ".join(f"${number}::{type_.name}[]" for number, type_ in enumerate(types, 1))
-        names = ", ".join(f"value_{number}" for number in range(1, len(types) + 1))
-        query = PARAMETER.sub(r"batch.value_\1", self._text)
-        return (
-            f"SELECT batch.number, found.* FROM unnest({lists}) WITH ORDINALITY AS batch({names}, number) "
-            f"CROSS JOIN LATERAL (SELECT * FROM ({query}) AS call OFFSET 0) AS found"
-        )
+def assignments(names: Sequence[str], source: str) -> str:
+    """Return the text that assigns columns their values in a source."""
+    return ", ".join(f"{name} = {source}.{name}" for name in names)
+
+
+def transpose(rows: Sequence[Row], width: int) -> list[list[Any]]:
+    """Return one list per column of the rows."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in range(width)]
+
+
+@cache
+def _dialect() -> Any:
+    return dialect()  # type: ignore[no-untyped-call]
+
+
+def _type(table: Table, name: str) -> str:
+    return str(table.c[name].type.compile(dialect=_dialect()))

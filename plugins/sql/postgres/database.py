@@ -8,13 +8,12 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import NullPool
 from sqlalchemy.schema import CreateSchema
-from sqlalchemy.util import greenlet_spawn
 
 from bot import BotError
 from bot.platform import Backoff, TaskSet
@@ -22,8 +21,7 @@ from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
 from plugins.sql.core.schema import metadata
 from plugins.sql.core.upgrade import LOCK_KEY, upgrade_schemas
-from plugins.sql.postgres.batches import BatchedReads
-from plugins.sql.postgres.connection import Address, connect
+from plugins.sql.postgres.connection import MAX_CACHED_STATEMENTS, Address, connect
 from plugins.sql.postgres.errors import (
     DRIVER_ERRORS,
     SLOW,
@@ -181,7 +179,7 @@ class PostgresDatabase:
     """
 
     is_sole_writer = False  # other processes may write
-    recent_cache = people_cache = None
+    recent_cache = None
 
     def __init__(self, address: Address, direct: Address | None = None) -> None:
         self.address = address
@@ -189,7 +187,6 @@ class PostgresDatabase:
         self.health = StoreHealth()
         self._engine = build_engine(address).execution_options(isolation_level="AUTOCOMMIT")
         self.heartbeat = Heartbeat(self.direct)
-        self.dialect = self._engine.dialect
         self._pools = tuple(
             ConnectionPool(self._connect, size) for size in (MAIN_CONNECTIONS, INBOX_CONNECTIONS, SEARCH_CONNECTIONS)
         )
@@ -197,7 +194,6 @@ class PostgresDatabase:
             QueryRunner(pool, address.label, self.health) for pool in self._pools
         )
         self.batches = TaskSet("a batch of database calls", logs_failures=False)
-        self._reads = BatchedReads(self.main_queries.run_on_driver, self.dialect, self.batches)
         self._rechecks = TaskSet("rechecking the database")
         self._connecting = TaskSet("connecting", logs_failures=False)
 
@@ -231,10 +227,8 @@ class PostgresDatabase:
         return await self.main_queries.run_in_transaction(work)
 
     async def read(self, work: Work[T]) -> T:
-        """Run short read-only work; equal statements of several callers are executed together."""
-        if self.address.is_pooled:  # a connection remembers no prepared statement there
-            return await self.main_queries.run(work)
-        return cast(T, await greenlet_spawn(work, self._reads))
+        """Run short read-only work."""
+        return await self.main_queries.run(work)
 
     async def search(self, work: Work[T]) -> T:
         """Run read-only work that may take long."""
@@ -298,8 +292,18 @@ async def _close_abandoned(opening: asyncio.Task[PooledConnection]) -> None:
 
 def build_engine(address: Address, *, is_bounded: bool = True) -> AsyncEngine:
     """Return an engine; if `is_bounded`, statements end after 30 seconds."""
-    creator: Any = partial(connect, address, is_bounded=is_bounded)
-    return create_async_engine("postgresql+asyncpg://", poolclass=NullPool, async_creator=creator)
+
+    def open_connection() -> Any:
+        options: dict[str, Any] = {"prepared_statement_cache_size": MAX_CACHED_STATEMENTS}
+        if address.is_pooled:  # a statement without a name is prepared anew with each execution
+            options = {"prepared_statement_cache_size": 0, "prepared_statement_name_func": str}
+        driver: Any = engine.dialect.loaded_dbapi
+        return driver.connect(async_creator_fn=partial(connect, address, is_bounded=is_bounded), **options)
+
+    engine = create_async_engine(
+        "postgresql+asyncpg://", poolclass=NullPool, creator=open_connection, hide_parameters=True
+    )
+    return engine
 
 
 async def run_once(address: Address, work: Work[T], *, is_bounded: bool = True) -> T:

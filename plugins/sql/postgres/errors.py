@@ -3,11 +3,11 @@
 from enum import Enum
 
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import SQLAlchemyError, StatementError
 
 from bot import BotError, ConfigError
 from bot.store import StoreUnavailable, UnreadableRow
-from plugins.sql.core.statements import INVALID_JSON
+from plugins.sql.core.mapping import INVALID_JSON
 
 # What a query may raise: SQLAlchemy's errors, the driver's own, and those of the connection.
 DRIVER_ERRORS = (SQLAlchemyError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError, OSError)
@@ -115,7 +115,7 @@ def _is_from_pooler(error: BaseException) -> bool:
 
 def _origin(error: BaseException) -> BaseException:
     """Return the driver's own error inside SQLAlchemy's."""
-    while isinstance(error, DBAPIError) and error.orig is not None:
+    while isinstance(error, StatementError) and error.orig is not None:
         error = error.orig.__cause__ or error.orig
     return error
 

@@ -14,7 +14,7 @@ from bot.platform import BoundedSet, Delivery
 from bot.store import LeaseLost, NewWork, ProcessRole, StoredEvent, TurnCommit, part_name
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.schema import IS_UNCLAIMED
-from plugins.sql.core.statements import RawStatement
+from plugins.sql.postgres.batches import RawStatement
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.ledger_statements import LeaseClaim, without_claim
 

@@ -15,8 +15,9 @@ from bot import Receipt
 from bot.platform import Delivery, InboundMessage, StreamCursor
 from bot.store import LeaseLost, Step, StoredEvent, StoreUnavailable, TurnCommit, new_receipt
 from plugins.sql.core.base import AgentRow
-from plugins.sql.core.statements import Row
-from plugins.sql.postgres.batches import CallBatcher
+from plugins.sql.core.mapping import Row
+from plugins.sql.core.schema import steps
+from plugins.sql.postgres.batches import CallBatcher, RawStatement, assignments, column_list, values_row
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.leases import RoomLeases, assign_rooms
 from plugins.sql.postgres.ledger_statements import (
@@ -33,8 +34,12 @@ from plugins.sql.postgres.ledger_statements import (
     save_delivery_values,
 )
 from plugins.sql.stores import search
-from plugins.sql.stores.ledger import SAVE_STEP, SqlLedger, step_values
-from plugins.sql.stores.receiving import receive
+from plugins.sql.stores.ledger import STEP, SqlLedger, receive, save_steps
+
+SAVE_STEP = RawStatement(
+    f"INSERT INTO steps ({column_list(STEP.stored_names)}) {values_row(steps, STEP.stored_names)} "
+    f"ON CONFLICT (agent_id, turn_id, key) DO UPDATE SET {assignments(STEP.stored_names[3:], 'excluded')}"
+)
 
 
 class PostgresLedger(SqlLedger):
@@ -47,7 +52,6 @@ class PostgresLedger(SqlLedger):
         super().__init__(database, agent_row)
         self._main_queries, self._inbox_queries = database.main_queries, database.inbox_queries
         self._leases = leases
-        self._save_step_text, _ = SAVE_STEP.text(database.dialect)
         run, tasks = self._main_queries.run_on_driver, database.batches
         self._receives = CallBatcher(self._inbox_queries.run_on_driver, RECEIVE.fetch_each, tasks)
         self._commits = CallBatcher(run, COMMIT_TURN.fetch_each, tasks)
@@ -100,16 +104,15 @@ class PostgresLedger(SqlLedger):
         return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
-        values = step_values(self._agent, step)
         if not receipts:
-            await self._step_saves.call(values)
+            await self._step_saves.call(STEP.encode(step, self._agent))
             return
         turn_commit = TurnCommit(receipts=tuple(receipts))
         claim = await self._leases.claim_for_commit(turn_commit)
 
         def save(connection: Connection) -> None:
             commit_in_single_statement(self._agent, claim, turn_commit, connection)
-            SAVE_STEP.run(connection, *values)
+            save_steps(self._agent, [step], (), connection)
 
         with self._drop_lost_rooms(claim):
             await self._main_queries.run_in_transaction(save)
@@ -123,7 +126,7 @@ class PostgresLedger(SqlLedger):
             await super().save_delivery(delivery)
 
     async def _save_steps(self, driver: Any, rows: Sequence[Row]) -> list[None]:
-        await driver.executemany(self._save_step_text, rows)  # its values are in the order of the columns
+        await driver.executemany(SAVE_STEP.text, rows)
         return [None] * len(rows)
 
     @contextmanager

@@ -11,7 +11,7 @@ from bot import Outcome, ParticipantState, Receipt
 from bot.platform import Delivery, InboundMessage, StreamCursor
 from bot.store import LeaseLost, StoredEvent, TurnCommit
 from plugins.sql.core.base import AgentRow
-from plugins.sql.core.memory_rows import MEMORY_NAMES, memory_values
+from plugins.sql.core.mapping import Row
 from plugins.sql.core.schema import (
     IS_UNCLAIMED,
     cursors,
@@ -24,20 +24,29 @@ from plugins.sql.core.schema import (
     workers,
     worlds,
 )
-from plugins.sql.core.statements import Row, assignments, column_list, transpose, values_row, values_table
-from plugins.sql.postgres.batches import BatchableStatement
-from plugins.sql.stores.deliveries import DELIVERY, DELIVERY_NAMES, DELIVERY_STATE_NAMES, delivery_values
-from plugins.sql.stores.entities import ENTITY, ENTITY_NAMES, entity_values
-from plugins.sql.stores.receipts import RECEIPT_NAMES, RECEIPT_STATE_NAMES, fixed_values, state_values
-from plugins.sql.stores.receiving import CURSOR_NAMES, cursor_values, with_role
-from plugins.sql.stores.worlds import ROOM, ROOM_NAMES, WORLD, WORLD_NAMES, room_values, world_values
+from plugins.sql.postgres.batches import (
+    BatchableStatement,
+    assignments,
+    column_list,
+    transpose,
+    values_row,
+    values_table,
+)
+from plugins.sql.stores.deliveries import DELIVERY, INSERTED_NAMES
+from plugins.sql.stores.deliveries import STATE_NAMES as DELIVERY_STATE_NAMES
+from plugins.sql.stores.entities import ENTITY
+from plugins.sql.stores.ledger import CURSOR, with_role
+from plugins.sql.stores.memories import MEMORY
+from plugins.sql.stores.receipts import RECEIPT
+from plugins.sql.stores.receipts import STATE_NAMES as RECEIPT_STATE_NAMES
+from plugins.sql.stores.worlds import ROOM, WORLD
 
 UNCLAIMED_VALUES = {"outcome": "'received'", "turn_id": "NULL", "attempts": "0", "claimed_at": "NULL"}
 RECEIPT_VALUES = ", ".join(
     f"CASE WHEN lane.is_ours THEN receipt.{name} ELSE {UNCLAIMED_VALUES[name]} END"
     if name in UNCLAIMED_VALUES
     else f"receipt.{name}"
-    for name in RECEIPT_NAMES
+    for name in RECEIPT.stored_names
 )
 NUMBER_OF_CALL = "call AS (SELECT CAST(? AS integer) AS number)"
 NO_CURSOR_VALUES = (None,) * 4
@@ -55,12 +64,12 @@ def stored_or_given(names: Sequence[str], stored: str, given: str) -> str:
 RECEIVE = BatchableStatement(
     f"""
 WITH {NUMBER_OF_CALL},
-receipt AS ({values_row(receipts, RECEIPT_NAMES)}),
-message AS ({values_row(memories, MEMORY_NAMES)}),
-world AS ({values_row(worlds, WORLD_NAMES)}),
-room AS ({values_row(rooms, ROOM_NAMES)}),
-author AS ({values_row(entities, ENTITY_NAMES)}),
-stream AS ({values_row(cursors, CURSOR_NAMES)}),
+receipt AS ({values_row(receipts, RECEIPT.stored_names)}),
+message AS ({values_row(memories, MEMORY.stored_names)}),
+world AS ({values_row(worlds, WORLD.stored_names)}),
+room AS ({values_row(rooms, ROOM.stored_names)}),
+author AS ({values_row(entities, ENTITY.stored_names)}),
+stream AS ({values_row(cursors, CURSOR.stored_names)}),
 own AS (
   {values_row(participants, ["entity_id"])}, {values_row(workers, ["position"]).removeprefix("SELECT ")}
 ),
@@ -91,12 +100,13 @@ place AS MATERIALIZED (
         AND k.message_id = receipt.message_id AND k.revision = receipt.revision)
 ),
 new_author AS (
-  INSERT INTO entities ({column_list(ENTITY_NAMES)}) SELECT {column_list(ENTITY_NAMES, "author")} FROM place, author
+  INSERT INTO entities ({column_list(ENTITY.stored_names)})
+  SELECT {column_list(ENTITY.stored_names, "author")} FROM place, author
   WHERE place.is_new_author ON CONFLICT DO NOTHING
 ),
 new_room AS (
-  INSERT INTO rooms ({column_list(ROOM_NAMES)}, active)
-  SELECT {column_list(ROOM_NAMES, "room")}, 1 + coalesce((
+  INSERT INTO rooms ({column_list(ROOM.stored_names)}, active)
+  SELECT {column_list(ROOM.stored_names, "room")}, 1 + coalesce((
     SELECT max(x.active) FROM rooms x WHERE x.agent_id = room.agent_id), 0)
   FROM place, room WHERE place.is_new_room ON CONFLICT DO NOTHING
 ),
@@ -118,13 +128,13 @@ lane AS (
   FROM place, own, receipt
 ),
 booked AS (
-  INSERT INTO receipts ({column_list(RECEIPT_NAMES)}) SELECT {RECEIPT_VALUES} FROM lane, receipt
+  INSERT INTO receipts ({column_list(RECEIPT.stored_names)}) SELECT {RECEIPT_VALUES} FROM lane, receipt
   ON CONFLICT DO NOTHING RETURNING agent_id, room_id, author_id
 ),
 said AS (
-  INSERT INTO memories ({column_list(MEMORY_NAMES)})
-  SELECT {column_list(MEMORY_NAMES, "message")} FROM message, booked
-  ON CONFLICT (agent_id, id) DO UPDATE SET {assignments(MEMORY_NAMES[2:], "excluded")}
+  INSERT INTO memories ({column_list(MEMORY.stored_names)})
+  SELECT {column_list(MEMORY.stored_names, "message")} FROM message, booked
+  ON CONFLICT (agent_id, id) DO UPDATE SET {assignments(MEMORY.stored_names[2:], "excluded")}
 ),
 spoke AS (
   INSERT INTO participants (agent_id, room_id, entity_id, attendance, active)
@@ -141,10 +151,10 @@ moved AS (
   WHERE rooms.agent_id = booked.agent_id AND rooms.id = booked.room_id AND rooms.active < latest.active
 ),
 read AS (
-  INSERT INTO cursors ({column_list(CURSOR_NAMES)})
-  SELECT {column_list(CURSOR_NAMES, "stream")} FROM stream, booked
+  INSERT INTO cursors ({column_list(CURSOR.stored_names)})
+  SELECT {column_list(CURSOR.stored_names, "stream")} FROM stream, booked
   WHERE stream.value IS NOT NULL
-  ON CONFLICT ({column_list(CURSOR_NAMES[:-1])}) DO UPDATE SET value = excluded.value
+  ON CONFLICT ({column_list(CURSOR.stored_names[:-1])}) DO UPDATE SET value = excluded.value
 )
 SELECT call.number, place.*, lane.is_ours FROM call, place, lane, booked
 """
@@ -157,14 +167,12 @@ def receive_values(
     """Return the values of `RECEIVE` for an event."""
     agent = agent_row.number
     return (
-        *fixed_values(agent, receipt),
-        *state_values(receipt),
-        *memory_values(agent, inbound.message),
-        *world_values(agent, inbound.world),
-        *room_values(agent, inbound.room),
-        *entity_values(agent, inbound.author),
-        agent,
-        *(cursor_values(cursor) if cursor is not None else NO_CURSOR_VALUES),
+        *RECEIPT.encode(receipt, agent),
+        *MEMORY.encode(inbound.message, agent),
+        *WORLD.encode(inbound.world, agent),
+        *ROOM.encode(inbound.room, agent),
+        *ENTITY.encode(inbound.author, agent),
+        *((agent, *NO_CURSOR_VALUES) if cursor is None else CURSOR.encode(cursor, agent)),
         agent_row.id.bytes,
         worker,
     )
@@ -178,7 +186,7 @@ def without_claim(receipt: Receipt) -> Receipt:
 def read_received(inbound: InboundMessage, receipt: Receipt, row: Row) -> StoredEvent:
     """Return the event that `RECEIVE` has stored."""
     values = iter(row)
-    world, room, author = WORLD.take(values), ROOM.take(values), ENTITY.take(values)
+    world, room, author = WORLD.decode(values), ROOM.decode(values), ENTITY.decode(values)
     _, _, participant, owner, is_local = values
     stored = InboundMessage(inbound.key, with_role(world, author), room, author, inbound.message)
     receipt = receipt if is_local else without_claim(receipt)
@@ -192,9 +200,8 @@ def read_received(inbound: InboundMessage, receipt: Receipt, row: Row) -> Stored
     )
 
 
-RETURNED_NAMES = (*DELIVERY_NAMES[1:-1], "seq")
 UPDATED_NAMES = (*RECEIPT_STATE_NAMES, "agent_id", "id")
-INSERTED_NAMES = (*DELIVERY_NAMES, "seq")
+PLACED_NAMES = (*INSERTED_NAMES, "seq")
 
 # `own` is the asking worker and the rooms it must own; without a worker the work is not shared. An owned lane
 # is locked until the statement ends: a process that takes it over waits for that.
@@ -220,20 +227,21 @@ news AS MATERIALIZED (
   SELECT go AND (CAST(? AS integer) = 0 OR EXISTS (SELECT FROM closed)) AS go FROM may
 ),
 said AS (
-  INSERT INTO memories ({column_list(MEMORY_NAMES)})
-  SELECT {column_list(MEMORY_NAMES, "new")} FROM news, {values_table(memories, MEMORY_NAMES)} WHERE news.go
-  ON CONFLICT (agent_id, id) DO UPDATE SET {assignments(MEMORY_NAMES[2:], "excluded")}
+  INSERT INTO memories ({column_list(MEMORY.stored_names)})
+  SELECT {column_list(MEMORY.stored_names, "new")}
+  FROM news, {values_table(memories, MEMORY.stored_names)} WHERE news.go
+  ON CONFLICT (agent_id, id) DO UPDATE SET {assignments(MEMORY.stored_names[2:], "excluded")}
 ),
 placed AS (
-  INSERT INTO deliveries ({column_list(INSERTED_NAMES)})
-  SELECT {column_list(DELIVERY_NAMES, "new")}, new.seq + coalesce((
+  INSERT INTO deliveries ({column_list(PLACED_NAMES)})
+  SELECT {column_list(INSERTED_NAMES, "new")}, new.seq + coalesce((
     SELECT max(d.seq) FROM deliveries d WHERE d.agent_id = new.agent_id AND d.room_id = new.room_id), 0)
-  FROM news, {values_table(deliveries, INSERTED_NAMES)} WHERE news.go ORDER BY new.number
-  ON CONFLICT (agent_id, id) DO NOTHING RETURNING {column_list(RETURNED_NAMES)}
+  FROM news, {values_table(deliveries, PLACED_NAMES)} WHERE news.go ORDER BY new.number
+  ON CONFLICT (agent_id, id) DO NOTHING RETURNING {column_list(DELIVERY.names)}
 )
 SELECT call.number, may.go, part.* FROM call CROSS JOIN may LEFT JOIN (
   SELECT * FROM placed
-  UNION ALL SELECT {column_list(RETURNED_NAMES, "d")} FROM own JOIN deliveries d ON d.agent_id = own.agent_id
+  UNION ALL SELECT {column_list(DELIVERY.names, "d")} FROM own JOIN deliveries d ON d.agent_id = own.agent_id
     AND d.id = ANY(CAST(? AS text[]))
 ) part ON true
 """
@@ -271,11 +279,11 @@ def commit_values(agent: int, claim: LeaseClaim, turn_commit: TurnCommit) -> Row
     return (
         *_claim_values(agent, claim),
         *transpose(
-            [(*state_values(receipt), agent, receipt.id.bytes) for receipt in turn_commit.receipts], len(UPDATED_NAMES)
+            [RECEIPT.encode(receipt, agent, UPDATED_NAMES) for receipt in turn_commit.receipts], len(UPDATED_NAMES)
         ),
         len(turn_commit.receipts),
-        *transpose([memory_values(agent, reply) for reply in turn_commit.replies], len(MEMORY_NAMES)),
-        *transpose(_numbered_rows(agent, deliveries), len(INSERTED_NAMES)),
+        *transpose([MEMORY.encode(reply, agent) for reply in turn_commit.replies], len(MEMORY.stored_names)),
+        *transpose(_numbered_rows(agent, deliveries), len(PLACED_NAMES)),
         [delivery.id for delivery in deliveries],
     )
 
@@ -284,14 +292,14 @@ def read_committed(turn_commit: TurnCommit, rows: Sequence[Row]) -> list[Deliver
     """Return the deliveries of a commit as they are stored; raise LeaseLost if nothing was written."""
     _check_leases_held(rows)
     ids = [delivery.id for delivery in turn_commit.deliveries]
-    stored = {row[1]: DELIVERY.read(row[1:]) for row in rows if row[1] is not None}
+    stored = {row[1]: DELIVERY.decode(row[1:]) for row in rows if row[1] is not None}
     return [stored[delivery_id] for delivery_id in ids if delivery_id in stored]
 
 
 def save_delivery_values(agent: int, claim: LeaseClaim, delivery: Delivery) -> Row:
     """Return the values of `SAVE_DELIVERY`."""
-    state_values = delivery_values(agent, delivery)[DELIVERY_NAMES.index(DELIVERY_STATE_NAMES[0]) :]
-    return (*_claim_values(agent, claim), *state_values, agent, delivery.id)
+    state = DELIVERY.encode(delivery, agent, (*DELIVERY_STATE_NAMES, "agent_id", "id"))
+    return (*_claim_values(agent, claim), *state)
 
 
 def is_delivery_stored(rows: Sequence[Row]) -> bool:
@@ -315,5 +323,5 @@ def _numbered_rows(agent: int, deliveries: Sequence[Delivery]) -> list[Row]:
     rows: list[Row] = []
     for delivery in deliveries:
         numbers[delivery.room_id] += 1
-        rows.append((*delivery_values(agent, delivery), numbers[delivery.room_id]))
+        rows.append((*DELIVERY.encode(delivery, agent, INSERTED_NAMES), numbers[delivery.room_id]))
     return rows

@@ -14,8 +14,8 @@ from sqlalchemy import Connection
 from bot import derived_id
 from bot.store import Duty, Member, ProcessRole, WorkLag, account_name, connection_name, part_name
 from plugins.sql.core.base import AgentRow
-from plugins.sql.core.statements import RawStatement, Row
-from plugins.sql.core.values import datetime_of
+from plugins.sql.core.mapping import Row, datetime_of
+from plugins.sql.postgres.batches import RawStatement
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.heartbeat import LEASE_SECONDS, MEMBER_KEY
 

@@ -9,17 +9,18 @@ from sqlalchemy import Connection
 
 from bot.store import BucketRequest, CostEntry, CostHold, CostUsage, HeldCosts, LimitScope
 from plugins.sql.core.base import AgentRow
+from plugins.sql.core.mapping import NANO, NIL
 from plugins.sql.core.schema import cost_holds, message_buckets
-from plugins.sql.core.statements import RawStatement, transpose, values_table
-from plugins.sql.core.values import NO_ID
+from plugins.sql.postgres.batches import RawStatement, transpose, values_table
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.leases import RoomLeases
-from plugins.sql.stores.cache_logs_costs import NANO, add_costs, cost_row, find_erased_usage
+from plugins.sql.stores.cache_logs_costs import add_costs, find_erased_usage
 
 Amounts = tuple[int, int]
 HOLD_LOCK_CLASS = 0x67726E6C  # any number that no other program takes
 MICRO = 1_000_000
 CLEANUP_INTERVAL = 1_000
+NO_ID = NIL.bytes
 NUMBER_KEY = ("", "written", NO_ID, NO_ID)  # the row with the number of the last call that added costs
 
 # A statement sees what was committed before it began: the lock is taken by one, the sums are read by later ones.
@@ -102,8 +103,7 @@ class PostgresLimits:
     async def hold_costs(
         self, day: date, holds: Sequence[CostHold], entries: Sequence[CostEntry], number: int
     ) -> list[HeldCosts] | None:
-        rows = sorted(cost_row(self._agent, entry) for entry in entries)
-        work = partial(_hold_costs, self._agent, self._leases.worker, day.isoformat(), holds, rows, number)
+        work = partial(_hold_costs, self._agent, self._leases.worker, day.isoformat(), holds, entries, number)
         return await self._database.write(work, durable=False)
 
     async def take_tokens(self, requests: Sequence[BucketRequest], age: float = 0.0) -> list[int]:
@@ -142,14 +142,14 @@ def _hold_costs(
     worker: int | None,
     day: str,
     holds: Sequence[CostHold],
-    cost_rows: Sequence[tuple[object, ...]],
+    entries: Sequence[CostEntry],
     number: int,
     connection: Connection,
 ) -> list[HeldCosts] | None:
     TAKE_LOCK.rows(connection, agent)
     member = FIND_MEMBER.rows(connection, agent, worker)
-    if cost_rows and not (member and member[0][1] == number):
-        add_costs(cost_rows, connection)
+    if entries and not (member and member[0][1] == number):
+        add_costs(agent, entries, connection)
     if not member:
         return None
     keys = [(agent, day, GROUPINGS_BY_SCOPE[hold.scope], *_ids_of(hold)) for hold in holds]
@@ -159,7 +159,7 @@ def _hold_costs(
     others = [(int(row[2]), int(row[3])) for row in totals]
     held = _choose_holds(holds, spent, others)
     rows = [(*key, worker, *amounts) for key, amounts in zip(keys, held, strict=True)]
-    if cost_rows:
+    if entries:
         rows.append((agent, *NUMBER_KEY, worker, 0, number))
     if rows:
         SET_HOLDS.rows(connection, *transpose(rows, len(HOLD_NAMES)))

@@ -17,8 +17,9 @@ from bot import ConfigError, Receipt
 from bot.platform import TaskSet
 from bot.store import NewWork, OpenWork, ProcessRole, StoreUnavailable, account_name
 from plugins.sql.core.base import AgentRow
+from plugins.sql.core.mapping import Row
 from plugins.sql.core.schema import IS_UNCLAIMED
-from plugins.sql.core.statements import RawStatement, Row, column_list
+from plugins.sql.postgres.batches import RawStatement, column_list
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.heartbeat import CHANNEL, LEASE_MICROSECONDS, NOW, Worker
 from plugins.sql.postgres.leases import RoomLeases
@@ -184,7 +185,7 @@ class PostgresSharing:
         await self._leases.take_free_rooms()
         key = (self._agent, self._leases.worker)
         rows = await self._database.main_queries.run(lambda db: OPEN_IN_ROOMS_WITH_UNCLAIMED.rows(db, *key))
-        return list(RECEIPT.read_all(rows))
+        return list(RECEIPT.decode_all(rows))
 
     async def _open_deliveries(self, platforms: Collection[str]) -> OpenWork:
         if not platforms or self.is_draining:

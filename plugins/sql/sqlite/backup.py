@@ -19,9 +19,8 @@ from sqlalchemy import Connection, Delete, Engine, Update, delete, update
 from bot import ConfigError, Outcome, system_clock
 from bot.platform import DeliveryState
 from bot.store import report_progress
+from plugins.sql.core.mapping import is_flag
 from plugins.sql.core.schema import cursors, deliveries, receipts
-from plugins.sql.core.statements import flag_equals
-from plugins.sql.core.values import microseconds_of
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.check import open_for_reading
 
@@ -217,14 +216,14 @@ def _move_foreign_log(path: Path) -> None:
 
 def build_holding_statements(copied_at: datetime) -> list[Update | Delete]:
     """Return the statements that close open receipts and deliveries of a copy and forget where streams were read."""
-    now = microseconds_of(system_clock())
+    now = system_clock()
     receipt_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been answered")
     delivery_reason = REASON_TEMPLATE.format(made=_format_time(copied_at), what="it may have been sent")
     receipt_values = {"outcome": Outcome.PARKED.value, "reason": receipt_reason, "rule": "restore", "closed_at": now}
     delivery_values = {"state": DeliveryState.UNKNOWN.value, "cause": delivery_reason, "first_attempt_at": None}
     return [
-        update(receipts).where(flag_equals(receipts.c.is_open)).values(is_open=0, **receipt_values),
-        update(deliveries).where(flag_equals(deliveries.c.is_open)).values(is_open=0, **delivery_values),
+        update(receipts).where(is_flag(receipts.c.is_open)).values(is_open=False, **receipt_values),
+        update(deliveries).where(is_flag(deliveries.c.is_open)).values(is_open=False, **delivery_values),
         delete(cursors),
     ]
 

@@ -13,9 +13,8 @@ from sqlalchemy import Connection
 from bot import BotError, ConfigError
 from bot.store import CheckReport, UnreadableRow, report_progress
 from plugins.sql.core.audit_log import MAX_BREAKS, find_breaks
-from plugins.sql.core.memory_rows import MEMORY
+from plugins.sql.core.mapping import RowMapping
 from plugins.sql.core.schema import VERSION
-from plugins.sql.core.statements import Columns
 from plugins.sql.core.upgrade import find_usable_version, find_version
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.health import DATABASE_ERRORS, opening_error
@@ -23,13 +22,14 @@ from plugins.sql.stores.cache_logs_costs import CACHED, LOG
 from plugins.sql.stores.deliveries import DELIVERY
 from plugins.sql.stores.entities import COMPONENT, ENTITY, RELATIONSHIP
 from plugins.sql.stores.ledger import STEP
+from plugins.sql.stores.memories import MEMORY
 from plugins.sql.stores.receipts import RECEIPT
 from plugins.sql.stores.tasks import TASK
 from plugins.sql.stores.worlds import ROOM, WORLD
 
-STORED_VALUES: Mapping[str, Columns[Any]] = {
-    columns.table_name: columns
-    for columns in (WORLD, ROOM, ENTITY, COMPONENT, RELATIONSHIP, MEMORY, TASK, RECEIPT, STEP, DELIVERY, CACHED, LOG)
+STORED_VALUES: Mapping[str, RowMapping[Any]] = {
+    mapping.table.name: mapping
+    for mapping in (WORLD, ROOM, ENTITY, COMPONENT, RELATIONSHIP, MEMORY, TASK, RECEIPT, STEP, DELIVERY, CACHED, LOG)
 }
 COUNTED_TABLES = ("agents", "rooms", "entities", "memories", "receipts", "deliveries", "tasks")
 ROW_REMEDY = "the bot leaves them out: correct or delete them"
@@ -126,12 +126,12 @@ def _decode(text: bytes) -> str:
 
 def find_unreadable(connection: Connection) -> Iterator[str]:
     """Yield a problem for each table with rows that cannot be read into values."""
-    for number, (name, columns) in enumerate(STORED_VALUES.items()):
+    for number, (name, mapping) in enumerate(STORED_VALUES.items()):
         report_progress("reading the rows", number, len(STORED_VALUES))
-        query = f"SELECT {', '.join(columns.names)} FROM {name}"
+        query = f"SELECT {', '.join(mapping.names)} FROM {name}"
         rows = connection.exec_driver_sql(query, execution_options=ROWS_AT_ONCE)
-        values = ((row, dict(zip(columns.names, row, strict=True))) for row in rows)
-        labels = [columns.label_of(row) for row, by_name in values if not is_readable(name, by_name)]
+        values = ((row, dict(zip(mapping.names, row, strict=True))) for row in rows)
+        labels = [mapping.label_of(row) for row, by_name in values if not is_readable(name, by_name)]
         if labels:
             named = ", ".join(labels[:MAX_NAMED_ROWS]) + (" and others" if len(labels) > MAX_NAMED_ROWS else "")
             yield f"{len(labels)} rows of {name} hold what cannot be read ({named}): {ROW_REMEDY}"
@@ -139,11 +139,11 @@ def find_unreadable(connection: Connection) -> Iterator[str]:
 
 def is_readable(table_name: str, values: Mapping[str, Any]) -> bool:
     """Return whether the row of a table can be read into a value."""
-    columns = STORED_VALUES.get(table_name)
+    mapping = STORED_VALUES.get(table_name)
     if any(isinstance(value, str) and not value.isascii() and SURROGATE.search(value) for value in values.values()):
         return False
     try:
-        return columns is None or columns.read(tuple(values[name] for name in columns.names)) is not None
+        return mapping is None or mapping.decode([values[name] for name in mapping.names]) is not None
     except UnreadableRow:
         return False
 

@@ -4,10 +4,11 @@ One connection writes and is the only one that checkpoints; the others are read-
 write-ahead log bug of SQLite before 3.51.3, which needs two writers.
 """
 
+import logging
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,16 @@ from sqlalchemy.pool import NullPool
 
 from bot import ConfigError
 from plugins.sql.core import vector_cache
-from plugins.sql.core.people_cache import PeopleCache, people_cache_of
 from plugins.sql.core.recent_cache import RecentMemoryCache, recent_cache_of
-from plugins.sql.core.row_cache import enable_row_cache, invalidate, invalidate_unless
 from plugins.sql.core.settings import Synchronous
+
+logger = logging.getLogger(__name__)
 
 BUSY_TIMEOUT_SECONDS, TRUNCATION_TIMEOUT_SECONDS = 10.0, 0.1
 CHECK_SECONDS = 2.0
 MAX_LOG_BYTES = 64 * 1024 * 1024
 PAGE_CACHE_BYTES = 8 * 1024 * 1024  # in a large file each message touches many pages
+DATA_VERSION = "greenroom-data-version"  # in the information of a connection
 PROBE_TABLE, PROBE_BYTES = "greenroom_trial", 64 * 1024
 
 
@@ -49,6 +51,7 @@ def build_engine(path: Path, connection_class: type[sqlite3.Connection] = sqlite
     return create_engine(
         URL.create("sqlite", database=str(path)),
         poolclass=NullPool,
+        hide_parameters=True,  # in errors: they hold what people wrote
         connect_args={
             "isolation_level": None,  # this code begins transactions itself
             "timeout": BUSY_TIMEOUT_SECONDS,
@@ -57,9 +60,30 @@ def build_engine(path: Path, connection_class: type[sqlite3.Connection] = sqlite
     )
 
 
+def _connect(engine: Engine) -> Connection:
+    connection = engine.connect()
+    driver_of(connection).text_factory = _decode_text
+    return connection
+
+
+def _decode_text(text: bytes) -> str:
+    """Return a text with U+FFFD for what is no UTF-8, for which the driver would fail to read a whole result."""
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        _report_invalid_text()
+        return text.decode("utf-8", "replace")
+
+
+@lru_cache(maxsize=1)
+def _report_invalid_text() -> None:
+    """Log it once: the text may be read for every message."""
+    logger.error("a text in the database is no UTF-8: it is read with replacement characters; `bot db check` names it")
+
+
 def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
     """Open the writing connection."""
-    connection = engine.connect()
+    connection = _connect(engine)
     for pragma in (
         "journal_mode = WAL",
         f"synchronous = {synchronous}",
@@ -71,7 +95,6 @@ def open_writer(engine: Engine, synchronous: Synchronous) -> Connection:
         "secure_delete = ON",  # what is deleted is overwritten
     ):
         run_pragma(connection, pragma)
-    enable_row_cache(connection)
     return connection
 
 
@@ -82,7 +105,7 @@ def set_synchronous(connection: Connection, level: Synchronous) -> None:
 
 def open_reader(engine: Engine) -> Connection:
     """Open a read-only connection."""
-    connection = engine.connect()
+    connection = _connect(engine)
     for pragma in ("query_only = ON", "wal_autocheckpoint = 0", "temp_store = MEMORY"):
         run_pragma(connection, pragma)
     return connection
@@ -153,17 +176,16 @@ def begin(connection: Connection, *, to_write: bool = False) -> None:
         vector_cache.on_begin(connection)
         return
     [version] = cursor.execute("PRAGMA data_version").fetchone()
-    if invalidate_unless(connection, version):
-        vector_cache.vector_cache_of(connection).clear()
-        for cache in _read_caches_of(connection):
+    if connection.info.setdefault(DATA_VERSION, version) != version:  # another program has written
+        connection.info[DATA_VERSION] = version
+        for cache in _caches_of(connection):
             cache.clear()
 
 
 def commit(connection: Connection) -> None:
     """Commit the transaction of `begin`."""
     driver_of(connection).commit()
-    vector_cache.vector_cache_of(connection).on_commit()
-    for cache in _read_caches_of(connection):
+    for cache in _caches_of(connection):
         cache.on_commit()
     _end_core_transaction(connection)
 
@@ -171,22 +193,21 @@ def commit(connection: Connection) -> None:
 def roll_back(connection: Connection) -> None:
     """Roll back the transaction of `begin`."""
     driver_of(connection).rollback()
-    vector_cache.vector_cache_of(connection).on_rollback()
-    for cache in _read_caches_of(connection):
+    for cache in _caches_of(connection):
         cache.on_rollback()
     _end_core_transaction(connection)
-    invalidate(connection)
 
 
 def invalidate_caches(connection: Connection) -> None:
     """Drop what the caches hold of a transaction of which a part was rolled back."""
-    invalidate(connection)
-    for cache in _read_caches_of(connection):
-        cache.invalidate()
+    if recent_cache := recent_cache_of(connection):
+        recent_cache.invalidate()
 
 
-def _read_caches_of(connection: Connection) -> Iterator[RecentMemoryCache | PeopleCache]:
-    return (cache for cache in (recent_cache_of(connection), people_cache_of(connection)) if cache is not None)
+def _caches_of(connection: Connection) -> tuple[RecentMemoryCache | vector_cache.VectorCache, ...]:
+    """Return the caches to which the writing connection reports."""
+    vectors, recent = vector_cache.vector_cache_of(connection), recent_cache_of(connection)
+    return (vectors,) if recent is None else (vectors, recent)
 
 
 def _end_core_transaction(connection: Connection) -> None:

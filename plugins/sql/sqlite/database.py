@@ -16,7 +16,6 @@ from sqlalchemy import Connection
 from bot import Clock, PluginError, system_clock
 from bot.store import NO_SCHEMAS, Schemas, StoreHealth
 from plugins.sql.core.base import SharedResource, Work, ensure_agent
-from plugins.sql.core.people_cache import PeopleCache
 from plugins.sql.core.plugin_tables import SqlPluginTables, build_read_only_engine
 from plugins.sql.core.recent_cache import RecentMemoryCache
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, Synchronous
@@ -67,7 +66,6 @@ class SqliteDatabase:
         self._searcher = Reader("greenroom-sql-searcher", self._open_searcher, self._monitor.explain_reader_error)
         self._vector_cache = VectorCache()
         self.recent_cache = RecentMemoryCache(as_stored)
-        self.people_cache = PeopleCache()
 
     async def open(self) -> None:
         """Lock, check and upgrade the file, and start the threads.
@@ -139,7 +137,6 @@ class SqliteDatabase:
             upgrade_schemas(connection, self.path, self.schemas, before_change=backup)
             self._vector_cache.attach(connection)
             self.recent_cache.attach(connection)
-            self.people_cache.attach(connection)
             self._monitor.start(connection)
             on_failure.pop_all()
         return connection

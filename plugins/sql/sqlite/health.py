@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, StatementError
 
 from bot import BotError, ConfigError
 from bot.store import StoreHealth, StoreInaccessible, StoreUnavailable, UnreadableRow
-from plugins.sql.core.invalid_texts import invalid_text_error, is_invalid_text
-from plugins.sql.core.statements import INVALID_JSON
+from plugins.sql.core.mapping import INVALID_JSON
 from plugins.sql.sqlite import connection as sqlite
 
 logger = logging.getLogger(__name__)
@@ -132,15 +131,13 @@ class FileMonitor:
 
 
 def explain_error(error: BaseException, path: Path) -> BaseException:
-    """Return a problem of the file as StoreUnavailable with a remedy; return other errors unchanged."""
-    origin = error.orig if isinstance(error, DBAPIError) else error
-    if origin is not None and is_invalid_text(origin):
-        return invalid_text_error(origin)
+    """Return a problem of the file as StoreUnavailable with a remedy; return other errors as the driver raised them."""
+    origin = error.orig if isinstance(error, StatementError) and error.orig is not None else error
     if str(origin) == MALFORMED_JSON:
         return UnreadableRow(INVALID_JSON)
     fault = _fault_of(origin)
     if fault is None:
-        return error
+        return origin
     if fault.cause == UNREACHABLE and _is_on_read_only_disk(path):
         fault = READONLY
     return StoreUnavailable(f"the database {path} {fault.remedy} ({origin})", cause=fault.cause)

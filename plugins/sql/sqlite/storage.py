@@ -100,7 +100,7 @@ class ReadOnlyDatabase:
     """A file that is only read; see `Access`. The running bot may write it."""
 
     is_sole_writer = False
-    recent_cache = people_cache = None
+    recent_cache = None
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -164,12 +164,12 @@ def find_agent_row(location: Path | str, agent_id: UUID, connection: Connection)
             f"{VERSION}: "
             f"{_remedy(version)}"
         )
-    row = FIND_AGENT.first(connection, agent_id.bytes)
-    if row is None:
+    number = connection.execute(FIND_AGENT, {"key": agent_id}).scalar()
+    if number is None:
         raise ConfigError(
             f"the database {location} holds nothing of this character: name the one you mean with -c FILE"
         )
-    return AgentRow(agent_id, row[0])
+    return AgentRow(agent_id, number)
 
 
 def _remedy(version: str | None) -> str:

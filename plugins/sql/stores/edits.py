@@ -25,55 +25,37 @@ from bot.store import (
     plan_edit,
 )
 from plugins.sql.core.base import AgentRow, SqlStorePart
-from plugins.sql.core.memory_rows import MEMORY
+from plugins.sql.core.mapping import items_parameter, limit_parameter, matches, rows_of
 from plugins.sql.core.schema import deliveries, memories, receipts
-from plugins.sql.core.statements import ListStatement, Statement, limit_parameter, matches
-from plugins.sql.core.values import id_of, storable_text
+from plugins.sql.core.values import storable_text
 from plugins.sql.stores import search
 from plugins.sql.stores.deliveries import DELIVERY, list_unsent, save_delivery
 from plugins.sql.stores.entities import put_entities, touch_participants
 from plugins.sql.stores.erasure import Erasure, OnCancelled, delete_traces, remove_quotations_in_room
-from plugins.sql.stores.membership import apply_membership as keep_notice
-from plugins.sql.stores.membership import migrate_room
-from plugins.sql.stores.memories import FIND_MEMORIES as FIND_MEMORIES
-from plugins.sql.stores.memories import delete_with_derived, put_memories
-from plugins.sql.stores.receipts import (
-    IN_ROOM,
-    OF_AGENT,
-    RECEIPT,
-    find_by_keys,
-    insert_receipts,
-    list_receipts,
-    save_receipts,
-)
-from plugins.sql.stores.receiving import receive, store_events
+from plugins.sql.stores.ledger import receive, store_events
+from plugins.sql.stores.membership import apply_membership, migrate_room
+from plugins.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, put_memories
+from plugins.sql.stores.receipts import IN_ROOM, RECEIPT, find_by_keys, insert_receipts, list_receipts, save_receipts
 from plugins.sql.stores.worlds import put_rooms, put_worlds
 
 NO_LIMIT = 2**31 - 1
 SOURCE_MEMORIES = memories.alias("said")
 
-RECEIPTS_OF_MESSAGES = ListStatement(
-    lambda ids: select(*RECEIPT).where(OF_AGENT, IN_ROOM, receipts.c.message_id.in_(ids))
+RECEIPTS_OF_MESSAGES = select(*RECEIPT).where(
+    IN_ROOM, receipts.c.message_id.in_(items_parameter(receipts.c.message_id))
 )
-LATEST_DELIVERIES = Statement(
-    lambda _: (
-        select(*DELIVERY)
-        .where(matches(deliveries, "agent_id", "room_id"))
-        .order_by(deliveries.c.seq.desc())
-        .limit(limit_parameter())
-    )
+LATEST_DELIVERIES = (
+    select(*DELIVERY).where(matches(deliveries, "room_id")).order_by(deliveries.c.seq.desc()).limit(limit_parameter())
 )
-DERIVED_FROM_ROOM = Statement(
-    lambda _: select(memories.c.id).where(
-        matches(memories, "agent_id"),
-        memories.c.source_id.in_(
-            select(SOURCE_MEMORIES.c.id).where(
-                SOURCE_MEMORIES.c.agent_id == memories.c.agent_id, matches(SOURCE_MEMORIES, "room_id")
-            )
-        ),
-    )
+DERIVED_FROM_ROOM = select(memories.c.id).where(
+    matches(memories),
+    memories.c.source_id.in_(
+        select(SOURCE_MEMORIES.c.id).where(
+            SOURCE_MEMORIES.c.agent_id == memories.c.agent_id, matches(SOURCE_MEMORIES, "room_id")
+        )
+    ),
 )
-DELETE_KIND_IN_ROOM = Statement(lambda _: delete(memories).where(matches(memories, "agent_id", "room_id", "kind")))
+DELETE_KIND_IN_ROOM = delete(memories).where(matches(memories, "room_id", "kind"))
 
 
 def _apply_edit(
@@ -121,7 +103,7 @@ def _delete_messages(
     if message_receipts or deleted_ids or is_quoted:
         times = [receipt.received_at for receipt in message_receipts]
         delete_traces(connection, agent, [room_id], min(times) if times else None)
-    delete_with_derived(connection, agent, [memory_id.bytes for memory_id in deleted_ids])
+    delete_with_derived(connection, agent, deleted_ids)
     _save_cancelled(connection, agent, result)
     return result
 
@@ -129,9 +111,10 @@ def _delete_messages(
 def _clear_room(agent: int, room_id: UUID, now: datetime, connection: Connection) -> DeletionResult:
     result = _cancel_open_work(agent, [room_id], now, "its room was cleared", connection)
     delete_traces(connection, agent, [room_id])
-    derived = [id_of(row[0]) for row in DERIVED_FROM_ROOM.rows(connection, agent, room_id.bytes)]
-    counts = {kind: DELETE_KIND_IN_ROOM.run(connection, agent, room_id.bytes, kind.value) for kind in MemoryKind}
-    delete_with_derived(connection, agent, [memory_id.bytes for memory_id in derived])
+    key = {"agent": agent, "room_id_": room_id}
+    derived = list(connection.execute(DERIVED_FROM_ROOM, key).scalars())
+    counts = {kind: connection.execute(DELETE_KIND_IN_ROOM, {**key, "kind_": kind}).rowcount for kind in MemoryKind}
+    delete_with_derived(connection, agent, derived)
     return replace(result, message_count=counts[MemoryKind.MESSAGE])
 
 
@@ -169,17 +152,19 @@ def _receipts_of_messages(
     connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str]
 ) -> list[Receipt]:
     """Return the receipts of all revisions of messages."""
-    ids = [storable_text(message_id) for message_id in message_ids]
-    return list(RECEIPT.read_all(RECEIPTS_OF_MESSAGES.rows(connection, agent, room_id.bytes, ids=ids)))
+    rows = rows_of(connection, RECEIPTS_OF_MESSAGES, message_ids, agent=agent, room_id_=room_id)
+    return list(RECEIPT.read_all(rows))
 
 
 def _find_memories(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Memory]:
-    rows = FIND_MEMORIES.rows(connection, agent, ids=[memory_id.bytes for memory_id in ids])
+    """Return memories by id, without their vectors."""
+    rows = rows_of(connection, FIND_MEMORIES, ids, agent=agent)
     return {memory.id: memory for memory in MEMORY.read_all(rows)}
 
 
 def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:
-    return list(DELIVERY.read_all(LATEST_DELIVERIES.rows(connection, agent, room_id.bytes, MAX_SCANNED_ROWS)))
+    values = {"agent": agent, "room_id_": room_id, "limit": MAX_SCANNED_ROWS}
+    return list(DELIVERY.read_all(connection.execute(LATEST_DELIVERIES, values)))
 
 
 def _unsent_deliveries(connection: Connection, agent: int, room_ids: Collection[UUID]) -> list[Delivery]:
@@ -211,7 +196,7 @@ class SqlEdits(SqlStorePart):
         return await self._database.write(partial(_store_reaction, self._agent, reaction))
 
     async def apply_membership(self, update: MembershipUpdate, now: datetime) -> MembershipChange:
-        return await self._database.write(partial(keep_notice, self._agent, update, now))
+        return await self._database.write(partial(apply_membership, self._agent, update, now))
 
     async def erase_entity(
         self, entity_id: UUID, now: datetime, on_cancelled: OnCancelled | None = None

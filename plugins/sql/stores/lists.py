@@ -3,32 +3,31 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, func, literal_column, select
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, func, literal_column, select
 
 from bot import MemoryKind, Outcome, ParticipantState, Receipt, Room
 from bot.platform import Delivery, DeliveryState
 from bot.store import ListedMessage, MessageFilter, Page, PageKey, RoomFilter, RoomSummary
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
-from plugins.sql.core.memory_rows import MEMORY
-from plugins.sql.core.schema import memories, participants, receipts, rooms
-from plugins.sql.core.statements import (
-    ListStatement,
+from plugins.sql.core.mapping import (
     Row,
-    Statement,
+    items_parameter,
     limit_parameter,
     matches,
+    parameter,
     position_key,
+    rows_of,
     take_page,
-    typed_parameter,
+    text_literal,
 )
-from plugins.sql.core.values import datetime_of, id_of, microseconds_of
+from plugins.sql.core.schema import memories, participants, receipts, rooms
 from plugins.sql.stores.deliveries import count_undelivered, list_undelivered
-from plugins.sql.stores.memories import IN_ROOM_OF_KIND
+from plugins.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY
 from plugins.sql.stores.receipts import RECEIPT
-from plugins.sql.stores.worlds import FIND_ROOMS, FIND_WORLDS, ROOM, WORLD
+from plugins.sql.stores.worlds import find_rooms, find_worlds
 
 T = TypeVar("T")
 MAX_POSITION = 2**62
@@ -36,114 +35,87 @@ MAX_EXAMINED_ROOMS = 5000
 END: PageKey = (MAX_POSITION, MAX_POSITION)
 
 ROOM_KEYS = (rooms.c.active, rooms.c.position)
+ACTIVE = parameter(rooms.c.active, "last_active")
 # Rooms that were never active have the same `active`; the second condition leaves the range of the index as it is.
 ROOM_IS_BEFORE = (
-    rooms.c.active <= typed_parameter(rooms.c.active, "active"),
-    (rooms.c.active < typed_parameter(rooms.c.active, "active"))
-    | (rooms.c.position < typed_parameter(rooms.c.position, "before")),
+    rooms.c.active <= ACTIVE,
+    (rooms.c.active < ACTIVE) | (rooms.c.position < parameter(rooms.c.position, "before")),
 )
-NEWEST_ROOMS_FIRST = [key.desc() for key in ROOM_KEYS]
 ROOM_FACTS = (*ROOM_KEYS, rooms.c.id, rooms.c.world_id, rooms.c.platform, rooms.c.name, rooms.c.external_id)
 
 
-def _rooms_query(*columns: str) -> Statement:
-    return Statement(
-        lambda _: (
-            select(*ROOM_FACTS)
-            .where(matches(rooms, "agent_id", *columns), *ROOM_IS_BEFORE)
-            .order_by(*NEWEST_ROOMS_FIRST)
-            .limit(limit_parameter())
-        )
-    )
+def _rooms_query(*columns: str) -> Select[Any]:
+    newest_first = (key.desc() for key in ROOM_KEYS)
+    query = select(*ROOM_FACTS).where(matches(rooms, *columns), *ROOM_IS_BEFORE)
+    return query.order_by(*newest_first).limit(limit_parameter())
 
 
 LIST_ROOMS, LIST_ROOMS_OF_WORLD = _rooms_query(), _rooms_query("world_id")
-MUTED_ROOMS = ListStatement(
-    lambda ids: select(participants.c.room_id).where(
-        matches(participants, "agent_id", "entity_id"),
-        participants.c.room_id.in_(ids),
-        participants.c.attendance == literal_column(f"'{ParticipantState.MUTED}'"),
-    )
+MUTED_ROOMS = select(participants.c.room_id).where(
+    matches(participants, "entity_id"),
+    participants.c.room_id.in_(items_parameter(participants.c.room_id)),
+    participants.c.attendance == text_literal(ParticipantState.MUTED),
 )
-RECEIPTS_OF_ROOM = (receipts.c.agent_id == rooms.c.agent_id, receipts.c.room_id == rooms.c.id)
 SINGLE: ColumnElement[int] = literal_column("1")
-LAST_RECEIVED = (
-    select(receipts.c.received_at)
-    .where(*RECEIPTS_OF_ROOM)
-    .order_by(receipts.c.position.desc())
-    .limit(SINGLE)
-    .correlate(rooms)
-    .scalar_subquery()
+RECEIPTS_OF_ROOM = and_(receipts.c.agent_id == rooms.c.agent_id, receipts.c.room_id == rooms.c.id)
+MESSAGES_OF_ROOM = and_(
+    memories.c.agent_id == rooms.c.agent_id,
+    memories.c.room_id == rooms.c.id,
+    memories.c.kind == text_literal(MemoryKind.MESSAGE),
 )
-LAST_CREATED = (
-    select(memories.c.created_at)
-    .where(
-        memories.c.agent_id == rooms.c.agent_id,
-        memories.c.room_id == rooms.c.id,
-        memories.c.kind == literal_column(f"'{MemoryKind.MESSAGE}'"),
-    )
-    .order_by(memories.c.position.desc())
-    .limit(SINGLE)
-    .correlate(rooms)
-    .scalar_subquery()
-)
+
+
+def _last_in_room(column: ColumnElement[Any], position: ColumnElement[int], condition: Any) -> ScalarSelect[Any]:
+    last = select(column).where(condition).order_by(position.desc()).limit(SINGLE)
+    return last.correlate(rooms).scalar_subquery()
+
+
 COUNT_RECEIVED = (
     select(func.count())
     .select_from(receipts)
-    .where(*RECEIPTS_OF_ROOM, receipts.c.position >= typed_parameter(receipts.c.position, "first"))
+    .where(RECEIPTS_OF_ROOM, receipts.c.position >= parameter(receipts.c.position, "first"))
     .correlate(rooms)
     .scalar_subquery()
 )
-ROOM_ACTIVITY = ListStatement(
-    lambda ids: select(rooms.c.id, COUNT_RECEIVED, LAST_RECEIVED, LAST_CREATED).where(
-        matches(rooms, "agent_id"), rooms.c.id.in_(ids)
-    )
+ROOM_ACTIVITY = select(
+    rooms.c.id,
+    COUNT_RECEIVED,
+    _last_in_room(receipts.c.received_at, receipts.c.position, RECEIPTS_OF_ROOM),
+    _last_in_room(memories.c.created_at, memories.c.position, MESSAGES_OF_ROOM),
+).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+RECEIVED_AT = (
+    select(receipts.c.position, receipts.c.received_at)
+    .where(matches(receipts), receipts.c.position <= parameter(receipts.c.position, "last"))
+    .order_by(receipts.c.position.desc())
+    .limit(SINGLE)
 )
-RECEIVED_AT = Statement(
-    lambda _: (
-        select(receipts.c.position, receipts.c.received_at)
-        .where(matches(receipts, "agent_id"), receipts.c.position <= typed_parameter(receipts.c.position, "position"))
-        .order_by(receipts.c.position.desc())
-        .limit(SINGLE)
-    )
+CREATED_AT = (
+    select(memories.c.position, memories.c.created_at)
+    .where(IN_ROOM_OF_KIND, memories.c.position <= parameter(memories.c.position, "last"))
+    .order_by(memories.c.position.desc())
+    .limit(SINGLE)
 )
-CREATED_AT = Statement(
-    lambda _: (
-        select(memories.c.position, memories.c.created_at)
-        .where(IN_ROOM_OF_KIND, memories.c.position <= typed_parameter(memories.c.position, "position"))
-        .order_by(memories.c.position.desc())
-        .limit(SINGLE)
-    )
+MESSAGES_BEFORE = (
+    select(*MEMORY, memories.c.position)
+    .where(IN_ROOM_OF_KIND, memories.c.position < parameter(memories.c.position, "before"))
+    .order_by(memories.c.position.desc())
+    .limit(limit_parameter())
 )
-MESSAGES_BEFORE = Statement(
-    lambda _: (
-        select(memories.c.position, *MEMORY)
-        .where(IN_ROOM_OF_KIND, memories.c.position < typed_parameter(memories.c.position, "before"))
-        .order_by(memories.c.position.desc())
-        .limit(limit_parameter())
-    )
+MESSAGES_AFTER = (
+    select(*MEMORY, memories.c.position)
+    .where(IN_ROOM_OF_KIND, memories.c.position > parameter(memories.c.position, "after"))
+    .order_by(memories.c.position)
+    .limit(limit_parameter())
 )
-MESSAGES_AFTER = Statement(
-    lambda _: (
-        select(memories.c.position, *MEMORY)
-        .where(IN_ROOM_OF_KIND, memories.c.position > typed_parameter(memories.c.position, "after"))
-        .order_by(memories.c.position)
-        .limit(limit_parameter())
-    )
-)
-OF_MESSAGES = matches(receipts, "agent_id")
-RECEIPTS_OF = ListStatement(
-    lambda ids: select(receipts.c.position, *RECEIPT).where(OF_MESSAGES, receipts.c.memory_id.in_(ids))
-)
-DECISIONS_OF = ListStatement(
-    lambda ids: select(receipts.c.position, receipts.c.memory_id, receipts.c.outcome, receipts.c.rule).where(
-        OF_MESSAGES, receipts.c.memory_id.in_(ids)
-    )
+ARE_OF_MESSAGES = and_(matches(receipts), receipts.c.memory_id.in_(items_parameter(receipts.c.memory_id)))
+RECEIPTS_OF = select(*RECEIPT, receipts.c.position).where(ARE_OF_MESSAGES)
+DECISIONS_OF = select(receipts.c.memory_id, receipts.c.outcome, receipts.c.rule, receipts.c.position).where(
+    ARE_OF_MESSAGES
 )
 ID, ENTITY_ID, CREATED = map(MEMORY.names.index, ("id", "entity_id", "created_at"))
 
 
-def _first_position_since(find: Callable[[int], Row | None], since: int) -> int:
+def _first_position_since(find: Callable[[int], Row | None], since: datetime) -> int:
     """Return a position before which every row is older than a time, found by halving; rows arrive in order of time.
 
     `find` returns position and time of the last row up to a position.
@@ -168,11 +140,11 @@ def _list_rooms(
     agent = agent_row.number
     is_filtered = wanted != RoomFilter()
     count = MAX_EXAMINED_ROOMS if is_filtered else limit + 1
-    active, position = before
+    values = {"agent": agent, "last_active": before[0], "before": before[1], "limit": count}
     if wanted.world_id is None:
-        rows = LIST_ROOMS.rows(connection, agent, active, position, count)
+        rows = connection.execute(LIST_ROOMS, values).all()
     else:
-        rows = LIST_ROOMS_OF_WORLD.rows(connection, agent, wanted.world_id.bytes, active, position, count)
+        rows = connection.execute(LIST_ROOMS_OF_WORLD, {**values, "world_id_": wanted.world_id}).all()
     found = [row for row in rows if not is_filtered or _accepts_room(wanted, row)]
     page = found[:limit]
     if len(found) > limit:
@@ -180,7 +152,7 @@ def _list_rooms(
     else:
         following = _room_key(rows[-1]) if len(rows) == count else None
     summaries = _summarize_rooms(agent_row, [row[2] for row in page], first, connection)
-    items = ((_room_key(row), summaries.get(id_of(row[2]))) for row in page)
+    items = ((_room_key(row), summaries.get(row[2])) for row in page)
     return Page(tuple((key, summary) for key, summary in items if summary is not None), following)
 
 
@@ -190,55 +162,46 @@ def _room_key(row: Row) -> PageKey:
 
 def _accepts_room(wanted: RoomFilter, row: Row) -> bool:
     world_id, platform, name, external_id = row[3:]
-    return wanted.accepts(platform=platform, world_id=id_of(world_id), name=name, external_id=external_id)
+    return wanted.accepts(platform=platform, world_id=world_id, name=name, external_id=external_id)
 
 
 def _summarize_rooms(
-    agent_row: AgentRow, ids: Sequence[bytes], first: int, connection: Connection
+    agent_row: AgentRow, ids: Sequence[UUID], first: int, connection: Connection
 ) -> dict[UUID, RoomSummary]:
     agent = agent_row.number
-    found = list(ROOM.read_all(FIND_ROOMS.rows(connection, agent, ids=ids)))
-    world_ids = list({room.world_id.bytes for room in found})
-    worlds = {world.id: world for world in WORLD.read_all(FIND_WORLDS.rows(connection, agent, ids=world_ids))}
-    muted = {row[0] for row in MUTED_ROOMS.rows(connection, agent, agent_row.id.bytes, ids=ids)}
-    activity = {row[0]: row[1:] for row in ROOM_ACTIVITY.rows(connection, first, agent, ids=ids)}
+    found = find_rooms(connection, agent, ids)
+    worlds = find_worlds(connection, agent, {room.world_id for room in found.values()})
+    muted = {row[0] for row in rows_of(connection, MUTED_ROOMS, ids, agent=agent, entity_id_=agent_row.id)}
+    activity = {row[0]: row[1:] for row in rows_of(connection, ROOM_ACTIVITY, ids, agent=agent, first=first)}
     summaries = {}
-    for room in found:
-        count, received_at, created_at = activity[room.id.bytes]
-        last = received_at if received_at is not None else created_at
+    for room_id, room in found.items():
+        count, received_at, created_at = activity[room_id]
         world = worlds.get(room.world_id)
-        summaries[room.id] = RoomSummary(
-            room,
-            world.name if world else "",
-            room.id.bytes in muted,
-            None if last is None else datetime_of(last),
-            count,
-        )
+        last = created_at if received_at is None else received_at
+        summaries[room_id] = RoomSummary(room, world.name if world else "", room_id in muted, last, count)
     return summaries
 
 
-def _find_rooms(agent: int, ids: Sequence[bytes], connection: Connection) -> dict[UUID, Room]:
-    return {room.id: room for room in ROOM.read_all(FIND_ROOMS.rows(connection, agent, ids=ids))}
+def _messages_key(agent: int, room_id: UUID) -> dict[str, Any]:
+    return {"agent": agent, "room_id_": room_id, "kind_": MemoryKind.MESSAGE}
 
 
 def _list_messages(
     agent: int, room_id: UUID, wanted: MessageFilter, before: int, limit: int, connection: Connection
 ) -> Page[ListedMessage]:
-    key = (agent, room_id.bytes, MemoryKind.MESSAGE.value)
+    key = _messages_key(agent, room_id)
     if wanted.until is not None:
         end = _first_position_since(
-            lambda position: CREATED_AT.first(connection, *key, position), microseconds_of(wanted.until)
+            lambda position: connection.execute(CREATED_AT, {**key, "last": position}).first(), wanted.until
         )
         before = min(before, end)
     if wanted == MessageFilter(until=wanted.until):
-        rows = MESSAGES_BEFORE.rows(connection, *key, before, limit + 1)
-        following = rows[limit - 1][0] if len(rows) > limit else None
-        return Page(_with_receipts(agent, rows[:limit], connection), position_key(following))
-    since = None if wanted.since is None else microseconds_of(wanted.since)
+        rows = connection.execute(MESSAGES_BEFORE, {**key, "before": before, "limit": limit + 1}).all()
+        return _page_of(agent, rows, limit, connection)
 
     def fetch(position: int, count: int) -> Sequence[Row]:
-        rows = MESSAGES_BEFORE.rows(connection, *key, position, count)
-        if since is not None and rows and all(row[1 + CREATED] < since for row in rows):
+        rows = connection.execute(MESSAGES_BEFORE, {**key, "before": position, "limit": count}).all()
+        if wanted.since is not None and rows and all(row[CREATED] < wanted.since for row in rows):
             return ()  # the rest is older still
         return rows
 
@@ -247,28 +210,44 @@ def _list_messages(
 
 
 def _accept_messages(agent: int, wanted: MessageFilter, connection: Connection, rows: Sequence[Row]) -> list[bool]:
-    decisions: dict[bytes, tuple[Outcome, str]] = {}
+    decisions: dict[UUID, tuple[Outcome, str]] = {}
     if wanted.outcomes or wanted.rules:
-        ids = [row[1 + ID] for row in rows]
-        latest_last = sorted(DECISIONS_OF.rows(connection, agent, ids=ids), key=lambda row: int(row[0]))
-        decisions = {row[1]: (Outcome(row[2]), row[3]) for row in latest_last}
-    return [
-        wanted.accepts(id_of(row[1 + ENTITY_ID]), datetime_of(row[1 + CREATED]), decisions.get(row[1 + ID]))
-        for row in rows
-    ]
+        found = rows_of(connection, DECISIONS_OF, [row[ID] for row in rows], agent=agent)
+        latest_last = sorted(found, key=lambda row: int(row[-1]))
+        decisions = {row[0]: (row[1], row[2]) for row in latest_last}
+    return [wanted.accepts(row[ENTITY_ID], row[CREATED], decisions.get(row[ID])) for row in rows]
+
+
+def _page_of(agent: int, rows: Sequence[Row], limit: int, connection: Connection) -> Page[ListedMessage]:
+    """Return the page of rows of which one more than its limit was read."""
+    following = rows[limit - 1][-1] if len(rows) > limit else None
+    return Page(_with_receipts(agent, rows[:limit], connection), position_key(following))
 
 
 def _with_receipts(
     agent: int, rows: Sequence[Row], connection: Connection
 ) -> tuple[tuple[PageKey, ListedMessage], ...]:
-    found = _receipts_of(agent, [row[1 + ID] for row in rows], connection)
-    listed = [((int(row[0]),), memory) for row in rows if (memory := MEMORY.read_or_report(row[1:])) is not None]
+    found = _receipts_of(agent, [row[ID] for row in rows], connection)
+    listed = [((int(row[-1]),), memory) for row in rows if (memory := MEMORY.read_or_report(row)) is not None]
     return tuple((key, ListedMessage(memory, found.get(memory.id))) for key, memory in listed)
 
 
-def _receipts_of(agent: int, ids: Sequence[bytes], connection: Connection) -> dict[UUID, Receipt]:
-    rows = sorted(RECEIPTS_OF.rows(connection, agent, ids=ids), key=lambda row: int(row[0]))
-    return {receipt.memory_id: receipt for receipt in RECEIPT.read_all(row[1:] for row in rows)}
+def _receipts_of(agent: int, ids: Collection[UUID], connection: Connection) -> dict[UUID, Receipt]:
+    rows = sorted(rows_of(connection, RECEIPTS_OF, ids, agent=agent), key=lambda row: int(row[-1]))
+    return {receipt.memory_id: receipt for receipt in RECEIPT.read_all(rows)}
+
+
+def _find_first_receipt(agent: int, since: datetime, connection: Connection) -> int:
+    return _first_position_since(
+        lambda position: connection.execute(RECEIVED_AT, {"agent": agent, "last": position}).first(), since
+    )
+
+
+def _list_messages_after(
+    agent: int, room_id: UUID, after: int, limit: int, connection: Connection
+) -> Page[ListedMessage]:
+    values = {**_messages_key(agent, room_id), "after": after, "limit": limit + 1}
+    return _page_of(agent, connection.execute(MESSAGES_AFTER, values).all(), limit, connection)
 
 
 class SqlLists(SqlStorePart):
@@ -289,8 +268,7 @@ class SqlLists(SqlStorePart):
         return await self._database.search(partial(_list_rooms, self._agent_row, wanted, first, before or END, limit))
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        keys = [room_id.bytes for room_id in ids]
-        return await self._database.search(partial(_find_rooms, self._agent, keys)) if keys else {}
+        return await self._database.search(lambda db: find_rooms(db, self._agent, ids)) if ids else {}
 
     async def messages(
         self, room_id: UUID, wanted: MessageFilter, *, before: PageKey | None = None, limit: int = 50
@@ -302,8 +280,7 @@ class SqlLists(SqlStorePart):
         return await self._database.search(partial(_list_messages_after, self._agent, room_id, after[0], limit))
 
     async def receipts_of(self, message_ids: Collection[UUID]) -> dict[UUID, Receipt]:
-        keys = [message_id.bytes for message_id in message_ids]
-        return await self._database.search(lambda db: _receipts_of(self._agent, keys, db)) if keys else {}
+        return await self._database.search(partial(_receipts_of, self._agent, message_ids)) if message_ids else {}
 
     async def deliveries(
         self, states: Collection[DeliveryState], *, before: PageKey | None = None, limit: int = 50
@@ -313,18 +290,3 @@ class SqlLists(SqlStorePart):
 
     async def count_deliveries(self, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
         return await self._database.search(partial(count_undelivered, self._agent, without_cause))
-
-
-def _find_first_receipt(agent: int, since: datetime, connection: Connection) -> int:
-    return _first_position_since(
-        lambda position: RECEIVED_AT.first(connection, agent, position), microseconds_of(since)
-    )
-
-
-def _list_messages_after(
-    agent: int, room_id: UUID, after: int, limit: int, connection: Connection
-) -> Page[ListedMessage]:
-    key = (agent, room_id.bytes, MemoryKind.MESSAGE.value)
-    rows = MESSAGES_AFTER.rows(connection, *key, after, limit + 1)
-    following = rows[limit - 1][0] if len(rows) > limit else None
-    return Page(_with_receipts(agent, rows[:limit], connection), position_key(following))

@@ -9,11 +9,12 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
 from time import perf_counter
 from typing import Any, Self
+from uuid import UUID
 
 from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 
@@ -21,6 +22,7 @@ from bot import Clock, MemoryKind, system_clock
 from bot.platform import DeliveryState, TaskSet
 from bot.store import LogKind
 from plugins.sql.core.base import Access, AgentRow
+from plugins.sql.core.mapping import NIL, count_changed, first_id, is_flag
 from plugins.sql.core.schema import (
     cache,
     deliveries,
@@ -35,12 +37,10 @@ from plugins.sql.core.schema import (
     worlds,
 )
 from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy
-from plugins.sql.core.values import datetime_of, first_id, id_of, microseconds_of
 from plugins.sql.stores.memories import DELETE_MEMORIES
 
 logger = logging.getLogger(__name__)
 
-MICROSECOND = timedelta(microseconds=1)
 ROWS_PER_STEP = 25  # take about two milliseconds
 MESSAGES_PER_STEP = 50
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.CANCELLED)
@@ -69,39 +69,39 @@ def find_last_surplus(connection: Connection, agent: int, keep_count: int) -> in
 
 
 def delete_expired_receipts(
-    connection: Connection, agent: int, before: int, after: Any, last_position: int = 0
+    connection: Connection, agent: int, before: datetime, after: Any, last_position: int = 0
 ) -> StepResult:
     """Delete closed receipts up to a position; an event is recognised as long as its receipt exists."""
     return _delete_in_order(
         connection,
         and_(receipts.c.agent_id == agent, receipts.c.position <= last_position),
         receipts.c.received_at,
-        receipts.c.is_open == 0,
+        is_flag(receipts.c.is_open, is_set=False),
         before,
         after,
     )
 
 
-def delete_expired_deliveries(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_deliveries(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete deliveries that were sent, failed or cancelled; held ones wait for an operator."""
-    is_finished = deliveries.c.state.in_([state.value for state in FINISHED_STATES])
+    is_finished = deliveries.c.state.in_(FINISHED_STATES)
     of_agent = deliveries.c.agent_id == agent
     return _delete_in_order(connection, of_agent, deliveries.c.created_at, is_finished, before, after)
 
 
-def delete_expired_logs(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_logs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete log entries other than decisions."""
     condition = and_(logs.c.agent_id == agent, logs.c.kind != LogKind.AUTHORIZATION)
     return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
 
-def delete_expired_decisions(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_decisions(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete log entries of authorization decisions."""
     condition = and_(logs.c.agent_id == agent, logs.c.kind == LogKind.AUTHORIZATION)
     return _delete_in_order(connection, condition, logs.c.at, literal(1) == 1, before, after)
 
 
-def delete_expired_unreadable_events(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_unreadable_events(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete events that could not be read."""
     of_agent = unreadable_events.c.agent_id == agent
     return _delete_in_order(connection, of_agent, unreadable_events.c.received_at, literal(1) == 1, before, after)
@@ -110,9 +110,9 @@ def delete_expired_unreadable_events(connection: Connection, agent: int, before:
 def _delete_in_order(
     connection: Connection,
     condition: ColumnElement[bool],
-    created_at: ColumnElement[int],
+    created_at: ColumnElement[datetime],
     is_deletable: ColumnElement[bool],
-    before: int,
+    before: datetime,
     after: Any,
 ) -> StepResult:
     """Examine rows in order of insertion, up to the first that is too young."""
@@ -132,24 +132,24 @@ def _delete_in_order(
     return StepResult(len(deleted), expired[-1][0] if len(expired) == ROWS_PER_STEP else None)
 
 
-def delete_expired_steps(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_steps(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete the journal of finished turns; a turn's id begins with its time."""
     turn = steps.c.turn_id
     youngest = first_id(before)
     of_agent = steps.c.agent_id == agent
-    query = select(turn, steps.c.at).where(of_agent, turn > (after or bytes(16)), turn < youngest)
+    query = select(turn, steps.c.at).where(of_agent, turn > (after or NIL), turn < youngest)
     rows = connection.execute(query.order_by(turn, steps.c.key).limit(ROWS_PER_STEP)).all()
     open_turns = select(receipts.c.turn_id).where(
-        receipts.c.agent_id == agent, receipts.c.is_open == 1, receipts.c.turn_id.is_not(None)
+        receipts.c.agent_id == agent, is_flag(receipts.c.is_open), receipts.c.turn_id.is_not(None)
     )
-    protected = {bytes(row[0]) for row in connection.execute(open_turns)}
-    protected |= {bytes(row[0]) for row in rows if row[1] is not None and row[1] >= before}
-    deleted = list({bytes(row[0]) for row in rows} - protected)
+    protected = set(connection.scalars(open_turns))
+    protected |= {row[0] for row in rows if row[1] is not None and row[1] >= before}
+    deleted = list({row[0] for row in rows} - protected)
     count = connection.execute(delete(steps).where(of_agent, turn.in_(deleted))).rowcount if deleted else 0
-    return StepResult(count, bytes(rows[-1][0]) if len(rows) == ROWS_PER_STEP else None)
+    return StepResult(count, rows[-1][0] if len(rows) == ROWS_PER_STEP else None)
 
 
-def delete_expired_results(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_results(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete results of actions, some rooms per step."""
     of_agent = and_(rooms.c.agent_id == agent, rooms.c.position > (after or 0))
     query = select(rooms.c.position, rooms.c.id).where(of_agent).order_by(rooms.c.position).limit(ROWS_PER_STEP)
@@ -164,7 +164,7 @@ def delete_expired_results(connection: Connection, agent: int, before: int, afte
 
 
 def delete_expired_messages(
-    connection: Connection, agent: int, now: int, after: Any, policy: RetentionPolicy
+    connection: Connection, agent: int, now: datetime, after: Any, policy: RetentionPolicy
 ) -> StepResult:
     """Delete the messages and reactions of some rooms that are older than the policy allows there.
 
@@ -179,37 +179,36 @@ def delete_expired_messages(
     for position, room_id, platform, room_name, world_id, world_name in found:
         names = [*_place_names(platform, room_id, room_name), *_place_names(platform, world_id, world_name)]
         lifetime = policy.message_lifetime(names)
-        count = 0 if lifetime is None else _delete_in_room(connection, agent, room_id, now - lifetime // MICROSECOND)
+        count = 0 if lifetime is None else _delete_in_room(connection, agent, room_id, now - lifetime)
         if count:
             return StepResult(count, last_done or 0)  # the room may have more
         last_done = position
     return StepResult(0, last_done if len(found) == ROWS_PER_STEP else None)
 
 
-def _place_names(platform: str, place_id: bytes, external_id: str) -> tuple[str, ...]:
-    return str(id_of(place_id)), f"{platform}:{external_id}", external_id
+def _place_names(platform: str, place_id: UUID, external_id: str) -> tuple[str, ...]:
+    return str(place_id), f"{platform}:{external_id}", external_id
 
 
-def _delete_in_room(connection: Connection, agent: int, room_id: bytes, before: int) -> int:
+def _delete_in_room(connection: Connection, agent: int, room_id: UUID, before: datetime) -> int:
     """Delete the oldest expired messages, parts and log entries of a room; return how many."""
     count = 0
     in_room = and_(memories.c.agent_id == agent, memories.c.room_id == room_id)
-    is_open = and_(receipts.c.agent_id == agent, receipts.c.is_open == 1, receipts.c.room_id == room_id)
-    open_ids = {bytes(row[0]) for row in connection.execute(select(receipts.c.memory_id).where(is_open))}
+    is_open = and_(receipts.c.agent_id == agent, is_flag(receipts.c.is_open), receipts.c.room_id == room_id)
+    open_ids = set(connection.scalars(select(receipts.c.memory_id).where(is_open)))
     for kind in (MemoryKind.MESSAGE, MemoryKind.REACTION):
         query = select(memories.c.id, memories.c.created_at).where(in_room, memories.c.kind == kind.value)
         oldest = connection.execute(query.order_by(memories.c.position).limit(MESSAGES_PER_STEP + len(open_ids))).all()
-        expired = takewhile(lambda row: row[1] < before, (row for row in oldest if bytes(row[0]) not in open_ids))
-        ids = [bytes(row[0]) for row in expired]
-        count += DELETE_MEMORIES.count(connection, agent, ids=ids) if ids else 0
-    is_finished = deliveries.c.state.in_([state.value for state in FINISHED_STATES])
+        expired = takewhile(lambda row: row[1] < before, (row for row in oldest if row[0] not in open_ids))
+        count += count_changed(connection, DELETE_MEMORIES, [row[0] for row in expired], agent=agent)
+    is_finished = deliveries.c.state.in_(FINISHED_STATES)
     parts = and_(deliveries.c.agent_id == agent, deliveries.c.room_id == room_id, deliveries.c.created_at < before)
     count += connection.execute(delete(deliveries).where(parts, is_finished)).rowcount
     entries = and_(logs.c.agent_id == agent, logs.c.room_id == room_id, logs.c.kind != LogKind.AUTHORIZATION)
     return count + connection.execute(delete(logs).where(entries, logs.c.at < before)).rowcount
 
 
-def delete_expired_cache(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_cache(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete expired values."""
     of_agent = cache.c.agent_id == agent
     query = select(cache.c.key).where(of_agent, cache.c.expires_at <= before).limit(ROWS_PER_STEP)
@@ -219,10 +218,10 @@ def delete_expired_cache(connection: Connection, agent: int, before: int, after:
     return StepResult(len(deleted), "more" if len(deleted) == ROWS_PER_STEP else None)
 
 
-def delete_expired_costs(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+def delete_expired_costs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete the sums of old days, one day per step."""
     of_agent = spending.c.agent_id == agent
-    query = select(spending.c.day).where(of_agent, spending.c.day < datetime_of(before).date().isoformat())
+    query = select(spending.c.day).where(of_agent, spending.c.day < before.date())
     day = connection.scalar(query.order_by(spending.c.day).limit(1))
     if day is None:
         return StepResult(0)
@@ -233,7 +232,7 @@ def delete_expired_costs(connection: Connection, agent: int, before: int, after:
 
 
 def _expired_messages_step(policy: RetentionPolicy) -> DeletionStep:
-    def step(connection: Connection, agent: int, before: int, after: Any) -> StepResult:
+    def step(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
         return delete_expired_messages(connection, agent, before, after, policy)
 
     return step
@@ -301,7 +300,7 @@ class Retention:
             yield _expired_messages_step(policy), timedelta()
 
     async def _delete_expired(self, step: DeletionStep, age: timedelta) -> int:
-        before, after, count = microseconds_of(self._clock() - age), None, 0
+        before, after, count = self._clock() - age, None, 0
         while True:
             started = perf_counter()
             work = partial(step, agent=self._agent, before=before, after=after)

@@ -4,7 +4,7 @@ from bot import Clock, system_clock
 from bot.store import WorkSharing
 from plugins.sql.core.base import Access, AgentRow
 from plugins.sql.core.plugin_tables import SqlPluginTables
-from plugins.sql.reports.activity import SqlActivity
+from plugins.sql.stores.activity import SqlActivity
 from plugins.sql.stores.cache_logs_costs import SqlCache, SqlCosts, SqlLogs
 from plugins.sql.stores.edits import SqlEdits
 from plugins.sql.stores.entities import SqlEntities

@@ -3,225 +3,151 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import cache, partial
+from functools import partial
+from typing import Any
 from uuid import UUID
 
-from sqlalchemy import Connection, and_, bindparam, case, delete, func, or_, select, tuple_, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    or_,
+    select,
+    tuple_,
+    type_coerce,
+    update,
+)
 
 from bot import Task, TaskTag
 from plugins.sql.core.base import Access, AgentRow, SqlStorePart
-from plugins.sql.core.inserts import upsert
-from plugins.sql.core.schema import tasks
-from plugins.sql.core.statements import (
-    Columns,
-    ListStatement,
+from plugins.sql.core.mapping import (
+    EPOCH,
+    NIL,
     Row,
-    Statement,
-    column_names,
-    flag_equals,
+    RowMapping,
+    is_flag,
+    items_parameter,
     limit_parameter,
     matches,
-    typed_parameter,
+    parameter,
+    upsert,
 )
-from plugins.sql.core.values import (
-    datetime_of,
-    datetime_or_none,
-    dumps,
-    id_bytes,
-    id_of,
-    id_or_none,
-    loads,
-    microseconds_of,
-    microseconds_or_none,
-    storable_text,
-)
+from plugins.sql.core.schema import tasks
 
 MAX_EXCLUDED_ROOMS = 1024
-MIN_TIME = -(2**62)
-
 MAX_EMPTY_ROOMS = 10_000
-TASK_NAMES = column_names(tasks)
-OF_AGENT = matches(tasks, "agent_id")
-HAS_FENCE = matches(tasks, "agent_id", "id", "fence")
-ELIGIBLE = and_(OF_AGENT, flag_equals(tasks.c.is_queued), flag_equals(tasks.c.is_parked, is_set=False))
-DUE = and_(
-    ELIGIBLE,
-    tasks.c.next_run <= typed_parameter(tasks.c.next_run, "now"),
-    or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= typed_parameter(tasks.c.next_run, "now")),
+START = (EPOCH.replace(year=1), NIL)  # before every time and id
+HAS_FENCE = and_(matches(tasks, "id"), tasks.c.fence == bindparam("held_fence"))
+ELIGIBLE = and_(matches(tasks), is_flag(tasks.c.is_queued), is_flag(tasks.c.is_parked, is_set=False))
+NOW = parameter(tasks.c.next_run, "now")
+DUE = and_(ELIGIBLE, tasks.c.next_run <= NOW, or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= NOW))
+
+TASK = RowMapping(
+    tasks,
+    Task,
+    renamed={"fence": "fencing_token"},
+    derive=lambda task: {"is_queued": TaskTag.QUEUE in task.tags},
+    unread=["is_queued"],
 )
-
-
-def _read_task(row: Row) -> Task:
-    task_id, name, next_run, description, room_id, world_id, entity_id, tags, metadata, *rest = row
-    attempts, leased_until, fence, is_parked, last_error = rest
-    return Task(
-        id=id_of(task_id),
-        name=name,
-        next_run=datetime_of(next_run),
-        description=description,
-        room_id=id_or_none(room_id),
-        world_id=id_or_none(world_id),
-        entity_id=id_or_none(entity_id),
-        tags=frozenset(loads(tags)),
-        metadata=loads(metadata),
-        attempts=attempts,
-        leased_until=datetime_or_none(leased_until),
-        fencing_token=fence,
-        is_parked=bool(is_parked),
-        last_error=last_error,
+UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK.stored_names, unchanged=("leased_until", "fence"))
+FIND_TASK = select(*TASK).where(matches(tasks, "id"))
+ALL_TASKS = select(*TASK).where(matches(tasks)).order_by(tasks.c.position)
+TASKS_BY_NAME = select(*TASK).where(matches(tasks, "name")).order_by(tasks.c.position)
+TASKS_IN_ROOM = select(*TASK).where(matches(tasks, "room_id")).order_by(tasks.c.position)
+TASKS_AFTER = (
+    select(*TASK)
+    .where(
+        matches(tasks),
+        tuple_(tasks.c.next_run, tasks.c.id)
+        > tuple_(parameter(tasks.c.next_run, "after"), parameter(tasks.c.id, "after_id")),
     )
-
-
-TASK = Columns(tasks, TASK_NAMES[1:-1], _read_task)
-UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK_NAMES, unchanged=("leased_until", "fence"))
-FIND_TASK = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "id")))
-ALL_TASKS = Statement(lambda _: select(*TASK).where(OF_AGENT).order_by(tasks.c.position))
-TASKS_BY_NAME = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "name")).order_by(tasks.c.position))
-TASKS_IN_ROOM = Statement(lambda _: select(*TASK).where(OF_AGENT, matches(tasks, "room_id")).order_by(tasks.c.position))
-TASKS_AFTER = Statement(
-    lambda _: (
-        select(*TASK)
-        .where(
-            OF_AGENT,
-            tuple_(tasks.c.next_run, tasks.c.id)
-            > tuple_(typed_parameter(tasks.c.next_run, "after"), typed_parameter(tasks.c.id, "after_id")),
-        )
-        .order_by(tasks.c.next_run, tasks.c.id)
-        .limit(limit_parameter())
-    )
+    .order_by(tasks.c.next_run, tasks.c.id)
+    .limit(limit_parameter())
 )
-FIND_DUE = ListStatement(
-    lambda names: (
-        select(*TASK)
-        .where(DUE, tasks.c.name.in_(names))
-        .order_by(tasks.c.next_run)
-        .limit(limit_parameter())
-        .with_for_update(skip_locked=True)  # for PostgreSQL; SQLite has one writer
-    )
+HAS_NAME = tasks.c.name.in_(items_parameter(tasks.c.name, "names"))
+FIND_DUE = (
+    select(*TASK)
+    .where(DUE, HAS_NAME)
+    .order_by(tasks.c.next_run)
+    .limit(limit_parameter())
+    .with_for_update(skip_locked=True)  # for PostgreSQL; SQLite has one writer
 )
-
-
-@cache
-def _find_due_elsewhere(count: int) -> ListStatement:
-    """Return the statement that finds due tasks of `count` names outside some rooms."""
-    names = [f"name_{number}" for number in range(count)]
-    elsewhere = tasks.c.room_id.not_in
-    return ListStatement(
-        lambda rooms: (
-            select(*TASK)
-            .where(DUE, tasks.c.name.in_(list(map(bindparam, names))))
-            .where(or_(tasks.c.room_id.is_(None), elsewhere(rooms)))
-            .order_by(tasks.c.next_run)
-            .limit(limit_parameter())
-            .with_for_update(skip_locked=True)
-        ),
-        max_items=MAX_EXCLUDED_ROOMS,
-    )
-
-
-NEXT_DUE = ListStatement(
-    lambda names: (
-        select(tasks.c.next_run)
-        .where(ELIGIBLE, tasks.c.leased_until.is_(None), tasks.c.name.in_(names))
-        .order_by(tasks.c.next_run)
-        .limit(1)
+FIND_DUE_ELSEWHERE = FIND_DUE.where(
+    or_(tasks.c.room_id.is_(None), tasks.c.room_id.not_in(items_parameter(tasks.c.room_id)))
+)
+NEXT_DUE = (
+    select(tasks.c.next_run)
+    .where(ELIGIBLE, tasks.c.leased_until.is_(None), HAS_NAME)
+    .order_by(tasks.c.next_run)
+    .limit(1)
+)
+COUNT_TASKS = (
+    select(tasks.c.name, func.count(), func.sum(type_coerce(tasks.c.is_parked, BigInteger)))
+    .where(matches(tasks), is_flag(tasks.c.is_queued))
+    .group_by(tasks.c.name)
+)
+LEASE_TASK = (
+    update(tasks)
+    .where(HAS_FENCE, DUE)
+    .values(
+        leased_until=parameter(tasks.c.next_run, "until"),
+        fence=tasks.c.fence + 1,
+        attempts=tasks.c.attempts + case((tasks.c.leased_until.is_(None), 0), else_=1),
     )
 )
-COUNT_TASKS = Statement(
-    lambda _: (
-        select(tasks.c.name, func.count(), func.sum(tasks.c.is_parked))
-        .where(OF_AGENT, flag_equals(tasks.c.is_queued))
-        .group_by(tasks.c.name)
-    )
-)
-LEASE_TASK = Statement(
-    lambda _: (
-        update(tasks)
-        .where(HAS_FENCE, DUE)
-        .values(
-            leased_until=typed_parameter(tasks.c.next_run, "until"),
-            fence=tasks.c.fence + 1,
-            attempts=tasks.c.attempts + case((tasks.c.leased_until.is_(None), 0), else_=1),
-        )
-    )
-)
-REPLACED_NAMES = tuple(name for name in TASK_NAMES if name not in ("agent_id", "id", "fence"))
-REPLACE_TASK = Statement(
-    lambda _: (
-        update(tasks).where(HAS_FENCE).values({name: typed_parameter(tasks.c[name], name) for name in REPLACED_NAMES})
-    )
-)
-DELETE_HELD_TASK = Statement(lambda _: delete(tasks).where(HAS_FENCE))
-DELETE_TASK = Statement(lambda _: delete(tasks).where(OF_AGENT, matches(tasks, "id")))
-
-
-def _task_values(agent: int, task: Task) -> Row:
-    return (
-        agent,
-        task.id.bytes,
-        storable_text(task.name),
-        microseconds_of(task.next_run),
-        storable_text(task.description),
-        id_bytes(task.room_id),
-        id_bytes(task.world_id),
-        id_bytes(task.entity_id),
-        dumps(sorted(task.tags)),
-        dumps(task.metadata),
-        task.attempts,
-        microseconds_or_none(task.leased_until),
-        task.fencing_token,
-        int(task.is_parked),
-        storable_text(task.last_error),
-        int(TaskTag.QUEUE in task.tags),
-    )
+REPLACED_NAMES = tuple(name for name in TASK.stored_names if name not in ("agent_id", "id", "fence"))
+REPLACE_TASK = update(tasks).where(HAS_FENCE).values({name: parameter(tasks.c[name], name) for name in REPLACED_NAMES})
+DELETE_HELD_TASK = delete(tasks).where(HAS_FENCE)
+DELETE_TASK = delete(tasks).where(matches(tasks, "id"))
 
 
 def _find_due(
     agent: int,
     names: Collection[str],
-    now: int,
+    now: datetime,
     limit: int,
     excluded_room_ids: Collection[UUID],
     connection: Connection,
 ) -> list[Task]:
+    values: dict[str, Any] = {"agent": agent, "names": sorted(names), "now": now, "limit": limit}
     if not excluded_room_ids:
-        rows = FIND_DUE.rows(connection, agent, now, limit, ids=sorted(names))
-    else:
-        rooms = [room_id.bytes for room_id in excluded_room_ids][:MAX_EXCLUDED_ROOMS]
-        rows = _find_due_elsewhere(len(names)).rows(connection, agent, now, *sorted(names), limit, ids=rooms)
-    return list(TASK.read_all(rows))
+        return list(TASK.read_all(connection.execute(FIND_DUE, values)))
+    values["items"] = list(excluded_room_ids)[:MAX_EXCLUDED_ROOMS]
+    return list(TASK.read_all(connection.execute(FIND_DUE_ELSEWHERE, values)))
 
 
 def _claim_tasks(
     agent: int, leases: Mapping[str, timedelta], now: datetime, limit: int, connection: Connection
 ) -> list[Task]:
-    due = _find_due(agent, leases, microseconds_of(now), limit, (), connection)
-    leased = [task.lease(now + leases[task.name]) for task in due]
-    LEASE_TASK.run_many(connection, [_lease_values(agent, *pair, now) for pair in zip(due, leased, strict=True)])
-    return leased
+    return _lease_tasks(agent, _find_due(agent, leases, now, limit, (), connection), leases, now, connection)
 
 
 def _lease_tasks(
     agent: int, due: Sequence[Task], leases: Mapping[str, timedelta], now: datetime, connection: Connection
 ) -> list[Task]:
     """Lease tasks that were found before, except those that were changed since."""
-    pairs = [(task, task.lease(now + leases[task.name])) for task in due]
-    return [
-        leased for task, leased in pairs if LEASE_TASK.run(connection, *_lease_values(agent, task, leased, now)) == 1
-    ]
+    leased = []
+    for task in due:
+        until = now + leases[task.name]
+        if connection.execute(LEASE_TASK, {**_held_key(agent, task), "now": now, "until": until}).rowcount == 1:
+            leased.append(task.lease(until))
+    return leased
 
 
-def _lease_values(agent: int, due: Task, leased: Task, now: datetime) -> Row:
-    lease_end = microseconds_or_none(leased.leased_until)
-    return (lease_end, agent, due.id.bytes, due.fencing_token, microseconds_of(now))
+def _held_key(agent: int, task: Task) -> dict[str, Any]:
+    return {"agent": agent, "id_": task.id, "held_fence": task.fencing_token}
 
 
 def _complete_task(agent: int, task: Task, replacement: Task | None, connection: Connection) -> bool:
-    key = (agent, task.id.bytes, task.fencing_token)
     if replacement is None:
-        return DELETE_HELD_TASK.run(connection, *key) == 1
-    values = dict(zip(TASK_NAMES, _task_values(agent, replace(replacement, leased_until=None)), strict=True))
-    return REPLACE_TASK.run(connection, *(values[name] for name in REPLACED_NAMES), *key) == 1
+        return connection.execute(DELETE_HELD_TASK, _held_key(agent, task)).rowcount == 1
+    values = TASK.values(replace(replacement, leased_until=None), agent)
+    values = {name: values[name] for name in REPLACED_NAMES}
+    return connection.execute(REPLACE_TASK, {**_held_key(agent, task), **values}).rowcount == 1
 
 
 class SqlTasks(SqlStorePart):
@@ -233,9 +159,9 @@ class SqlTasks(SqlStorePart):
         self._empty_rooms: set[UUID] = set()  # rooms without tasks: every message asks
 
     async def save_task(self, task: Task) -> None:
-        values = _task_values(self._agent, task)
+        row = TASK.values(task, self._agent)
         try:
-            await self._database.write(lambda db: UPSERT_TASK.run(db, *values))
+            await self._database.write(lambda db: UPSERT_TASK.execute_all(db, [row]))
         finally:
             self._empty_rooms = set()
         for listener in self._listeners:
@@ -247,19 +173,18 @@ class SqlTasks(SqlStorePart):
     async def next_due(self, names: Collection[str]) -> datetime | None:
         if not names:
             return None
-        rows = await self._database.read(lambda db: NEXT_DUE.rows(db, self._agent, ids=sorted(names)))
-        return datetime_of(rows[0][0]) if rows else None
+        rows = await self._read(NEXT_DUE, names=sorted(names))
+        return rows[0][0] if rows else None
 
     async def count_tasks(self) -> Mapping[tuple[str, bool], int]:
-        rows = await self._database.read(lambda db: COUNT_TASKS.rows(db, self._agent))
         counts = {}
-        for name, count, parked in rows:
-            counts.update({(name, False): count - parked, (name, True): parked})
+        for name, count, parked in await self._read(COUNT_TASKS):
+            counts.update({(name, False): int(count - parked), (name, True): int(parked)})
         return {kind: count for kind, count in counts.items() if count}
 
     async def task(self, task_id: UUID) -> Task | None:
-        row = await self._database.read(lambda db: FIND_TASK.first(db, self._agent, task_id.bytes))
-        return TASK.read(row) if row else None
+        rows = await self._read(FIND_TASK, id_=task_id)
+        return TASK.read(rows[0]) if rows else None
 
     async def tasks(
         self,
@@ -272,11 +197,11 @@ class SqlTasks(SqlStorePart):
         if room_id in self._empty_rooms:
             return []
         if name is not None:
-            rows = await self._database.read(lambda db: TASKS_BY_NAME.rows(db, self._agent, name))
+            rows = await self._read(TASKS_BY_NAME, name_=name)
         elif room_id is not None:
             rows = await self._find_in_room(room_id)
         else:
-            rows = await self._database.read(lambda db: ALL_TASKS.rows(db, self._agent))
+            rows = await self._read(ALL_TASKS)
         return [
             task
             for task in TASK.read_all(rows)
@@ -285,15 +210,14 @@ class SqlTasks(SqlStorePart):
 
     async def _find_in_room(self, room_id: UUID) -> Sequence[Row]:
         empty_rooms = self._empty_rooms
-        rows = await self._database.read(lambda db: TASKS_IN_ROOM.rows(db, self._agent, room_id.bytes))
+        rows = await self._read(TASKS_IN_ROOM, room_id_=room_id)
         if not rows and self._database.is_sole_writer and len(empty_rooms) < MAX_EMPTY_ROOMS:
             empty_rooms.add(room_id)  # without effect if a task was saved meanwhile: that replaces the set
         return rows
 
     async def tasks_after(self, limit: int = 50, after: tuple[datetime, UUID] | None = None) -> list[Task]:
-        start = (MIN_TIME, b"") if after is None else (microseconds_of(after[0]), after[1].bytes)
-        rows = await self._database.read(lambda db: TASKS_AFTER.rows(db, self._agent, *start, limit))
-        return list(TASK.read_all(rows))
+        start, start_id = after or START
+        return list(TASK.read_all(await self._read(TASKS_AFTER, after=start, after_id=start_id, limit=limit)))
 
     async def claim_tasks(
         self, leases: Mapping[str, timedelta], now: datetime, limit: int = 10, excluded_room_ids: Collection[UUID] = ()
@@ -305,9 +229,7 @@ class SqlTasks(SqlStorePart):
         if not leases:
             return []
         count = limit if excluded_room_ids else 1
-        due = await self._database.read(
-            partial(_find_due, self._agent, leases, microseconds_of(now), count, excluded_room_ids)
-        )
+        due = await self._database.read(partial(_find_due, self._agent, leases, now, count, excluded_room_ids))
         if not due:
             return []
         if excluded_room_ids:
@@ -321,4 +243,5 @@ class SqlTasks(SqlStorePart):
             self._empty_rooms = set()
 
     async def delete_task(self, task_id: UUID) -> bool:
-        return await self._database.write(lambda db: DELETE_TASK.run(db, self._agent, task_id.bytes) == 1)
+        key = {"agent": self._agent, "id_": task_id}
+        return await self._database.write(lambda db: db.execute(DELETE_TASK, key).rowcount == 1)

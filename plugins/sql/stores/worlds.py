@@ -3,15 +3,13 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from operator import itemgetter
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
-    BindParameter,
     ColumnElement,
     Connection,
-    ScalarSelect,
+    Text,
     and_,
     bindparam,
     func,
@@ -23,151 +21,118 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import Executable
 
-from bot import ChannelType, ParticipantState, Role, Room, World
+from bot import ParticipantState, Role, Room, World
 from bot.store import anonymize_private_chat
-from plugins.sql.core.base import SqlStorePart
-from plugins.sql.core.columns import merge_json
-from plugins.sql.core.inserts import insert_into, upsert
-from plugins.sql.core.row_cache import cache_row, row_cache_of
-from plugins.sql.core.schema import participants, rooms, worlds
-from plugins.sql.core.statements import (
-    Columns,
-    Insert,
-    ListStatement,
-    Row,
-    Statement,
-    column_names,
+from plugins.sql.core.base import AgentRow, SqlStorePart
+from plugins.sql.core.mapping import (
+    InsertStatement,
+    RowMapping,
+    items_parameter,
     matches,
-    typed_parameter,
+    merge_json,
+    parameter,
+    rows_of,
+    upsert,
 )
-from plugins.sql.core.values import dumps, id_bytes, id_of, id_or_none, loads, storable_text
+from plugins.sql.core.schema import participants, rooms, worlds
+from plugins.sql.core.values import storable_text
 from plugins.sql.stores.entities import ensure_entity
 
 GRANT_PREFIX, SETTING_PREFIX = "granted", "set"
-WORLD_NAMES = column_names(worlds)
-ROOM_NAMES = column_names(rooms)[:-1]  # all but `active`, which the database computes
 
 
-def _read_world(row: Row) -> World:
-    world_id, platform, external_id, name, roles, metadata = row
+def _build_world(*, roles: Mapping[str, str], **values: Any) -> World:
+    """Return a world of which one column has the roles, the grants and the settings."""
     reported: dict[UUID, Role] = {}
     grants: dict[UUID, Role] = {}
     settings: dict[str, str] = {}
-    for key, value in loads(roles).items():
+    for key, value in roles.items():
         kind, _, subject = key.partition(":") if ":" in key else ("", "", key)  # a setting of a room has a colon too
         if kind == SETTING_PREFIX:
             settings[subject] = value
         else:
             (grants if kind == GRANT_PREFIX else reported)[UUID(subject)] = Role(value)
-    return World(id_of(world_id), platform, external_id, name, reported, loads(metadata), grants, settings)
+    return World(**values, roles=reported, grants=grants, settings=settings)
 
 
-def _read_room(row: Row) -> Room:
-    room_id, world_id, kind, platform, external_id, account, name, parent_id, metadata = row
-    return Room(
-        id_of(room_id),
-        id_of(world_id),
-        ChannelType(kind),
-        platform,
-        external_id,
-        account,
-        name,
-        id_or_none(parent_id),
-        loads(metadata),
-    )
+def _derive_roles(world: World) -> dict[str, Any]:
+    """Return the column with the roles; those of members and blank settings become null."""
+    roles = {str(entity_id): None if role is Role.MEMBER else role.value for entity_id, role in world.roles.items()}
+    roles |= {f"{GRANT_PREFIX}:{entity_id}": role.value for entity_id, role in world.grants.items()}
+    settings = ((storable_text(name), storable_text(value)) for name, value in world.settings.items())
+    return {"roles": roles | {f"{SETTING_PREFIX}:{name}": value or None for name, value in settings}}
 
 
-WORLD = Columns(worlds, WORLD_NAMES[1:], _read_world)
-ROOM = Columns(rooms, ROOM_NAMES[1:], _read_room)
+WORLD = RowMapping(worlds, World, build=_build_world, derive=_derive_roles)
+ROOM = RowMapping(rooms, Room, computed=["active"])
 
 
-def _upsert_world(insert: Insert) -> Executable:
+def _upsert_world() -> InsertStatement:
     """An empty name changes nothing; roles are merged, and those of members are not stored.
 
     The same column has grants and settings; a message contains none and so changes none.
     """
-    patch = bindparam("roles", type_=worlds.c.roles.type)
-    statement = insert_into(worlds, WORLD_NAMES, roles=merge_json(literal("{}"), patch))(insert)
-    new = statement.excluded
-    values = {
-        "platform": new.platform,
-        "external_id": new.external_id,
-        "name": func.coalesce(func.nullif(new.name, ""), worlds.c.name),
-        "roles": merge_json(worlds.c.roles, patch),
-        "metadata": new.metadata,
-    }
-    is_changed = or_(*(worlds.c[name] != value for name, value in values.items()))
-    return statement.on_conflict_do_update(  # type: ignore[no-any-return]
-        index_elements=["agent_id", "id"], set_=values, where=is_changed
-    )
+    patch = parameter(worlds.c.roles, "roles")
+
+    def extend(insert: Any) -> Executable:
+        new = insert.excluded
+        values = {
+            "platform": new.platform,
+            "external_id": new.external_id,
+            "name": func.coalesce(func.nullif(new.name, ""), worlds.c.name),
+            "roles": merge_json(worlds.c.roles, patch),
+            "metadata": new.metadata,
+        }
+        is_changed = or_(*(worlds.c[name] != value for name, value in values.items()))
+        return insert.on_conflict_do_update(  # type: ignore[no-any-return]
+            index_elements=["agent_id", "id"], set_=values, where=is_changed
+        )
+
+    return InsertStatement(worlds, WORLD.stored_names, extend, roles=merge_json(literal("{}", Text()), patch))
 
 
-def upsert_room(active: ColumnElement[int], *, is_active: bool) -> Statement:
+def upsert_room(active: ColumnElement[int], *, is_active: bool) -> InsertStatement:
     """Return a statement that inserts a room or updates it; it writes nothing if nothing changes.
 
     A new room has the given activity, an existing one only if it `is_active` now.
     """
 
-    def build(insert: Insert) -> Executable:
-        statement = insert_into(rooms, ROOM_NAMES, active=active)(insert)
-        new = statement.excluded
-        values = {name: new[name] for name in ROOM_NAMES if name not in ("agent_id", "id")}
+    def extend(insert: Any) -> Executable:
+        new = insert.excluded
+        values = {name: new[name] for name in ROOM.names if name != "id"}
         values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
         changes = [rooms.c[name].is_distinct_from(value) for name, value in values.items()]
         if is_active:
             changes.insert(0, rooms.c.active < new.active - 1)
             values["active"] = new.active
-        return statement.on_conflict_do_update(  # type: ignore[no-any-return]
+        return insert.on_conflict_do_update(  # type: ignore[no-any-return]
             index_elements=["agent_id", "id"], set_=values, where=or_(*changes)
         )
 
-    return Statement(build)
+    return InsertStatement(rooms, ROOM.stored_names, extend, active=active)
 
 
-def _parameter(name: str) -> BindParameter[Any]:
-    return typed_parameter(rooms.c[name], name)
-
-
-def _next_active() -> ScalarSelect[int]:
-    last = func.coalesce(func.max(rooms.c.active), 0)
-    return select(last + 1).where(matches(rooms, "agent_id")).scalar_subquery()
-
-
-TOUCH_ROOM = Statement(lambda _: update(rooms).where(matches(rooms, "agent_id", "id")).values(active=_next_active()))
-UPSERT_WORLD = Statement(_upsert_world)
-UPSERT_ROOM = upsert_room(_next_active(), is_active=True)
+UPSERT_WORLD = _upsert_world()
+NEXT_ACTIVE = select(func.coalesce(func.max(rooms.c.active), 0) + 1).where(rooms.c.agent_id == bindparam("agent_id"))
+UPSERT_ROOM = upsert_room(NEXT_ACTIVE.scalar_subquery(), is_active=True)
 UPSERT_LISTED_ROOM = upsert_room(literal_column("0"), is_active=False)
-RENAME_ROOM = Statement(lambda _: update(rooms).where(matches(rooms, "agent_id", "id")).values(name=_parameter("name")))
-RENAME_WORLD = Statement(
-    lambda _: (
-        update(worlds)
-        .where(matches(worlds, "agent_id", "id"))
-        .values(name=_parameter("name"), metadata=_parameter("metadata"))
-    )
-)
 PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
 UPSERT_PARTICIPANT_STATE = upsert(
     participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "attendance"), unchanged=["active"]
 )
-FIND_WORLDS = ListStatement(lambda ids: select(*WORLD).where(matches(worlds, "agent_id"), worlds.c.id.in_(ids)))
-FIND_ROOMS = ListStatement(lambda ids: select(*ROOM).where(matches(rooms, "agent_id"), rooms.c.id.in_(ids)))
-ALL_ROOMS = Statement(lambda _: select(*ROOM).where(matches(rooms, "agent_id")).order_by(rooms.c.active.desc()))
-ROOMS_OF_WORLD = Statement(
-    lambda _: select(*ROOM).where(matches(rooms, "agent_id", "world_id")).order_by(rooms.c.active.desc())
-)
-ROOMS_OF_ENTITY = Statement(
-    lambda _: (
-        select(rooms.c.active, *ROOM)
-        .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
-        .where(matches(participants, "agent_id", "entity_id"), participants.c.active > 0)
-    )
+FIND_WORLDS = select(*WORLD).where(matches(worlds), worlds.c.id.in_(items_parameter(worlds.c.id)))
+FIND_ROOMS = select(*ROOM).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+ALL_ROOMS = select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
+ROOMS_OF_WORLD = select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
+ROOMS_OF_ENTITY = (
+    select(*ROOM, rooms.c.active)
+    .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
+    .where(matches(participants, "entity_id"), participants.c.active > 0)
 )
 # Few people own worlds, and few worlds have long roles: reading them all is faster than keeping an index of them.
-WORLDS_THAT_NAME = Statement(
-    lambda _: select(*WORLD).where(matches(worlds, "agent_id"), worlds.c.roles.contains(bindparam("entity_id")))
-)
-FIND_PARTICIPANT_STATE = Statement(
-    lambda _: select(participants.c.attendance).where(matches(participants, "agent_id", "room_id", "entity_id"))
+WORLDS_THAT_NAME = select(*WORLD).where(matches(worlds), worlds.c.roles.contains(bindparam("entity", type_=Text())))
+FIND_PARTICIPANT_STATES = select(participants.c.room_id, participants.c.attendance).where(
+    matches(participants, "entity_id"), participants.c.room_id.in_(items_parameter(participants.c.room_id))
 )
 
 
@@ -176,25 +141,24 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
 
     An unchanged world is not even locked: on PostgreSQL all rooms of a server would wait for each other.
     """
-    cache = row_cache_of(connection).worlds
-    ids = dict.fromkeys(world.id for world in submitted)
-    stored = {world_id: world for world_id in ids if (world := cache.get((agent, world_id))) is not None}
-    stored |= _find_worlds(connection, agent, [world_id for world_id in ids if world_id not in stored])
+    stored = find_worlds(connection, agent, {world.id for world in submitted})
     changed: dict[UUID, World] = {}
     for world in submitted:
         previous = changed.get(world.id) or stored.get(world.id)
         if previous != world and (world.id in changed or previous is None or not _adds_nothing(world, previous)):
-            UPSERT_WORLD.run(connection, *world_values(agent, world))
+            UPSERT_WORLD.execute(connection, WORLD.values(world, agent))
             changed[world.id] = world
-    stored |= _find_worlds(connection, agent, list(changed))
-    for world_id, world in stored.items():
-        cache_row(cache, (agent, world_id), world)
-    return stored
+    return stored | find_worlds(connection, agent, changed)
 
 
-def _find_worlds(connection: Connection, agent: int, ids: Sequence[UUID]) -> dict[UUID, World]:
-    rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes for world_id in ids])
-    return {world.id: world for world in WORLD.read_all(rows)}
+def find_worlds(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, World]:
+    """Return worlds by id."""
+    return {world.id: world for world in WORLD.read_all(rows_of(connection, FIND_WORLDS, ids, agent=agent))}
+
+
+def find_rooms(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Room]:
+    """Return rooms by id."""
+    return {room.id: room for room in ROOM.read_all(rows_of(connection, FIND_ROOMS, ids, agent=agent))}
 
 
 def _adds_nothing(world: World, stored: World) -> bool:
@@ -210,101 +174,38 @@ def _adds_nothing(world: World, stored: World) -> bool:
 
 def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> dict[UUID, Room]:
     """Insert or update rooms, writing only changes; the last room becomes the most active."""
-    cache = row_cache_of(connection)
-    stored: dict[UUID, Room] = {}
-    changed: dict[UUID, Room] = {}
     for room in submitted:
-        cached = cache.rooms.get((agent, room.id))
-        if cached is not None and _is_as_stored(room, cached):
-            stored[room.id] = cached
-            if cache.latest_rooms.get(agent) != room.id:
-                TOUCH_ROOM.run(connection, agent, room.id.bytes)
-        else:
-            UPSERT_ROOM.run(connection, *room_values(agent, room))
-            changed[room.id] = room
-        cache_row(cache.latest_rooms, agent, room.id)
-    rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes for room_id in changed])
-    for room in ROOM.read_all(rows):
-        stored[room.id] = room
-        cache_row(cache.rooms, (agent, room.id), room)
-    return stored
+        UPSERT_ROOM.execute(connection, ROOM.values(room, agent))
+    return find_rooms(connection, agent, {room.id for room in submitted})
 
 
-def _is_as_stored(room: Room, stored: Room) -> bool:
-    return room == stored or (not room.name and replace(room, name=stored.name) == stored)
-
-
-def erase_names(connection: Connection, agent: int, room_ids: Sequence[bytes]) -> None:
+def erase_names(connection: Connection, agent: int, room_ids: Collection[UUID]) -> None:
     """Remove the names of the private chats among rooms, which a message without a name would not do."""
-    rows = FIND_ROOMS.rows(connection, agent, ids=room_ids)
-    direct = [room for room in ROOM.read_all(rows) if room.type.is_direct]
-    stored = _find_worlds(connection, agent, list({room.world_id for room in direct}))
+    direct = [room for room in find_rooms(connection, agent, room_ids).values() if room.type.is_direct]
+    stored = find_worlds(connection, agent, {room.world_id for room in direct})
     for room in direct:
         world, unnamed = anonymize_private_chat(stored[room.world_id], room)
-        RENAME_ROOM.run(connection, unnamed.name, agent, room.id.bytes)
+        of_room = and_(rooms.c.agent_id == agent, rooms.c.id == room.id)
+        connection.execute(update(rooms).where(of_room).values(name=unnamed.name))
         if world != stored[world.id]:
-            RENAME_WORLD.run(connection, world.name, dumps(world.metadata), agent, world.id.bytes)
+            of_world = and_(worlds.c.agent_id == agent, worlds.c.id == world.id)
+            connection.execute(update(worlds).where(of_world).values(name=world.name, metadata=world.metadata))
 
 
-def is_place_unchanged(connection: Connection, agent: int, world: World, room: Room) -> bool:
-    """Return whether the cache has this world and room unchanged; False if they are not cached."""
-    cache = row_cache_of(connection)
-    stored_world, stored_room = cache.worlds.get((agent, world.id)), cache.rooms.get((agent, room.id))
-    is_known = stored_world is not None and _adds_nothing(world, stored_world)
-    return is_known and stored_room is not None and _is_as_stored(room, stored_room)
-
-
-def participant_state(connection: Connection, agent: int, agent_id: UUID, room_id: UUID) -> ParticipantState:
-    """Return the agent's state in a room."""
-    cache = row_cache_of(connection).participant_states
-    state = cache.get((agent, room_id))
-    if state is None:
-        row = FIND_PARTICIPANT_STATE.first(connection, agent, room_id.bytes, agent_id.bytes)
-        state = ParticipantState(row[0]) if row else ParticipantState.DEFAULT
-        cache_row(cache, (agent, room_id), state)
-    return state
-
-
-def world_values(agent: int, world: World) -> Row:
-    """Return the column values of a world; roles of members and blank settings become null."""
-    patch = {str(entity_id): None if role is Role.MEMBER else role.value for entity_id, role in world.roles.items()}
-    patch |= {f"{GRANT_PREFIX}:{entity_id}": role.value for entity_id, role in world.grants.items()}
-    patch |= {
-        f"{SETTING_PREFIX}:{storable_text(name)}": storable_text(value) or None
-        for name, value in world.settings.items()
-    }
-    return (
-        agent,
-        world.id.bytes,
-        storable_text(world.platform),
-        storable_text(world.external_id),
-        storable_text(world.name),
-        dumps(patch),
-        dumps(world.metadata),
-    )
-
-
-def room_values(agent: int, room: Room) -> Row:
-    """Return the column values of a room."""
-    return (
-        agent,
-        room.id.bytes,
-        room.world_id.bytes,
-        room.type.value,
-        storable_text(room.platform),
-        storable_text(room.external_id),
-        storable_text(room.account),
-        storable_text(room.name),
-        id_bytes(room.parent_id),
-        dumps(room.metadata),
-    )
+def participant_states(
+    connection: Connection, agent_row: AgentRow, room_ids: Collection[UUID]
+) -> dict[UUID, ParticipantState]:
+    """Return the agent's state in rooms."""
+    rows = rows_of(connection, FIND_PARTICIPANT_STATES, room_ids, agent=agent_row.number, entity_id_=agent_row.id)
+    stored = {room_id: ParticipantState(state) for room_id, state in rows}
+    return {room_id: stored.get(room_id, ParticipantState.DEFAULT) for room_id in room_ids}
 
 
 def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection) -> None:
     """Store the state in the agent's own participant row."""
     ensure_entity(db, agent, agent_id)
-    UPSERT_PARTICIPANT_STATE.run(db, agent, room_id.bytes, agent_id.bytes, 0, state.value)
-    cache_row(row_cache_of(db).participant_states, (agent, room_id), state)
+    row = {"agent_id": agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "attendance": state}
+    UPSERT_PARTICIPANT_STATE.execute(db, row)
 
 
 def _add_decisions(
@@ -314,26 +215,24 @@ def _add_decisions(
     world = find_world(agent, world_id, db)
     if world is None:
         raise LookupError(f"there is no world {world_id}")
-    addition = replace(world, roles={}, grants=grants, settings=settings)
-    UPSERT_WORLD.run(db, *world_values(agent, addition))
-    cache_row(row_cache_of(db).worlds, (agent, world_id), find_world(agent, world_id, db) or world)
+    UPSERT_WORLD.execute(db, WORLD.values(replace(world, roles={}, grants=grants, settings=settings), agent))
 
 
 def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
     """Return a room by id."""
-    rows = FIND_ROOMS.rows(connection, agent, ids=[room_id.bytes])
-    return ROOM.read(rows[0]) if rows else None
+    row = connection.execute(FIND_ROOMS, {"agent": agent, "items": [room_id]}).first()
+    return ROOM.read(row) if row else None
 
 
 def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[UUID]:
     """Return the ids of a world's rooms."""
-    return [id_of(row[0]) for row in ROOMS_OF_WORLD.rows(connection, agent, world_id.bytes)]
+    return list(connection.execute(ROOMS_OF_WORLD, {"agent": agent, "world_id_": world_id}).scalars())
 
 
 def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
     """Return a world by id."""
-    rows = FIND_WORLDS.rows(connection, agent, ids=[world_id.bytes])
-    return WORLD.read(rows[0]) if rows else None
+    row = connection.execute(FIND_WORLDS, {"agent": agent, "items": [world_id]}).first()
+    return WORLD.read(row) if row else None
 
 
 def _save_world(agent: int, world: World, listed: Sequence[Room], connection: Connection) -> None:
@@ -355,15 +254,12 @@ class SqlWorlds(SqlStorePart):
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
         if world_id is None:
-            rows = await self._database.read(lambda db: ALL_ROOMS.rows(db, self._agent))
-        else:
-            rows = await self._database.read(lambda db: ROOMS_OF_WORLD.rows(db, self._agent, world_id.bytes))
-        return list(ROOM.read_all(rows))
+            return list(ROOM.read_all(await self._read(ALL_ROOMS)))
+        return list(ROOM.read_all(await self._read(ROOMS_OF_WORLD, world_id_=world_id)))
 
     async def participant_state(self, room_id: UUID) -> ParticipantState:
-        key = (self._agent, room_id.bytes, self._agent_row.id.bytes)
-        row = await self._database.read(lambda db: FIND_PARTICIPANT_STATE.first(db, *key))
-        return ParticipantState(row[0]) if row else ParticipantState.DEFAULT
+        states = await self._database.read(lambda db: participant_states(db, self._agent_row, [room_id]))
+        return states[room_id]
 
     async def set_participant_state(self, room_id: UUID, state: ParticipantState) -> None:
         await self._database.write(partial(_set_participant_state, self._agent, self._agent_row.id, room_id, state))
@@ -375,21 +271,16 @@ class SqlWorlds(SqlStorePart):
         await self._database.write(partial(_add_decisions, self._agent, world_id, {}, {name: value}))
 
     async def worlds_by_id(self, ids: Collection[UUID]) -> dict[UUID, World]:
-        keys = [world_id.bytes for world_id in ids]
-        rows = await self._database.read(lambda db: FIND_WORLDS.rows(db, self._agent, ids=keys))
-        return {world.id: world for world in WORLD.read_all(rows)}
+        return await self._database.read(lambda db: find_worlds(db, self._agent, ids))
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        keys = [room_id.bytes for room_id in ids]
-        rows = await self._database.read(lambda db: FIND_ROOMS.rows(db, self._agent, ids=keys))
-        return {room.id: room for room in ROOM.read_all(rows)}
+        return await self._database.read(lambda db: find_rooms(db, self._agent, ids))
 
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
-        key = (self._agent, entity_id.bytes)
-        rows = await self._database.read(lambda db: ROOMS_OF_ENTITY.rows(db, *key))
-        return list(ROOM.read_all(row[1:] for row in sorted(rows, key=itemgetter(0), reverse=True)))
+        rows = await self._read(ROOMS_OF_ENTITY, entity_id_=entity_id)
+        return list(ROOM.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True)))
 
     async def worlds_owned_by(self, entity_id: UUID) -> list[World]:
-        rows = await self._database.read(lambda db: WORLDS_THAT_NAME.rows(db, self._agent, str(entity_id)))
+        rows = await self._read(WORLDS_THAT_NAME, entity=str(entity_id))
         owned = [world for world in WORLD.read_all(rows) if world.role_of(entity_id) is Role.OWNER]
         return sorted(owned, key=lambda world: (world.name, world.id))

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Dialect
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
+from sqlalchemy.types import TupleType
 
 from bot import derived_id
 from plugins.sql.core.settings import Synchronous
@@ -64,6 +65,19 @@ async def bare(request: pytest.FixtureRequest, path: Path) -> AsyncIterator[Bare
         async with engine.connect() as connection:
             yield Bare(connection, "the test's database", url)
         await engine.dispose()
+
+
+def expand(statement: Any, dialect: Dialect, size: int) -> tuple[str, int]:
+    """Return the text of a statement with that many items in each of its lists, and the number of its values."""
+    compiled = statement.compile(dialect=dialect)
+    values: dict[str, Any] = {}
+    for name, bind in compiled.binds.items():
+        if bind.required and bind.expanding:
+            values[name] = [(None,) * len(bind.type.types) if isinstance(bind.type, TupleType) else None] * size
+        elif bind.required:
+            values[name] = None
+    expanded = compiled.construct_expanded_state(values)
+    return expanded.statement, len(expanded.positional_parameters)
 
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]

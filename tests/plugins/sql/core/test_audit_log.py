@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import Connection
@@ -9,7 +10,6 @@ from sqlalchemy import Connection
 from bot import derived_id, system_clock
 from bot.store import LogEntry, LogKind, Store
 from plugins.sql.core.audit_log import find_breaks
-from plugins.sql.core.values import microseconds_of
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.check import find_unreadable
@@ -96,11 +96,11 @@ async def test_deleting_entries_with_wrong_times_does_not_break_the_chain(bare: 
     wrong = "SELECT min(position) + 2 FROM logs UNION SELECT max(position) - 1 FROM logs"
     await bare.sql(f"UPDATE logs SET at = at + 1000000000 WHERE position IN ({wrong})")
     before = await told(bare)
-    now = microseconds_of(system_clock())
+    now = system_clock()
 
     def trim(connection: Connection) -> None:
         agent = connection.exec_driver_sql("SELECT min(agent_id) FROM logs").scalar_one()
-        delete_expired_decisions(connection, agent, now + 1_000_000, None)
+        delete_expired_decisions(connection, agent, now + timedelta(seconds=1), None)
 
     await bare.run(trim)
     assert await told(bare) == before

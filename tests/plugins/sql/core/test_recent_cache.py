@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,11 +16,9 @@ from sqlalchemy import Connection
 
 from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, new_id
 from plugins.sql.core import recent_cache
-from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.recent_cache import MEMORY_BYTES, WINDOW_BYTES, RecentMemoryCache, WindowKey
-from plugins.sql.core.statements import Row
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.stores.memories import RECENT, put_memories
+from plugins.sql.stores.memories import MEMORY, RECENT, put_memories
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]
@@ -46,8 +44,8 @@ async def last(store: SqlStore, room: UUID = ROOMS[0], limit: int = 3) -> list[s
 
 
 async def in_file(store: SqlStore, room: UUID, limit: int, kind: MemoryKind) -> list[Memory]:
-    agent = store.memories._agent
-    rows = await store.memories._database.read(lambda db: RECENT.rows(db, agent, room.bytes, kind.value, limit))
+    key = {"agent": store.memories._agent, "room_id_": room, "kind_": kind, "limit": limit}
+    rows = await store.memories._database.read(lambda db: db.execute(RECENT, key).all())
     return [MEMORY.read(row) for row in reversed(rows)]
 
 
@@ -196,21 +194,12 @@ async def test_changes_of_another_program_are_seen_after_the_next_write(open_sto
         assert await last(store) == []
 
 
-def row_of(memory: Memory) -> Row:
-    content = memory.content.text
-    return (1, b"", memory.kind.value, b"", memory.room_id.bytes, b"", content, 0, "", "ROOM", None, None, "{}")
-
-
 def tell(known: RecentMemoryCache, memory: Memory) -> None:
-    known.notify([row_of(memory)], [memory])
-
-
-def keep(known: RecentMemoryCache, key: WindowKey, limit: int, memories: Sequence[Memory], version: int) -> None:
-    known.store(key, limit, [row_of(memory)[1:] for memory in memories], memories, version)
+    known.notify(1, [memory])
 
 
 def held() -> RecentMemoryCache:
-    return RecentMemoryCache(lambda row, memory: memory)
+    return RecentMemoryCache(lambda memory: memory)
 
 
 def test_a_read_from_before_a_change_is_not_cached() -> None:
@@ -218,13 +207,13 @@ def test_a_read_from_before_a_change_is_not_cached() -> None:
     version = known.version
     tell(known, said("after", after=1))
     known.on_commit()
-    keep(known, LANE, 3, [before], version)
+    known.store(LANE, 3, [before], version)
     assert known.get(LANE, 3) is None
 
 
 def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
     known, new = held(), said("new")
-    keep(known, LANE, 3, [new], known.version)
+    known.store(LANE, 3, [new], known.version)
     tell(known, new)
     known.on_commit()
     assert known.get(LANE, 3) == [new]
@@ -232,7 +221,7 @@ def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
 
 def test_a_read_of_the_end_of_a_batch_before_its_notification_keeps_the_order() -> None:
     known, batch = held(), [said(str(number)) for number in range(5)]
-    keep(known, LANE, 3, batch[2:], known.version)
+    known.store(LANE, 3, batch[2:], known.version)
     for memory in batch:
         tell(known, memory)
     known.on_commit()
@@ -244,9 +233,9 @@ def test_windows_without_memories_take_bytes_too(monkeypatch: pytest.MonkeyPatch
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
     for lane in lanes[:2]:
-        keep(known, lane, 3, [], known.version)
+        known.store(lane, 3, [], known.version)
     known.get(lanes[0], 3)
-    keep(known, lanes[2], 3, [], known.version)
+    known.store(lanes[2], 3, [], known.version)
     assert [known.get(lane, 3) for lane in lanes] == [[], None, []]
 
 
@@ -255,11 +244,11 @@ def test_the_windows_take_a_limited_number_of_bytes_together(monkeypatch: pytest
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
     first, second, third = ([said("a" * 990), said("b" * 990)] for _ in range(3))
-    keep(known, lanes[0], 2, first, known.version)
-    keep(known, lanes[0], 2, first, known.version)
-    keep(known, lanes[1], 2, second[:1], known.version)
+    known.store(lanes[0], 2, first, known.version)
+    known.store(lanes[0], 2, first, known.version)
+    known.store(lanes[1], 2, second[:1], known.version)
     assert known.get(lanes[0], 2) == first, "a window that is stored again counts once"
-    keep(known, lanes[2], 2, third, known.version)
+    known.store(lanes[2], 2, third, known.version)
     assert [known.get(lane, 2) for lane in lanes] == [None, None, third]
 
 
@@ -267,8 +256,8 @@ def test_a_committed_memory_drops_the_window_that_was_read_longest_ago(monkeypat
     monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES + 2 * MEMORY_BYTES + 100)
     known, new = held(), said("new")
     other = LANE._replace(room=b"other")
-    keep(known, other, 3, [said("a")], known.version)
-    keep(known, LANE, 3, [said("b")], known.version)
+    known.store(other, 3, [said("a")], known.version)
+    known.store(LANE, 3, [said("b")], known.version)
     tell(known, new)
     known.on_commit()
     window = known.get(LANE, 3)

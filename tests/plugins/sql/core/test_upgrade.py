@@ -22,13 +22,12 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from bot import ConfigError, Content, derived_id
 from bot.store import Schema
 from plugins.sql.core import upgrade
-from plugins.sql.core.memory_rows import MEMORY
 from plugins.sql.core.schema import VERSION, VERSION_TABLE, metadata
 from plugins.sql.core.values import content_text
 from plugins.sql.migrations.alembic_runner import migrate
 from plugins.sql.sqlite.backup import back_up
 from plugins.sql.sqlite.database import OpenFiles
-from plugins.sql.stores.memories import RECENT
+from plugins.sql.stores.memories import MEMORY, RECENT
 
 MIGRATION_SCRIPT = Path(__file__).with_name("migrating_process.py")
 BACKUP_SCRIPT = Path(__file__).with_name("backup_process.py")
@@ -178,7 +177,8 @@ async def test_a_database_of_the_first_version_gets_messages_in_order_of_arrival
     assert await bare.sql("SELECT day, model, purpose, calls, failed FROM spending") == [
         ("2026-05-04", "small", "", 2, 9)
     ]
-    rows = await bare.run(lambda db: RECENT.rows(db, 1, derived_id("room").bytes, "MESSAGE", 10))
+    key = {"agent": 1, "room_id_": derived_id("room"), "kind_": "MESSAGE", "limit": 10}
+    rows = await bare.run(lambda db: db.execute(RECENT, key).all())
     assert [MEMORY.read(row).content.text for row in reversed(rows)] == ["30", "10", "20"]
 
 

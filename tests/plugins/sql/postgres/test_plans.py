@@ -12,16 +12,25 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 
 from bot import derived_id, system_clock
 from bot.testing import make_message
-from plugins.sql.core.columns import add_postgres_options
-from plugins.sql.core.schema import metadata
-from plugins.sql.core.statements import ListStatement, RawStatement, Statement
+from plugins.sql.core.schema import add_postgres_options, metadata
 from plugins.sql.postgres import database as postgres_database
 from plugins.sql.postgres import ledger_statements as committing
 from plugins.sql.postgres import ledger_statements as receiving
+from plugins.sql.postgres.batches import RawStatement
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.reports import activity
-from plugins.sql.stores import cache_logs_costs, deliveries, entities, memories, receipts, search, tasks, worlds
+from plugins.sql.stores import (
+    activity,
+    cache_logs_costs,
+    deliveries,
+    entities,
+    memories,
+    receipts,
+    search,
+    tasks,
+    worlds,
+)
+from tests.plugins.sql.conftest import expand
 from tests.postgres import PostgresServer
 
 DIALECT = dialect()  # type: ignore[no-untyped-call]
@@ -103,10 +112,11 @@ def made(column: Column[Any]) -> str:
     }.get(kind, "g")
 
 
-def text_of(statement: Statement | ListStatement | RawStatement) -> str:
+def text_of(statement: Any) -> str:
+    """Return the text of a statement, with two items in each of its lists."""
     if isinstance(statement, RawStatement):
         return statement.text
-    return (statement.for_size(2) if isinstance(statement, ListStatement) else statement).text(DIALECT)[0]
+    return expand(statement, DIALECT, 2)[0]
 
 
 @pytest.mark.parametrize("name", INDEXES)

@@ -19,15 +19,44 @@ from bot.store.ledger import TurnCommit
 from bot.testing import make_message
 from plugins.sql.core import upgrade
 from plugins.sql.core.base import AgentRow
+from plugins.sql.core.mapping import (
+    EPOCH,
+    NIL,
+    ContentJson,
+    EnumText,
+    Flag,
+    Id,
+    Json,
+    ModelCallsJson,
+    OptionalId,
+    PlainText,
+    StrictJson,
+    Time,
+    first_id,
+)
 from plugins.sql.core.schema import agents, cache, deliveries, entities, logs, metadata, receipts, rooms, steps, worlds
 from plugins.sql.core.settings import RetentionPolicy, SqlSettings
-from plugins.sql.core.values import microseconds_of
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.retention import ROWS_PER_STEP, Retention
 
 NOW = system_clock()
-BLANK: dict[type, object] = {bytes: bytes(16), str: "", int: 0}
+BLANK = {
+    ContentJson: Content(),
+    Flag: False,
+    Id: NIL,
+    Json: (),
+    ModelCallsJson: (),
+    OptionalId: None,
+    PlainText: "",
+    StrictJson: None,
+    Time: EPOCH,
+}
 FEW = RetentionPolicy(receipt_rows=0)
+
+
+def blank(type_: Any) -> Any:
+    """Return a value for a column in which nothing matters."""
+    return next(iter(type_.enum)) if isinstance(type_, EnumText) else BLANK.get(type(type_), 0)
 
 
 async def answered(store: Any, text: str, state: DeliveryState = DeliveryState.SENT) -> Receipt:
@@ -220,21 +249,21 @@ def test_an_operator_sets_the_number_of_days() -> None:
 
 def filled(connection: Connection) -> None:
     """Write one old row of each table with only the necessary columns."""
-    turn = ((microseconds_of(NOW) // 1000) << 80).to_bytes(16, "big")
+    turn = first_id(NOW)
     odd = {
         rooms: {"id": turn, "world_id": turn},
         worlds: {"id": turn},
         entities: {"id": turn},
-        receipts: {"room_id": turn, "author_id": turn, "received_at": microseconds_of(NOW)},
-        deliveries: {"state": "sent", "created_at": microseconds_of(NOW)},
+        receipts: {"room_id": turn, "author_id": turn, "received_at": NOW},
+        deliveries: {"state": "sent", "created_at": NOW},
         steps: {"turn_id": turn},
-        logs: {"at": microseconds_of(NOW)},
-        cache: {"expires_at": microseconds_of(NOW)},
+        logs: {"at": NOW},
+        cache: {"expires_at": NOW},
     }
-    connection.execute(insert(agents).values(id=1, key=bytes(16)))
+    connection.execute(insert(agents).values(id=1, key=NIL))
     for table in metadata.sorted_tables:
         if table in odd:
-            needed = {one.name: BLANK[one.type.python_type] for one in table.c if not one.nullable}
+            needed = {one.name: blank(one.type) for one in table.c if not one.nullable}
             needed.pop("position", None)
             connection.execute(insert(table).values(needed | {"agent_id": 1} | odd[table]))
 

@@ -16,6 +16,7 @@ from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.sql.core.settings import Synchronous
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers, PostgresStorage
+from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.check import check_file
 from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.stores.store import SqlStore
@@ -168,6 +169,7 @@ async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
 async def test_a_text_that_is_no_utf_8_is_read_with_replacements_and_named_by_the_check(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    sqlite._report_invalid_text.cache_clear()
     model = ScriptedModel(model_answer("Hello."))
     async with OpenFiles().open_store(path, AGENT) as store, running_agent(model=model, store=store) as stage:
         receipt = await say(stage, "before")
@@ -179,5 +181,5 @@ async def test_a_text_that_is_no_utf_8_is_read_with_replacements_and_named_by_th
         assert (await say(stage, "after")).outcome is Outcome.ANSWERED
         texts = [memory.content.text for memory in await store.memories.recent(receipt.room_id)]
         assert texts == ["bef\ufffd", "Hello.", "after", "Hello."]
-        assert "table memories: a text in the column content of the database is no UTF-8" in caplog.text
+        assert "a text in the database is no UTF-8: it is read with replacement characters" in caplog.text
         assert store.ledger.health.problem is None

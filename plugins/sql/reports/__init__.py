@@ -1,1 +1,0 @@
-"""Sums over many rows, for operators."""
