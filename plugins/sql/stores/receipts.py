@@ -6,18 +6,20 @@ of arrival.
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any
 from uuid import UUID
 
 from sqlalchemy import (
     ColumnElement,
+    CompoundSelect,
     Connection,
     Select,
-    bindparam,
+    and_,
     func,
     literal,
     literal_column,
+    or_,
     select,
     tuple_,
     union_all,
@@ -73,7 +75,7 @@ IN_ROOM = matches(receipts, "room_id")
 NEWEST_FIRST = receipts.c.position.desc()
 EVENT_KEY = (receipts.c.platform, receipts.c.account, receipts.c.event_id)
 MESSAGE_KEY = (receipts.c.room_id, receipts.c.message_id, receipts.c.revision)
-MAX_KEYS = 200  # of a statement
+MAX_KEYS = 64  # of a statement
 
 INSERT_IF_NEW = insert_if_new(receipts, RECEIPT.stored_names)
 INSERT_RECEIPT = InsertStatement(receipts, RECEIPT.stored_names)
@@ -85,10 +87,6 @@ SET_STATE = (
 SAVE_RECEIPT = SET_STATE.where(is_flag(receipts.c.is_open))
 FIND_RECEIPT = select(*RECEIPT).where(matches(receipts, "id"))
 FIND_RECEIPTS = select(*RECEIPT).where(matches(receipts), receipts.c.id.in_(items_parameter(receipts.c.id)))
-FIND_BY_KEYS = union_all(  # each key has its own index
-    select(*RECEIPT).where(matches(receipts), tuple_(*EVENT_KEY).in_(bindparam("events", expanding=True))),
-    select(*RECEIPT).where(matches(receipts), tuple_(*MESSAGE_KEY).in_(bindparam("messages", expanding=True))),
-)
 FIND_BY_MEMORY = select(*RECEIPT).where(matches(receipts, "memory_id")).order_by(NEWEST_FIRST).limit(limit_parameter())
 BY_POSITION = select(*RECEIPT, receipts.c.position).where(receipts.c.position.in_(items_parameter(receipts.c.position)))
 FIND_PLACE = select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "id"))
@@ -119,13 +117,30 @@ RECEIPT_LISTS = {
 }
 
 
+@cache
+def select_by_keys(count: int) -> CompoundSelect[Any]:
+    """Return the query for some events by either key; only with a condition for each event SQLite uses the indexes."""
+    queries = []
+    for key in (EVENT_KEY, MESSAGE_KEY):
+        events = (
+            and_(matches(receipts), *(column == parameter(column, f"{column.name}_{number}") for column in key))
+            for number in range(count)
+        )
+        queries.append(select(*RECEIPT).where(or_(*events)))
+    return union_all(*queries)
+
+
 def find_by_keys(connection: Connection, agent: int, keys: Sequence[EventKey]) -> dict[object, Receipt]:
     """Find the receipts of events, by the transport's key or by the message's."""
     by_key: dict[object, Receipt] = {}
     for start in range(0, len(keys), MAX_KEYS):
         batch = keys[start : start + MAX_KEYS]
-        values = {"agent": agent, "events": list(map(event_key, batch)), "messages": list(map(message_key, batch))}
-        for receipt in map(RECEIPT.read, connection.execute(FIND_BY_KEYS, values)):
+        size = 1 << (len(batch) - 1).bit_length()  # few sizes, filled by repetition
+        values: dict[str, Any] = {"agent": agent}
+        for number in range(size):
+            key = batch[min(number, len(batch) - 1)]
+            values |= {f"{column.name}_{number}": getattr(key, column.name) for column in (*EVENT_KEY, *MESSAGE_KEY)}
+        for receipt in map(RECEIPT.read, connection.execute(select_by_keys(size), values)):
             by_key[event_key(receipt.key)] = by_key[message_key(receipt.key)] = receipt
     return by_key
 

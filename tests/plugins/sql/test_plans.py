@@ -19,7 +19,7 @@ from plugins.sql.core import upgrade
 from plugins.sql.core.mapping import InsertStatement
 from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.stores.receipts import select_counts, select_page
+from plugins.sql.stores.receipts import select_by_keys, select_counts, select_page
 from tests.plugins.sql.conftest import expand
 
 MODULES = [import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg]
@@ -117,6 +117,13 @@ def test_no_statement_scans_or_sorts(connection: Connection, name: str, size: in
 )
 def test_the_pipeline_uses_the_intended_index(connection: Connection, name: str, index: str) -> None:
     assert index in " ".join(plan(connection, NAMED[name], 1))
+
+
+@pytest.mark.parametrize("count", [1, 4, 64])
+def test_each_event_of_a_batch_is_found_by_the_index_of_its_key(connection: Connection, count: int) -> None:
+    lines = " ".join(plan(connection, select_by_keys(count), 1))
+    assert lines.count("(agent_id=? AND platform=? AND account=? AND event_id=?)") == count
+    assert lines.count("(agent_id=? AND room_id=? AND message_id=? AND revision=?)") == count
 
 
 FILTERS: list[dict[str, Any]] = [
