@@ -16,7 +16,7 @@ from benchmarks.exchange import AGENT, make_exchanges, store_exchanges
 from benchmarks.figures import Row, measure, report_progress
 from benchmarks.filling import fill
 from bot import MemoryKind
-from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
+from plugins.sql.sqlite.storage import OpenFiles, SqliteDatabase
 from plugins.sql.stores.memories import MEMORY, RECENT
 from plugins.sql.stores.store import SqlStore
 

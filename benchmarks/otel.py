@@ -23,7 +23,7 @@ from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.logs import configure_logging
 from bot.testing import AgentHarness, running_agent
 from plugins.otel.service import Telemetry
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 MESSAGES = int(os.environ.get("MESSAGES", "1000"))  # of each program
 PAIRS = int(os.environ.get("PAIRS", "30"))

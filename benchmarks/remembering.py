@@ -20,7 +20,7 @@ from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.bootstrap.providers.conversation import HEADING, IN_DOUBT
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 PRIVATE_FACTS, CORRECTED_FACTS = 1_000, 500
 _TEST = "test"  # the platform of the tests

@@ -19,7 +19,7 @@ from bot.store import Store
 from bot.testing import AgentHarness, running_agent
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 ROOMS = 100
 WARM_UP_MESSAGES, SEQUENTIAL_MESSAGES, CONCURRENT_MESSAGES = 3, 150, 15

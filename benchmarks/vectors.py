@@ -18,7 +18,7 @@ from bot import MemoryKind, RecallScope, derived_id
 from bot.store import Store
 from plugins.sql.postgres.connection import connect, parse_address
 from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.memories import MEMORY
 
 FIRST_AGENT = 1  # its number in a new database

@@ -22,7 +22,7 @@ from bot.plugin_system.registry import Registry
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import running_agent
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from tests.scheduling import START, a_bench, fail, repeating
 
 

@@ -1,7 +1,7 @@
 """The `sql` plugin: stores everything in SQLite or PostgreSQL."""
 
 from bot import Plugin
-from plugins.sql.core.settings import SqlSettings, privacy_statement
+from plugins.sql.core.base import SqlSettings, privacy_statement
 from plugins.sql.storage import SqlStorage
 
 __all__ = ["plugin"]

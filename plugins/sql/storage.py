@@ -9,7 +9,7 @@ from uuid import UUID
 from bot import ConfigError, Settings
 from bot.platform import install_command
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
-from plugins.sql.core.settings import find_postgres_variable
+from plugins.sql.core.base import find_postgres_variable
 from plugins.sql.sqlite.storage import SqliteStorage
 
 

@@ -19,7 +19,7 @@ from bot.platform import Feed
 from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, running_agent
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from tests.scheduling import START, ManualClock
 
 KNOT = "A knot is a decision that a rope remembers."

@@ -18,7 +18,7 @@ import bot.cli.commands.run
 import plugins.bootstrap
 import plugins.openai
 import plugins.sql.migrations.alembic_runner
-import plugins.sql.sqlite.database
+import plugins.sql.sqlite.storage
 import tests.chaos.adapter  # noqa: F401  # imported beforehand, like the others
 from bot.cli.main import entry
 

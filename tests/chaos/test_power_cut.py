@@ -9,7 +9,7 @@ import pytest
 
 from bot import derived_id, system_clock
 from bot.testing import make_message
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
 BLOCK = 4096

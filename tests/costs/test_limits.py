@@ -13,7 +13,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.protocols import LogKind
 from bot.testing import running_agent
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 
 @model(ModelType.IMAGE)

@@ -17,7 +17,7 @@ from bot.platform import Feed
 from bot.store import InMemoryStore, Store
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, running_agent
 from plugins.knowledge import plugin as knowledge
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.x_actions import plugin as x_actions
 from tests.hostile.attacks import OWN, AttackTexts
 from tests.hostile.board import Board, build_board_plugin

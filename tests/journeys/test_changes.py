@@ -37,7 +37,7 @@ from bot.testing import (
     model_answer,
     running_agent,
 )
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
 

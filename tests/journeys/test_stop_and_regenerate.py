@@ -17,7 +17,7 @@ from bot.models import ModelRefused, TextRequest
 from bot.platform import AnswerRefused, Delivery
 from bot.store import InMemoryStore, Store, TurnCommit
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, StreamedText, model_answer, running_agent
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
 

@@ -63,7 +63,7 @@ from bot.testing import (
     model_answer,
     running_agent,
 )
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 HOOK = Entity(derived_id("hooks", "entity", "CI"), "hooks", "CI", ("CI",))
 

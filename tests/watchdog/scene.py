@@ -33,7 +33,7 @@ from bot.testing import ManualClock, RecordingAdapter, ScriptedModel, make_messa
 from bot.watchdog.channels import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
 from bot.watchdog.watchdog import find_token_ends
 from plugins.bootstrap import plugin as bootstrap
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 SECRET = "only-for-tests-of-the-owner"
 SLEEPERS = 2  # the watchdog, and what measures the process

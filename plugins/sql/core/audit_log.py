@@ -13,9 +13,8 @@ from uuid import UUID
 from sqlalchemy import Connection, func, select
 
 from bot.store import LogKind
-from plugins.sql.core.mapping import Values, datetime_of, matches, microseconds_of, parameter
+from plugins.sql.core.mapping import Values, datetime_of, dumps, loads, matches, microseconds_of, parameter
 from plugins.sql.core.schema import logs
-from plugins.sql.core.values import dumps, loads
 
 PREVIOUS_SEAL, SEAL, ERASED = "$after", "$seal", "$forgotten"  # keys beside an entry's own
 MAX_BREAKS = 5  # reported by a check: the others are alike

@@ -21,12 +21,14 @@ from bot.store import NO_SCHEMAS, Schemas, StoreHealth, StoreUnavailable
 from plugins.sql.core.base import Work
 from plugins.sql.core.schema import metadata
 from plugins.sql.core.upgrade import LOCK_KEY, upgrade_schemas
-from plugins.sql.postgres.connection import MAX_CACHED_STATEMENTS, Address, connect
-from plugins.sql.postgres.errors import (
+from plugins.sql.postgres.connection import (
     DRIVER_ERRORS,
+    MAX_CACHED_STATEMENTS,
     SLOW,
+    Address,
     ErrorAction,
     action_for,
+    connect,
     explain_error,
     is_broken,
     opening_error,

@@ -14,8 +14,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.platform import TaskSet
-from plugins.sql.postgres.connection import Address, connect
-from plugins.sql.postgres.errors import explain_error
+from plugins.sql.postgres.connection import Address, connect, explain_error
 
 LEASE_SECONDS, MAX_TAKE_OVER_SECONDS = 4.0, 0.25
 LEASE_MICROSECONDS = int(LEASE_SECONDS * 1_000_000)

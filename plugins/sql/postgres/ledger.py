@@ -17,14 +17,17 @@ from bot.store import LeaseLost, Step, StoredEvent, StoreUnavailable, TurnCommit
 from plugins.sql.core.base import AgentRow
 from plugins.sql.core.mapping import Row
 from plugins.sql.core.schema import steps
-from plugins.sql.postgres.batches import CallBatcher, RawStatement, assignments, column_list, values_row
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.leases import RoomLeases, assign_rooms
 from plugins.sql.postgres.ledger_statements import (
     COMMIT_TURN,
     RECEIVE,
     SAVE_DELIVERY,
+    CallBatcher,
     LeaseClaim,
+    RawStatement,
+    assignments,
+    column_list,
     commit_in_single_statement,
     commit_values,
     is_delivery_stored,
@@ -32,6 +35,7 @@ from plugins.sql.postgres.ledger_statements import (
     read_received,
     receive_values,
     save_delivery_values,
+    values_row,
 )
 from plugins.sql.stores import search
 from plugins.sql.stores.ledger import STEP, SqlLedger, receive, save_steps

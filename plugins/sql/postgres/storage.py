@@ -15,11 +15,17 @@ from sqlalchemy import Connection
 from bot import BotError, Clock, ConfigError, SettingError, Settings, system_clock
 from bot.store import NO_SCHEMAS, CheckReport, Schemas, Storage, Store, UpgradeResult
 from plugins.sql.core.audit_log import MAX_BREAKS, find_breaks
-from plugins.sql.core.base import SharedResource, Work, ensure_agent
-from plugins.sql.core.plugin_tables import SqlPluginTables
+from plugins.sql.core.base import (
+    DEFAULT_RETENTION,
+    RetentionPolicy,
+    SharedResource,
+    SqlSettings,
+    Work,
+    ensure_agent,
+    find_postgres_variable,
+)
 from plugins.sql.core.schema import VERSION
-from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy, SqlSettings, find_postgres_variable
-from plugins.sql.core.upgrade import find_usable_version, find_version
+from plugins.sql.core.upgrade import SqlPluginTables, find_usable_version, find_version
 from plugins.sql.postgres.backup import dump_database, restore_dump
 from plugins.sql.postgres.connection import Address, parse_address
 from plugins.sql.postgres.database import PostgresDatabase, build_read_only_engine, run_once

@@ -20,12 +20,11 @@ from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.health import DATABASE_ERRORS, opening_error
 from plugins.sql.stores.cache_logs_costs import CACHED, LOG
 from plugins.sql.stores.deliveries import DELIVERY
-from plugins.sql.stores.entities import COMPONENT, ENTITY, RELATIONSHIP
 from plugins.sql.stores.ledger import STEP
 from plugins.sql.stores.memories import MEMORY
 from plugins.sql.stores.receipts import RECEIPT
 from plugins.sql.stores.tasks import TASK
-from plugins.sql.stores.worlds import ROOM, WORLD
+from plugins.sql.stores.worlds import COMPONENT, ENTITY, RELATIONSHIP, ROOM, WORLD
 
 STORED_VALUES: Mapping[str, RowMapping[Any]] = {
     mapping.table.name: mapping

@@ -18,8 +18,8 @@ from sqlalchemy.pool import NullPool
 
 from bot import ConfigError
 from plugins.sql.core import vector_cache
+from plugins.sql.core.base import Synchronous
 from plugins.sql.core.recent_cache import RecentMemoryCache, recent_cache_of
-from plugins.sql.core.settings import Synchronous
 
 logger = logging.getLogger(__name__)
 

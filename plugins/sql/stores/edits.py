@@ -25,18 +25,16 @@ from bot.store import (
     plan_edit,
 )
 from plugins.sql.core.base import AgentRow, SqlStorePart
-from plugins.sql.core.mapping import items_parameter, limit_parameter, matches, rows_of
+from plugins.sql.core.mapping import items_parameter, limit_parameter, matches, rows_of, storable_text
 from plugins.sql.core.schema import deliveries, memories, receipts
-from plugins.sql.core.values import storable_text
 from plugins.sql.stores import search
 from plugins.sql.stores.deliveries import DELIVERY, list_unsent, save_delivery
-from plugins.sql.stores.entities import put_entities, touch_participants
 from plugins.sql.stores.erasure import Erasure, OnCancelled, delete_traces, remove_quotations_in_room
 from plugins.sql.stores.ledger import receive, store_events
 from plugins.sql.stores.membership import apply_membership, migrate_room
 from plugins.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, put_memories
 from plugins.sql.stores.receipts import IN_ROOM, RECEIPT, find_by_keys, insert_receipts, list_receipts, save_receipts
-from plugins.sql.stores.worlds import put_rooms, put_worlds
+from plugins.sql.stores.worlds import put_entities, put_rooms, put_worlds, touch_participants
 
 NO_LIMIT = 2**31 - 1
 SOURCE_MEMORIES = memories.alias("said")

@@ -53,11 +53,13 @@ from plugins.sql.core.mapping import (
     contains_text,
     count_changed,
     first_id,
+    forward_mark,
     is_flag,
     items_parameter,
     limit_parameter,
     matches,
     parameter,
+    quotation_mark,
     rows_of,
     text_literal,
 )
@@ -75,14 +77,12 @@ from plugins.sql.core.schema import (
     tasks,
     unreadable_events,
 )
-from plugins.sql.core.values import forward_mark, quotation_mark
 from plugins.sql.stores import search
 from plugins.sql.stores.cache_logs_costs import DAYS_OF_PERSON, anonymize_costs
 from plugins.sql.stores.deliveries import list_deliveries, list_unsent, save_delivery
-from plugins.sql.stores.entities import ENTITY, UPSERT_ENTITY, find_entities, save_component
 from plugins.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived
 from plugins.sql.stores.receipts import FIND_RECEIPTS, RECEIPT, SET_STATE, state_values
-from plugins.sql.stores.worlds import erase_names
+from plugins.sql.stores.worlds import ENTITY, UPSERT_ENTITY, erase_names, find_entities, save_component
 
 ROWS_PER_WINDOW, ITEMS_PER_BATCH = 2_000, 50  # each takes some milliseconds
 MAX_TURN_AGE = timedelta(hours=1)  # a turn reads messages that came after it began

@@ -48,7 +48,6 @@ from plugins.sql.core.schema import (
     worlds,
 )
 from plugins.sql.stores.deliveries import DELIVERY, find_deliveries, insert_deliveries, list_deliveries, save_delivery
-from plugins.sql.stores.entities import ENTITY, find_entities, put_entities, touch_participants
 from plugins.sql.stores.memories import MEMORY, put_memories
 from plugins.sql.stores.receipts import (
     INSERT_IF_NEW,
@@ -65,7 +64,18 @@ from plugins.sql.stores.receipts import (
     message_key,
     save_receipts,
 )
-from plugins.sql.stores.worlds import ROOM, WORLD, find_rooms, participant_states, put_rooms, put_worlds
+from plugins.sql.stores.worlds import (
+    ENTITY,
+    ROOM,
+    WORLD,
+    find_entities,
+    find_rooms,
+    participant_states,
+    put_entities,
+    put_rooms,
+    put_worlds,
+    touch_participants,
+)
 
 FIND_INBOUND_ROWS = (
     select(*WORLD, *ROOM, *ENTITY, *MEMORY)

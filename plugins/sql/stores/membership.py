@@ -16,14 +16,15 @@ from plugins.sql.core.mapping import count_changed, items_parameter, matches, pa
 from plugins.sql.core.schema import components, deliveries, embeddings, logs, memories, participants, tasks, words
 from plugins.sql.stores.cache_logs_costs import ADD_VALUE, DELETE_EXPIRED
 from plugins.sql.stores.deliveries import find_deliveries, list_deliveries
-from plugins.sql.stores.entities import find_entities, put_entities
 from plugins.sql.stores.search import AUDIENCE
 from plugins.sql.stores.worlds import (
     ROOM,
     UPSERT_LISTED_ROOM,
+    find_entities,
     find_room,
     find_rooms,
     find_world,
+    put_entities,
     put_rooms,
     put_worlds,
     rooms_of_world,

@@ -32,11 +32,11 @@ from plugins.sql.core.mapping import (
     matches,
     parameter,
     rows_of,
+    storable_text,
     upsert,
 )
 from plugins.sql.core.recent_cache import WindowKey, recent_cache_of
 from plugins.sql.core.schema import IS_FACT, embeddings, memories
-from plugins.sql.core.values import storable_text
 from plugins.sql.stores import search
 
 MEMORY = RowMapping(memories, Memory)

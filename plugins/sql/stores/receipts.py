@@ -41,12 +41,11 @@ from plugins.sql.core.mapping import (
     matches,
     parameter,
     rows_of,
+    storable_text,
 )
 from plugins.sql.core.schema import receipts
-from plugins.sql.core.values import storable_text
-from plugins.sql.stores.entities import find_entities
 from plugins.sql.stores.memories import find_memories
-from plugins.sql.stores.worlds import find_rooms, find_worlds
+from plugins.sql.stores.worlds import find_entities, find_rooms, find_worlds
 
 KEY_FIELDS = ("platform", "account", "event_id", "message_id", "revision")
 

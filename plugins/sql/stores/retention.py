@@ -21,7 +21,7 @@ from sqlalchemy import ColumnElement, Connection, and_, delete, literal, select
 from bot import Clock, MemoryKind, system_clock
 from bot.platform import DeliveryState, TaskSet
 from bot.store import LogKind
-from plugins.sql.core.base import Access, AgentRow
+from plugins.sql.core.base import DEFAULT_RETENTION, Access, AgentRow, RetentionPolicy
 from plugins.sql.core.mapping import NIL, count_changed, first_id, is_flag
 from plugins.sql.core.schema import (
     cache,
@@ -36,7 +36,6 @@ from plugins.sql.core.schema import (
     unreadable_events,
     worlds,
 )
-from plugins.sql.core.settings import DEFAULT_RETENTION, RetentionPolicy
 from plugins.sql.stores.memories import DELETE_MEMORIES
 
 logger = logging.getLogger(__name__)

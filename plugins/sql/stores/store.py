@@ -3,16 +3,14 @@
 from bot import Clock, system_clock
 from bot.store import WorkSharing
 from plugins.sql.core.base import Access, AgentRow
-from plugins.sql.core.plugin_tables import SqlPluginTables
-from plugins.sql.stores.activity import SqlActivity
-from plugins.sql.stores.cache_logs_costs import SqlCache, SqlCosts, SqlLogs
+from plugins.sql.core.upgrade import SqlPluginTables
+from plugins.sql.stores.cache_logs_costs import SqlActivity, SqlCache, SqlCosts, SqlLogs
 from plugins.sql.stores.edits import SqlEdits
-from plugins.sql.stores.entities import SqlEntities
 from plugins.sql.stores.ledger import SqlLedger
 from plugins.sql.stores.lists import SqlLists
 from plugins.sql.stores.memories import SqlMemories
 from plugins.sql.stores.tasks import SqlTasks
-from plugins.sql.stores.worlds import SqlWorlds
+from plugins.sql.stores.worlds import SqlEntities, SqlWorlds
 
 
 class SqlStore:

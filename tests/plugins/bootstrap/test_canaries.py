@@ -17,7 +17,7 @@ from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from plugins.bootstrap import plugin
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from tests.plugins.bootstrap.reflecting import about, fact, meaning, noted, reflected, thinking, tie
 
 pytestmark = pytest.mark.long

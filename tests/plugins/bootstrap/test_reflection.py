@@ -31,7 +31,7 @@ from plugins.bootstrap.evaluators.progress import MessagePosition, count_until
 from plugins.bootstrap.evaluators.reflection import MAX_RUNNING, Reflections
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from tests.plugins.bootstrap.reflecting import (
     NOTHING,
     called,

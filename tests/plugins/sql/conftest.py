@@ -12,9 +12,9 @@ from sqlalchemy.pool import NullPool
 from sqlalchemy.types import TupleType
 
 from bot import derived_id
-from plugins.sql.core.settings import Synchronous
+from plugins.sql.core.base import Synchronous
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from bot import Outcome, derived_id
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
 pytestmark = pytest.mark.long

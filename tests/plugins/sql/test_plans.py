@@ -16,8 +16,8 @@ import plugins.sql
 from bot import Outcome, derived_id
 from bot.store import ReceiptQuery
 from plugins.sql.core import upgrade
+from plugins.sql.core.base import Synchronous
 from plugins.sql.core.mapping import InsertStatement
-from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.stores.receipts import select_by_keys, select_counts, select_page
 from tests.plugins.sql.conftest import expand

@@ -11,7 +11,7 @@ from bot.domain.ids import delivery_id
 from bot.platform import Delivery
 from bot.store.ledger import TurnCommit
 from bot.testing import make_message
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
 ROOMS = 8

@@ -4,7 +4,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from plugins.sql.core.settings import Synchronous
+from plugins.sql.core.base import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up
 

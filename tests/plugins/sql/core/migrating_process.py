@@ -16,8 +16,8 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from bot.store import Schema
 from plugins.sql.core import upgrade
+from plugins.sql.core.base import Synchronous
 from plugins.sql.core.schema import metadata
-from plugins.sql.core.settings import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 
 

@@ -13,7 +13,7 @@ from plugins.sql.core.audit_log import find_breaks
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 from plugins.sql.sqlite.check import find_unreadable
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores import cache_logs_costs
 from plugins.sql.stores.retention import delete_expired_decisions
 from tests.plugins.sql.conftest import Bare

@@ -14,7 +14,7 @@ from bot.store import PluginTables, Schema
 from bot.testing import running_agent
 from plugins.sql.core import upgrade
 from plugins.sql.core.schema import VERSION, metadata
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.storage import SqlStorage
 
 STEP = '''"""A version of the diary."""

@@ -6,7 +6,7 @@ import pytest
 
 from bot import SettingError, Settings
 from bot.settings import Layer
-from plugins.sql.core.settings import SqlSettings, Synchronous, find_database_file, find_postgres_variable
+from plugins.sql.core.base import SqlSettings, Synchronous, find_database_file, find_postgres_variable
 
 
 def settings(**values: str) -> Settings:

@@ -22,11 +22,11 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from bot import ConfigError, Content, derived_id
 from bot.store import Schema
 from plugins.sql.core import upgrade
+from plugins.sql.core.mapping import content_text
 from plugins.sql.core.schema import VERSION, VERSION_TABLE, metadata
-from plugins.sql.core.values import content_text
 from plugins.sql.migrations.alembic_runner import migrate
 from plugins.sql.sqlite.backup import back_up
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.memories import MEMORY, RECENT
 
 MIGRATION_SCRIPT = Path(__file__).with_name("migrating_process.py")
@@ -391,7 +391,7 @@ def test_an_interrupted_backup_does_not_get_its_final_name(path: Path) -> None:
 
 def test_alembic_is_not_imported_without_migrations(path: Path) -> None:
     code = (
-        "import asyncio, sys; from pathlib import Path; from plugins.sql.sqlite.database import OpenFiles\n"
+        "import asyncio, sys; from pathlib import Path; from plugins.sql.sqlite.storage import OpenFiles\n"
         "async def main():\n"
         "    async with OpenFiles().use(Path(sys.argv[1])): pass\n"
         "asyncio.run(main()); asyncio.run(main())\n"

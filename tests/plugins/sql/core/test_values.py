@@ -4,7 +4,7 @@ import pytest
 
 from bot import Content
 from bot.platform import PostOperation, PostOperationKind
-from plugins.sql.core.values import content_of, content_text, dumps
+from plugins.sql.core.mapping import content_of, content_text, dumps
 
 
 @pytest.mark.parametrize("kind", PostOperationKind)

@@ -15,8 +15,8 @@ from bot.platform import TaskSet
 from bot.store import LeaseLost, StoreUnavailable, TurnCommit
 from bot.testing import make_message
 from plugins.sql.core.mapping import Row
-from plugins.sql.postgres.batches import CallBatcher
 from plugins.sql.postgres.connection import parse_address
+from plugins.sql.postgres.ledger_statements import CallBatcher
 from plugins.sql.postgres.storage import OpenServers
 
 AGENT = derived_id("agent", "Ada")

@@ -15,7 +15,7 @@ from bot import ConfigError, Outcome, SettingError, derived_id, load_settings, s
 from bot.platform import DeliveryState
 from bot.store import StoreUnavailable
 from bot.testing import make_message, running_agent
-from plugins.sql.core.settings import find_postgres_variable
+from plugins.sql.core.base import find_postgres_variable
 from plugins.sql.postgres import database as postgres_desk
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.database import PostgresDatabase

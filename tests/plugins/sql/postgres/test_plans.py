@@ -16,20 +16,10 @@ from plugins.sql.core.schema import add_postgres_options, metadata
 from plugins.sql.postgres import database as postgres_database
 from plugins.sql.postgres import ledger_statements as committing
 from plugins.sql.postgres import ledger_statements as receiving
-from plugins.sql.postgres.batches import RawStatement
 from plugins.sql.postgres.connection import parse_address
+from plugins.sql.postgres.ledger_statements import RawStatement
 from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.stores import (
-    activity,
-    cache_logs_costs,
-    deliveries,
-    entities,
-    memories,
-    receipts,
-    search,
-    tasks,
-    worlds,
-)
+from plugins.sql.stores import cache_logs_costs, deliveries, memories, receipts, search, tasks, worlds
 from tests.plugins.sql.conftest import expand
 from tests.postgres import PostgresServer
 
@@ -49,11 +39,11 @@ INDEXES = {
     "OF_ROOM": (receipts.RECEIPT_LISTS[None, True], "ix_receipts_room"),
     "OPEN_PARTS": (deliveries.OPEN_DELIVERIES, "ix_deliveries_open"),
     "OF_ONE_TURN": (deliveries.DELIVERIES_OF_TURN, "ix_deliveries_turn"),
-    "PARTICIPANTS": (entities.FIND_PARTICIPANTS, "ix_participants_active"),
+    "PARTICIPANTS": (worlds.FIND_PARTICIPANTS, "ix_participants_active"),
     "ROOMS": (worlds.ALL_ROOMS, "ix_rooms_active"),
     "FIND_DUE": (tasks.FIND_DUE, "ix_tasks_due"),
     "NEXT_DUE": (tasks.NEXT_DUE, "ix_tasks_due"),
-    "PARKED": (activity.COUNT_PARKED, "ix_receipts_parked"),
+    "PARKED": (cache_logs_costs.COUNT_PARKED, "ix_receipts_parked"),
     "COSTS": (cache_logs_costs.GROUPED_SUMS_BETWEEN["model",], "pk_spending_sums"),
     "NEAREST": (search.NEAREST, "pk_embeddings"),
     "RECEIVE": (receiving.RECEIVE, "uq_receipts_agent_id_room_id_message_id_revision"),

@@ -19,7 +19,7 @@ from bot.store import TurnCommit
 from bot.testing import make_message
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.backup import back_up, copy_database
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
 OpenStore = Callable[..., AbstractAsyncContextManager[SqlStore]]

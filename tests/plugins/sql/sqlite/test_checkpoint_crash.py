@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 pytestmark = pytest.mark.long
 

@@ -18,9 +18,9 @@ from sqlalchemy import Connection
 from bot import ConfigError
 from bot.errors import TemporaryError
 from bot.testing import make_message
-from plugins.sql.core.settings import Synchronous
+from plugins.sql.core.base import Synchronous
 from plugins.sql.sqlite import connection as sqlite
-from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
+from plugins.sql.sqlite.storage import OpenFiles, SqliteDatabase
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
 HOLD = "import sys; from pathlib import Path; from plugins.sql.sqlite.file_lock import FileLock\n" + (

@@ -14,11 +14,11 @@ from sqlalchemy import Connection
 
 from bot import ConfigError
 from bot.store import StoreInaccessible, StoreUnavailable
-from plugins.sql.core.settings import Synchronous
+from plugins.sql.core.base import Synchronous
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite import health
 from plugins.sql.sqlite.check import find_location_problems
-from plugins.sql.sqlite.database import OpenFiles, SqliteDatabase
+from plugins.sql.sqlite.storage import OpenFiles, SqliteDatabase
 
 SET = "INSERT INTO cache (agent_id, key, value) VALUES (1, ?, '1')"
 LARGE = "x" * 4000
@@ -440,7 +440,7 @@ async def test_any_exception_of_a_job_leaves_other_jobs_and_the_thread_alive(
 
 
 async def test_the_log_stays_bounded_under_constant_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("plugins.sql.sqlite.writer.MAX_CHANGES", 200)
+    monkeypatch.setattr("plugins.sql.sqlite.threads.MAX_CHANGES", 200)
     log = path.with_name("greenroom.db-wal")
     async with OpenFiles().use(path, Synchronous.NORMAL) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))

@@ -14,9 +14,8 @@ from bot import BotError, ConfigError
 from bot.store import StoreInaccessible
 from plugins.sql.sqlite import repair
 from plugins.sql.sqlite.check import check_file
-from plugins.sql.sqlite.database import OpenFiles
 from plugins.sql.sqlite.repair import copy_readable, restore_copy
-from plugins.sql.sqlite.storage import open_read_only
+from plugins.sql.sqlite.storage import OpenFiles, open_read_only
 
 ROOMS = [f"room {number}" for number in range(4)]
 PAGE = 4096

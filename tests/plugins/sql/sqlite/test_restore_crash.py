@@ -11,7 +11,7 @@ import pytest
 
 from bot import derived_id
 from plugins.sql.sqlite.backup import copy_database
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 
 pytestmark = pytest.mark.long
 

@@ -18,7 +18,7 @@ from bot.store import LogKind, Step, StepState
 from bot.store.ledger import TurnCommit
 from bot.testing import make_message
 from plugins.sql.core import upgrade
-from plugins.sql.core.base import AgentRow
+from plugins.sql.core.base import AgentRow, RetentionPolicy, SqlSettings
 from plugins.sql.core.mapping import (
     EPOCH,
     NIL,
@@ -35,8 +35,7 @@ from plugins.sql.core.mapping import (
     first_id,
 )
 from plugins.sql.core.schema import agents, cache, deliveries, entities, logs, metadata, receipts, rooms, steps, worlds
-from plugins.sql.core.settings import RetentionPolicy, SqlSettings
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.retention import ROWS_PER_STEP, Retention
 
 NOW = system_clock()

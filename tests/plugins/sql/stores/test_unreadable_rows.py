@@ -13,12 +13,12 @@ from bot import Outcome, Receipt, Rule, Settings, derived_id, new_id
 from bot.settings import Layer
 from bot.store import UnreadableRow
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
-from plugins.sql.core.settings import Synchronous
+from plugins.sql.core.base import Synchronous
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers, PostgresStorage
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.sqlite.check import check_file
-from plugins.sql.sqlite.database import OpenFiles
+from plugins.sql.sqlite.storage import OpenFiles
 from plugins.sql.stores.store import SqlStore
 
 AGENT = derived_id("agent", "Ada")
