@@ -13,6 +13,7 @@ Which platforms are on, and why the others are off.
 import ast
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from itertools import islice, zip_longest
 from os.path import normpath
@@ -31,7 +32,7 @@ from bot.cli.process.shutdown import UsageError, print_notice
 from bot.domain.character import AVATAR_SETTING, Character
 from bot.errors import CharacterError, PluginError, SettingError, TemplateError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import ReportedWarnings
+from bot.logs import ReportedWarnings, configure_logging
 from bot.models.types import ModelType
 from bot.plugin_system.loading import (
     ELIZAOS_PACKAGE,
@@ -66,7 +67,7 @@ from bot.settings import (
 )
 from bot.store.inmemory import InMemoryStore
 from bot.store.work_sharing import ProcessRole
-from bot.text import strip_terminal_codes, suggest
+from bot.text import suggest
 
 MAX_REFERENCE_NOTES = 40  # of one kind: each costs a search for the nearest name
 SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
@@ -553,6 +554,22 @@ def ignored_settings_note(settings: Settings) -> Iterator[str]:
         )
 
 
+def log_as_configured(
+    configs: Sequence[CharacterConfig], specs: Sequence[AdapterSpec] = (), *, default_level: str = ""
+) -> AbstractContextManager[None]:
+    """Log during the block as the first character's settings say, without the secrets of the characters and adapters.
+
+    `default_level` is for where LOG_LEVEL is not set.
+    """
+    settings = configs[0].settings
+    core = settings.load(CoreSettings)
+    models = [spec.settings for spec in specs]
+    secrets = {secret for config in configs for secret in config.secrets | config.settings.secrets(*models)}
+    level = core.log_level if settings.get("LOG_LEVEL") else default_level or core.log_level
+    reported = reported_warnings(configs)
+    return configure_logging(level=level, format=core.log_format, secrets=secrets, reported=reported)
+
+
 def reported_warnings(configs: Sequence[CharacterConfig]) -> ReportedWarnings:
     """Return the warnings that were reported at earlier starts of these characters."""
     return ReportedWarnings(configs[0].settings.load(CoreSettings).bot_data_dir if configs else None)
@@ -571,12 +588,10 @@ def print_notes(configs: Sequence[CharacterConfig]) -> None:
     for config in configs:
         notes = reported.admit_all(list(_notes(config)), str(config.path.absolute()))
         for note in notes[:MAX_NOTES]:
-            print_notice(strip_terminal_codes(f"{config.path.name}: {note}"))
+            print_notice(f"{config.path.name}: {note}")
         if len(notes) > MAX_NOTES:
             remaining = len(notes) - MAX_NOTES
-            print_notice(
-                strip_terminal_codes(f"{config.path.name}: and {remaining} more: bot character check {config.path}")
-            )
+            print_notice(f"{config.path.name}: and {remaining} more: bot character check {config.path}")
 
 
 def print_plugin_notices(configs: Sequence[CharacterConfig]) -> None:
@@ -584,7 +599,7 @@ def print_plugin_notices(configs: Sequence[CharacterConfig]) -> None:
     for config in configs:
         for plugin in config.plugins:
             if plugin.notice:
-                print_notice(strip_terminal_codes(plugin.notice.format(name=config.name)))
+                print_notice(plugin.notice.format(name=config.name))
 
 
 def _notes(config: CharacterConfig) -> Iterator[str]:

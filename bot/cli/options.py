@@ -5,6 +5,7 @@ Tables, colour and a sign of long work, on terminals only; NO_COLOR turns colour
 All variables: which part declares them, their meaning and their default.
 """
 
+import json
 import shlex
 import shutil
 import sys
@@ -21,7 +22,7 @@ import typer
 from pydantic import Field, SecretStr, create_model
 from typer.core import TyperGroup
 
-from bot.cli.process.shutdown import UsageError
+from bot.cli.process.shutdown import UsageError, print_notice
 from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
@@ -111,6 +112,19 @@ STATE_STYLES = {
     "ok": "green", "warn": "yellow", "fail": "bold red",
     "on": "green", "off": "dim", "held": "yellow", "failed": "bold red", "draining": "yellow",
 }  # fmt: skip
+
+
+def print_json(document: object, *, indent: int | None = 2, ensure_ascii: bool = False) -> None:
+    """Print a document as JSON: one with lists over several lines, the short result of a change in one."""
+    print(json.dumps(document, ensure_ascii=ensure_ascii, indent=indent))
+
+
+def is_confirmed(question: str, *, without_terminal: str) -> bool:
+    """Ask on the terminal and return whether the answer is yes. Raises UsageError with a text where there is none."""
+    if not sys.stdin.isatty():
+        raise UsageError(without_terminal)
+    print_notice(f"{question} [y/N] ")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def colour_state(line: str) -> str:

@@ -31,10 +31,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from yarl import URL
 
 import bot
-from bot.characters import LoadedCharacter, load_character, parse_character, write_character_source
-from bot.cli.characters import CharacterConfig
-from bot.cli.options import list_variables
-from bot.cli.process.shutdown import Exit, UsageError, print_notice
+from bot.characters import load_character, parse_character, write_character_source
+from bot.cli.characters import CharacterConfig, trusted_plugins
+from bot.cli.options import is_confirmed, list_variables, print_json
+from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
 from bot.domain.character import ActionSpec, Effect
 from bot.domain.environment import AuthorityKind, Role
 from bot.errors import CharacterError, FetchError, PluginError, SettingError
@@ -58,7 +58,7 @@ from bot.plugin_system.loading import (
     plugin_names,
 )
 from bot.plugin_system.plugin import MAX_API, MIN_API, Plugin
-from bot.plugin_system.trust import find_plugin_file
+from bot.plugin_system.trust import find_plugin_file, read_plugin_source
 from bot.settings import CoreSettings, Settings, address_variables, load_settings
 from bot.text import is_blank, shorten, strip_terminal_codes, suggest
 
@@ -481,8 +481,9 @@ def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
     yield f"{plugin.name}: {plugin.description}"
     yield f"  package: {package} {version}" if package else f"  plugin API: {plugin.api}"
     for action in plugin.actions:
-        condition = ", where its own condition holds" if action.when is not None else ""
-        yield f"  action {action.spec.name}: {_describe_action(action.spec)}{condition}"
+        spec, condition = action.spec, ", where its own condition holds" if action.when is not None else ""
+        effect, authority = f"{EFFECTS[spec.effect]} ({spec.effect.value})", _describe_authority(spec)
+        yield f"  action {spec.name}: {effect}; {authority}; for {_describe_role(spec.role)}{condition}"
     for command in plugin.commands:
         yield f"  command /{command.spec.name}: for {_describe_role(command.spec.role)}"
     for item in plugin.routes:
@@ -577,10 +578,6 @@ def _setting_lines(plugin: Plugin) -> Iterator[str]:
         yield f"  setting of worlds {item.name}: {item.description}{' (secret)' if item.secret else ''}"
 
 
-def _describe_action(spec: ActionSpec) -> str:
-    return f"{EFFECTS[spec.effect]} ({spec.effect.value}); {_describe_authority(spec)}; for {_describe_role(spec.role)}"
-
-
 def _describe_authority(spec: ActionSpec) -> str:
     authority = spec.authority
     if authority.kind is AuthorityKind.HARMLESS:
@@ -608,24 +605,14 @@ def _off_reason(name: str, config: CharacterConfig) -> str:
     return f"{config.path.name} does not name it among its plugins"
 
 
-@dataclass(frozen=True, slots=True)
-class CharacterEdit:
-    """The new text of a character's file that names more plugins."""
-
-    path: Path
-    text: str
-    added: tuple[str, ...]
-
-    def write(self) -> None:
-        """Replace the file atomically, with the permissions that it has. Raises CharacterError."""
-        path = self.path.resolve()
-        write_character_source(path, self.text, mode=path.stat().st_mode & 0o777)
+NO_TERMINAL = "nothing was installed: there is no terminal to ask on; repeat the command with --yes"
 
 
-def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> int:
+def add_plugin(name: str, character: Path | None, *, answers_yes: bool) -> int:
     """Add a plugin to this environment and to a character's file, print what it may do, and return the exit code.
 
-    Nothing is installed before the operator has confirmed the command. Raises ConfigError, FetchError, UsageError.
+    Nothing is installed before the operator has confirmed it, where not `answers_yes`. Raises ConfigError, FetchError,
+    UsageError.
     """
     if "/" in name and not ELIZAOS_PACKAGE.fullmatch(name):
         raise UsageError(
@@ -638,7 +625,7 @@ def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> int:
     if entry is not None and (installation := _plan_installation(entry)) is not None:
         if character is not None:
             _plan_edit(character, name)  # before anything is installed
-        _install(entry, installation, is_confirmed=is_confirmed)
+        _install(entry, installation, answers_yes=answers_yes)
         # The rest in a process that has imported nothing of what was replaced.
         rest = [sys.executable, "-P", "-m", "bot", "plugin", "add", name]
         rest += [f"--character={character}"] if character is not None else []
@@ -649,12 +636,13 @@ def add_plugin(name: str, character: Path | None, *, is_confirmed: bool) -> int:
     if character is None:
         print(f'to use it: "plugins": ["{name}"] in a character file, or bot plugin add {name} -c FILE')
         return Exit.OK
-    edit = _plan_edit(character, name, required)
-    if edit.added:
-        edit.write()
-        print(strip_terminal_codes(f"added to the plugins of {edit.path}: {', '.join(edit.added)}"))
+    text, added = _plan_edit(character, name, required)
+    if added:
+        path = character.resolve()
+        write_character_source(path, text, mode=path.stat().st_mode & 0o777)
+        print_line(f"added to the plugins of {character}: {', '.join(added)}")
     else:
-        print(strip_terminal_codes(f"{edit.path} names it already"))
+        print_line(f"{character} names it already")
     return Exit.OK
 
 
@@ -663,9 +651,10 @@ def print_permissions(plugin: Plugin, *, as_json: bool = False) -> None:
     settings = load_settings()
     settings = settings.with_models(plugin.settings) if plugin.settings is not None else settings
     if as_json:
-        print(json.dumps(permissions_to_json(plugin, settings), ensure_ascii=False, indent=2))
+        print_json(permissions_to_json(plugin, settings))
         return
-    print("\n".join(map(strip_terminal_codes, permission_lines(plugin, settings))), flush=True)
+    for line in permission_lines(plugin, settings):
+        print_line(line)
 
 
 def _own_name(name: str) -> str:
@@ -684,7 +673,7 @@ def _find_entry(name: str) -> IndexEntry | None:
         return entry
     index = load_index(load_settings())
     for note in index.notes:
-        print_notice(strip_terminal_codes(note))
+        print_notice(note)
     if (entry := index.find(name)) is not None:
         return entry
     names = [*plugin_names(), *(entry.name for entry in index.entries)]
@@ -692,8 +681,8 @@ def _find_entry(name: str) -> IndexEntry | None:
     raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
 
 
-def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> CharacterEdit:
-    """Return the new text of a character's file, which names a plugin and those that it requires.
+def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> tuple[str, list[str]]:
+    """Return the new text of a character's file, which names a plugin and those that it requires, and the new names.
 
     Raises CharacterError for a file that cannot be changed safely.
     """
@@ -702,20 +691,16 @@ def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> Character
     names = [added for added in (*required, name) if added not in named]
     if name in names and not named:
         # A file without plugins has the default store. One with plugins must name it.
-        stores = bundled_names(PluginPurpose.STORE)
-        names = [*(store for store in stores if store not in names and _is_loadable(store)), *names]
+        stores = [store for store in bundled_names(PluginPurpose.STORE) if store not in names]
+        names = [*(store for store in stores if isinstance(_load_plugin(store), Plugin)), *names]
     if loaded.places is None:
         raise CharacterError(f"{path}: add {name!r} to its plugins by hand")
     text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
-    _check_edit(loaded, parse_character(text, source=str(path)), names)
-    return CharacterEdit(path, text, tuple(names))
-
-
-def _check_edit(old: LoadedCharacter, new: LoadedCharacter, names: list[str]) -> None:
-    """Raise CharacterError if an edit changes anything else than the names of plugins."""
-    expected = old.character.model_copy(update={"plugins": (*old.character.plugins, *names)})
-    if new.character != expected or new.secrets != old.secrets:
-        raise CharacterError(f"{old.path}: its form cannot be changed safely: add {', '.join(names)} to its plugins")
+    edited = parse_character(text, source=str(path))
+    expected = loaded.character.model_copy(update={"plugins": (*loaded.character.plugins, *names)})
+    if edited.character != expected or edited.secrets != loaded.secrets:
+        raise CharacterError(f"{loaded.path}: its form cannot be changed safely: add {', '.join(names)} to its plugins")
+    return text, names
 
 
 def _plan_installation(entry: IndexEntry) -> Installation | None:
@@ -725,14 +710,14 @@ def _plan_installation(entry: IndexEntry) -> Installation | None:
     return install_package(entry.requirement)
 
 
-def _install(entry: IndexEntry, installation: Installation, *, is_confirmed: bool) -> None:
+def _install(entry: IndexEntry, installation: Installation, *, answers_yes: bool) -> None:
     """Install a plugin with the installer of this environment. Raises PluginError if that does not bring it."""
     for line in index_lines(entry, ()):
-        print(strip_terminal_codes(line))
-    print(strip_terminal_codes(f"to be installed with: {installation}"), flush=True)
+        print_line(line)
+    print_line(f"to be installed with: {installation}")
     if not entry.is_bundled:
-        print("its code then runs with your rights: read it first", flush=True)
-    if not is_confirmed and not _ask():
+        print_line("its code then runs with your rights: read it first")
+    if not answers_yes and not is_confirmed("install it?", without_terminal=NO_TERMINAL):
         raise UsageError("nothing was installed and nothing was changed")
     code = installation.run()
     if code != 0:
@@ -749,13 +734,6 @@ def _install(entry: IndexEntry, installation: Installation, *, is_confirmed: boo
             f"{entry.package} is installed now, but does not bring the plugin {entry.name!r}: {provider}; "
             f"remove it again: {sys.executable} -m pip uninstall {entry.distribution}"
         )
-
-
-def _ask() -> bool:
-    if not sys.stdin.isatty():
-        raise UsageError("nothing was installed: there is no terminal to ask on; repeat the command with --yes")
-    print_notice("install it? [y/N] ")
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _find_installed(name: str) -> Plugin:
@@ -775,13 +753,6 @@ def _required_names(plugin: Plugin) -> list[str]:
             names[name] = None
             waiting += _find_installed(name).requires
     return sorted(names)
-
-
-def _is_loadable(name: str) -> bool:
-    try:
-        return find_plugin(name) is not None
-    except PluginError:
-        return False
 
 
 TEMPLATES = files("bot.cli").joinpath("templates")
@@ -832,8 +803,8 @@ def check_new_name(name: str, kind: str, existing: list[str]) -> None:
         raise UsageError(f"{kind} named {name!r} exists already: choose another name")
 
 
-def write_new_files(texts: Mapping[Path, str]) -> None:
-    """Write new files, and the folders they need. Raises PluginError; no existing file is changed."""
+def write_new_code(texts: Mapping[Path, str], module: str) -> None:
+    """Write new files, and the folders they need, and trust their code. Raises PluginError for files that exist."""
     if existing_paths := [str(path) for path in texts if path.exists()]:
         raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
     for path, text in texts.items():
@@ -842,6 +813,12 @@ def write_new_files(texts: Mapping[Path, str]) -> None:
             path.write_text(text, encoding="utf-8")
         except OSError as error:
             raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
+    trust_code(module)
+
+
+def trust_code(path: str) -> None:
+    """Trust the code at a path as it is now, to run it here."""
+    trusted_plugins().trust([read_plugin_source(Path(path), path)])
 
 
 def find_target(name: str, group: str) -> CodeTarget:
@@ -854,8 +831,12 @@ def find_target(name: str, group: str) -> CodeTarget:
     name = name if name.startswith((".", "/", "~")) else f"./{name}"
     path = Path(name).expanduser()
     if (path / PROJECT_FILE).is_file():
-        module = _entry_module(path / PROJECT_FILE, group)
-        candidates = [folder / module.replace(".", "/") for folder in (path, path / "src")]
+        modules = _entry_modules(path / PROJECT_FILE, group)
+        if len(modules) != 1:
+            raise PluginError(
+                f"{path / PROJECT_FILE} must have one entry point in the group {group!r}, it has {len(modules)}"
+            )
+        candidates = [folder / modules[0].replace(".", "/") for folder in (path, path / "src")]
         location = next((place for place in candidates if find_plugin_file(place) is not None), candidates[0])
         prefix = "" if location.is_absolute() else "./"
         return CodeTarget(f"{prefix}{location}", _existing(path / "tests"), path)
@@ -882,13 +863,6 @@ def run_pytest(target: CodeTarget) -> bool:
 
 def _existing(*paths: Path) -> tuple[Path, ...]:
     return tuple(path for path in paths if path.exists())
-
-
-def _entry_module(file: Path, group: str) -> str:
-    modules = _entry_modules(file, group)
-    if len(modules) != 1:
-        raise PluginError(f"{file} must have one entry point in the group {group!r}, it has {len(modules)}")
-    return modules[0]
 
 
 def _entry_modules(file: Path, group: str) -> list[str]:

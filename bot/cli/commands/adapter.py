@@ -8,19 +8,16 @@ import typer
 
 from bot.characters.conversion import PATH_STARTS
 from bot.cli.characters import trusted_plugins
-from bot.cli.doctor.checks import contract_findings, finding_lines
+from bot.cli.commands.plugin import PACKAGE_PREFIX, report_tests
+from bot.cli.doctor.checks import contract_findings
 from bot.cli.options import Trusting, examples, new_group
-from bot.cli.plugins import check_new_name, find_target, render_templates, run_pytest, write_new_files
+from bot.cli.plugins import check_new_name, find_target, render_templates, trust_code, write_new_code
 from bot.cli.process.shutdown import Exit
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import ADAPTER_GROUP, adapter_names, find_adapter, load_local_adapter
-from bot.plugin_system.trust import read_plugin_source
 from bot.text import suggest
-
-PACKAGE_PREFIX = "greenroom_"
-
 
 app = new_group("Test adapters, or write a new one.")
 
@@ -31,19 +28,9 @@ def run_tests(
     trust: Trusting = False,
 ) -> int:
     """Run an adapter's tests, and those that every adapter must pass."""
-    return _test(adapter, trusts=trust)
-
-
-@app.command(epilog=examples("bot adapter new line"))
-def new(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
-    """Write a small working adapter with its emulator and tests into this folder."""
-    return _new(name)
-
-
-def _test(name: str, *, trusts: bool) -> int:
-    target = find_target(name, ADAPTER_GROUP)
-    if trusts:
-        trusted_plugins().trust([read_plugin_source(Path(target.name), target.name)])
+    target = find_target(adapter, ADAPTER_GROUP)
+    if trust:
+        trust_code(target.name)
     spec = _find_named(target.name)
     if spec.emulator is None:
         raise PluginError(
@@ -58,11 +45,24 @@ def _test(name: str, *, trusts: bool) -> int:
         findings.append(
             Finding(FindingStatus.WARN, "tests", f"{spec.name} has no tests of its own", "write a file beside it")
         )
-    for finding in findings:
-        print("\n".join(finding_lines(finding)), flush=True)
-    has_passed = run_pytest(target)
-    is_failed = not has_passed or any(finding.status is FindingStatus.FAIL for finding in findings)
-    return Exit.CONFIG if is_failed else Exit.OK
+    return report_tests(target, findings)
+
+
+@app.command(epilog=examples("bot adapter new line"))
+def new(name: Annotated[str, typer.Argument(metavar="NAME")]) -> int:
+    """Write a small working adapter with its emulator and tests into this folder."""
+    check_new_name(name, "an adapter", adapter_names())
+    texts = render_adapter(name)
+    path = f"./{name}/{PACKAGE_PREFIX}{name}"
+    write_new_code(texts, path)
+    names = ", ".join(sorted(str(file.relative_to(name)) for file in texts))
+    print(
+        f"wrote {name}/ with {names}\n"
+        f"test it:   bot adapter test ./{name}\n"
+        f'use it:    "adapters": ["{path}"] in a character file in this folder\n'
+        f"trust it:  bot character trust {path}   (each time you have changed it)"
+    )
+    return Exit.OK
 
 
 def _find_named(name: str) -> AdapterSpec:
@@ -73,22 +73,6 @@ def _find_named(name: str) -> AdapterSpec:
         return spec
     names = [] if name in adapter_names() else adapter_names()
     raise PluginError(f"{spec}: {suggest(name, names, otherwise='a path begins with ./')}")
-
-
-def _new(name: str) -> int:
-    check_new_name(name, "an adapter", adapter_names())
-    texts = render_adapter(name)
-    write_new_files(texts)
-    path = f"./{name}/{PACKAGE_PREFIX}{name}"
-    trusted_plugins().trust([read_plugin_source(Path(path), path)])
-    names = ", ".join(sorted(str(file.relative_to(name)) for file in texts))
-    print(
-        f"wrote {name}/ with {names}\n"
-        f"test it:   bot adapter test ./{name}\n"
-        f'use it:    "adapters": ["{path}"] in a character file in this folder\n'
-        f"trust it:  bot character trust {path}   (each time you have changed it)"
-    )
-    return Exit.OK
 
 
 def render_adapter(name: str) -> dict[Path, str]:

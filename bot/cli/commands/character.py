@@ -130,7 +130,7 @@ def _print_result(result: CheckResult) -> None:
         for line in format_sections(result.sections):
             print(strip_terminal_codes(f"  prompt   {line}"))
     else:
-        print_notice(strip_terminal_codes(f"bot: {result.error_text}", allowed="\n"))
+        print_notice(f"bot: {result.error_text}", allowed="\n")
 
 
 def _change_trust(files: Sequence[Path], revoked: Path | None, *, is_list: bool) -> int:

@@ -12,9 +12,9 @@ from bot.adapter.adapter import TerminalSession
 from bot.cli.characters import (
     CharacterConfig,
     load_character_config,
+    log_as_configured,
     print_notes,
     print_plugin_notices,
-    reported_warnings,
 )
 from bot.cli.options import CharacterFile, announce_start, examples, new_command
 from bot.cli.process.shutdown import (
@@ -30,13 +30,11 @@ from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import ModelRefused, PluginError, PromptTooLong, StoreInaccessible
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import configure_logging
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.character_reload import AgentConfig
-from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
-from bot.text import find_closest, is_blank, strip_terminal_codes
+from bot.text import find_closest, is_blank
 
 CONSOLE = "console"
 STOP_COMMAND = "/stop"
@@ -64,13 +62,7 @@ def chat(character: CharacterFile = None) -> int:
         raise PluginError(spec)
     print_notes([config])
     print_plugin_notices([config])
-    core = config.settings.load(CoreSettings)
-    level = config.settings.get("LOG_LEVEL") or "WARNING"
-    reported = reported_warnings([config])
-    with (
-        configure_logging(level=level, format=core.log_format, secrets=config.secrets, reported=reported),
-        never_wait_for_readers("stderr"),
-    ):
+    with log_as_configured([config], default_level="WARNING"), never_wait_for_readers("stderr"):
         return asyncio.run(_run_chat(config, spec))
 
 
@@ -112,7 +104,7 @@ async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
                     storage.open(agent_config.agent_id, agent_config.settings, schemas)
                 )
             except StoreInaccessible as error:
-                print_notice(strip_terminal_codes(f"this conversation is not stored: {error}"))
+                print_notice(f"this conversation is not stored: {error}")
                 store = InMemoryStore(agent_config.clock)
             agent_config = replace(agent_config, store=store)
         yield agent_config
@@ -151,7 +143,10 @@ class Conversation:
                 if response := await self._await_answer(terminal, self._run_command(terminal, line.strip())):
                     await terminal.show(response)
             elif not is_blank(line):
-                self._record(await self._await_answer(terminal, terminal.send_message(line)))
+                self._last_receipt = receipt = await self._await_answer(terminal, terminal.send_message(line))
+                if receipt.outcome is Outcome.FAILED:
+                    self._failures.append(receipt.rule)
+                    print_notice(f"bot: not answered: {receipt.reason}")
         if terminal.is_interactive and line is None:
             await terminal.show("")
 
@@ -195,9 +190,3 @@ class Conversation:
         name = line[1:].partition(" ")[0]
         is_unknown = response == format_unknown_command(name) and find_closest(name, [QUIT[1:]])
         return format_unknown_command(name, QUIT[1:]) if is_unknown else response
-
-    def _record(self, receipt: Receipt) -> None:
-        self._last_receipt = receipt
-        if receipt.outcome is Outcome.FAILED:
-            self._failures.append(receipt.rule)
-            print_notice(strip_terminal_codes(f"bot: not answered: {receipt.reason}"))

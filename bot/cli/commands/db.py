@@ -1,7 +1,6 @@
 """Check, upgrade, back up, restore or repair the database."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,13 +9,12 @@ from typing import Annotated
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, progress
-from bot.cli.process.shutdown import Exit
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, progress
+from bot.cli.process.shutdown import Exit, print_line
 from bot.cli.running_bot import require_storage
 from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
-from bot.store.storage import CheckReport, Storage, UpgradeResult
-from bot.text import strip_terminal_codes
+from bot.store.storage import Storage
 
 RESTORED_TABLES = ("memories", "entities", "rooms", "receipts", "tasks")
 NO_DATABASE = (
@@ -31,8 +29,13 @@ def upgrade(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Upgrade the schema; the bot must not run."""
     with _storage(character) as (storage, config), progress("upgrading the database"):
         result = asyncio.run(storage.upgrade(config.settings, collect_schemas(config.plugins)))
-    document = {"place": result.location, "before": result.old_version, "after": result.new_version}
-    print(json.dumps(document, ensure_ascii=False) if as_json else strip_terminal_codes(_format_upgrade(result)))
+    old, new = result.old_version, result.new_version
+    if as_json:
+        print_json({"place": result.location, "before": old, "after": new}, indent=None)
+    elif old is None:
+        print_line(f"{result.location}: created, with schema {new}")
+    else:
+        print_line(f"{result.location}: {f'up to date, schema {new}' if old == new else f'from schema {old} to {new}'}")
     return Exit.OK
 
 
@@ -52,10 +55,14 @@ def check(
             report = asyncio.run(storage.check(config.settings))
     problems = list(report.problems) if report.exists else [NO_DATABASE]
     if as_json:
-        document = {"ok": not problems, "place": report.location, "facts": dict(report.facts), "problems": problems}
-        print(json.dumps(document, ensure_ascii=False, indent=2))
+        facts = dict(report.facts)
+        print_json({"ok": not problems, "place": report.location, "facts": facts, "problems": problems})
     else:
-        print("\n".join(strip_terminal_codes(line) for line in _report_lines(report, problems)))
+        print_line(f"{report.location}: {'problems found' if problems else 'no problems'}")
+        for name, value in report.facts.items():
+            print_line(f"  {name:<17} {value if isinstance(value, str) else format(value, ',')}")
+        for problem in problems:
+            print_line(f"  → {problem}")
     return Exit.CONFIG if problems else Exit.OK
 
 
@@ -70,8 +77,10 @@ def backup(
     """Copy it as of now, also while the bot runs."""
     with _storage(character) as (storage, config), progress("copying the database"):
         copy = asyncio.run(storage.backup(config.settings, file))
-    document = {"file": str(copy), "bytes": copy.stat().st_size}
-    print(json.dumps(document, ensure_ascii=False) if as_json else strip_terminal_codes(f"copied to {copy}"))
+    if as_json:
+        print_json({"file": str(copy), "bytes": copy.stat().st_size}, indent=None)
+    else:
+        print_line(f"copied to {copy}")
     return Exit.OK
 
 
@@ -87,14 +96,14 @@ def restore(
         restored = asyncio.run(storage.check(config.settings))
     facts = dict(restored.facts)
     if as_json:
-        document = {"file": str(file), "previous": str(previous) if previous else None, "facts": facts}
-        print(json.dumps(document, ensure_ascii=False))
+        kept = str(previous) if previous else None
+        print_json({"file": str(file), "previous": kept, "facts": facts}, indent=None)
         return Exit.OK
     counts = ", ".join(f"{facts[name]:,} {name}" for name in RESTORED_TABLES if name in facts)
-    print(strip_terminal_codes(f"{file} is the database now; its open work is held at the next start"))
-    print(strip_terminal_codes(f"restored: schema {facts.get('schema')}{counts and f', {counts}'}"))
+    print_line(f"{file} is the database now; its open work is held at the next start")
+    print_line(f"restored: schema {facts.get('schema')}{counts and f', {counts}'}")
     if previous is not None:
-        print(strip_terminal_codes(f"the previous database is kept as {previous}"))
+        print_line(f"the previous database is kept as {previous}")
     return Exit.OK
 
 
@@ -106,29 +115,13 @@ def _storage(character: Path | None) -> Iterator[tuple[Storage, CharacterConfig]
         yield storage, config
 
 
-def _format_upgrade(result: UpgradeResult) -> str:
-    if result.old_version is None:
-        return f"{result.location}: created, with schema {result.new_version}"
-    if result.old_version == result.new_version:
-        return f"{result.location}: up to date, schema {result.new_version}"
-    return f"{result.location}: from schema {result.old_version} to {result.new_version}"
-
-
-def _report_lines(report: CheckReport, problems: list[str]) -> Iterator[str]:
-    yield f"{report.location}: {'problems found' if problems else 'no problems'}"
-    for name, value in report.facts.items():
-        yield f"  {name:<17} {value if isinstance(value, str) else format(value, ',')}"
-    for problem in problems:
-        yield f"  → {problem}"
-
-
 def _repair(storage: Storage, config: CharacterConfig, *, as_json: bool) -> int:
     with progress("copying what can be read"):
         copy, lost = asyncio.run(storage.repair(config.settings, collect_schemas(config.plugins)))
     if as_json:
-        print(json.dumps({"file": str(copy), "lost": dict(lost)}))
+        print_json({"file": str(copy), "lost": dict(lost)}, indent=None)
         return Exit.OK
     losses = ", ".join(f"{count:,} of {table}" for table, count in lost.items())
-    print(strip_terminal_codes(f"copied to {copy}; lost: {losses or 'nothing'}"))
-    print(strip_terminal_codes(f"`bot db restore {copy}` puts it in the place of the database"))
+    print_line(f"copied to {copy}; lost: {losses or 'nothing'}")
+    print_line(f"`bot db restore {copy}` puts it in the place of the database")
     return Exit.OK

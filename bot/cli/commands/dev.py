@@ -16,11 +16,11 @@ from bot.cli.characters import (
     default_character,
     list_platforms,
     load_character_configs,
+    log_as_configured,
     parse_platforms,
     print_notes,
     print_plugin_notices,
     read_local_plugins,
-    reported_warnings,
     trusted_plugins,
 )
 from bot.cli.options import CharacterFiles, examples, new_command
@@ -31,20 +31,18 @@ from bot.cli.process.shutdown import (
     exit_on_signal,
     handle_stop_signals,
     never_wait_for_readers,
+    print_line,
     print_notice,
     read_stamp,
     wake_on_changes,
 )
 from bot.errors import BotError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.logs import configure_logging
 from bot.plugin_system.loading import install_command
 from bot.plugin_system.plugin import find_storage
 from bot.plugin_system.trust import PluginSource, reimporting
 from bot.runtime.character_reload import AgentConfig
-from bot.settings import CoreSettings
 from bot.store.inmemory import InMemoryStore
-from bot.text import strip_terminal_codes
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ class DevSession:
             except (BotError, OSError) as error:
                 if good is None or good is version:
                     raise
-                _say(f"the new version does not start: {error}\nthe version before it runs on")
+                print_line(f"the new version does not start: {error}\nthe version before it runs on", allowed="\n")
                 next_version, good = good, None
             else:
                 good = version
@@ -119,9 +117,9 @@ class DevSession:
 
         configs = [self._agent_config(config) for config in version.configs]
         async with Runtime(configs, version.specs, is_strict=good is not None) as runtime:
-            _say(f"running: {', '.join(config.name for config in version.configs)}")
+            print_line(f"running: {', '.join(config.name for config in version.configs)}")
             for adapter in runtime.adapters:
-                _say(f"  {adapter.platform:<9} on   {getattr(adapter, 'url', '')}".rstrip())
+                print_line(f"  {adapter.platform:<9} on   {getattr(adapter, 'url', '')}".rstrip())
             return await self._wait_for_next(version)
 
     async def _wait_for_next(self, version: Version) -> Version:
@@ -135,7 +133,7 @@ class DevSession:
                 try:
                     return await asyncio.to_thread(self.load, version)
                 except BotError as error:
-                    _say(f"not reloaded: {error}\nthe version before this change runs on")
+                    print_line(f"not reloaded: {error}\nthe version before this change runs on", allowed="\n")
         return await asyncio.Future()  # nothing tells of changes any more: run on
 
     def _agent_config(self, config: CharacterConfig) -> AgentConfig:
@@ -165,25 +163,15 @@ def dev(
         version = session.load()
         print_notes(version.configs)
         print_plugin_notices(version.configs)
-        core = version.configs[0].settings.load(CoreSettings)
-        secrets = {secret for config in version.configs for secret in config.secrets}
-        reported = reported_warnings(version.configs)
-        with (
-            configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported),
-            never_wait_for_readers(),
-        ):
-            return asyncio.run(_run_until_stopped(session, version))
 
+        async def run_until_stopped() -> int:
+            with handle_stop_signals(lambda: print_notice("stopping")) as stop_request:
+                await session.run(version)
+            return stop_request.exit_code
 
-async def _run_until_stopped(session: DevSession, version: Version) -> int:
-    with handle_stop_signals(lambda: print_notice("stopping")) as stop_request:
-        await session.run(version)
-    return stop_request.exit_code
+        with log_as_configured(version.configs), never_wait_for_readers():
+            return asyncio.run(run_until_stopped())
 
 
 def _read_stamps(files: Iterable[Path]) -> dict[Path, Stamp]:
     return {file: read_stamp(file) for file in files}
-
-
-def _say(text: str) -> None:
-    print(strip_terminal_codes(text, allowed="\n"), flush=True)

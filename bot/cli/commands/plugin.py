@@ -1,17 +1,17 @@
 """List, search, add, check, test or create plugins."""
 
 import asyncio
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bot.cli.characters import load_character_config, trusted_plugins
 from bot.cli.doctor.checks import check_plugin, contract_findings, finding_lines
-from bot.cli.options import AsJson, CharacterFile, Trusting, examples, new_group, print_rows
+from bot.cli.options import AsJson, CharacterFile, Trusting, examples, new_group, print_json, print_rows
 from bot.cli.plugins import (
+    CodeTarget,
     PluginCard,
     add_plugin,
     check_new_name,
@@ -23,14 +23,14 @@ from bot.cli.plugins import (
     print_permissions,
     render_templates,
     run_pytest,
-    write_new_files,
+    trust_code,
+    write_new_code,
 )
 from bot.cli.process.shutdown import Exit, print_notice
 from bot.errors import PluginError
 from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.plugin_system.loading import PLUGIN_GROUP, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.plugin_system.trust import read_plugin_source
 from bot.settings import load_settings
 from bot.text import strip_terminal_codes, suggest
 
@@ -47,7 +47,7 @@ def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> in
     """List the installed plugins, their components, and why some are off."""
     cards = list(list_cards(load_character_config(character)))
     if as_json:
-        _print_json([card.to_json() for card in cards])
+        print_json({"plugins": [card.to_json() for card in cards]}, ensure_ascii=True)
     else:
         lines = (line for card in cards for line in card.lines())
         print_rows(("plugin", "state", "what it does", "why it is off"), map(PluginCard.row, cards), lines)
@@ -65,14 +65,14 @@ def search(
     words = words or []
     index = load_index(load_settings()).search(words)
     for note in index.notes:
-        print_notice(strip_terminal_codes(note))
+        print_notice(note)
     installed = plugin_names()
     if as_json:
-        _print_json([index_to_json(entry, installed) for entry in index.entries])
+        print_json({"plugins": [index_to_json(entry, installed) for entry in index.entries]}, ensure_ascii=True)
         return Exit.OK
     print("\n\n".join("\n".join(map(strip_terminal_codes, index_lines(entry, installed))) for entry in index.entries))
     if not index.entries:
-        print_notice(strip_terminal_codes(f"no plugin matches {' '.join(words)!r}; without a word, all are listed"))
+        print_notice(f"no plugin matches {' '.join(words)!r}; without a word, all are listed")
     return Exit.OK
 
 
@@ -85,7 +85,7 @@ def add(
     yes: Annotated[bool, typer.Option("--yes", help="Install what is missing without a question.")] = False,
 ) -> int:
     """Install a plugin, name it in a character's file, and print what it may do."""
-    return add_plugin(plugin, character, is_confirmed=yes)
+    return add_plugin(plugin, character, answers_yes=yes)
 
 
 @app.command(epilog=examples("bot plugin show x_actions", "bot plugin show ./dice --json"))
@@ -101,8 +101,7 @@ def check(plugin: PluginName, as_json: AsJson = False) -> int:
     findings = list(check_plugin(_find_named(find_target(plugin, PLUGIN_GROUP).name)))
     is_fine = all(finding.status is not FindingStatus.FAIL for finding in findings)
     if as_json:
-        document = {"ok": is_fine, "findings": [finding.to_json() for finding in findings]}
-        print(json.dumps(document, ensure_ascii=False, indent=2))
+        print_json({"ok": is_fine, "findings": [finding.to_json() for finding in findings]})
     for finding in () if as_json else findings:
         print("\n".join(finding_lines(finding)))
     return Exit.OK if is_fine else Exit.CONFIG
@@ -111,7 +110,26 @@ def check(plugin: PluginName, as_json: AsJson = False) -> int:
 @app.command("test", epilog=examples("bot plugin test ./dice", "bot plugin test ./dice --trust"))
 def run_tests(plugin: PluginName, trust: Trusting = False) -> int:
     """Run a plugin's tests, and those that every plugin must pass."""
-    return _test(plugin, trusts=trust)
+    target = find_target(plugin, PLUGIN_GROUP)
+    if trust:
+        trust_code(target.name)
+    tested = _find_named(target.name)
+    findings = [finding for finding in check_plugin(tested) if finding.status is FindingStatus.FAIL]
+    if not findings:
+        findings = asyncio.run(_run_suites(tested))
+    if not target.tests and not tested.tests:
+        advice = "bring some in Plugin(tests=…), or write a file beside it"
+        findings.append(Finding(FindingStatus.WARN, "tests", f"{tested.name} has no tests of its own", advice))
+    return report_tests(target, findings)
+
+
+def report_tests(target: CodeTarget, findings: Sequence[Finding]) -> int:
+    """Print what the checks found, run the tests beside the code, and return the exit code."""
+    for finding in findings:
+        print("\n".join(finding_lines(finding)), flush=True)
+    has_passed = run_pytest(target)
+    is_failed = not has_passed or any(finding.status is FindingStatus.FAIL for finding in findings)
+    return Exit.CONFIG if is_failed else Exit.OK
 
 
 @app.command(epilog=examples("bot plugin new dice", "bot plugin new dice --single-file"))
@@ -120,11 +138,28 @@ def new(
     single_file: Annotated[bool, typer.Option("--single-file", help="As one module without a package.")] = False,
 ) -> int:
     """Write a small working plugin with its tests into this folder."""
-    return _new(name, is_single_file=single_file)
-
-
-def _print_json(plugins: Sequence[Mapping[str, Any]]) -> None:
-    print(json.dumps({"plugins": plugins}, ensure_ascii=True, indent=2))
+    check_new_name(name, "a plugin", plugin_names())
+    module = name if single_file else f"{PACKAGE_PREFIX}{name}"
+    if single_file:
+        templates = {f"{name}.py": "plugin.txt", f"test_{name}.py": "test_plugin.txt"}
+    else:
+        templates = {
+            f"{name}/pyproject.toml": "plugin_pyproject.txt",
+            f"{name}/README.md": "plugin_readme.txt",
+            f"{name}/{module}/__init__.py": "plugin.txt",
+            f"{name}/tests/test_{name}.py": "test_plugin.txt",
+        }
+    path = f"./{name}" if single_file else f"./{name}/{module}"
+    write_new_code(render_templates(name, templates, module=module), path)
+    names = ", ".join(sorted(file.removeprefix(f"{name}/") for file in templates))
+    print(
+        f"wrote {' and '.join(templates) if single_file else f'{name}/ with {names}'}\n"
+        f"check it:  bot plugin check ./{name}\n"
+        f"test it:   bot plugin test ./{name}\n"
+        f'use it:    "plugins": ["{path}"] in a character file in this folder\n'
+        f"trust it:  bot character trust {path}   (each time you have changed it)"
+    )
+    return Exit.OK
 
 
 def _find_named(name: str) -> Plugin:
@@ -135,60 +170,6 @@ def _find_named(name: str) -> Plugin:
         raise PluginError(f"plugin {name!r} is not installed; for the one in this folder use ./{name}")
     available = f"available: {', '.join(plugin_names())}; a path begins with ./"
     raise PluginError(f"plugin {name!r} is unknown: {suggest(name, plugin_names(), otherwise=available)}")
-
-
-def _new(name: str, *, is_single_file: bool) -> int:
-    check_new_name(name, "a plugin", plugin_names())
-    texts = render_plugin(name, is_single_file=is_single_file)
-    write_new_files(texts)
-    module = f"./{name}" if is_single_file else f"./{name}/{PACKAGE_PREFIX}{name}"
-    trusted_plugins().trust([read_plugin_source(Path(module), module)])
-    files = " and ".join(map(str, texts)) if is_single_file else f"{name}/ with {', '.join(_names_in(name, texts))}"
-    print(
-        f"wrote {files}\n"
-        f"check it:  bot plugin check ./{name}\n"
-        f"test it:   bot plugin test ./{name}\n"
-        f'use it:    "plugins": ["{module}"] in a character file in this folder\n'
-        f"trust it:  bot character trust {module}   (each time you have changed it)"
-    )
-    return Exit.OK
-
-
-def _names_in(folder: str, paths: Iterable[Path]) -> list[str]:
-    return sorted(str(path.relative_to(folder)) for path in paths)
-
-
-def render_plugin(name: str, *, is_single_file: bool) -> dict[Path, str]:
-    """Return the files of a new plugin, by path."""
-    module = name if is_single_file else f"{PACKAGE_PREFIX}{name}"
-    if is_single_file:
-        templates = {f"{name}.py": "plugin.txt", f"test_{name}.py": "test_plugin.txt"}
-    else:
-        templates = {
-            f"{name}/pyproject.toml": "plugin_pyproject.txt",
-            f"{name}/README.md": "plugin_readme.txt",
-            f"{name}/{module}/__init__.py": "plugin.txt",
-            f"{name}/tests/test_{name}.py": "test_plugin.txt",
-        }
-    return render_templates(name, templates, module=module)
-
-
-def _test(name: str, *, trusts: bool) -> int:
-    target = find_target(name, PLUGIN_GROUP)
-    if trusts:
-        trusted_plugins().trust([read_plugin_source(Path(target.name), target.name)])
-    plugin = _find_named(target.name)
-    findings = [finding for finding in check_plugin(plugin) if finding.status is FindingStatus.FAIL]
-    if not findings:
-        findings = asyncio.run(_run_suites(plugin))
-    if not target.tests and not plugin.tests:
-        advice = "bring some in Plugin(tests=…), or write a file beside it"
-        findings.append(Finding(FindingStatus.WARN, "tests", f"{plugin.name} has no tests of its own", advice))
-    for finding in findings:
-        print("\n".join(finding_lines(finding)), flush=True)
-    has_passed = run_pytest(target)
-    is_failed = not has_passed or any(finding.status is FindingStatus.FAIL for finding in findings)
-    return Exit.CONFIG if is_failed else Exit.OK
 
 
 async def _run_suites(plugin: Plugin) -> list[Finding]:

@@ -1,17 +1,15 @@
 """Make the running bot take up the changed file of a character, without a restart."""
 
-import json
 from collections.abc import Iterator, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
 
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
-from bot.cli.options import AsJson, CharacterFiles, examples, new_command
-from bot.cli.process.shutdown import Exit
+from bot.cli.options import AsJson, CharacterFiles, examples, new_command, print_json
+from bot.cli.process.shutdown import Exit, print_line
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
 from bot.errors import ConfigError, TemporaryError
-from bot.text import strip_terminal_codes
 
 RELOAD_TIMEOUT = 30.0
 DIAGNOSIS = "start it with `bot run`; a bot that runs without the web page takes up a changed file by itself"
@@ -33,9 +31,9 @@ def reload(character: CharacterFiles = None, as_json: AsJson = False) -> int:
         result = _reload(config)
         results.append({"name": config.name, **result})
         for line in () if as_json else _result_lines(config, result):
-            print(strip_terminal_codes(line), flush=True)
+            print_line(line)
     if as_json:
-        print(json.dumps({"agents": results}, ensure_ascii=False, indent=2))
+        print_json({"agents": results})
     return Exit.OK
 
 

@@ -1,6 +1,5 @@
 """List every variable with its meaning, its value and where that comes from; secrets are never shown."""
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Annotated
@@ -20,6 +19,7 @@ from bot.cli.options import (
     group_summary,
     list_variables,
     new_command,
+    print_json,
     print_rows,
 )
 from bot.cli.process.shutdown import Exit, print_notice
@@ -53,10 +53,10 @@ def settings(
         try:
             plugins = load_character_config(character).plugins
         except ConfigError as error:
-            print_notice(strip_terminal_codes(f"variables of its own plugins are not listed: {error}"))
+            print_notice(f"variables of its own plugins are not listed: {error}")
     groups, problems = find_settings_groups(plugins)
     for problem in problems:
-        print_notice(strip_terminal_codes(f"not listed: {problem}"))
+        print_notice(f"not listed: {problem}")
     if example:
         print(build_example(groups), end="")
         return Exit.OK
@@ -66,10 +66,10 @@ def settings(
     loaded = load_character(character) if character else None
     values = read_character_settings(loaded).with_models(*(group.model for group in groups))
     for note in ignored_settings_note(values):
-        print_notice(strip_terminal_codes(note))
+        print_notice(note)
     if as_json:
         variables = [_to_json(group.name, item, values) for group in groups for item in list_variables(group.model)]
-        print(json.dumps({"variables": variables}, ensure_ascii=False, indent=2))
+        print_json({"variables": variables})
     else:
         rows = [
             (variable.name, _format_value(variable, values), variable.description)

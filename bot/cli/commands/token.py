@@ -1,6 +1,5 @@
 """Create, list and revoke tokens of the web page and the API; a running bot follows at once."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -9,11 +8,10 @@ import typer
 from bot.adapter.access_tokens import AccessToken, AccessTokens, TokenScope
 from bot.characters import load_character
 from bot.cli.characters import read_character_settings
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows
-from bot.cli.process.shutdown import Exit, print_notice
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, print_rows
+from bot.cli.process.shutdown import Exit, print_line, print_notice
 from bot.concurrency.clock import system_clock
 from bot.settings import CoreSettings
-from bot.text import strip_terminal_codes
 
 SCOPES = {
     TokenScope.OPERATOR: "everything, as with the server's own token",
@@ -36,14 +34,12 @@ def new(
     """Create a token and print it; it is shown only once."""
     token, text = _tokens(character).create(name.strip(), scope, system_clock())
     if as_json:
-        print(json.dumps({**_describe(token), "token": text}, ensure_ascii=False))
+        print_json({**_describe(token), "token": text}, indent=None)
         return Exit.OK
     print(text)
     print_notice(
-        strip_terminal_codes(
-            f"{token.name} ({token.id}) may: {SCOPES[scope]}. It is not shown again. In a browser, open the page with "
-            f"/?token=… once; `bot token revoke {token.id}` ends it."
-        )
+        f"{token.name} ({token.id}) may: {SCOPES[scope]}. It is not shown again. In a browser, open the page with "
+        f"/?token=… once; `bot token revoke {token.id}` ends it."
     )
     return Exit.OK
 
@@ -53,7 +49,7 @@ def list_tokens(character: CharacterFile = None, as_json: AsJson = False) -> int
     """List the tokens; the tokens themselves are not stored."""
     found = _tokens(character).list()
     if as_json:
-        print(json.dumps({"tokens": [_describe(token) for token in found]}, ensure_ascii=False, indent=2))
+        print_json({"tokens": [_describe(token) for token in found]})
         return Exit.OK
     rows = [
         (token.id, token.scope.value, token.created_at.astimezone().strftime("%Y-%m-%d %H:%M"), token.name)
@@ -73,10 +69,10 @@ def revoke(
 ) -> int:
     """Make a token invalid."""
     revoked = _tokens(character).revoke(token)
-    text = (
-        json.dumps(_describe(revoked), ensure_ascii=False) if as_json else f"{revoked.name} ({revoked.id}) is revoked"
-    )
-    print(strip_terminal_codes(text))
+    if as_json:
+        print_json(_describe(revoked), indent=None)
+    else:
+        print_line(f"{revoked.name} ({revoked.id}) is revoked")
     return Exit.OK
 
 

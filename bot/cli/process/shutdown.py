@@ -32,7 +32,7 @@ from typing import Any, TextIO
 
 from bot.concurrency.tasks import force_stop
 from bot.errors import ConfigError, FetchError, ModelError, ModelRefused, TemporaryError
-from bot.text import shorten
+from bot.text import shorten, strip_terminal_codes
 
 logger = logging.getLogger(__name__)
 
@@ -275,10 +275,16 @@ def _signal_handlers(on_signal: SignalHandler) -> Iterator[None]:
             signal.signal(number, previous_handler or signal.SIG_DFL)
 
 
-def print_notice(text: str) -> None:
-    """Print a line to stderr for the operator."""
-    with suppress(OSError):  # stderr may be closed
-        print(text, file=sys.stderr, flush=True)
+def print_line(text: str, *, allowed: str = "") -> None:
+    """Print a line to stdout at once, without terminal codes; the control characters in `allowed` stay."""
+    with suppress(OSError):  # stdout may be closed
+        print(strip_terminal_codes(text, allowed=allowed), flush=True)
+
+
+def print_notice(text: str, *, allowed: str = "") -> None:
+    """Print a line to stderr for the operator, as `print_line` does."""
+    with suppress(OSError):
+        print(strip_terminal_codes(text, allowed=allowed), file=sys.stderr, flush=True)
 
 
 @asynccontextmanager
