@@ -13,8 +13,8 @@ import pytest
 
 from adapters.web.adapter import WebAdapter
 from adapters.x.emulator import Emulator, Fault, FaultKind
-from bot.cli import publishing
 from bot.cli.characters import load_character_config
+from bot.cli.commands import post as post_command
 from bot.cli.main import entry
 from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import open_store_for_reading
@@ -56,18 +56,18 @@ def test_the_adapter_with_publishing_publishes(file: Path, monkeypatch: pytest.M
     assert isinstance(x, AdapterSpec)
     quill = replace(x, name="quill", needs=(), publishing=Publishing("https://quill.example/{}".format))
     adapters = {"x": x, "silent": replace(x, name="silent", needs=(), publishing=None), "quill": quill}
-    monkeypatch.setattr(publishing, "find_adapters", lambda: adapters)
-    monkeypatch.setattr(publishing, "find_adapter", adapters.get)
-    publisher = publishing.require_publisher(load_character_config(file))
+    monkeypatch.setattr(post_command, "find_adapters", lambda: adapters)
+    monkeypatch.setattr(post_command, "find_adapter", adapters.get)
+    publisher = post_command.require_publisher(load_character_config(file))
     assert publisher.spec is quill
-    parts = [publishing.PublishedPart("part", 0, DeliveryState.SENT, "7")]
+    parts = [post_command.PublishedPart("part", 0, DeliveryState.SENT, "7")]
     assert publisher.post_url(parts) == "https://quill.example/7"
 
 
 def test_without_a_publishing_adapter_the_reasons_are_named(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(publishing, "find_adapters", lambda: {"x": "'x' needs tweepy"})
+    monkeypatch.setattr(post_command, "find_adapters", lambda: {"x": "'x' needs tweepy"})
     assert post("-c", str(file), "--text", FOG) == Exit.CONFIG
     assert "no installed adapter can publish a post" in (err := capsys.readouterr().err)
     assert "'x' needs tweepy" in err
