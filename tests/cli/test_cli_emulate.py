@@ -16,7 +16,7 @@ import pytest
 from aiohttp import ClientSession, ClientTimeout
 
 from bot.cli.characters import list_platforms, load_character_config, parse_emulators
-from bot.cli.emulation import EmulatedRun, bypass_proxy, run_emulators
+from bot.cli.commands.run import EmulatedRun, bypass_proxy, run_emulators
 from bot.cli.main import entry
 from bot.cli.process.shutdown import UsageError
 from bot.inbound.agent_handle import AdapterSpec

@@ -24,6 +24,7 @@ from bot.cli.process.shutdown import (
     print_notice,
     stop_remaining_tasks,
 )
+from bot.cli.process.watchdog import run_watchdog
 from bot.cli.running_bot import explain_receipt
 from bot.commands.dispatcher import format_unknown_command
 from bot.concurrency.tasks import TaskSet
@@ -67,8 +68,7 @@ def chat(character: CharacterFile = None) -> int:
 
 
 async def _run_chat(config: CharacterConfig, spec: AdapterSpec) -> int:
-    from bot.cli.process.watchdog import run_watchdog  # here, because help needs no pipeline
-    from bot.runtime.runtime import Runtime
+    from bot.runtime.runtime import Runtime  # here, because help needs no pipeline
 
     conversation = Conversation(config.name)
     with (

@@ -7,29 +7,35 @@ import sys
 import threading
 import time
 import webbrowser
-from collections.abc import Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager, nullcontext, suppress
-from dataclasses import replace
+from collections import Counter
+from collections.abc import AsyncIterator, Coroutine, Iterator, Mapping, MutableMapping, Sequence
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
+from urllib.parse import urlsplit
+from uuid import UUID
 
 import typer
 
 from bot.adapter.adapter import Adapter
 from bot.adapter.connection_status import ConnectionState
+from bot.characters import load_character
 from bot.cli.characters import (
     WEB,
     CharacterConfig,
     Platform,
+    default_character,
     list_platforms,
     load_character_configs,
+    log_as_configured,
     parse_emulators,
     parse_platforms,
     print_notes,
     print_plugin_notices,
-    reported_warnings,
 )
-from bot.cli.emulation import EmulatedRun, run_emulators
 from bot.cli.options import CharacterFiles, announce_start, examples, new_command
 from bot.cli.process.shutdown import (
     Changes,
@@ -37,6 +43,7 @@ from bot.cli.process.shutdown import (
     exit_on_signal,
     handle_stop_signals,
     never_wait_for_readers,
+    print_line,
     print_notice,
     raise_file_limit,
     reduce_gc_frequency,
@@ -44,14 +51,15 @@ from bot.cli.process.shutdown import (
     wake_regularly,
     watch_files,
 )
-from bot.cli.process.watchdog import CrashLoop, StartHistory
-from bot.concurrency.tasks import run_isolated
+from bot.cli.process.watchdog import CrashLoop, StartHistory, run_watchdog
+from bot.concurrency.tasks import BoundedDict, run_isolated
+from bot.domain.events import MessageClosed, MessageReceived
 from bot.errors import ConfigError
-from bot.inbound.agent_handle import AdapterSpec, AgentHandle
-from bot.logs import configure_logging
-from bot.settings import CoreSettings
+from bot.inbound.agent_handle import AdapterSpec, AgentHandle, EmulatedOutcome, EmulatedPage, EmulatedPlatform
+from bot.plugin_system.loading import bundled_plugins, find_emulator, store_settings
+from bot.receipts import describe_receipt
+from bot.settings import CoreSettings, Layer, load_settings, secret_fields
 from bot.store.work_sharing import ProcessRole
-from bot.text import strip_terminal_codes
 
 if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime
@@ -59,7 +67,39 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 MODEL_SECONDS = 5.0  # for servers on this machine to tell the names of their models
 REFUSAL_CHECK_SECONDS = 0.5
+LOOPBACK = "127.0.0.1"
+MAX_OPEN_MESSAGES = 10_000
 STOPPING = "stopping: no new messages are accepted, answers in progress are finished; a second signal exits at once"
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedRun:
+    """The emulators' URLs and pages, a settings layer for each character that points to them, and the data folder."""
+
+    urls: Mapping[str, str]
+    layers: tuple[Layer, ...]
+    folder: Path
+    pages: Mapping[str, EmulatedPage] = field(default_factory=dict)
+
+    def connect_pages(self, handles: Sequence[AgentHandle], adapters: Sequence[Adapter]) -> None:
+        """Connect the pages to the running characters: outcomes of messages, and the address that shows receipts."""
+        url = next((str(getattr(adapter, "url", "")) for adapter in adapters if adapter.platform == WEB), "")
+        for page in self.pages.values():
+            page.connect_web("{0.scheme}://{0.netloc}".format(urlsplit(url)) if url else "")
+        for handle in handles:
+            _follow_outcomes(handle, self.pages)
+
+    def summary_lines(self, configs: Sequence[CharacterConfig]) -> Iterator[str]:
+        """Yield what to tell the operator: URLs, which data leaves the machine, where data is stored."""
+        for name, url in self.urls.items():
+            yield f"{name} is emulated: open {url} to talk"
+        local_models = {plugin.name for plugin in bundled_plugins() if plugin.is_on_this_computer}
+        models = sorted({name for config in configs for name in config.text_plugins}.difference(local_models))
+        if models:
+            yield f"nothing leaves this machine except model calls ({', '.join(models)})"
+        else:
+            yield "nothing leaves this machine; no account and no key is needed"
+        yield (f"the bot's own data is not used: this run stores its data in {self.folder} and removes it at the end")
 
 
 app = new_command()
@@ -104,36 +144,26 @@ def run(
     announce_start("the bot")
     with exit_on_signal():
         raise_file_limit()
-        return _run(character or [], only, emulate, role, is_strict=strict, opens_page=open_page)
-
-
-def _run(files: Sequence[Path], only_names: str, emulate: str, role: str, *, is_strict: bool, opens_page: bool) -> int:
-    only = parse_platforms(only_names) if only_names else []
-    if role and role not in set(ProcessRole):
-        raise UsageError(f"--role: {role!r} is no role: all, gateway, worker or sender")
-    if emulate:
+        files, names = character or [], parse_platforms(only) if only else []
+        if role and role not in set(ProcessRole):
+            raise UsageError(f"--role: {role!r} is no role: all, gateway, worker or sender")
+        run_until_stopped = partial(_run_until_stopped, is_strict=strict, opens_page=open_page)
+        if not emulate:
+            configs, platforms = _load_configs(files, names, role=role)
+            with _track_start(configs, platforms) as start_history:
+                return asyncio.run(run_until_stopped(configs, platforms, start_history))
         if role and role != ProcessRole.ALL:
             raise UsageError("--emulate runs one process only: remove --role")
         emulated = parse_emulators(emulate)
-        _refuse_contradiction(only, [spec.name for spec in emulated])
-        return asyncio.run(_run_emulated(files, only, emulated, is_strict=is_strict, opens_page=opens_page))
-    configs, platforms = _load_configs(files, only, role=role)
-    with _track_start(configs, platforms) as start_history:
-        return asyncio.run(
-            _run_until_stopped(configs, platforms, start_history, is_strict=is_strict, opens_page=opens_page)
-        )
+        _refuse_contradiction(names, [spec.name for spec in emulated])
 
+        async def run_emulated() -> int:
+            async with run_emulators(emulated, files) as emulated_run:  # stopped after the adapters
+                configs, platforms = _load_configs(files, names, emulated_run)
+                with _track_start(configs, platforms) as start_history:
+                    return await run_until_stopped(configs, platforms, start_history, emulated_run)
 
-async def _run_emulated(
-    files: Sequence[Path], only: Sequence[str], emulated: Sequence[AdapterSpec], *, is_strict: bool, opens_page: bool
-) -> int:
-    """Run on emulated platforms; the emulators are stopped after the adapters."""
-    async with run_emulators(emulated, files) as emulated_run:
-        configs, platforms = _load_configs(files, only, emulated_run)
-        with _track_start(configs, platforms) as start_history:
-            return await _run_until_stopped(
-                configs, platforms, start_history, emulated_run, is_strict=is_strict, opens_page=opens_page
-            )
+        return asyncio.run(run_emulated())
 
 
 def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
@@ -148,12 +178,22 @@ def _load_configs(
     files: Sequence[Path], only: Sequence[str], emulated_run: EmulatedRun | None = None, role: str = "all"
 ) -> tuple[list[CharacterConfig], list[Platform]]:
     """Return the characters and the platforms. Raises ConfigError if no platform is on."""
-    configs = load_character_configs(files, emulated_run.layers if emulated_run else ())
-    configs = [_with_role(config, role) for config in configs]
-    configs = [emulated_run.enable_for(config) for config in configs] if emulated_run else configs
-    platforms = list_platforms(configs, only, emulated_run.urls if emulated_run else {})
-    process_role = configs[0].agent_config.role
-    platforms = [_for_role(platform, process_role) for platform in platforms]
+    from bot.runtime.runtime import has_platform  # here, because help needs no pipeline
+
+    urls = emulated_run.urls if emulated_run else {}
+    configs = [
+        replace(config, role=ProcessRole(role or config.settings.load(CoreSettings).bot_role)).with_adapters(
+            tuple(urls)
+        )
+        for config in load_character_configs(files, emulated_run.layers if emulated_run else ())
+    ]
+    process_role = configs[0].role
+    platforms = [
+        replace(platform, off_reason=f"the role {process_role} has no part in it")
+        if platform.is_on and platform.spec and not has_platform(process_role, platform.spec)
+        else platform
+        for platform in list_platforms(configs, only, urls)
+    ]
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
     if not specs and process_role is not ProcessRole.WORKER:
         raise ConfigError("\n".join(["no platform is on:", *map(_platform_line, platforms)]))
@@ -163,38 +203,13 @@ def _load_configs(
     return configs, platforms
 
 
-def _with_role(config: CharacterConfig, role: str) -> CharacterConfig:
-    """Return the configuration with the role of this process, by default that of BOT_ROLE."""
-    chosen = ProcessRole(role or config.settings.load(CoreSettings).bot_role)
-    return replace(config, role=chosen)
-
-
-def _for_role(platform: Platform, role: ProcessRole) -> Platform:
-    """Return the platform, off where processes with this role do not connect it."""
-    from bot.runtime.runtime import has_platform
-
-    if platform.spec is None or not platform.is_on or has_platform(role, platform.spec):
-        return platform
-    return replace(platform, off_reason=f"the role {role} has no part in it")
-
-
 @contextmanager
 def _track_start(configs: Sequence[CharacterConfig], platforms: Sequence[Platform]) -> Iterator[StartHistory]:
     """Configure logging and output, and record the start in the history until the block ends."""
     specs = [platform.spec for platform in platforms if platform.is_on and platform.spec]
-    secrets = {
-        secret
-        for config in configs
-        for secret in config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
-    }
     core = configs[0].settings.load(CoreSettings)
-    reported = reported_warnings(configs)
     start_history = StartHistory(core.bot_data_dir, limit=core.max_crashed_starts)
-    with (
-        configure_logging(level=core.log_level, format=core.log_format, secrets=secrets, reported=reported),
-        never_wait_for_readers(),
-        start_history.track_outcome(),
-    ):
+    with log_as_configured(configs, specs), never_wait_for_readers(), start_history.track_outcome():
         yield start_history
 
 
@@ -208,7 +223,6 @@ async def _run_until_stopped(
     opens_page: bool,
 ) -> int:
     from bot.cli.operator.program import with_operator_tools  # here, because help needs no pipeline
-    from bot.cli.process.watchdog import run_watchdog
     from bot.runtime.runtime import Runtime
 
     def on_stop() -> None:
@@ -232,11 +246,14 @@ async def _run_until_stopped(
             if emulated_run is not None:
                 emulated_run.connect_pages(runtime.handles, runtime.adapters)
                 for line in emulated_run.summary_lines(configs):
-                    _print_line(line)
+                    print_line(line)
             for config, agent_runtime in zip(configs, runtime.agents, strict=True):
-                _print_line(_describe(config))
+                stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
+                storage = f"stored by: {stores[0]}" if stores else "stored in memory until the process ends"
+                models = ", ".join(config.text_plugins)
+                print_line(f"{config.name}  from {config.path}, model: {models}, {storage}")
                 for name, cause in agent_runtime.inactive.items():
-                    _print_line(f"  without the plugin {name}: {cause}")
+                    print_line(f"  without the plugin {name}: {cause}")
             await _print_unlimited_models(configs, runtime)
             _print_platforms(platforms, runtime)
             print_plugin_notices(configs)
@@ -304,12 +321,6 @@ async def _retry_after_crash_loop(
     _print_platforms(platforms, runtime)
 
 
-def _describe(config: CharacterConfig) -> str:
-    stores = [plugin.name for plugin in config.plugins if plugin.store is not None]
-    storage_text = f"stored by: {stores[0]}" if stores else "stored in memory until the process ends"
-    return f"{config.name}  from {config.path}, model: {', '.join(config.text_plugins)}, {storage_text}"
-
-
 async def _print_unlimited_models(configs: Sequence[CharacterConfig], runtime: "Runtime") -> None:
     """Print on which models limits in dollars have no effect; a server that does not tell its model is passed over."""
     from bot.cli.doctor.model_checks import find_unlimited_models  # here, because help needs no pipeline
@@ -318,25 +329,32 @@ async def _print_unlimited_models(configs: Sequence[CharacterConfig], runtime: "
         with suppress(TimeoutError):
             async with asyncio.timeout(MODEL_SECONDS):
                 for finding in await find_unlimited_models(agent_runtime.agent, config.settings):
-                    print_notice(strip_terminal_codes(f"{config.name}: {finding.message}: {finding.advice}"))
+                    print_notice(f"{config.name}: {finding.message}: {finding.advice}")
 
 
 def _print_platforms(platforms: Sequence[Platform], runtime: "Runtime") -> None:
     connected = {adapter.platform: adapter for adapter in runtime.adapters}
     for platform in platforms:
         shown_platform = replace(platform, off_reason=platform.off_reason or runtime.inactive.get(platform.name, ""))
-        _print_line(_platform_line(shown_platform, connected.get(platform.name)))
+        print_line(_platform_line(shown_platform, connected.get(platform.name)))
 
 
 def _open_page(runtime: "Runtime") -> None:
     """Open the web page in a browser with windows, if there is one; say so if there is not."""
     url = next((adapter.url for adapter in runtime.adapters if adapter.platform == WEB and hasattr(adapter, "url")), "")
+
+    def start_browser() -> None:
+        with suppress(webbrowser.Error, OSError):
+            if webbrowser.open(url):
+                return
+        print_line("--open: the browser did not start; open the address above yourself")
+
     if not url:
-        _print_line("--open: the web page is off, nothing was opened")
+        print_line("--open: the web page is off, nothing was opened")
     elif not _has_browser():
-        _print_line("--open: no browser was found on this machine; open the address above yourself")
+        print_line("--open: no browser was found on this machine; open the address above yourself")
     else:  # a thread of its own, because some browsers keep their caller waiting until they are closed
-        threading.Thread(target=_start_browser, args=(url,), name="browser", daemon=True).start()
+        threading.Thread(target=start_browser, name="browser", daemon=True).start()
 
 
 def _has_browser() -> bool:
@@ -349,27 +367,69 @@ def _has_browser() -> bool:
     return False
 
 
-def _start_browser(url: str) -> None:
-    with suppress(webbrowser.Error, OSError):
-        if webbrowser.open(url):
-            return
-    _print_line("--open: the browser did not start; open the address above yourself")
-
-
 def _platform_line(platform: Platform, adapter: Adapter | None = None) -> str:
     if not platform.is_on:
         return f"  {platform.name:<9} off  {platform.off_reason}"
     details = f"emulated: {platform.emulator_url}" if platform.emulator_url else getattr(adapter, "url", "")
-    return f"  {platform.name:<9} on   {details or _connection_summary(adapter)}".rstrip()
-
-
-def _connection_summary(adapter: Adapter | None) -> str:
-    """Return the states of accounts that are not connected yet; the log has the causes."""
-    links = adapter.connections if adapter is not None else ()
+    links = adapter.connections if adapter is not None else ()  # the log has the causes
     states = (link.snapshot.state for link in links if link.snapshot.state is not ConnectionState.CONNECTED)
-    return ", ".join(dict.fromkeys(states))
+    return f"  {platform.name:<9} on   {details or ', '.join(dict.fromkeys(states))}".rstrip()
 
 
-def _print_line(line: str) -> None:
-    with suppress(OSError):  # stdout may be closed; the bot runs on
-        print(strip_terminal_codes(line), flush=True)
+@asynccontextmanager
+async def run_emulators(specs: Sequence[AdapterSpec], files: Sequence[Path]) -> AsyncIterator[EmulatedRun]:
+    """Run emulators for the characters of these files (default: the bundled one) during the block."""
+    names = [load_character(path).character.name for path in files or [default_character()]]
+    for name, count in Counter(names).items():
+        for number in range(1, count + 1) if count > 1 else ():
+            names[names.index(name)] = f"{name} {number}"
+    bypass_proxy()
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="greenroom-", ignore_cleanup_errors=True))
+        emulators = {spec.name: await stack.enter_async_context(find_emulator(spec)(names)) for spec in specs}
+        layers = tuple(_settings_layer(name, specs, emulators, folder) for name in names)
+        urls = {name: emulator.url for name, emulator in emulators.items()}
+        pages = {name: page for name, emulator in emulators.items() if (page := getattr(emulator, "page", None))}
+        yield EmulatedRun(urls, layers, Path(folder), pages)
+
+
+def _follow_outcomes(handle: AgentHandle, pages: Mapping[str, EmulatedPage]) -> None:
+    """Show the pages the outcome of each message that this character receives."""
+    places: BoundedDict[UUID, tuple[str, str, str]] = BoundedDict(MAX_OPEN_MESSAGES)
+
+    def note_place(event: MessageReceived) -> None:
+        room, message = event.room, event.message
+        if room.platform in pages:
+            places[message.id] = (room.platform, room.external_id, message.external_id)
+
+    def show_outcome(event: MessageClosed) -> None:
+        receipt, name = event.receipt, handle.character.name
+        if (place := places.get(receipt.memory_id)) is not None:
+            platform, room, message = place
+            headline = describe_receipt(receipt, name)
+            outcome = EmulatedOutcome.build(receipt, headline, room=room, message=message, agent=name)
+            pages[platform].show_outcome(outcome)
+
+    handle.subscribe(MessageReceived, note_place)
+    handle.subscribe(MessageClosed, show_outcome)
+
+
+def bypass_proxy(environment: MutableMapping[str, str] = os.environ) -> None:
+    """Exclude the loopback address from every proxy."""
+    existing_hosts = environment.get("no_proxy") or load_settings(environment=environment).get("NO_PROXY") or ""
+    if existing_hosts != "*":
+        environment["NO_PROXY"] = environment["no_proxy"] = f"{LOOPBACK},{existing_hosts}".strip(",")
+
+
+def _settings_layer(
+    name: str, specs: Sequence[AdapterSpec], emulators: Mapping[str, EmulatedPlatform], folder: str
+) -> Layer:
+    """Return a character's settings layer; it hides the real accounts and databases."""
+    values = {"BOT_DATA_DIR": folder}
+    hidden_names = {*values, *store_settings()}
+    for spec in specs:
+        values.update(emulators[spec.name].settings[name])
+        hidden_names.update(
+            spec.needs, (field_info.alias or field for field, field_info in secret_fields(spec.settings))
+        )
+    return Layer("the emulated run", values, hidden_names=frozenset({*values, *hidden_names}))

@@ -19,7 +19,6 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from bot.cli.process.shutdown import Exit, StopRequest, exit_code, write_within
-from bot.runtime.runtime import STOP_TIMEOUT
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -45,25 +44,21 @@ class Watchdog:
     def __init__(
         self, loop: asyncio.AbstractEventLoop, stop_request: StopRequest, *, only_reports: bool = False
     ) -> None:
+        from bot.runtime.runtime import STOP_TIMEOUT  # here, because help needs no pipeline
+
         self._loop = loop
+        self._stop_timeout = STOP_TIMEOUT + FLUSH_TIMEOUT
         self._only_reports = only_reports
         self._stop_request = stop_request
         self._main_thread_id = threading.get_ident()
         self._pinged_at: float | None = None  # time of an unanswered ping of the loop
         self._is_reported = False
         self._blocked_polls = 0  # polls, not seconds: the process itself may have been halted
-        self._stopped = threading.Event()
+        self.stopped = threading.Event()
 
-    def start(self) -> None:
-        """Start the thread."""
-        threading.Thread(target=self._watch, name="greenroom-watchdog", daemon=True).start()
-
-    def stop(self) -> None:
-        """Stop the thread."""
-        self._stopped.set()
-
-    def _watch(self) -> None:
-        while not self._stopped.wait(self._poll_seconds()):
+    def watch(self) -> None:
+        """Watch until `stopped` is set."""
+        while not self.stopped.wait(self._poll_seconds()):
             blocked_seconds = self._blocked_seconds()
             if self._stop_request.received_signal is not None and not self._only_reports:
                 self._enforce_stop(blocked_seconds)
@@ -78,7 +73,7 @@ class Watchdog:
     def _poll_seconds(self) -> float:
         if self._stop_request.received_signal is None or self._only_reports:
             return POLL_SECONDS
-        remaining = self._stop_request.received_at + STOP_TIMEOUT + FLUSH_TIMEOUT - time.monotonic()
+        remaining = self._stop_request.received_at + self._stop_timeout - time.monotonic()
         return min(POLL_SECONDS, remaining) if remaining > 0 else POLL_SECONDS
 
     def _blocked_seconds(self) -> float:
@@ -98,7 +93,7 @@ class Watchdog:
         self._pinged_at, self._is_reported = None, False
 
     def _enforce_stop(self, blocked_seconds: float) -> None:
-        overdue_seconds = time.monotonic() - self._stop_request.received_at - STOP_TIMEOUT - FLUSH_TIMEOUT
+        overdue_seconds = time.monotonic() - self._stop_request.received_at - self._stop_timeout
         if overdue_seconds >= 0 and blocked_seconds < RESPONSIVE_SECONDS:
             os._exit(self._stop_request.exit_code)
         if overdue_seconds >= EXIT_GRACE_SECONDS:
@@ -143,12 +138,12 @@ def run_watchdog(stop_request: StopRequest, *, only_reports: bool = False) -> It
     With `only_reports` it says what blocks the loop, and neither restarts nor ends the process.
     """
     watchdog = Watchdog(asyncio.get_running_loop(), stop_request, only_reports=only_reports)
-    watchdog.start()
+    threading.Thread(target=watchdog.watch, name="greenroom-watchdog", daemon=True).start()
     try:
         yield
     finally:
         if stop_request.received_signal is None or only_reports:
-            watchdog.stop()
+            watchdog.stopped.set()
 
 
 FILE_NAME = "boots.json"
