@@ -3,7 +3,6 @@
 import hashlib
 import hmac
 import json
-import os
 import re
 import secrets
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from bot.errors import ConfigError
+from bot.files import replace_file
 from bot.text import suggest
 
 FOLDER = "access-tokens"
@@ -140,13 +140,7 @@ class AccessTokens:
         return self._folder / f"{token_id}.json"
 
     def _write(self, token: AccessToken) -> None:
-        """Write a token's file atomically, readable by its owner only."""
-        temporary_path = self._folder / f"{token.id}.{secrets.token_hex(4)}.tmp"
-        with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            json.dump(token.to_json(), file)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary_path.replace(self._path(token.id))
+        replace_file(self._path(token.id), json.dumps(token.to_json()).encode())
 
 
 def _hash(text: str) -> str:

@@ -4,9 +4,7 @@
 """
 
 import json
-import os
 import re
-import secrets
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -33,6 +31,7 @@ from bot.characters.source import (
 )
 from bot.domain.character import Character
 from bot.errors import CharacterError, FileProblem, TemplateError
+from bot.files import replace_file
 from bot.prompts.template_language import compile_template
 from bot.text import find_closest
 
@@ -191,17 +190,9 @@ def suggest_file(path: Path, suffixes: Collection[str] = ()) -> str:
 
 def write_character_source(path: Path, text: str, *, mode: int) -> None:
     """Replace a file by one with this text, so that it is never seen half written. Raises CharacterError."""
-    temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary_path.chmod(mode)
-        temporary_path.replace(path)
+        replace_file(path, text.encode(), mode=mode)
     except (OSError, UnicodeEncodeError) as error:
-        temporary_path.unlink(missing_ok=True)
         reason = error.strerror if isinstance(error, OSError) else "it holds half a character"
         raise CharacterError(f"{path} cannot be written: {reason or error}") from None
 

@@ -1,15 +1,14 @@
 """Write variables into `.env`: atomically, readable by its owner only, every other line as it was."""
 
 import io
-import os
 import re
-import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
 from dotenv.parser import Binding, parse_stream
 
 from bot.errors import SettingError
+from bot.files import replace_file
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PLAIN_VALUE = re.compile(r"[A-Za-z0-9_./:@%+,-]*")
@@ -32,16 +31,9 @@ def write_variables(values: Mapping[str, str], path: Path) -> None:
         text = path.read_bytes().decode() if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path}: cannot be read as text in UTF-8: {error}") from None
-    text = _change_lines(text, values)
-    temporary_path = path.with_name(f"{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        with os.fdopen(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
-        temporary_path.replace(path)
+        replace_file(path, _change_lines(text, values).encode())
     except OSError as error:
-        temporary_path.unlink(missing_ok=True)
         raise SettingError(f"{path}: cannot be written: {error.strerror or error}") from None
 
 

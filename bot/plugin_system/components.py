@@ -198,15 +198,11 @@ def build_arguments_model(handler: Callable[..., Any], name: str, *, kind: str =
             raise PluginError(f"{kind} {name}: parameter {parameter.name!r} needs a type")
         default = ... if parameter.default is parameter.empty else parameter.default
         hint = hints[parameter.name]
-        field = Field(default, alias=parameter.name, description=_find_description(hint))
+        details = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+        description = next((detail for detail in details if isinstance(detail, str)), None)
+        field = Field(default, alias=parameter.name, description=description)
         fields[f"parameter_{number}"] = (hint, field)
     return create_model(name, __config__=ConfigDict(extra="forbid", title=name), **fields)
-
-
-def _find_description(hint: Any) -> str | None:
-    if get_origin(hint) is not Annotated:
-        return None
-    return next((extra for extra in get_args(hint)[1:] if isinstance(extra, str)), None)
 
 
 ProviderHandler = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
@@ -339,14 +335,6 @@ ModelFunction = Callable[[Agent, Any], Awaitable[ModelResult]]
 SettingsCondition = Callable[[Settings], bool]
 
 
-def _is_always_available(settings: Settings) -> bool:
-    return True
-
-
-def _is_never_available(settings: Settings) -> bool:
-    return False
-
-
 @dataclass(frozen=True, slots=True)
 class Model:
     """A model handler: the model type it serves, its priority, and the function that asks the model.
@@ -358,8 +346,8 @@ class Model:
     type: ModelType
     handler: ModelFunction
     priority: int = 0
-    can_call_tools: SettingsCondition = _is_never_available
-    when: SettingsCondition = _is_always_available
+    can_call_tools: SettingsCondition = lambda settings: False
+    when: SettingsCondition = lambda settings: True
     has_tools_now: Callable[[Agent], bool] | None = None
     can_write_json: Callable[[Agent], bool] | None = None
     describe_model: Callable[[Agent], Awaitable[ModelInfo]] | None = None
@@ -373,7 +361,7 @@ def model(
     *,
     priority: int = 0,
     can_call_tools: bool | SettingsCondition = False,
-    when: SettingsCondition = _is_always_available,
+    when: SettingsCondition = lambda settings: True,
     has_tools_now: Callable[[Agent], bool] | None = None,
     can_write_json: Callable[[Agent], bool] | None = None,
     describe_model: Callable[[Agent], Awaitable[ModelInfo]] | None = None,
@@ -388,11 +376,7 @@ def model(
     known of the model that will answer, such as its context window, to which prompts are fitted; it is awaited before
     each call.
     """
-    supports_tools = (
-        can_call_tools
-        if callable(can_call_tools)
-        else (_is_always_available if can_call_tools else _is_never_available)
-    )
+    supports_tools = can_call_tools if callable(can_call_tools) else lambda settings: bool(can_call_tools)
 
     def decorate(handler: ModelFunction) -> Model:
         check_async(handler, str(kind.value), "model")
@@ -553,8 +537,10 @@ class Command(Generic[P]):
 
     def parse_arguments(self, invocation: CommandInvocation) -> dict[str, Any]:
         """Return the validated arguments of an invocation. Raises pydantic's ValidationError."""
-        validated = self.arguments.model_validate(invocation.arguments or self._split_text(invocation.text))
         fields = self.arguments.model_fields
+        names = [field.alias or name for name, field in fields.items()]
+        words = invocation.text.split(None, max(len(names) - 1, 0)) if names else []  # the last one gets the rest
+        validated = self.arguments.model_validate(invocation.arguments or dict(zip(names, words, strict=False)))
         return {field.alias or name: getattr(validated, name) for name, field in fields.items()}
 
     async def run(self, context: CommandContext, arguments: Mapping[str, Any]) -> CommandResponse:
@@ -562,11 +548,6 @@ class Command(Generic[P]):
         handler: Callable[..., Awaitable[CommandResult]] = self.handler
         answer = await handler(context, **arguments)
         return answer if isinstance(answer, CommandResponse) else CommandResponse(answer or "", self.is_ephemeral)
-
-    def _split_text(self, text: str) -> dict[str, str]:
-        """Assign each word of a text to one parameter, and the rest to the last."""
-        names = [field.alias or name for name, field in self.arguments.model_fields.items()]
-        return dict(zip(names, text.split(None, max(len(names) - 1, 0)), strict=False)) if names else {}
 
 
 def command(

@@ -64,7 +64,12 @@ def import_bundled_package(name: str) -> ModuleType:
     file = ROOT / name / "__init__.py"
     loaded_module = sys.modules.get(name)
     if loaded_module is None:
-        return _import_package(name, file)
+        spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
+        if spec is None or spec.loader is None or not file.is_file():
+            raise PluginError(f"{file} is missing: install Greenroom again")
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
     loaded_file = loaded_module.__file__ or "a folder without __init__.py"
     if loaded_file != str(file) and not (Path(loaded_file).is_file() and file.samefile(loaded_file)):
         raise PluginError(
@@ -72,16 +77,6 @@ def import_bundled_package(name: str) -> ModuleType:
             f"cannot be: rename that folder, or import it under another name"
         )
     return loaded_module
-
-
-def _import_package(name: str, file: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=[str(file.parent)])
-    if spec is None or spec.loader is None or not file.is_file():
-        raise PluginError(f"{file} is missing: install Greenroom again")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def missing_package_message(name: str, missing: str, module: str, extra: str = "") -> str:
@@ -319,9 +314,8 @@ def bundled_names(purpose: PluginPurpose) -> tuple[str, ...]:
 
 def store_settings() -> frozenset[str]:
     """Return the variables that name a database."""
-    return frozenset(
-        name for plugin in bundled_plugins() if plugin.purpose is PluginPurpose.STORE for name in plugin.settings
-    )
+    stores = (plugin for plugin in bundled_plugins() if plugin.purpose is PluginPurpose.STORE)
+    return frozenset(name for plugin in stores for name in plugin.settings)
 
 
 def model_advice() -> str:
@@ -442,7 +436,16 @@ def sort_plugins(plugins: Sequence[Plugin]) -> tuple[Plugin, ...]:
     except CycleError as error:
         cycle = " → ".join(reversed(error.args[1]))
         raise PluginError(f"plugins require each other in a circle: {cycle}") from None
-    return tuple(_in_dependency_order(by_name))
+    ordered: dict[str, Plugin] = {}
+    stack = list(by_name)[::-1]  # the sorter's own order would not be the given one
+    while stack:
+        plugin = by_name[stack[-1]]
+        missing = [name for name in plugin.requires if name not in ordered]
+        if missing:
+            stack += reversed(missing)
+        else:
+            ordered.setdefault(stack.pop(), plugin)
+    return tuple(ordered.values())
 
 
 def find_plugin(name: str, folder: Path = Path(), approve: Approve | None = None) -> Plugin | None:
@@ -474,7 +477,8 @@ def _as_trusted(plugin: Plugin) -> Plugin:
 
 def plugin_names() -> list[str]:
     """Return the names of all installed plugins, bundled ones first."""
-    return list(dict.fromkeys([*_list_subpackages(PLUGINS_PACKAGE), *_list_entry_points(PLUGIN_GROUP)]))
+    others = [entry.name for entry in importlib.metadata.entry_points(group=PLUGIN_GROUP)]
+    return list(dict.fromkeys([*_list_subpackages(PLUGINS_PACKAGE), *others]))
 
 
 def find_adapters() -> dict[str, AdapterSpec | str]:
@@ -529,22 +533,6 @@ def adapter_names() -> list[str]:
     return list(_adapter_modules())
 
 
-def _in_dependency_order(by_name: Mapping[str, Plugin]) -> Iterator[Plugin]:
-    """Yield plugins in the given order, each after those it requires; there must be no cycle."""
-    placed: set[str] = set()
-    stack = list(by_name)[::-1]
-    while stack:
-        plugin = by_name[stack[-1]]
-        missing = [name for name in plugin.requires if name not in placed]
-        if missing:
-            stack += reversed(missing)
-            continue
-        stack.pop()
-        if plugin.name not in placed:
-            placed.add(plugin.name)
-            yield plugin
-
-
 def _duplicate_error(name: str) -> PluginError:
     return PluginError(f"two plugins are called {name!r}: rename or remove one of them")
 
@@ -586,9 +574,8 @@ def _requested_names(character: Character, settings: Settings, store: Sequence[s
     yield from character.plugins
     if any(item.needs_plugin for item in character.knowledge):
         yield from bundled_names(PluginPurpose.DOCUMENTS)
-    yield from _enabled_names(PluginPurpose.ACCOUNT, settings)
-    yield from _enabled_names(PluginPurpose.TOOLS, settings)
-    yield from _enabled_names(PluginPurpose.TELEMETRY, settings)
+    for purpose in (PluginPurpose.ACCOUNT, PluginPurpose.TOOLS, PluginPurpose.TELEMETRY):
+        yield from _enabled_names(purpose, settings)
 
 
 def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:
@@ -672,7 +659,3 @@ def _single_plugin(module: ModuleType, name: str) -> Plugin:
 def _list_subpackages(package: str) -> list[str]:
     module = import_bundled_package(package)
     return [submodule.name for submodule in pkgutil.iter_modules(module.__path__) if submodule.ispkg]
-
-
-def _list_entry_points(group: str) -> list[str]:
-    return [entry.name for entry in importlib.metadata.entry_points(group=group)]

@@ -179,10 +179,6 @@ class PluginTestSuite:
     settings: Mapping[str, str] | None = None
 
 
-def _nothing_missing(settings: Settings) -> str:
-    return ""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Plugin:
     """A named set of components; built by its author, bound to an agent by the runtime.
@@ -219,7 +215,7 @@ class Plugin:
     settings: type[SettingsModel] | None = None
     requires: Sequence[str] = ()
     priority: int = 0
-    missing_settings: Callable[[Settings], str] = _nothing_missing
+    missing_settings: Callable[[Settings], str] = lambda settings: ""
     init: Callable[[Agent], Awaitable[None]] | None = None
     store: Storage | OpenStore | None = None
     schema: Schema | None = None

@@ -58,7 +58,11 @@ class Registry:
         self._overridden: Counter[tuple[str, tuple[type, str]]] = Counter()  # plugin and key of its own components
         self._replaced = _find_replaced(self.plugins)
         for plugin in plugins:
-            _check_duplicate_routes(plugin)
+            for (method, path), count in Counter((route.method, route.path) for route in plugin.routes).items():
+                if count > 1:
+                    raise PluginError(
+                        f"plugin {plugin.name!r} brings {count} routes at {method} {path}: keep one of them"
+                    )
         component_types = ((plugin, item.name, item) for plugin in plugins for item in plugin.component_types)
         self.component_types: Mapping[str, ComponentType] = _index_unique("component type", component_types)
         self.memory_kinds = _collect_memory_kinds(self.plugins)
@@ -126,18 +130,17 @@ class Registry:
             for kind in (Action, Provider, Evaluator, Command, Worker)
             for plugin, _, component in self._components(kind)
         }
-        self._actions_by_folded_name = dict(
-            reversed([(name, component) for component in self.actions.values() for name in _folded_similes(component)])
-        )
-        self._actions_by_folded_name |= {fold_name(name): component for name, component in self.actions.items()}
+        self._actions_by_folded_name = {fold_name(name): component for name, component in self.actions.items()}
+        for component in self.actions.values():
+            for simile in component.spec.similes:
+                self._actions_by_folded_name.setdefault(fold_name(simile), component)
         self._providers_by_folded_name = {fold_name(name): component for name, component in self.providers.items()}
-        ordered_providers = sorted(
-            self.providers.values(), key=lambda component: (component.spec.position, component.spec.name)
-        )
-        self.prompt_providers = tuple(ordered_providers)
-        self._names_by_kind: dict[ProviderKind, list[str]] = {kind: [] for kind in ProviderKind}
-        for provider in self.prompt_providers:
-            self._names_by_kind[provider.spec.kind].append(provider.spec.name)
+        by_position = sorted(self.providers.values(), key=lambda item: (item.spec.position, item.spec.name))
+        self.prompt_providers = tuple(by_position)
+        self._names_by_kind = {
+            kind: [provider.spec.name for provider in by_position if provider.spec.kind is kind]
+            for kind in ProviderKind
+        }
         self.catalog = self.build_catalog()
 
     def is_trusted(self, component: Action[Any] | Provider | Evaluator | Worker) -> bool:
@@ -163,9 +166,7 @@ class Registry:
         services = [service for plugin in self.plugins for service in plugin.services]
         return Catalog(
             plugins=tuple(plugin.name for plugin in self.plugins),
-            actions=tuple(
-                replace(component.spec, plugin=plugin_names[id(component)]) for component in self.actions.values()
-            ),
+            actions=tuple(replace(item.spec, plugin=plugin_names[id(item)]) for item in self.actions.values()),
             providers=tuple(
                 replace(
                     component.spec,
@@ -174,14 +175,10 @@ class Registry:
                 )
                 for component in self.providers.values()
             ),
-            evaluators=tuple(
-                replace(component.spec, plugin=plugin_names[id(component)]) for component in self.evaluators.values()
-            ),
+            evaluators=tuple(replace(item.spec, plugin=plugin_names[id(item)]) for item in self.evaluators.values()),
             services=tuple(service.__name__ for service in services),
             capabilities=tuple(service.capability for service in services if service.capability),
-            commands=tuple(
-                replace(component.spec, plugin=plugin_names[id(component)]) for component in self.commands.values()
-            ),
+            commands=tuple(replace(item.spec, plugin=plugin_names[id(item)]) for item in self.commands.values()),
             component_types=tuple(
                 ComponentTypeSpec(item.name, item.description, item.json_schema, plugin.name)
                 for plugin in self.plugins
@@ -266,17 +263,6 @@ def _named_components(plugin: Plugin) -> tuple[NamedComponent, ...]:
     return (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.workers, *plugin.commands)
 
 
-def _folded_similes(action: Action[Any]) -> Iterator[str]:
-    yield from map(fold_name, action.spec.similes)
-
-
-def _check_duplicate_routes(plugin: Plugin) -> None:
-    addresses = Counter((route.method, route.path) for route in plugin.routes)
-    for (method, path), count in addresses.items():
-        if count > 1:
-            raise PluginError(f"plugin {plugin.name!r} brings {count} routes at {method} {path}: keep one of them")
-
-
 def _index_unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dict[str, T]:
     by_name: dict[str, T] = {}
     plugin_names: dict[str, str] = {}
@@ -334,7 +320,8 @@ async def ask_to_confirm(
     for earlier in await tasks.tasks(room_id=turn.room.id, entity_id=author.id, tags={TaskTag.AWAITING_CHOICE}):
         if earlier.id != task_id and ChoiceRequest.from_metadata(earlier.metadata).code:
             await tasks.delete_task(earlier.id)
-    code = _encode_code(derived_id(task_id, str(author.id)).int)
+    number = derived_id(task_id, str(author.id)).int  # in letters that are not confused with others
+    code = "".join(CODE_ALPHABET[(number >> 5 * position) % len(CODE_ALPHABET)] for position in range(CODE_LENGTH))
     request = ChoiceRequest(
         (CONFIRM,),
         choosers=(str(author.id),),
@@ -461,8 +448,3 @@ def confirmed_operation(turn: Turn, action: str, arguments: Mapping[str, Any]) -
     """Return the operation of a task that runs an action with exactly these arguments."""
     values = json.dumps(arguments, ensure_ascii=False, default=str)
     return {"action": action, "arguments": values, "message": str(turn.message.id)}
-
-
-def _encode_code(number: int) -> str:
-    """Encode a number in letters that are not confused with others."""
-    return "".join(CODE_ALPHABET[(number >> 5 * position) % len(CODE_ALPHABET)] for position in range(CODE_LENGTH))

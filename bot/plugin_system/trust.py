@@ -10,7 +10,6 @@ What is imported is what was hashed: no file is read again, and no compiled file
 
 import os
 import re
-import secrets
 import shlex
 import stat
 import sys
@@ -27,6 +26,7 @@ from types import CodeType, ModuleType
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bot.errors import PluginError, SettingError
+from bot.files import replace_file
 
 COMPILED = "__pycache__"  # never read
 SOURCE = ".py"
@@ -96,7 +96,9 @@ def read_plugin_source(path: Path, name: str) -> PluginSource:
                 modules[str(file.parent / item)] = content
     except OSError as error:
         raise PluginError(f"plugin {name!r}: {path} cannot be read: {error.strerror or error}") from None
-    return PluginSource(name, location, file, _combine(digests), len(digests), size, modules)
+    lines = (f"{digest} {len(path)} {path}\n" for path, digest in sorted(digests.items()))
+    combined = sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
+    return PluginSource(name, location, file, combined, len(digests), size, modules)
 
 
 def import_source(source: PluginSource) -> ModuleType:
@@ -243,12 +245,6 @@ def _too_large_error(name: str, path: Path) -> PluginError:
     )
 
 
-def _combine(digests: Mapping[str, str]) -> str:
-    """Return one hash of the names and hashes of files."""
-    lines = (f"{digest} {len(path)} {path}\n" for path, digest in sorted(digests.items()))
-    return sha256("".join(lines).encode("utf-8", "surrogatepass")).hexdigest()
-
-
 FILE_NAME = "trusted-plugins.json"
 MAX_FILE_BYTES = 16 * 1024 * 1024
 OTHERS_MODE_BITS = 0o077
@@ -370,19 +366,11 @@ class TrustedPlugins:
             return file.read(MAX_FILE_BYTES)
 
     def _write(self, entries: Sequence[TrustedPlugin]) -> None:
-        """Replace the file atomically, readable by its owner only."""
-        temporary_path = self._path.with_name(f"{FILE_NAME}.{secrets.token_hex(4)}")
         content = _TrustFile(trusted=tuple(entries)).model_dump_json(indent=1)
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with open(descriptor, "w", encoding="utf-8") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary_path.replace(self._path)
+            replace_file(self._path, content.encode())
         except OSError as error:
-            temporary_path.unlink(missing_ok=True)
             raise PluginError(f"{self._path} cannot be written: {error.strerror or error}") from None
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from bot.cli.process.shutdown import Exit, StopRequest, exit_code, write_within
+from bot.files import replace_file
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -232,13 +233,8 @@ class StartHistory:
 
     def _write(self, records: list[StartRecord]) -> None:
         """Replace the file; a failure is only logged, so that the bot can start."""
-        temporary_path = self._path.with_name(f"{FILE_NAME}.{os.getpid()}")
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(os.open(temporary_path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-                json.dump([asdict(record) for record in records], file)
-            temporary_path.replace(self._path)
+            replace_file(self._path, json.dumps([asdict(record) for record in records]).encode())
         except OSError as error:
             logger.debug("cannot write %s: %s", self._path, error)
-            with suppress(OSError):
-                temporary_path.unlink(missing_ok=True)
