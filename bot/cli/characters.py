@@ -93,7 +93,10 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
         elif path.resolve().is_relative_to(find_location(location) or location):
             problem = f"{kind} {name!r}: its folder holds the character's file: move its code into a folder of its own"
         elif find_plugin_file(location) is None:
-            hint = suggest(location.name, _python_names(location.parent), start="; ")
+            parent = location.parent
+            others = list(islice(parent.iterdir(), 1_000)) if parent.is_dir() else []
+            names = [other.name.removesuffix(".py") for other in others if other.suffix == ".py" or other.is_dir()]
+            hint = suggest(location.name, names, start="; ")
             problem = f"{kind} {name!r}: there is no {location}.py and no folder {location} with an __init__.py{hint}"
         if problem:
             errors.append(_error_at(path, loaded, position, problem))
@@ -149,12 +152,17 @@ def add_reference_notes(path: Path, loaded: LoadedCharacter, plugins: Sequence[P
     """Return the character with warnings about names that mean nothing here."""
     if (places := loaded.places) is None:
         return loaded
-    notes = [
-        *islice(_adapter_notes(loaded, places), MAX_REFERENCE_NOTES),
-        *islice(_knowledge_notes(path, loaded, places), MAX_REFERENCE_NOTES),
-        *islice(_template_notes(loaded, places, plugins), MAX_REFERENCE_NOTES),
-        *islice(_setting_notes(places, plugins), MAX_REFERENCE_NOTES),
-    ]
+    template_notes = (
+        places.build_note(place, problem.message, variable=problem.variable)
+        for place, problem in _template_problems(loaded, plugins)
+    )
+    kinds = (
+        _adapter_notes(loaded, places),
+        _knowledge_notes(path, loaded, places),
+        template_notes,
+        _setting_notes(places, plugins),
+    )
+    notes = [note for kind in kinds for note in islice(kind, MAX_REFERENCE_NOTES)]
     return replace(loaded, report=loaded.report.with_warnings(notes))
 
 
@@ -201,11 +209,6 @@ def _template_problems(
         yield from ((("system",), replace(problem, is_error=False)) for problem in problems if problem.variable)
 
 
-def _template_notes(loaded: LoadedCharacter, places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
-    for place, problem in _template_problems(loaded, plugins):
-        yield places.build_note(place, problem.message, variable=problem.variable)
-
-
 def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[Note]:
     """Yield notes on settings that nothing reads; on a secret only where its name resembles a known one."""
     keys = [
@@ -250,14 +253,6 @@ def _error_at(
     if loaded.places is None:
         return CharacterError(f"{path}: {message}")
     return loaded.places.build_error(position, message, variable=variable)
-
-
-def _names(folder: Path) -> list[str]:
-    return [file.name for file in islice(folder.iterdir(), 1_000)] if folder.is_dir() else []
-
-
-def _python_names(folder: Path) -> list[str]:
-    return [name.removesuffix(".py") for name in _names(folder) if name.endswith(".py") or (folder / name).is_dir()]
 
 
 def _literal_templates(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
@@ -415,16 +410,9 @@ def load_character_config(path: Path | None = None, override: Layer | None = Non
     folder, names = path.resolve().parent, loaded.character.adapters
     adapters = {name: load_local_adapter(name, folder, approve) for name in names if name.startswith(PATH_STARTS)}
     check_templates(loaded_plugins.plugins)
-    config = CharacterConfig(
-        path,
-        loaded,
-        settings,
-        loaded_plugins.plugins,
-        loaded_plugins.notes,
-        tuple(adapters.values()),
-        code=code,
-        override=override,
-    )
+    plugins, notes = loaded_plugins.plugins, loaded_plugins.notes
+    local = tuple(adapters.values())
+    config = CharacterConfig(path, loaded, settings, plugins, notes, local, code=code, override=override)
     return _checked(config, {name: spec.name for name, spec in adapters.items()})
 
 
@@ -630,7 +618,8 @@ def format_sections(sections: dict[str, tuple[SectionUse, ...]]) -> list[str]:
     rows: dict[str, dict[str, str]] = {}
     for place, uses in sections.items():
         for use in uses:
-            rows.setdefault(use.name, {})[place] = _format_use(use)
+            cut = ", cut" if use.kept == use.count and not use.is_whole else ""
+            rows.setdefault(use.name, {})[place] = f"{use.kept} of {use.count}{cut}"
     if not rows:
         return []
     lines = [f"{'section':<16} {'chat':<16} feed"]
@@ -645,22 +634,12 @@ def format_sections(sections: dict[str, tuple[SectionUse, ...]]) -> list[str]:
 
 def sections_to_json(sections: dict[str, tuple[SectionUse, ...]]) -> dict[str, Any]:
     """Return the table as JSON, lengths in characters."""
-    return {
-        place: {
-            use.name: {
-                "kept": use.kept,
-                "count": use.count,
-                "keptCharacters": use.kept_length,
-                "characters": use.length,
-            }
-            for use in uses
-        }
-        for place, uses in sections.items()
-    }
-
-
-def _format_use(use: SectionUse) -> str:
-    return f"{use.kept} of {use.count}" + (", cut" if use.kept == use.count and not use.is_whole else "")
+    document: dict[str, dict[str, Any]] = {place: {} for place in sections}
+    for place, uses in sections.items():
+        for use in uses:
+            lengths = {"keptCharacters": use.kept_length, "characters": use.length}
+            document[place][use.name] = {"kept": use.kept, "count": use.count, **lengths}
+    return document
 
 
 WEB = "web"
@@ -754,7 +733,8 @@ def _platform(
         return Platform(name, spec, "not emulated: an emulated run connects to no real platform")
     if spec is None:
         return Platform(name, None, str(adapter))
-    if missing := _missing_settings(spec, configs):
+    lists = ([name for name in spec.needs if name not in config.settings] for config in configs)
+    if missing := min(lists, key=len, default=list(spec.needs)):  # of the character that lacks the fewest
         return Platform(name, spec, f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not set")
     is_listed = any(lists_platform(config.loaded.character, name) for config in configs)
     if not only and name != WEB and not is_listed:
@@ -764,9 +744,3 @@ def _platform(
     if isinstance(loaded_adapter, str):
         return Platform(name, None, loaded_adapter)
     return Platform(name, loaded_adapter, emulator_url=emulator_urls.get(name, ""))
-
-
-def _missing_settings(spec: AdapterSpec, configs: Sequence[CharacterConfig]) -> list[str]:
-    """Return the missing variables of the character that lacks the fewest."""
-    lists = [[name for name in spec.needs if name not in config.settings] for config in configs]
-    return min(lists, key=len, default=list(spec.needs))

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from dotenv.parser import Binding, parse_stream
+from dotenv.parser import parse_stream
 
 from bot.errors import SettingError
 from bot.files import replace_file
@@ -44,22 +44,16 @@ def _change_lines(text: str, values: Mapping[str, str]) -> str:
     places = {binding.key: index for index, binding in enumerate(bindings) if binding.key in values}  # the last counts
     parts = [binding.original.string for binding in bindings]
     for name, index in places.items():
-        parts[index] = _changed_line(bindings[index], str(name), values[str(name)], newline)
+        value, line = values[str(name)], parts[index]
+        if bindings[index].value != value:  # what stands before the name stays
+            start = line[: len(line) - len(line.lstrip())]
+            export = "export " if line.lstrip().startswith("export") else ""
+            parts[index] = f"{start}{export}{name}={_quote(value)}{newline}"
     result = "".join(parts)
     new_lines = [f"{name}={_quote(value)}{newline}" for name, value in values.items() if name not in places and value]
     if new_lines and result and not result.endswith("\n"):
         result += newline
     return mark + result + "".join(new_lines)
-
-
-def _changed_line(binding: Binding, name: str, value: str, newline: str) -> str:
-    """Return the line with another value; what stands before it stays, and so does one that has the value already."""
-    if binding.value == value:
-        return binding.original.string
-    original = binding.original.string
-    start = original[: len(original) - len(original.lstrip())]
-    export = "export " if original.lstrip().startswith("export") else ""
-    return f"{start}{export}{name}={_quote(value)}{newline}"
 
 
 def _quote(value: str) -> str:

@@ -145,7 +145,8 @@ def entry(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
     except BrokenPipeError:
-        _discard_stdout()
+        with suppress(OSError, ValueError, AttributeError):  # its reader is gone, and the interpreter flushes at exit
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return Exit.OK
     except Exception as error:  # the outermost boundary: an unexpected error ends in one line too
         return _report_error(error)
@@ -166,17 +167,12 @@ def _run(argv: list[str]) -> int:
         if hasattr(error, "possibilities"):  # those of an option that does not exist, by another measure
             options = [option for parameter in context.command.get_params(context) for option in parameter.opts]
             text = f"{error.message}{suggest(getattr(error, 'option_name', ''), options, start=': ')}"
-        text = _reword(" ".join(text.split()).rstrip("."))
+        text = " ".join(text.split()).rstrip(".")
+        for pattern, words in REWORDED:
+            text = pattern.sub(words, text)
         join = " See" if text.endswith("?") else "; see"
         raise UsageError(f"{text[:1].lower()}{text[1:]}{join} `{context.command_path} --help`") from None
     return int(code or Exit.OK)
-
-
-def _reword(text: str) -> str:
-    """Return what Typer says of a wrong value, without the terms of its validation."""
-    for pattern, words in REWORDED:
-        text = pattern.sub(words, text)
-    return text
 
 
 def _report_error(error: Exception) -> int:
@@ -200,9 +196,3 @@ def _is_debugging() -> bool:
 
         level = load_settings().get("LOG_LEVEL") or ""
     return level.strip().upper() == "DEBUG"
-
-
-def _discard_stdout() -> None:
-    """Redirect stdout to the null device: its reader is gone, and the interpreter flushes it at exit."""
-    with suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -188,7 +188,16 @@ def announce_start(what: str) -> None:
 def progress(what: str) -> Iterator[None]:
     """Show on stderr how far the storage's work in the block is: a bar on a terminal, elsewhere a line at times."""
     if not sys.stderr.isatty():
-        with listen_to_progress(_LineProgress()):
+        printed_at = time.monotonic()
+
+        def print_at_times(step: str, done: int, total: int) -> None:  # never for short work
+            nonlocal printed_at
+            if time.monotonic() - printed_at >= LINE_SECONDS:
+                printed_at = time.monotonic()
+                share = f": {min(done / total, 1.0):.0%}" if total else ""
+                print(f"{step}{share}", file=sys.stderr, flush=True)
+
+        with listen_to_progress(print_at_times):
             yield
         return
     from rich.console import Console
@@ -203,20 +212,6 @@ def progress(what: str) -> Iterator[None]:
 
         with listen_to_progress(show):
             yield
-
-
-class _LineProgress:
-    """Prints a line about long work, two seconds after the last one at the earliest; short work prints nothing."""
-
-    def __init__(self) -> None:
-        self._printed_at = time.monotonic()
-
-    def __call__(self, step: str, done: int, total: int) -> None:
-        if time.monotonic() - self._printed_at < LINE_SECONDS:
-            return
-        self._printed_at = time.monotonic()
-        share = f": {min(done / total, 1.0):.0%}" if total else ""
-        print(f"{step}{share}", file=sys.stderr, flush=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,17 +44,11 @@ def mcp(character: CharacterFile = None) -> int:
             "it into .env or into the environment that the other agent gives this program"
         )
     running_bot = find_running_bot(config, token)
-    can_read = _probe(running_bot)
-    build_server(config, running_bot, can_read=can_read).run("stdio")
-    return Exit.OK
-
-
-def _probe(running_bot: RunningBot) -> bool:
-    """Return whether the token may read everything. Raises ConfigError if it is not valid."""
     reply = running_bot.get("/api/rooms?limit=1")
     if reply.status is HTTPStatus.UNAUTHORIZED:
         raise ConfigError(f"the running bot does not accept {TOKEN}: `bot token list` shows the valid ones")
-    return reply.status is HTTPStatus.OK
+    build_server(config, running_bot, can_read=reply.status is HTTPStatus.OK).run("stdio")
+    return Exit.OK
 
 
 def build_server(config: CharacterConfig, running_bot: RunningBot, *, can_read: bool) -> "MCPServer[Any]":

@@ -1,6 +1,6 @@
 """Make the running bot take up the changed file of a character, without a restart."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote
@@ -30,8 +30,14 @@ def reload(character: CharacterFiles = None, as_json: AsJson = False) -> int:
     for config in configs:
         result = _reload(config)
         results.append({"name": config.name, **result})
-        for line in () if as_json else _result_lines(config, result):
-            print_line(line)
+        if as_json:
+            continue
+        if changed := result.get("changed"):
+            print_line(f"{config.name}  taken up from {result.get('file')}: {', '.join(changed)}")
+        else:
+            print_line(f"{config.name}  runs as {result.get('file')} says: nothing has changed since it was last read")
+        if needs_restart := result.get("needs_restart"):
+            print_line(f"  after the next start only: {', '.join(needs_restart)}")
     if as_json:
         print_json({"agents": results})
     return Exit.OK
@@ -48,7 +54,12 @@ def _reload(config: CharacterConfig) -> Mapping[str, Any]:
         if reply.status is HTTPStatus.NOT_FOUND:  # its id may be new in the file
             reply = _post(running_bot, config.name)
         if reply.status is HTTPStatus.NOT_FOUND:
-            raise ConfigError(_unknown_character(config, running_bot))
+            agents = running_bot.get("/api/agents").body.get("agents", ())
+            names = ", ".join(str(agent.get("name")) for agent in agents)
+            raise ConfigError(
+                f"the bot at {running_bot} does not run {config.name} ({config.path}), but {names or 'no character'}: "
+                "one that is renamed and has no `id` is another character, for which the bot has to be started again"
+            )
     except TemporaryError as error:
         raise TemporaryError(f"{error}: {DIAGNOSIS}") from None
     if reply.status is not HTTPStatus.OK:
@@ -58,22 +69,3 @@ def _reload(config: CharacterConfig) -> Mapping[str, Any]:
 
 def _post(running_bot: RunningBot, agent: str) -> HttpReply:
     return running_bot.post(f"/api/agents/{quote(agent, safe='')}/reload", timeout=RELOAD_TIMEOUT)
-
-
-def _unknown_character(config: CharacterConfig, running_bot: RunningBot) -> str:
-    agents = running_bot.get("/api/agents").body.get("agents", ())
-    names = ", ".join(str(agent.get("name")) for agent in agents)
-    return (
-        f"the bot at {running_bot} does not run {config.name} ({config.path}), but {names or 'no character'}: one that "
-        "is renamed and has no `id` is another character, for which the bot has to be started again"
-    )
-
-
-def _result_lines(config: CharacterConfig, body: Mapping[str, Any]) -> Iterator[str]:
-    changed, needs_restart = body.get("changed") or (), body.get("needs_restart") or ()
-    if changed:
-        yield f"{config.name}  taken up from {body.get('file')}: {', '.join(changed)}"
-    else:
-        yield f"{config.name}  runs as {body.get('file')} says: nothing has changed since it was last read"
-    if needs_restart:
-        yield f"  after the next start only: {', '.join(needs_restart)}"

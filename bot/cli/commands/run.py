@@ -155,7 +155,12 @@ def run(
         if role and role != ProcessRole.ALL:
             raise UsageError("--emulate runs one process only: remove --role")
         emulated = parse_emulators(emulate)
-        _refuse_contradiction(names, [spec.name for spec in emulated])
+        emulated_names = [spec.name for spec in emulated]
+        if real := [name for name in names if name not in (WEB, *emulated_names)]:
+            message = "--emulate connects to no real platform: add it there, or remove it"
+            raise UsageError(f"--only {','.join(real)}: {message}")
+        if names and (missing := [name for name in emulated_names if name not in names]):
+            raise UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
 
         async def run_emulated() -> int:
             async with run_emulators(emulated, files) as emulated_run:  # stopped after the adapters
@@ -164,14 +169,6 @@ def run(
                     return await run_until_stopped(configs, platforms, start_history, emulated_run)
 
         return asyncio.run(run_emulated())
-
-
-def _refuse_contradiction(only: Sequence[str], emulated: Sequence[str]) -> None:
-    real = [name for name in only if name not in (WEB, *emulated)]
-    if real:
-        raise UsageError(f"--only {','.join(real)}: --emulate connects to no real platform: add it there, or remove it")
-    if only and (missing := [name for name in emulated if name not in only]):
-        raise UsageError(f"--emulate {','.join(missing)}: add it to --only, too")
 
 
 def _load_configs(

@@ -293,20 +293,24 @@ async def stop_remaining_tasks() -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await _stop_tasks(asyncio.all_tasks() - {asyncio.current_task()})
-        if threads := [thread.name for thread in threading.enumerate() if _blocks_exit(thread)]:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        tasks = {_describe_task(task): task for task in others if task is not None}
+        if tasks:
+            logger.warning("%d tasks still ran and are cancelled: %s", len(tasks), _join_names(tasks))
+        for task in tasks.values():
+            task.cancel()
+        await asyncio.gather(
+            *(force_stop(task, label=name, grace=CANCEL_GRACE_SECONDS) for name, task in tasks.items())
+        )
+        # Those that the process waits for at exit; asyncio and AnyIO stop their own.
+        threads = [
+            thread.name
+            for thread in threading.enumerate()
+            if not (thread.daemon or thread.name.startswith(("asyncio_", "AnyIO worker")))
+            and thread is not threading.main_thread()
+        ]
+        if threads:
             logger.warning("%d threads still run and delay the exit: %s", len(threads), _join_names(threads))
-
-
-async def _stop_tasks(tasks: Collection[asyncio.Task[Any] | None]) -> None:
-    tasks_by_name = {_describe_task(task): task for task in tasks if task is not None}
-    if tasks_by_name:
-        logger.warning("%d tasks still ran and are cancelled: %s", len(tasks_by_name), _join_names(tasks_by_name))
-    for task in tasks_by_name.values():
-        task.cancel()
-    await asyncio.gather(
-        *(force_stop(task, label=name, grace=CANCEL_GRACE_SECONDS) for name, task in tasks_by_name.items())
-    )
 
 
 def _describe_task(task: asyncio.Task[Any]) -> str:
@@ -314,12 +318,6 @@ def _describe_task(task: asyncio.Task[Any]) -> str:
     code = getattr(coroutine, "cr_code", None)
     location = f" ({code.co_filename}:{code.co_firstlineno})" if code else ""
     return f"{getattr(coroutine, '__qualname__', 'something')}{location} in {task.get_name()}"
-
-
-def _blocks_exit(thread: threading.Thread) -> bool:
-    """Return whether the process waits for a thread at exit; asyncio and AnyIO stop their own threads."""
-    is_worker = thread.name.startswith(("asyncio_", "AnyIO worker"))
-    return not (thread.daemon or is_worker or thread is threading.main_thread())
 
 
 def _join_names(names: Iterable[str]) -> str:
