@@ -64,7 +64,12 @@ class CardFile:
         if not self.is_picture:
             return {CARD_NAME: self.read(CARD_NAME).decode("utf-8", "replace")}
         encoded = {key.lower(): text for key, text in _text_chunks(self.data)}
-        cards = {key.decode(): _decode(encoded[key]) for key in _CHUNKS if key in encoded}
+        cards = {}
+        for key in _CHUNKS:
+            if key in encoded:
+                is_json = encoded[key].lstrip().startswith(b"{")
+                text = encoded[key] if is_json else _decode_base64(encoded[key])
+                cards[key.decode()] = text.decode("utf-8", "replace")
         if not cards:
             advice = "export the character again as PNG or JSON"
             raise CharacterError(f"{self.name}: a picture without a character card: {advice}")
@@ -144,13 +149,6 @@ def write_png_card(picture: bytes, card: bytes) -> bytes:
         if not (kind in _TEXT_CHUNKS and content.partition(b"\0")[0].lower() in _CHUNKS):
             pieces.append(whole)
     return b"".join(pieces)
-
-
-def _decode(encoded: bytes) -> str:
-    """Return the text of a chunk: base64 of either alphabet, padded or not, or JSON; empty if it is neither."""
-    if encoded.lstrip().startswith(b"{"):
-        return encoded.decode("utf-8", "replace")
-    return _decode_base64(encoded).decode("utf-8", "replace")
 
 
 def _decode_base64(encoded: bytes) -> bytes:
@@ -508,15 +506,15 @@ class _CardConversion:
         if bio:
             fields["bio"] = list[JsonValue](bio)
         rules = self._paragraphs("post_history_instructions")
-        if note := self._depth_prompt():
-            rules.append(note)
+        note = self._extension("depth_prompt").get("prompt")  # SillyTavern inserts it between the last messages
+        if note and isinstance(note.value, str) and (rule := self._replace_macros("extensions", note.value)):
+            rules.append(rule)
         if rules:
             fields["style"] = {"all": list[JsonValue](rules)}
             self._note_mapped("read as style.all, which stands near the end of a prompt", "post_history_instructions")
         return fields
 
     def _read_talk(self) -> Fields:
-        """Return the greetings and the example conversations."""
         fields: Fields = {}
         nodes = self._members.get("alternate_greetings")
         texts = [self._text("first_mes", "char_greeting")]
@@ -578,11 +576,6 @@ class _CardConversion:
         if isinstance(style, dict):
             fields["style"] = {place: _plain(style[place]) for place in ("all", "chat", "post") if place in style}
         return {key: value for key, value in fields.items() if value is not None}
-
-    def _depth_prompt(self) -> str:
-        """Return the note that SillyTavern inserts between the last messages."""
-        prompt = self._extension("depth_prompt").get("prompt")
-        return self._replace_macros("extensions", prompt.value) if prompt and isinstance(prompt.value, str) else ""
 
     def _extension(self, name: str) -> Mapping[str, Node]:
         extensions = self._members.get("extensions")

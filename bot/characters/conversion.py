@@ -103,7 +103,7 @@ def is_empty(node: Node) -> bool:
 def to_setting(node: Node) -> JsonValue:
     """Return a value as settings store it: a list of scalars as comma-separated text."""
     if isinstance(node.value, tuple):
-        return ",".join(text for item in node.value if (text := _scalar_text(item)) is not None)
+        return ",".join(text for item in node.value if (text := scalar_text(item)) is not None)
     return to_json(node)
 
 
@@ -117,7 +117,7 @@ class FieldReader:
         """Read a text; numbers and booleans are converted."""
         if node.value is None:
             return ""
-        text = _scalar_text(node)
+        text = scalar_text(node)
         if text is None:
             self._add_mismatch("text", node, path)
             return ""
@@ -130,7 +130,7 @@ class FieldReader:
         if node.value is None:
             return ()
         if not isinstance(node.value, tuple):
-            text = _scalar_text(node)
+            text = scalar_text(node)
             if text is None:
                 self._add_mismatch("a list of texts", node, path)
                 return ()
@@ -150,7 +150,7 @@ class FieldReader:
         """Read a boolean, also one written as text."""
         if isinstance(node.value, bool | None):
             return bool(node.value)
-        text = _scalar_text(node)
+        text = scalar_text(node)
         if text is not None and text.strip().lower() in ("true", "false"):
             self._collector.add_mapped(node.key_offset, path, "text read as true or false")
             return text.strip().lower() == "true"
@@ -160,7 +160,7 @@ class FieldReader:
     def _items(self, items: tuple[Node, ...], node: Node, path: KeyPath) -> tuple[str, ...]:
         texts, converted = [], 0
         for index, item in enumerate(items):
-            text = _scalar_text(item)
+            text = scalar_text(item)
             if text is None and item.value is not None:
                 self._add_mismatch("text", item, (*path, index))
             converted += not isinstance(item.value, str)
@@ -177,7 +177,7 @@ class FieldReader:
         self._collector.add_problem(node.offset, path, f"expected {expected}, found {node.kind}")
 
 
-def _scalar_text(node: Node) -> str | None:
+def scalar_text(node: Node) -> str | None:
     """Return a scalar as text; None for null, a list or an object."""
     value = node.value
     if isinstance(value, bool):
@@ -208,7 +208,7 @@ class ExampleReader:
         if not isinstance(node.value, tuple):
             self._collector.add_problem(node.offset, path, f"expected a list of conversations, found {node.kind}")
             return ()
-        if node.value and all(_is_line(item) for item in node.value):
+        if node.value and all(isinstance(item.value, dict) and "content" in item.value for item in node.value):
             self._collector.add_mapped(node.key_offset, path, "a list of lines read as one conversation")
             conversations = [self._read_lines(node.value, path)]
         else:
@@ -273,10 +273,6 @@ class ExampleReader:
         return content
 
 
-def _is_line(node: Node) -> bool:
-    return isinstance(node.value, dict) and "content" in node.value
-
-
 Fields = dict[str, object]
 
 _SUGGESTION_LIMIT: Final = 40
@@ -333,8 +329,11 @@ class _Conversion:
                 self._collector.add_ignored(node.key_offset, (key,), f"has no effect: {WITHOUT_EFFECT[key]}")
             if key in FIELDS:
                 self._read_known_field(key, node, fields)
-            else:
-                self._preserve_unknown_field(key, node, fields)
+                continue
+            fields[key] = to_json(node)
+            if key not in WITHOUT_EFFECT:
+                self._collector.add_preserved(node.key_offset, (key,), "is not a field of a character; kept unchanged")
+                self._suggest(key, KEYS, node, (key,))
         self._check_name(root, members, fields)
         self._convert_platform_settings(members, fields)
         is_v0 = self._examples.is_v0 or not V0_KEYS.isdisjoint(members)
@@ -348,12 +347,6 @@ class _Conversion:
                 node.key_offset, (key,), "appears twice, under two spellings; the last one is used"
             )
         fields[name] = value
-
-    def _preserve_unknown_field(self, key: str, node: Node, fields: Fields) -> None:
-        fields[key] = to_json(node)
-        if key not in WITHOUT_EFFECT:
-            self._collector.add_preserved(node.key_offset, (key,), "is not a field of a character; kept unchanged")
-            self._suggest(key, KEYS, node, (key,))
 
     def _suggest(self, key: str, names: tuple[str, ...], node: Node, path: KeyPath) -> None:
         """Warn about a key that resembles a known one."""

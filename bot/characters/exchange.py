@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -76,7 +76,7 @@ def import_character(path: Path, lorebooks: Sequence[Path] = ()) -> ImportedChar
         raise CharacterError(f"{path}: a lorebook alone: add it to a character by `import CARD --lorebook {path.name}`")
     if not is_card(root):
         loaded = load_character(path)
-        fields, report, secrets = _own_fields(loaded.character), loaded.report, dict(loaded.secrets)
+        fields, report, secrets = export_character(loaded.character), loaded.report, dict(loaded.secrets)
         picture, problem = _find_own_picture(path, loaded.character.picture_source)
         report = report.with_warnings([Note("picture", 1, problem)] if problem else [])
         settings = fields.get("settings")
@@ -127,18 +127,28 @@ def find_characters(folder: Path) -> list[Path]:
 
 
 def export_character(character: Character) -> Fields:
-    """Return a character as an elizaOS file of the current generation, without its secrets."""
-    return _own_fields(character)
+    """Return a character as an elizaOS file of the current generation, without its secrets.
+
+    It has the fields that differ from their defaults.
+    """
+    fields: Fields = character.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"name": fields.pop("name"), **fields}
 
 
 def export_card(character: Character) -> Fields:
     """Return a character as a SillyTavern card, V2. What a card has no place for is in its extension `greenroom`."""
-    name, fields = character.name, _own_fields(character)
+    name, fields = character.name, export_character(character)
     greetings = list(character.greetings)
     about = fields.get("card")
     card_fields: Mapping[str, Any] = about if isinstance(about, dict) else {}
     bio = [line for line in character.background if not line.startswith((PERSONALITY, SCENARIO))]
     book = [_book_entry(number, item) for number, item in enumerate(character.knowledge) if item.content]
+    examples = []
+    for conversation in character.message_examples:
+        examples.append("<START>")
+        for line in conversation:
+            speaker = "{{char}}" if line.name in (name, "{{agentName}}") else "{{user}}"
+            examples.append(f"{speaker}: {line.content.text}")
     settings = character.settings
     budget, depth = settings.get("KEYED_KNOWLEDGE_TOKENS"), settings.get("KEYED_KNOWLEDGE_MESSAGES")
     data: Fields = {
@@ -147,7 +157,7 @@ def export_card(character: Character) -> Fields:
         "personality": _line_of(character, PERSONALITY) or ", ".join(character.adjectives),
         "scenario": _line_of(character, SCENARIO),
         "first_mes": greetings[0] if greetings else "",
-        "mes_example": "\n".join(_card_examples(character)),
+        "mes_example": "\n".join(examples),
         "creator_notes": str(card_fields.get("creator_notes", "")),
         "system_prompt": character.system,
         "post_history_instructions": "\n\n".join(character.style.all),
@@ -285,23 +295,9 @@ def _is_importable(path: Path) -> bool:
     return file is not None or is_card(root) or ("name" in members and is_character)
 
 
-def _own_fields(character: Character) -> Fields:
-    """Return the fields of a character that differ from their defaults, by their names in a file."""
-    fields: Fields = character.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {"name": fields.pop("name"), **fields}
-
-
 def _line_of(character: Character, label: str) -> str:
     """Return the line of the bio that begins with a label, without it."""
     return next((line.removeprefix(label) for line in character.bio if line.startswith(label)), "")
-
-
-def _card_examples(character: Character) -> Iterable[str]:
-    for conversation in character.message_examples:
-        yield "<START>"
-        for line in conversation:
-            speaker = "{{char}}" if line.name in (character.name, "{{agentName}}") else "{{user}}"
-            yield f"{speaker}: {line.content.text}"
 
 
 def _book_entry(number: int, item: KnowledgeItem) -> JsonValue:

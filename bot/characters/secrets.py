@@ -12,7 +12,7 @@ from functools import cached_property
 from itertools import chain
 from typing import Final
 
-from bot.characters.conversion import FIELDS, FREE_FIELDS
+from bot.characters.conversion import FIELDS, FREE_FIELDS, scalar_text
 from bot.characters.source import (
     MASK,
     KeyPath,
@@ -69,10 +69,11 @@ def extract_secrets(root: Node, collector: ReportCollector) -> tuple[Node, Secre
     extractor = _SecretExtractor(collector)
     members = {}
     for key, node in root.value.items():
-        clean = extractor.clean(node, (key,), _zone_of(key))
+        zone = _Zone.SECRETS if is_secret_name(key) else _Zone.SETTINGS
+        clean = extractor.clean(node, (key,), _Zone.PROSE if _is_prose(key) else zone)
         if clean is not None:
             members[key] = clean
-    return replace(root, value=members), extractor.secrets()
+    return replace(root, value=members), Secrets({name: secret.value for name, secret in extractor.secrets.items()})
 
 
 def _is_prose(key: str) -> bool:
@@ -80,21 +81,12 @@ def _is_prose(key: str) -> bool:
     return key == "card" or (key in FIELDS and FIELDS[key] not in FREE_FIELDS)
 
 
-def _zone_of(key: str) -> _Zone:
-    if _is_prose(key):
-        return _Zone.PROSE
-    return _Zone.SECRETS if is_secret_name(key) else _Zone.SETTINGS
-
-
 class _SecretExtractor:
     """Collects secrets by name and rebuilds the tree without them."""
 
     def __init__(self, collector: ReportCollector) -> None:
         self._collector = collector
-        self._secrets: dict[str, _FoundSecret] = {}
-
-    def secrets(self) -> Secrets:
-        return Secrets({name: secret.value for name, secret in self._secrets.items()})
+        self.secrets: dict[str, _FoundSecret] = {}
 
     def clean(self, node: Node, path: KeyPath, zone: _Zone) -> Node | None:
         """Return the node without secrets; None if all of it is secret."""
@@ -103,44 +95,35 @@ class _SecretExtractor:
                 self._collector.add_problem(node.offset, path, f"expected an object, found {node.kind}")
             return None
         if isinstance(node.value, dict):
-            return self._clean_object(node, node.value, path, zone)
+            members = {
+                key: clean
+                for key, member in node.value.items()
+                if (clean := self.clean(member, (*path, key), _member_zone(key, member, zone))) is not None
+            }
+            return None if zone is _Zone.SECRETS else replace(node, value=members)
         if isinstance(node.value, tuple):
-            return self._clean_list(node, node.value, path, zone)
+            items = tuple(
+                self.clean(item, (*path, index), zone) or replace(item, value=MASK)
+                for index, item in enumerate(node.value)
+            )
+            return None if zone is _Zone.SECRETS else replace(node, value=items)
         return self._clean_scalar(node, node.value, path, zone)
 
-    def _clean_object(self, node: Node, members: dict[str, Node], path: KeyPath, zone: _Zone) -> Node | None:
-        cleaned = {}
-        for key, member in members.items():
-            clean = self.clean(member, (*path, key), _member_zone(key, member, zone))
-            if clean is not None:
-                cleaned[key] = clean
-        return None if zone is _Zone.SECRETS else replace(node, value=cleaned)
-
-    def _clean_list(self, node: Node, items: tuple[Node, ...], path: KeyPath, zone: _Zone) -> Node | None:
-        cleaned = []
-        for index, item in enumerate(items):
-            clean = self.clean(item, (*path, index), zone)
-            cleaned.append(replace(item, value=MASK) if clean is None else clean)
-        return None if zone is _Zone.SECRETS else replace(node, value=tuple(cleaned))
-
     def _clean_scalar(self, node: Node, value: Scalar, path: KeyPath, zone: _Zone) -> Node | None:
-        if zone is _Zone.PROSE:
-            return self._clean_prose(node, value, path) if isinstance(value, str) else node
         if zone is _Zone.SECRETS:
-            self._add_secret(node, path, _scalar_text(value))
+            self._add_secret(node, path, scalar_text(node) or "")
             return None
-        if isinstance(value, str):
-            kind = secret_kind(value) or ("a wallet's private key" if is_wallet_key(value) else "")
-            if kind:
-                self._add_secret(node, path, value, kind=kind)
-                return None
-        return node
-
-    def _clean_prose(self, node: Node, text: str, path: KeyPath) -> Node:
-        clean, secrets = mask_secrets(text)
-        for index, secret in enumerate(secrets):
-            self._add_secret(node, path if len(secrets) == 1 else (*path, index), secret, kind=secret_kind(secret))
-        return replace(node, value=clean) if secrets else node
+        if not isinstance(value, str):
+            return node
+        if zone is _Zone.PROSE:
+            clean, secrets = mask_secrets(value)
+            for index, secret in enumerate(secrets):
+                self._add_secret(node, path if len(secrets) == 1 else (*path, index), secret, kind=secret_kind(secret))
+            return replace(node, value=clean) if secrets else node
+        kind = secret_kind(value) or ("a wallet's private key" if is_wallet_key(value) else "")
+        if kind:
+            self._add_secret(node, path, value, kind=kind)
+        return None if kind else node
 
     def _add_secret(self, node: Node, path: KeyPath, value: str, kind: str = "") -> None:
         value = value.strip()
@@ -155,9 +138,9 @@ class _SecretExtractor:
         self._collector.add_secret(
             node.key_offset, path, f"{prefix}removed from the character; available as the setting {name}"
         )
-        earlier = self._secrets.setdefault(name, secret)
+        earlier = self.secrets.setdefault(name, secret)
         winner = min(earlier, secret, key=lambda candidate: candidate.rank)
-        self._secrets[name] = winner
+        self.secrets[name] = winner
         if earlier.value != value:
             lines = [self._collector.line_of(candidate.offset) for candidate in (earlier, secret, winner)]
             message = f"{name} has two values, in lines {lines[0]} and {lines[1]}; the one in line {lines[2]} is used"
@@ -188,12 +171,6 @@ def _setting_name(path: KeyPath) -> str:
     if _is_prose(str(path[0])):
         return format_path(path)
     return last if isinstance(last, str) and _SETTING_NAME.fullmatch(last) else format_path(path)
-
-
-def _scalar_text(value: Scalar) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 _PLACEHOLDER: Final = re.compile(
@@ -271,14 +248,12 @@ class HiddenSecrets:
         clean_values = {leaf.offset: leaf.value for leaf in _leaves(clean_root)}
         for leaf in _leaves(root):
             is_removed = clean_values.get(leaf.offset) in (None, MASK)
-            if is_removed and not isinstance(leaf.value, bool | None):
-                yield leaf.offset, self._end_of(leaf)
-
-    def _end_of(self, leaf: Node) -> int:
-        if isinstance(leaf.value, str):
-            return int(_STRING_DECODER.raw_decode(self.text, leaf.offset)[1])
-        match = _NUMBER.match(self.text, leaf.offset)
-        return match.end() if match else leaf.offset
+            if not is_removed or isinstance(leaf.value, bool | None):
+                continue
+            if isinstance(leaf.value, str):
+                yield leaf.offset, _STRING_DECODER.raw_decode(self.text, leaf.offset)[1]
+            elif match := _NUMBER.match(self.text, leaf.offset):
+                yield match.span()
 
     def _pattern_spans(self) -> Iterator[Span]:
         """Yield what looks like a secret, values of members that are called like one, and known values."""

@@ -428,7 +428,10 @@ class _Scanner:
             self._path.append(key)
             node = self._read_value(key_offset)
             if key in members:
-                self._note_duplicate(members.pop(key), key_offset)
+                earlier, line_of = members.pop(key), self._source.line_of
+                lines = f"{line_of(earlier.key_offset)} and {line_of(key_offset)}"
+                message = f"appears twice, in lines {lines}; the last one is used"
+                self._observations.duplicates.append(JsonDeviation(key_offset, tuple(self._path), message))
             self._path.pop()
             self._is_secret = was_secret
             members[key] = node
@@ -510,11 +513,6 @@ class _Scanner:
         if char.isdigit() or char == "-":
             return "a number"
         return f"'{char}'" if char in "{}[],:" else f"an unexpected character (U+{ord(char):04X})"
-
-    def _note_duplicate(self, earlier: Node, key_offset: int) -> None:
-        lines = self._source.line_of(earlier.key_offset), self._source.line_of(key_offset)
-        message = f"appears twice, in lines {lines[0]} and {lines[1]}; the last one is used"
-        self._observations.duplicates.append(JsonDeviation(key_offset, tuple(self._path), message))
 
 
 MAX_PROBLEMS = 20
