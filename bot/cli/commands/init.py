@@ -10,6 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,14 @@ from yarl import URL
 
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
-from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_character, load_character_config
+from bot.cli.characters import (
+    ENV_FILE,
+    CharacterConfig,
+    Platform,
+    bundled_character,
+    default_character,
+    load_character_config,
+)
 from bot.cli.doctor.checks import SETTINGS_ADVICE, check_accounts, finding_lines
 from bot.cli.doctor.model_checks import ask_model
 from bot.cli.env_file import write_variables
@@ -211,7 +219,7 @@ def _apply(answers: Answers, *, asks: bool) -> list[Finding]:
     problems = _choose_model(answers, finds_model=not asks)
     for spec in platforms:
         values = {name: answers.values[name] for name in spec.needs if name in answers.values}
-        findings = check_platform(spec, default_character(), values)
+        findings = check_platform(spec, values)
         show(findings)
         if is_accepted(findings):
             save(values)
@@ -264,14 +272,7 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
             print_line(f"for a tiny language model on this computer: {' && '.join(steps)}")
         else:
             values |= server_with_model.variables(answers.model or server_with_model.models[0])
-    if not values:
-        return []
-    with working("trying the model"):
-        findings = try_model(default_character(), values)
-    show(findings)
-    if not failures(findings):
-        save(values)
-    return failures(findings)
+    return save_model(values) if values else []
 
 
 def _parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
@@ -380,13 +381,7 @@ def _ask_for_model(ports: Sequence[int]) -> bool:
     values = _model_variables(answer, servers)
     if values is None:
         return _ask_for_model(ports)
-    with working("trying the model"):
-        findings = try_model(default_character(), values)
-    show(findings)
-    if failures(findings):
-        return _ask_for_model(ports)
-    save(values)
-    return True
+    return not save_model(values) or _ask_for_model(ports)
 
 
 def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, str] | None:
@@ -477,7 +472,7 @@ def _connect(spec: AdapterSpec) -> None:
         print_line(f"  {number}. {step}")
     values = _ask_needs(spec)
     while values is not None:
-        findings = check_platform(spec, default_character(), values)
+        findings = check_platform(spec, values)
         show(findings)
         accepted = is_accepted(findings)
         if accepted and not failures(findings):
@@ -533,12 +528,9 @@ def _character_files() -> list[Path]:
     """Return the files of this folder that are characters."""
     found = []
     for path in sorted(Path().glob("*.json")):
-        try:
+        with suppress(ConfigError):
             character = load_character(path).character
-        except ConfigError:
-            continue
-        if character.bio or character.system:
-            found.append(path)
+            found += [path] if character.bio or character.system else []
     return found[:MAX_LISTED_FILES]
 
 
@@ -691,28 +683,37 @@ def _parse_models(url: str, body: bytes) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in usable if "embed" not in name.lower()))
 
 
-def try_model(character: Path, values: Mapping[str, str]) -> list[Finding]:
-    """Make the model write one word as the character would, with these variables above all others."""
+def save_model(values: Mapping[str, str]) -> list[Finding]:
+    """Make the model write one word as the character would, with these variables above all others, and save them.
+
+    Returns what must be corrected; then nothing is saved.
+    """
     layer = Layer(LAYER, values, hidden_names=frozenset(values))
-    try:
-        config = load_character_config(character, layer)
-        names = {service.key for service in model_keys()} | {kind.key for kind in model_servers()}
-        secrets = {*config.secrets, *(value for name, value in values.items() if name in names and value)}
-        with configure_logging(level="ERROR", secrets=secrets):
-            return asyncio.run(_try(config.dry_run_config, config.settings))
-    except BotError as error:
-        return [Finding(FindingStatus.FAIL, "model", str(error), SETTINGS_ADVICE)]
+    with working("trying the model"):
+        try:
+            config = load_character_config(default_character(), layer)
+            names = {service.key for service in model_keys()} | {kind.key for kind in model_servers()}
+            secrets = {*config.secrets, *(value for name, value in values.items() if name in names and value)}
+            with configure_logging(level="ERROR", secrets=secrets):
+                findings = asyncio.run(_try_model(config))
+        except BotError as error:
+            findings = [Finding(FindingStatus.FAIL, "model", str(error), SETTINGS_ADVICE)]
+    show(findings)
+    problems = failures(findings)
+    if not problems:
+        save(values)
+    return problems
 
 
-async def _try(agent_config: Any, settings: Settings) -> list[Finding]:
+async def _try_model(config: CharacterConfig) -> list[Finding]:
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
-    async with run_agent(agent_config) as agent_runtime:
+    async with run_agent(config.dry_run_config) as agent_runtime:
         problems = [
             Finding(FindingStatus.FAIL, "plugins", f"{name} cannot be initialized: {cause}", SETTINGS_ADVICE)
             for name, cause in agent_runtime.inactive.items()
         ]
-        return [*problems, *await ask_model(agent_runtime.agent, settings)]
+        return [*problems, *await ask_model(agent_runtime.agent, config.settings)]
 
 
 def show(findings: Sequence[Finding]) -> None:
@@ -780,14 +781,14 @@ def find_platforms() -> list[AdapterSpec]:
     return sorted(specs, key=lambda spec: spec.name)
 
 
-def check_platform(spec: AdapterSpec, character: Path, values: Mapping[str, str]) -> list[Finding]:
+def check_platform(spec: AdapterSpec, values: Mapping[str, str]) -> list[Finding]:
     """Ask a platform about the account behind these variables, without any visible effect there."""
     adapter = find_adapter(spec.name)
     if isinstance(adapter, str):
         return [Finding(FindingStatus.FAIL, "account", adapter, "install it, then run `bot init` again")]
     layer = Layer(LAYER, values, hidden_names=frozenset(values))
     try:
-        config = load_character_config(character, layer)
+        config = load_character_config(default_character(), layer)
         secrets = config.secrets | config.settings.secrets(adapter.settings)
         with configure_logging(level="ERROR", secrets=secrets), working(f"asking {spec.name}"):
             return list(check_accounts(config, [Platform(spec.name, adapter)]))
