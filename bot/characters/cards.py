@@ -484,7 +484,6 @@ class _CardConversion:
         return fields
 
     def _read_prompts(self) -> Fields:
-        """Return who the character is: system, bio, lore, adjectives and rules of style."""
         fields: Fields = {}
         system = self._text("system_prompt").replace("{{original}}", f"You are {self._name}.")
         if system := self._replace_macros("system_prompt", system):

@@ -349,7 +349,6 @@ class _Conversion:
         fields[name] = value
 
     def _suggest(self, key: str, names: tuple[str, ...], node: Node, path: KeyPath) -> None:
-        """Warn about a key that resembles a known one."""
         if self._suggestion_count >= _SUGGESTION_LIMIT or len(key) > _MAX_KEY_LENGTH:
             return
         self._suggestion_count += 1

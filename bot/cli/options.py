@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -114,11 +115,6 @@ STATE_STYLES = {
 }  # fmt: skip
 
 
-def print_json(document: object, *, indent: int | None = 2, ensure_ascii: bool = False) -> None:
-    """Print a document as JSON: one with lists over several lines, the short result of a change in one."""
-    print(json.dumps(document, ensure_ascii=ensure_ascii, indent=indent))
-
-
 def is_confirmed(question: str, *, without_terminal: str) -> bool:
     """Ask on the terminal and return whether the answer is yes. Raises UsageError with a text where there is none."""
     if not sys.stdin.isatty():
@@ -139,6 +135,15 @@ def colour_state(line: str) -> str:
     with console.capture() as captured:
         console.print(word, style=style, end="")
     return f"{captured.get()} {rest}"
+
+
+def print_json(document: Any, *, indent: int | None = 2, ensure_ascii: bool = False) -> None:
+    """Print a document as JSON; times as ISO 8601, ids and what else has no form in JSON as text."""
+    print(json.dumps(document, default=_to_text, ensure_ascii=ensure_ascii, indent=indent))
+
+
+def _to_text(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], plain_lines: Iterable[str]) -> None:
@@ -292,12 +297,14 @@ def _described_model(name: str) -> type[SettingsModel]:
 
 def known_variables(plugins: Sequence[Plugin], groups: Sequence[SettingsGroup] = CORE_GROUPS) -> dict[str, Variable]:
     """Return all variables of these groups and plugins by name."""
-    models = [*(group.model for group in groups), *(plugin.settings for plugin in plugins if plugin.settings)]
+    models = [*(group.model for group in groups), *(plugin.settings for plugin in plugins)]
     return {variable.name: variable for model in models for variable in list_variables(model)}
 
 
-def list_variables(model: type[SettingsModel]) -> Iterator[Variable]:
-    """Yield a model's variables in the order of declaration."""
+def list_variables(model: type[SettingsModel] | None) -> Iterator[Variable]:
+    """Yield a model's variables in the order of declaration; none without a model."""
+    if model is None:
+        return
     secret_names = {name for name, _ in secret_fields(model)}
     owners = character_settings(model)
     for name, field in model.model_fields.items():

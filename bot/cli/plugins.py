@@ -309,8 +309,8 @@ class PluginCard:
             yield f"{margin} tags: {format_tags(self.entry.tags)}"
         for kind, names in component_names(self.plugin).items():
             yield f"{margin} {kind}: {', '.join(names)}"
-        if self.plugin.settings is not None:
-            yield f"{margin} settings: {', '.join(item.name for item in list_variables(self.plugin.settings))}"
+        if names := [item.name for item in list_variables(self.plugin.settings)]:
+            yield f"{margin} settings: {', '.join(names)}"
 
     def row(self) -> tuple[str, ...]:
         """Return the card as a row of a table: name, state, description, and why it is off."""
@@ -320,7 +320,6 @@ class PluginCard:
     def to_json(self) -> dict[str, Any]:
         """Return the card as JSON."""
         plugin, entry = self.plugin, self.entry
-        settings = plugin.settings if plugin is not None else None
         return {
             "name": self.name,
             "on": not self.reason,
@@ -333,7 +332,7 @@ class PluginCard:
             "tags": list(entry.tags) if entry is not None else [],
             "source": entry.source if entry is not None else "",
             "components": component_names(plugin) if plugin is not None else {},
-            "settings": [item.name for item in list_variables(settings)] if settings is not None else [],
+            "settings": [item.name for item in list_variables(plugin.settings if plugin is not None else None)],
         }
 
 
@@ -400,8 +399,8 @@ def describe_bundled_plugins() -> str:
         assert plugin is not None
         known = {"description": plugin.description, "api": plugin.api, "missing": plugin.missing_settings(Settings())}
         head = json.dumps({**known, "components": component_names(plugin)}, ensure_ascii=False)
-        variables = list_variables(plugin.settings) if plugin.settings is not None else ()
-        lines = ",\n".join(json.dumps(asdict(item), ensure_ascii=False) for item in variables)  # easy to merge
+        variables = [json.dumps(asdict(item), ensure_ascii=False) for item in list_variables(plugin.settings)]
+        lines = ",\n".join(variables)  # easy to merge
         parts.append(f'"{name}": {head[:-1]}, "variables": [\n{lines}\n]}}')
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
@@ -501,7 +500,7 @@ def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
 def permissions_to_json(plugin: Plugin, settings: Settings) -> dict[str, Any]:
     """Return what a plugin may do as JSON, as `permission_lines` tells it."""
     package, version, _ = find_origin(plugin.name)
-    variables = list(list_variables(plugin.settings)) if plugin.settings is not None else []
+    variables = list(list_variables(plugin.settings))
     return {
         "name": plugin.name,
         "description": plugin.description,

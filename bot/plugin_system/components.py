@@ -580,7 +580,6 @@ def command(
 def _read_signature(
     function: Callable[..., Any], name: str, *, is_method: bool
 ) -> tuple[type[BaseModel], dict[str, Any]]:
-    """Return the arguments model of a function or method and its JSON schema."""
     handler = MethodType(function, function) if is_method else function
     arguments = build_arguments_model(handler, name, kind="command")
     return arguments, arguments.model_json_schema()

@@ -209,7 +209,6 @@ class _SourceFinder:
 
 
 def _read_folder(folder: Path, name: str) -> Iterator[tuple[str, bytes]]:
-    """Yield path and content of every file of a folder."""
     left, count, pending = MAX_BYTES, 0, [folder]
     while pending:
         with os.scandir(pending.pop()) as entries:

@@ -525,7 +525,6 @@ def _install(installations: Sequence[Installation]) -> bool:
 
 
 def _character_files() -> list[Path]:
-    """Return the files of this folder that are characters."""
     found = []
     for path in sorted(Path().glob("*.json")):
         with suppress(ConfigError):

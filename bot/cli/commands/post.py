@@ -162,7 +162,6 @@ def _show(config: CharacterConfig, content: Content, file: TextIO) -> None:
 
 
 async def _draft_post(config: CharacterConfig) -> Post:
-    """Return a generated post that differs from the recent ones."""
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
     recent = await _load_recent_posts(config)

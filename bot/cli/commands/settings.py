@@ -71,11 +71,8 @@ def settings(
         variables = [_to_json(group.name, item, values) for group in groups for item in list_variables(group.model)]
         print_json({"variables": variables})
     else:
-        rows = [
-            (variable.name, _format_value(variable, values), variable.description)
-            for group in groups
-            for variable in list_variables(group.model)
-        ]
+        shown = [item for group in groups for item in list_variables(group.model)]
+        rows = [(item.name, _format_value(item, values), item.description) for item in shown]
         print_rows(("variable", "value", "meaning"), rows, _setting_lines(groups, values))
     return Exit.OK
 
