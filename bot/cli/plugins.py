@@ -1,66 +1,47 @@
-"""Adds a plugin: installs its distribution if the operator wants that, and names it in a character's file.
-
-`PluginIndex`: the plugins that can be added, as `plugins.json` and the list at REGISTRY_URL describe them.
+"""`PluginIndex`: the plugins that can be added, as `plugins.json` and the list at REGISTRY_URL describe them.
 
 What stands in a list of others is hostile: only entries of the expected form are used. No text in them can change
 a terminal, and no name can be anything else than one argument of the installer.
 
 What people are shown of plugins: cards of those that are installed or can be added, and what one may do.
-
-New plugins and adapters from templates, and the projects they are: which module, which tests.
 """
 
 import asyncio
 import importlib
 import importlib.metadata
 import json
-import keyword
 import re
-import subprocess
-import sys
-import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from importlib.resources import files
-from importlib.util import find_spec
 from pathlib import Path
-from string import Template
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 from yarl import URL
 
 import bot
-from bot.characters import load_character, parse_character, write_character_source
-from bot.cli.characters import CharacterConfig, trusted_plugins
-from bot.cli.options import is_confirmed, list_variables, print_json
-from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
+from bot.cli.characters import CharacterConfig
+from bot.cli.options import list_variables
 from bot.domain.character import ActionSpec, Effect
 from bot.domain.environment import AuthorityKind, Role
-from bot.errors import CharacterError, FetchError, PluginError, SettingError
+from bot.errors import FetchError, PluginError, SettingError
 from bot.http import LOOPBACK_HOSTS
 from bot.plugin_system.loading import (
     DISTRIBUTION,
-    ELIZAOS_PACKAGE,
     PLUGIN_GROUP,
-    Installation,
     PluginPurpose,
     bundled_descriptions,
-    bundled_name,
     bundled_names,
     bundled_plugins,
     find_distribution,
     find_plugin,
     has_extra,
     install_command,
-    install_extra,
-    install_package,
     plugin_names,
 )
 from bot.plugin_system.plugin import MAX_API, MIN_API, Plugin
-from bot.plugin_system.trust import find_plugin_file, read_plugin_source
-from bot.settings import CoreSettings, Settings, address_variables, load_settings
-from bot.text import is_blank, shorten, strip_terminal_codes, suggest
+from bot.settings import CoreSettings, Settings, address_variables
+from bot.text import is_blank, shorten, strip_terminal_codes
 
 FILE_NAME = "plugins.json"
 VARIABLE = "REGISTRY_URL"
@@ -345,7 +326,7 @@ def list_cards(config: CharacterConfig, *, only_used: bool = False) -> Iterator[
     enabled = {plugin.name: plugin for plugin in config.plugins}
     index = load_bundled_index()
     for name in enabled if only_used else dict.fromkeys([*plugin_names(), *enabled]):
-        found = enabled.get(name) or _load_plugin(name)
+        found = enabled.get(name) or find_plugin_or_reason(name)
         plugin = found if isinstance(found, Plugin) else None
         reason = found if isinstance(found, str) else ""
         missing = ""
@@ -591,7 +572,8 @@ def _describe_role(role: Role) -> str:
     return "everybody" if role is Role.NONE else f"the role {role.value} or higher"
 
 
-def _load_plugin(name: str) -> Plugin | str:
+def find_plugin_or_reason(name: str) -> Plugin | str:
+    """Return an installed plugin, or why there is none."""
     try:
         return find_plugin(name) or "it is no longer installed"
     except PluginError as error:
@@ -602,273 +584,3 @@ def _off_reason(name: str, config: CharacterConfig) -> str:
     if name in bundled_names(PluginPurpose.FALLBACK_MODEL):
         return "another plugin provides a model"
     return f"{config.path.name} does not name it among its plugins"
-
-
-NO_TERMINAL = "nothing was installed: there is no terminal to ask on; repeat the command with --yes"
-
-
-def add_plugin(name: str, character: Path | None, *, answers_yes: bool) -> int:
-    """Add a plugin to this environment and to a character's file, print what it may do, and return the exit code.
-
-    Nothing is installed before the operator has confirmed it, where not `answers_yes`. Raises ConfigError, FetchError,
-    UsageError.
-    """
-    if "/" in name and not ELIZAOS_PACKAGE.fullmatch(name):
-        raise UsageError(
-            f"{name!r} is a path, and needs no installation: name it among the plugins of a character's file"
-        )
-    name = _own_name(name)
-    entry = _find_entry(name)
-    if entry is not None and entry.incompatibility:
-        raise PluginError(f"plugin {name!r} cannot be added: {entry.incompatibility}")
-    if entry is not None and (installation := _plan_installation(entry)) is not None:
-        if character is not None:
-            _plan_edit(character, name)  # before anything is installed
-        _install(entry, installation, answers_yes=answers_yes)
-        # The rest in a process that has imported nothing of what was replaced.
-        rest = [sys.executable, "-P", "-m", "bot", "plugin", "add", name]
-        rest += [f"--character={character}"] if character is not None else []
-        return subprocess.run(rest, check=False).returncode
-    plugin = _find_installed(name)
-    print_permissions(plugin)
-    required = _required_names(plugin)
-    if character is None:
-        print(f'to use it: "plugins": ["{name}"] in a character file, or bot plugin add {name} -c FILE')
-        return Exit.OK
-    text, added = _plan_edit(character, name, required)
-    if added:
-        path = character.resolve()
-        write_character_source(path, text, mode=path.stat().st_mode & 0o777)
-        print_line(f"added to the plugins of {character}: {', '.join(added)}")
-    else:
-        print_line(f"{character} names it already")
-    return Exit.OK
-
-
-def print_permissions(plugin: Plugin, *, as_json: bool = False) -> None:
-    """Print what a plugin may do."""
-    settings = load_settings()
-    settings = settings.with_models(plugin.settings) if plugin.settings is not None else settings
-    if as_json:
-        print_json(permissions_to_json(plugin, settings))
-        return
-    for line in permission_lines(plugin, settings):
-        print_line(line)
-
-
-def _own_name(name: str) -> str:
-    """Return the name here of a plugin that may be named as in elizaOS."""
-    match = ELIZAOS_PACKAGE.fullmatch(name)
-    return bundled_name(match[1] if match else name)
-
-
-def _find_entry(name: str) -> IndexEntry | None:
-    """Return what the lists say of a plugin; None for one that is installed and in no list of ours.
-
-    The list at REGISTRY_URL is read only for a plugin that is not here yet.
-    """
-    bundled = load_bundled_index()
-    if (entry := bundled.find(name)) is not None or name in plugin_names():
-        return entry
-    index = load_index(load_settings())
-    for note in index.notes:
-        print_notice(note)
-    if (entry := index.find(name)) is not None:
-        return entry
-    names = [*plugin_names(), *(entry.name for entry in index.entries)]
-    hint = suggest(name, names, otherwise="`bot plugin search` lists them")
-    raise PluginError(f"plugin {name!r} is in no list of plugins: {hint}")
-
-
-def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> tuple[str, list[str]]:
-    """Return the new text of a character's file, which names a plugin and those that it requires, and the new names.
-
-    Raises CharacterError for a file that cannot be changed safely.
-    """
-    loaded = load_character(path)
-    named = [_own_name(known) for known in loaded.character.plugins]
-    names = [added for added in (*required, name) if added not in named]
-    if name in names and not named:
-        # A file without plugins has the default store. One with plugins must name it.
-        stores = [store for store in bundled_names(PluginPurpose.STORE) if store not in names]
-        names = [*(store for store in stores if isinstance(_load_plugin(store), Plugin)), *names]
-    if loaded.places is None:
-        raise CharacterError(f"{path}: add {name!r} to its plugins by hand")
-    text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
-    edited = parse_character(text, source=str(path))
-    expected = loaded.character.model_copy(update={"plugins": (*loaded.character.plugins, *names)})
-    if edited.character != expected or edited.secrets != loaded.secrets:
-        raise CharacterError(f"{loaded.path}: its form cannot be changed safely: add {', '.join(names)} to its plugins")
-    return text, names
-
-
-def _plan_installation(entry: IndexEntry) -> Installation | None:
-    """Return what must be installed for a plugin; None for nothing."""
-    if entry.is_bundled:
-        return None if not entry.extra or has_extra(entry.extra) else install_extra(entry.extra)
-    return install_package(entry.requirement)
-
-
-def _install(entry: IndexEntry, installation: Installation, *, answers_yes: bool) -> None:
-    """Install a plugin with the installer of this environment. Raises PluginError if that does not bring it."""
-    for line in index_lines(entry, ()):
-        print_line(line)
-    print_line(f"to be installed with: {installation}")
-    if not entry.is_bundled:
-        print_line("its code then runs with your rights: read it first")
-    if not answers_yes and not is_confirmed("install it?", without_terminal=NO_TERMINAL):
-        raise UsageError("nothing was installed and nothing was changed")
-    code = installation.run()
-    if code != 0:
-        raise PluginError(f"{entry.requirement} was not installed: the installer ended with exit code {code}")
-    importlib.invalidate_caches()
-    if entry.is_bundled and _plan_installation(entry) is not None:
-        raise PluginError(
-            f"{entry.package} is installed, but this Python does not find it: see what the installer printed"
-        )
-    package, _, _ = find_origin(entry.name)
-    if not entry.is_bundled and normalize_distribution(package) != entry.distribution:
-        provider = f"that is a plugin of {package}" if package else "it has no entry point of that name"
-        raise PluginError(
-            f"{entry.package} is installed now, but does not bring the plugin {entry.name!r}: {provider}; "
-            f"remove it again: {sys.executable} -m pip uninstall {entry.distribution}"
-        )
-
-
-def _find_installed(name: str) -> Plugin:
-    plugin = find_plugin(name)
-    if plugin is None:
-        raise PluginError(f"plugin {name!r} is not installed")
-    return plugin
-
-
-def _required_names(plugin: Plugin) -> list[str]:
-    """Return the plugins that one requires, and those that they require, but for those that are always loaded."""
-    names: dict[str, None] = {}
-    waiting = [*plugin.requires]
-    while waiting:
-        name = waiting.pop()
-        if name not in names and name not in bundled_names(PluginPurpose.BASE):
-            names[name] = None
-            waiting += _find_installed(name).requires
-    return sorted(names)
-
-
-TEMPLATES = files("bot.cli").joinpath("templates")
-PROJECT_FILE = "pyproject.toml"
-NO_TESTS_COLLECTED = 5  # an exit code of pytest
-# `python -m pytest`, but the folder is on the path only after the fixtures are loaded: its bot.py is not the core.
-PYTEST = """
-import os, sys, pytest
-
-class FolderOnPath:
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_load_initial_conftests(self):
-        sys.path.insert(0, os.getcwd())
-
-sys.exit(pytest.main(plugins=[FolderOnPath()]))
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class CodeTarget:
-    """Code that a command names: the path or name to load it by, its tests, and the folder in which they run."""
-
-    name: str
-    tests: tuple[Path, ...] = ()
-    folder: Path = Path()
-
-
-def render_templates(name: str, templates: Mapping[str, str], **words: str) -> dict[Path, str]:
-    """Return the texts of new files by path; `templates` are the names of their templates by path."""
-    values = {
-        "name": name,
-        "title": "".join(part.capitalize() for part in name.split("_")),
-        "upper": name.upper(),
-        "dashed": name.replace("_", "-"),
-        **words,
-    }
-    return {
-        Path(path): Template(TEMPLATES.joinpath(template).read_text(encoding="utf-8")).substitute(values)
-        for path, template in templates.items()
-    }
-
-
-def check_new_name(name: str, kind: str, existing: list[str]) -> None:
-    """Raise UsageError for a name that no module can have, or that is taken."""
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} is not a valid name of {kind}: use lower-case letters, digits and _")
-    if name in existing:
-        raise UsageError(f"{kind} named {name!r} exists already: choose another name")
-
-
-def write_new_code(texts: Mapping[Path, str], module: str) -> None:
-    """Write new files, and the folders they need, and trust their code. Raises PluginError for files that exist."""
-    if existing_paths := [str(path) for path in texts if path.exists()]:
-        raise PluginError(f"{' and '.join(existing_paths)} exist already and are not changed: choose another name")
-    for path, text in texts.items():
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise PluginError(f"{path} cannot be written: {error.strerror or error}") from None
-    trust_code(module)
-
-
-def trust_code(path: str) -> None:
-    """Trust the code at a path as it is now, to run it here."""
-    trusted_plugins().trust([read_plugin_source(Path(path), path)])
-
-
-def find_target(name: str, group: str) -> CodeTarget:
-    """Return what a name or path names: an installed name, a file, a package, or a project with an entry point.
-
-    `group` is the group of entry points. Raises PluginError for a project that has none in it.
-    """
-    if "/" not in name and not name.endswith(".py"):
-        return CodeTarget(name)
-    name = name if name.startswith((".", "/", "~")) else f"./{name}"
-    path = Path(name).expanduser()
-    if (path / PROJECT_FILE).is_file():
-        modules = _entry_modules(path / PROJECT_FILE, group)
-        if len(modules) != 1:
-            raise PluginError(
-                f"{path / PROJECT_FILE} must have one entry point in the group {group!r}, it has {len(modules)}"
-            )
-        candidates = [folder / modules[0].replace(".", "/") for folder in (path, path / "src")]
-        location = next((place for place in candidates if find_plugin_file(place) is not None), candidates[0])
-        prefix = "" if location.is_absolute() else "./"
-        return CodeTarget(f"{prefix}{location}", _existing(path / "tests"), path)
-    project = path.parent / PROJECT_FILE
-    modules = _entry_modules(project, group) if project.is_file() else [path.stem]
-    is_apart = path.stem not in (module.split(".")[-1] for module in modules)
-    shared = () if is_apart else (path.parent / "tests",)  # else they are those of the project that it only lies in
-    tests = _existing(path.parent / f"test_{path.stem}.py", path / "tests", *shared)
-    return CodeTarget(name, tests, path.parent)
-
-
-def run_pytest(target: CodeTarget) -> bool:
-    """Run the tests beside the code in a process of their own; return whether they pass. Raises PluginError."""
-    if not target.tests:
-        return True
-    if find_spec("pytest") is None:
-        files = ", ".join(map(str, target.tests))
-        raise PluginError(f"{files} need pytest, which is not installed: {install_command('testing')}")
-    paths = [str(path.resolve()) for path in target.tests]
-    command = [sys.executable, "-P", "-c", PYTEST, "-q", "-p", "no:cacheprovider", *paths]
-    code = subprocess.run(command, cwd=target.folder, check=False).returncode
-    return code in (0, NO_TESTS_COLLECTED)
-
-
-def _existing(*paths: Path) -> tuple[Path, ...]:
-    return tuple(path for path in paths if path.exists())
-
-
-def _entry_modules(file: Path, group: str) -> list[str]:
-    """Return the modules of a project's entry points. Raises PluginError for a file that cannot be read."""
-    try:
-        project = tomllib.loads(file.read_text(encoding="utf-8")).get("project", {})
-        values = list(project.get("entry-points", {}).get(group, {}).values())
-    except (OSError, ValueError, AttributeError) as error:
-        raise PluginError(f"{file} cannot be read: {error}") from None
-    return [value.partition(":")[0].strip() for value in values if isinstance(value, str)]

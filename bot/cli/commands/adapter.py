@@ -8,10 +8,17 @@ import typer
 
 from bot.characters.conversion import PATH_STARTS
 from bot.cli.characters import trusted_plugins
-from bot.cli.commands.plugin import PACKAGE_PREFIX, report_tests
+from bot.cli.commands.plugin import (
+    PACKAGE_PREFIX,
+    check_new_name,
+    find_target,
+    render_templates,
+    report_tests,
+    trust_code,
+    write_new_code,
+)
 from bot.cli.doctor.checks import contract_findings
 from bot.cli.options import Trusting, examples, new_group
-from bot.cli.plugins import check_new_name, find_target, render_templates, trust_code, write_new_code
 from bot.cli.process.shutdown import Exit
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
