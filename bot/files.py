@@ -1,4 +1,4 @@
-"""Files that are never seen half written."""
+"""Replace files so that they are never seen half written."""
 
 import os
 import secrets
