@@ -185,94 +185,6 @@ def scalar_text(node: Node) -> str | None:
     return str(value) if isinstance(value, str | int | float) else None
 
 
-LineFields = dict[str, object]
-
-
-class ExampleReader:
-    """Reads `messageExamples`; `is_v0` is set if keys of v0 occur."""
-
-    def __init__(self, reader: FieldReader, collector: ReportCollector) -> None:
-        self._reader = reader
-        self._collector = collector
-        self._v0_offsets: dict[str, list[int]] = {}
-
-    @property
-    def is_v0(self) -> bool:
-        """Whether a line names its speaker or action with keys of v0."""
-        return bool(self._v0_offsets)
-
-    def read(self, node: Node, path: KeyPath) -> tuple[tuple[LineFields, ...], ...]:
-        """Read a list of conversations, each a list of lines."""
-        if node.value is None:
-            return ()
-        if not isinstance(node.value, tuple):
-            self._collector.add_problem(node.offset, path, f"expected a list of conversations, found {node.kind}")
-            return ()
-        if node.value and all(isinstance(item.value, dict) and "content" in item.value for item in node.value):
-            self._collector.add_mapped(node.key_offset, path, "a list of lines read as one conversation")
-            conversations = [self._read_lines(node.value, path)]
-        else:
-            items = enumerate(node.value)
-            conversations = [self._read_conversation(item, (*path, index)) for index, item in items]
-        for word, offsets in self._v0_offsets.items():
-            new = {"user": "name", "action": "actions"}[word]
-            times = "once" if len(offsets) == 1 else f"{len(offsets)} times"
-            self._collector.add_mapped(offsets[0], (*path, word), f"read as {new}, {times}")
-        return tuple(lines for lines in conversations if lines)
-
-    def _read_conversation(self, node: Node, path: KeyPath) -> tuple[LineFields, ...]:
-        if isinstance(node.value, dict) and "examples" in node.value:
-            node, path = node.value["examples"], (*path, "examples")
-        if isinstance(node.value, tuple):
-            return self._read_lines(node.value, path)
-        if node.value is not None:
-            self._collector.add_problem(node.offset, path, f"expected a list of messages, found {node.kind}")
-        return ()
-
-    def _read_lines(self, items: tuple[Node, ...], path: KeyPath) -> tuple[LineFields, ...]:
-        return tuple(self._read_line(item, (*path, index)) for index, item in enumerate(items))
-
-    def _read_line(self, node: Node, path: KeyPath) -> LineFields:
-        members = node.value
-        if not isinstance(members, dict):
-            self._collector.add_problem(
-                node.offset, path, f"expected an object with name and content, found {node.kind}"
-            )
-            return {}
-        line: LineFields = {
-            key: to_json(member) for key, member in members.items() if key not in ("user", "name", "content")
-        }
-        line["name"] = self._read_speaker(members, node, path)
-        if "content" in members:
-            line["content"] = self._read_content(members["content"], (*path, "content"))
-        else:
-            self._collector.add_problem(node.offset, (*path, "content"), "is missing; it holds the message")
-        return line
-
-    def _read_speaker(self, members: dict[str, Node], node: Node, path: KeyPath) -> str:
-        if "user" in members:
-            self._v0_offsets.setdefault("user", []).append(members["user"].key_offset)
-        for key in ("name", "user"):
-            if key in members and (name := self._reader.text(members[key], (*path, key))):
-                return name
-        self._collector.add_problem(node.offset, (*path, "name"), "is missing; it names the speaker")
-        return ""
-
-    def _read_content(self, node: Node, path: KeyPath) -> LineFields:
-        if node.value is None:
-            return {}
-        members = self._reader.mapping(node, path)
-        content: LineFields = {key: to_json(member) for key, member in members.items() if key != "action"}
-        if "text" in members:
-            content["text"] = self._reader.text(members["text"], (*path, "text"))
-        actions = self._reader.texts(members["actions"], (*path, "actions")) if "actions" in members else ()
-        if "action" in members:
-            self._v0_offsets.setdefault("action", []).append(members["action"].key_offset)
-            actions += (self._reader.text(members["action"], (*path, "action")),)
-        content["actions"] = tuple(dict.fromkeys(action for action in actions if action))
-        return content
-
-
 Fields = dict[str, object]
 
 _SUGGESTION_LIMIT: Final = 40
@@ -288,7 +200,7 @@ class _Conversion:
     def __init__(self, collector: ReportCollector) -> None:
         self._collector = collector
         self._reader = reader = FieldReader(collector)
-        self._examples = ExampleReader(reader, collector)
+        self._v0_offsets: dict[str, list[int]] = {}  # of the keys of v0 in lines of examples
         self._suggestion_count = 0
         self._readers: dict[str, Callable[[Node, KeyPath], object]] = {
             "id": self._read_id,
@@ -298,7 +210,7 @@ class _Conversion:
             "templates": self._read_templates,
             "bio": reader.texts,
             "lore": self._read_lore,
-            "message_examples": self._examples.read,
+            "message_examples": self._read_examples,
             "post_examples": reader.texts,
             "topics": reader.texts,
             "adjectives": reader.texts,
@@ -336,7 +248,7 @@ class _Conversion:
                 self._suggest(key, KEYS, node, (key,))
         self._check_name(root, members, fields)
         self._convert_platform_settings(members, fields)
-        is_v0 = self._examples.is_v0 or not V0_KEYS.isdisjoint(members)
+        is_v0 = bool(self._v0_offsets) or not V0_KEYS.isdisjoint(members)
         return fields, Format.V0 if is_v0 else Format.V1
 
     def _read_known_field(self, key: str, node: Node, fields: Fields) -> None:
@@ -444,6 +356,77 @@ class _Conversion:
             elif key == AVATAR_SETTING and isinstance(member.value, str) and member.value.strip():
                 self._collector.add_mapped(member.key_offset, (*path, key), "read as the picture, where none is named")
         return to_json(node) or {}
+
+    def _read_examples(self, node: Node, path: KeyPath) -> tuple[tuple[Fields, ...], ...]:
+        """Read a list of conversations, each a list of lines."""
+        if node.value is None:
+            return ()
+        if not isinstance(node.value, tuple):
+            self._collector.add_problem(node.offset, path, f"expected a list of conversations, found {node.kind}")
+            return ()
+        if node.value and all(isinstance(item.value, dict) and "content" in item.value for item in node.value):
+            self._collector.add_mapped(node.key_offset, path, "a list of lines read as one conversation")
+            conversations = [self._read_lines(node.value, path)]
+        else:
+            items = enumerate(node.value)
+            conversations = [self._read_conversation(item, (*path, index)) for index, item in items]
+        for word, offsets in self._v0_offsets.items():
+            new = {"user": "name", "action": "actions"}[word]
+            times = "once" if len(offsets) == 1 else f"{len(offsets)} times"
+            self._collector.add_mapped(offsets[0], (*path, word), f"read as {new}, {times}")
+        return tuple(lines for lines in conversations if lines)
+
+    def _read_conversation(self, node: Node, path: KeyPath) -> tuple[Fields, ...]:
+        if isinstance(node.value, dict) and "examples" in node.value:
+            node, path = node.value["examples"], (*path, "examples")
+        if isinstance(node.value, tuple):
+            return self._read_lines(node.value, path)
+        if node.value is not None:
+            self._collector.add_problem(node.offset, path, f"expected a list of messages, found {node.kind}")
+        return ()
+
+    def _read_lines(self, items: tuple[Node, ...], path: KeyPath) -> tuple[Fields, ...]:
+        return tuple(self._read_line(item, (*path, index)) for index, item in enumerate(items))
+
+    def _read_line(self, node: Node, path: KeyPath) -> Fields:
+        members = node.value
+        if not isinstance(members, dict):
+            self._collector.add_problem(
+                node.offset, path, f"expected an object with name and content, found {node.kind}"
+            )
+            return {}
+        line: Fields = {
+            key: to_json(member) for key, member in members.items() if key not in ("user", "name", "content")
+        }
+        line["name"] = self._read_speaker(members, node, path)
+        if "content" in members:
+            line["content"] = self._read_content(members["content"], (*path, "content"))
+        else:
+            self._collector.add_problem(node.offset, (*path, "content"), "is missing; it holds the message")
+        return line
+
+    def _read_speaker(self, members: dict[str, Node], node: Node, path: KeyPath) -> str:
+        if "user" in members:
+            self._v0_offsets.setdefault("user", []).append(members["user"].key_offset)
+        for key in ("name", "user"):
+            if key in members and (name := self._reader.text(members[key], (*path, key))):
+                return name
+        self._collector.add_problem(node.offset, (*path, "name"), "is missing; it names the speaker")
+        return ""
+
+    def _read_content(self, node: Node, path: KeyPath) -> Fields:
+        if node.value is None:
+            return {}
+        members = self._reader.mapping(node, path)
+        content: Fields = {key: to_json(member) for key, member in members.items() if key != "action"}
+        if "text" in members:
+            content["text"] = self._reader.text(members["text"], (*path, "text"))
+        actions = self._reader.texts(members["actions"], (*path, "actions")) if "actions" in members else ()
+        if "action" in members:
+            self._v0_offsets.setdefault("action", []).append(members["action"].key_offset)
+            actions += (self._reader.text(members["action"], (*path, "action")),)
+        content["actions"] = tuple(dict.fromkeys(action for action in actions if action))
+        return content
 
     def _read_style(self, node: Node, path: KeyPath) -> Fields:
         if isinstance(node.value, str | tuple):
