@@ -5,7 +5,7 @@
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -132,9 +132,9 @@ class LoadedCharacter:
 
     character: Character
     report: ImportReport
-    path: Path | None = None
-    secrets: Mapping[str, str] = field(default_factory=lambda: Secrets({}), repr=False)
-    places: FilePlaces | None = field(default=None, repr=False, compare=False)
+    path: Path | None
+    secrets: Secrets = field(repr=False)
+    places: FilePlaces = field(repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the result of a check as JSON, without secrets."""

@@ -99,29 +99,28 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
             hint = suggest(location.name, names, start="; ")
             problem = f"{kind} {name!r}: there is no {location}.py and no folder {location} with an __init__.py{hint}"
         if problem:
-            errors.append(_error_at(path, loaded, position, problem))
+            errors.append(loaded.places.build_error(position, problem))
     if errors:
         raise CharacterError.combine(errors)
 
 
-def check_character_templates(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin]) -> None:
+def check_character_templates(loaded: LoadedCharacter, plugins: Sequence[Plugin]) -> None:
     """Raise CharacterError for templates whose name or variable is a misspelling of a known one."""
-    problems = _template_problems(loaded, plugins)
     errors = [
-        _error_at(path, loaded, place, problem.message, variable=problem.variable)
-        for place, problem in problems
+        loaded.places.build_error(place, problem.message, variable=problem.variable)
+        for place, problem in _template_problems(loaded, plugins)
         if problem.is_error
     ]
     if errors:
         raise CharacterError.combine(errors)
 
 
-def check_room_rules(path: Path, loaded: LoadedCharacter) -> None:
+def check_room_rules(loaded: LoadedCharacter) -> None:
     """Raise CharacterError for a rule of a platform's rooms that cannot be read."""
     try:
         parse_room_rules(loaded.character)
     except RoomRuleError as error:
-        raise _error_at(path, loaded, ("settings", *error.path), error.problem) from None
+        raise loaded.places.build_error(("settings", *error.path), error.problem) from None
 
 
 def read_local_plugins(path: Path, loaded: LoadedCharacter) -> list[PluginSource]:
@@ -150,33 +149,31 @@ def check_plugin_sources(path: Path, loaded: LoadedCharacter) -> None:
 
 def add_reference_notes(path: Path, loaded: LoadedCharacter, plugins: Sequence[Plugin] = ()) -> LoadedCharacter:
     """Return the character with warnings about names that mean nothing here."""
-    if (places := loaded.places) is None:
-        return loaded
     template_notes = (
-        places.build_note(place, problem.message, variable=problem.variable)
+        loaded.places.build_note(place, problem.message, variable=problem.variable)
         for place, problem in _template_problems(loaded, plugins)
     )
     kinds = (
-        _adapter_notes(loaded, places),
-        _knowledge_notes(path, loaded, places),
+        _adapter_notes(loaded),
+        _knowledge_notes(path, loaded),
         template_notes,
-        _setting_notes(places, plugins),
+        _setting_notes(loaded.places, plugins),
     )
     notes = [note for kind in kinds for note in islice(kind, MAX_REFERENCE_NOTES)]
     return replace(loaded, report=loaded.report.with_warnings(notes))
 
 
-def _adapter_notes(loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note]:
-    names = {*adapter_names(), *ADAPTER_ALIASES}
-    field = "clients" if "clients" in places.keys_of() and "adapters" not in places.keys_of() else "adapters"
+def _adapter_notes(loaded: LoadedCharacter) -> Iterator[Note]:
+    names, keys = {*adapter_names(), *ADAPTER_ALIASES}, loaded.places.keys_of()
+    field = "clients" if "clients" in keys and "adapters" not in keys else "adapters"
     for index, name in enumerate(loaded.character.adapters):
         if name not in names and not name.startswith(PATH_STARTS):
             message = f"{name}: no adapter is installed for this platform{suggest(name, names, start='; ')}"
-            yield places.build_note((field, index), message)
+            yield loaded.places.build_note((field, index), message)
 
 
-def _knowledge_notes(path: Path, loaded: LoadedCharacter, places: FilePlaces) -> Iterator[Note]:
-    folder = path.resolve().parent
+def _knowledge_notes(path: Path, loaded: LoadedCharacter) -> Iterator[Note]:
+    places, folder = loaded.places, path.resolve().parent
     for index, item in enumerate(loaded.character.knowledge):
         name = item.path or item.directory
         if item.content or not name:
@@ -232,12 +229,10 @@ def _setting_notes(places: FilePlaces, plugins: Sequence[Plugin]) -> Iterator[No
 
 def operator_setting_notes(loaded: LoadedCharacter, settings: Settings) -> Iterator[Note]:
     """Yield a note on each variable that the file sets although it belongs to the operator."""
-    if (places := loaded.places) is None:
-        return
     for name in settings.ignored_names[:MAX_REFERENCE_NOTES]:
-        paths = ((*path, name) for path in SETTING_PATHS if name in places.keys_of(*path))
+        paths = ((*path, name) for path in SETTING_PATHS if name in loaded.places.keys_of(*path))
         message = "is ignored: only the operator sets it; if you want it, put it into .env"
-        yield places.build_note(next(paths, ("settings", name)), message)
+        yield loaded.places.build_note(next(paths, ("settings", name)), message)
 
 
 def _is_inside(location: Path, folder: Path) -> bool:
@@ -245,14 +240,6 @@ def _is_inside(location: Path, folder: Path) -> bool:
     file = find_plugin_file(location)
     places = (location, location.resolve(), *([file.resolve()] if file else []))
     return all(place.is_relative_to(folder) for place in places)
-
-
-def _error_at(
-    path: Path, loaded: LoadedCharacter, position: tuple[str | int, ...], message: str, *, variable: str = ""
-) -> CharacterError:
-    if loaded.places is None:
-        return CharacterError(f"{path}: {message}")
-    return loaded.places.build_error(position, message, variable=variable)
 
 
 def _literal_templates(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
@@ -338,9 +325,8 @@ class CharacterConfig:
 
     @property
     def version(self) -> str:
-        """A hash of the text of the file; empty where the text is not known."""
-        places = self.loaded.places
-        return text_version(places.source.text) if places is not None else ""
+        """A hash of the text of the file."""
+        return text_version(self.loaded.places.source.text)
 
     def with_adapters(self, names: Sequence[str]) -> "CharacterConfig":
         """Return the configuration with these platforms added to those that the file lists, if it lists any."""
@@ -456,14 +442,14 @@ def _checked(config: CharacterConfig, adapter_names: Mapping[str, str]) -> Chara
 
     Raises ConfigError for settings of plugins and for templates that cannot be used.
     """
-    path, loaded, plugins = config.path, config.loaded, config.plugins
+    loaded, plugins = config.loaded, config.plugins
     settings = config.settings.with_models(*(spec.settings for spec in config.adapters))
     settings = declare_settings(settings, plugins)
     for plugin in plugins:
         if plugin.settings is not None:
             settings.load(plugin.settings)
-    check_character_templates(path, loaded, plugins)
-    loaded = add_reference_notes(path, loaded, plugins)
+    check_character_templates(loaded, plugins)
+    loaded = add_reference_notes(config.path, loaded, plugins)
     names = tuple(adapter_names.get(name, name) for name in loaded.character.adapters)
     loaded = replace(loaded, character=loaded.character.model_copy(update={"adapters": names}))
     return replace(config, loaded=loaded, settings=settings, adapter_paths=tuple(adapter_names))
@@ -516,9 +502,7 @@ def is_elizaos_file(loaded: LoadedCharacter) -> bool:
     names = loaded.character.plugins
     if loaded.report.format is Format.V0 or any(ELIZAOS_PACKAGE.fullmatch(name) for name in names):
         return True
-    return loaded.places is not None and any(
-        loaded.places.is_object("plugins", index) for index in range(loaded.places.length("plugins"))
-    )
+    return any(loaded.places.is_object("plugins", index) for index in range(loaded.places.length("plugins")))
 
 
 def export_network_settings(settings: Settings, environment: MutableMapping[str, str] = os.environ) -> None:

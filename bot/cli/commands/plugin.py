@@ -309,8 +309,6 @@ def _plan_edit(path: Path, name: str, required: Sequence[str] = ()) -> tuple[str
         # A file without plugins has the default store. One with plugins must name it.
         stores = [store for store in bundled_names(PluginPurpose.STORE) if store not in names]
         names = [*(store for store in stores if isinstance(find_plugin_or_reason(store), Plugin)), *names]
-    if loaded.places is None:
-        raise CharacterError(f"{path}: add {name!r} to its plugins by hand")
     text = loaded.places.append_texts("plugins", names) if names else loaded.places.source.text
     edited = parse_character(text, source=str(path))
     expected = loaded.character.model_copy(update={"plugins": (*loaded.character.plugins, *names)})

@@ -333,7 +333,7 @@ def check_text(path: Path, text: str) -> CheckResult:
 
 def _check_loaded(path: Path, loaded: LoadedCharacter) -> CheckResult:
     try:
-        check_room_rules(path, loaded)
+        check_room_rules(loaded)
         found = _find_plugins(path, loaded)
         code = tuple(read_local_plugins(path, loaded))
         trusted = trusted_plugins()
@@ -367,7 +367,7 @@ def _find_plugins(path: Path, loaded: LoadedCharacter) -> LoadedPlugins:
     except SettingError:  # wrong settings of this machine are not an error of the file
         return LoadedPlugins(())
     check_templates(found.plugins)
-    check_character_templates(path, loaded, found.plugins)
+    check_character_templates(loaded, found.plugins)
     return found
 
 
