@@ -34,8 +34,10 @@ def upgrade(character: CharacterFile = None, as_json: AsJson = False) -> int:
         print_json({"place": result.location, "before": old, "after": new}, indent=None)
     elif old is None:
         print_line(f"{result.location}: created, with schema {new}")
+    elif old == new:
+        print_line(f"{result.location}: up to date, schema {new}")
     else:
-        print_line(f"{result.location}: {f'up to date, schema {new}' if old == new else f'from schema {old} to {new}'}")
+        print_line(f"{result.location}: from schema {old} to {new}")
     return Exit.OK
 
 

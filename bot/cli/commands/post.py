@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -43,9 +43,6 @@ from bot.plugin_system.loading import find_adapter, find_adapters
 from bot.plugin_system.plugin import find_storage
 from bot.settings import Layer
 from bot.text import is_blank, strip_terminal_codes
-
-if TYPE_CHECKING:
-    from bot.runtime.agent_runtime import AgentRuntime
 
 MAX_PICTURES = 4
 PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})
@@ -258,7 +255,7 @@ def _missing_variables(spec: AdapterSpec, config: CharacterConfig) -> list[str]:
 
 
 @asynccontextmanager
-async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[tuple["AgentRuntime", Adapter]]:
+async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[tuple[Agent, Adapter]]:
     """Open the store and connect, without tasks, plugins' background work and reading.
 
     Raises StoreInaccessible if another process uses the store.
@@ -273,14 +270,13 @@ async def _connect(config: CharacterConfig, publisher: Publisher) -> AsyncIterat
         is_idle=True,
     )
     async with run_agent(agent_config) as agent_runtime, publisher.spec.open([agent_runtime.handle]) as adapter:
-        yield agent_runtime, adapter
+        yield agent_runtime.agent, adapter
 
 
 @asynccontextmanager
 async def _open_feed(config: CharacterConfig, publisher: Publisher) -> AsyncIterator[tuple[Agent, Feed]]:
     """Open the store, connect, and send what waits. Raises StoreInaccessible if another process uses the store."""
-    async with _connect(config, publisher) as (agent_runtime, adapter):
-        agent = agent_runtime.agent
+    async with _connect(config, publisher) as (agent, adapter):
         await agent.outbox.resume()
         agent.outbox.connect(adapter)
         feed = _find_feed(agent, publisher.spec.name)
@@ -399,8 +395,8 @@ async def _delete_post(config: CharacterConfig, publisher: Publisher, post_id: s
     Raises ConfigError if the platform refuses, TemporaryError if it cannot delete now.
     """
     try:
-        async with _connect(config, publisher) as (agent_runtime, adapter):
-            feed = adapter.feed(agent_runtime.agent.id)
+        async with _connect(config, publisher) as (agent, adapter):
+            feed = adapter.feed(agent.id)
             if feed is None or feed.delete is None:
                 raise _no_feed_error(config, publisher)
             return await feed.delete(post_id)

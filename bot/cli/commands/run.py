@@ -178,13 +178,9 @@ def _load_configs(
     from bot.runtime.runtime import has_platform  # here, because help needs no pipeline
 
     urls = emulated_run.urls if emulated_run else {}
-    configs = [
-        replace(config, role=ProcessRole(role or config.settings.load(CoreSettings).bot_role)).with_adapters(
-            tuple(urls)
-        )
-        for config in load_character_configs(files, emulated_run.layers if emulated_run else ())
-    ]
-    process_role = configs[0].role
+    configs = load_character_configs(files, emulated_run.layers if emulated_run else ())
+    process_role = ProcessRole(role or configs[0].settings.load(CoreSettings).bot_role)
+    configs = [replace(config.with_adapters(tuple(urls)), role=process_role) for config in configs]
     platforms = [
         replace(platform, off_reason=f"the role {process_role} has no part in it")
         if platform.is_on and platform.spec and not has_platform(process_role, platform.spec)
