@@ -413,16 +413,6 @@ def index_lines(entry: IndexEntry, installed: Sequence[str]) -> Iterator[str]:
         yield f"  not installed: bot plugin add {entry.name}"
 
 
-def index_to_json(entry: IndexEntry, installed: Sequence[str]) -> dict[str, Any]:
-    """Return a plugin that can be added as JSON."""
-    return {
-        **entry.model_dump(mode="json"),
-        "bundled": entry.is_bundled,
-        "installed": entry.is_bundled or entry.name in installed,
-        "compatible": not entry.incompatibility,
-    }
-
-
 def format_tags(tags: Sequence[str]) -> str:
     """Return the first tags, and how many more there are."""
     more = f" +{len(tags) - MAX_TAGS} more" if len(tags) > MAX_TAGS else ""

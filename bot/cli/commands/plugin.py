@@ -27,7 +27,6 @@ from bot.cli.plugins import (
     find_origin,
     find_plugin_or_reason,
     index_lines,
-    index_to_json,
     list_cards,
     load_bundled_index,
     load_index,
@@ -115,7 +114,16 @@ def search(
         print_notice(note)
     installed = plugin_names()
     if as_json:
-        print_json({"plugins": [index_to_json(entry, installed) for entry in index.entries]}, ensure_ascii=True)
+        plugins = [
+            {
+                **entry.model_dump(mode="json"),
+                "bundled": entry.is_bundled,
+                "installed": entry.is_bundled or entry.name in installed,
+                "compatible": not entry.incompatibility,
+            }
+            for entry in index.entries
+        ]
+        print_json({"plugins": plugins}, ensure_ascii=True)
         return Exit.OK
     print("\n\n".join("\n".join(map(strip_terminal_codes, index_lines(entry, installed))) for entry in index.entries))
     if not index.entries:
