@@ -167,8 +167,10 @@ Span = tuple[int, int]
 KeyPath = tuple[str | int, ...]
 
 
-def format_path(path: KeyPath) -> str:
-    """Return a path as text: `messageExamples[0][1].content`."""
+def format_path(path: KeyPath | str) -> str:
+    """Return a path as text: `messageExamples[0][1].content`; one that is text already as it is."""
+    if isinstance(path, str):
+        return path
     text = ""
     for step in path:
         if isinstance(step, int):
@@ -610,7 +612,7 @@ class ReportCollector:
     def add_problem(self, offset: int, path: KeyPath | str, message: str) -> None:
         """Add a problem that makes the file unusable."""
         line, column = self._source.position_of(offset)
-        self._problems.append((offset, FileProblem(clean_message(message), line, column, _format_path(path))))
+        self._problems.append((offset, FileProblem(clean_message(message), line, column, format_path(path))))
 
     def line_of(self, offset: int) -> int:
         """Return the line number of an offset."""
@@ -629,20 +631,15 @@ class ReportCollector:
 
     def build_report(self, format: Format) -> ImportReport:
         """Return the report with each section sorted by line."""
-        return ImportReport(
-            format, **{name: tuple(sorted(notes, key=_sort_key)) for name, notes in self._notes.items()}
-        )
+        sections = {name: tuple(sorted(notes, key=_sort_key)) for name, notes in self._notes.items()}
+        return ImportReport(format, **sections)
 
     def _add_note(self, section: str, offset: int, path: KeyPath | str, message: str) -> None:
-        self._notes[section].append(Note(_format_path(path), self._source.line_of(offset), clean_message(message)))
+        self._notes[section].append(Note(format_path(path), self._source.line_of(offset), clean_message(message)))
 
 
 def _sort_key(note: Note) -> tuple[int, str, str]:
     return note.line, note.path, note.message
-
-
-def _format_path(path: KeyPath | str) -> str:
-    return path if isinstance(path, str) else format_path(path)
 
 
 def clean_message(message: str) -> str:

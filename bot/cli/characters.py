@@ -88,11 +88,13 @@ def check_plugin_paths(path: Path, loaded: LoadedCharacter) -> None:
     errors = []
     for position, name, location in local_plugins(path, loaded):
         problem, kind = "", position[0].removesuffix("s")
-        if not _is_inside(location, folder):
+        file = find_plugin_file(location)
+        real_places = (location, location.resolve(), *([file.resolve()] if file else []))
+        if not all(place.is_relative_to(folder) for place in real_places):
             problem = f"{name!r} is outside the character's folder, {folder}: move the {kind} into it, or install it"
         elif path.resolve().is_relative_to(find_location(location) or location):
             problem = f"{kind} {name!r}: its folder holds the character's file: move its code into a folder of its own"
-        elif find_plugin_file(location) is None:
+        elif file is None:
             parent = location.parent
             others = list(islice(parent.iterdir(), 1_000)) if parent.is_dir() else []
             names = [other.name.removesuffix(".py") for other in others if other.suffix == ".py" or other.is_dir()]
@@ -233,13 +235,6 @@ def operator_setting_notes(loaded: LoadedCharacter, settings: Settings) -> Itera
         paths = ((*path, name) for path in SETTING_PATHS if name in loaded.places.keys_of(*path))
         message = "is ignored: only the operator sets it; if you want it, put it into .env"
         yield loaded.places.build_note(next(paths, ("settings", name)), message)
-
-
-def _is_inside(location: Path, folder: Path) -> bool:
-    """Return whether a plugin lies in a folder, also after symbolic links are followed."""
-    file = find_plugin_file(location)
-    places = (location, location.resolve(), *([file.resolve()] if file else []))
-    return all(place.is_relative_to(folder) for place in places)
 
 
 def _literal_templates(tree: ast.Module) -> Iterator[tuple[str, int, str]]:
