@@ -22,6 +22,7 @@ from bot.adapter.connection_status import (
     DisconnectCause,
     TokenCheck,
 )
+from bot.adapter.pacing import SlidingWindow, TypingIndicator
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
 from bot.costs.budget import CostLimits, LimitState
@@ -235,6 +236,7 @@ __all__ = [
     "SectionShare",
     "ServerLimits",
     "Situation",
+    "SlidingWindow",
     "Spending",
     "StoredVersion",
     "StreamCursor",
@@ -250,6 +252,7 @@ __all__ = [
     "TraceStep",
     "TrialReply",
     "TrustedProxies",
+    "TypingIndicator",
     "Undeliverable",
     "UndeliveredParts",
     "UploadedFile",

@@ -33,7 +33,7 @@ from adapters.discord.errors import (
 )
 from adapters.discord.incoming import EntityMapper
 from adapters.discord.responses import ResponseSender, is_response
-from adapters.discord.sending import MessageSender, TypingIndicator
+from adapters.discord.sending import MessageSender
 from adapters.discord.sharding import ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, Room, World
 from bot.platform import (
@@ -48,6 +48,7 @@ from bot.platform import (
     TaskSet,
     TimeSource,
     TokenCheck,
+    TypingIndicator,
 )
 from bot.store import StoreUnavailable
 
@@ -80,7 +81,7 @@ class DiscordAccount:
         )
         self._message_sender = MessageSender(self._send_request, self._known_people, clock)
         self._response_sender = ResponseSender(self._send_request, clock)
-        self._typing_indicator = TypingIndicator(self._send_request, limits)
+        self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
         self._identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
         self._shard_access = AccountAccess(
             handle=handle,
@@ -161,10 +162,18 @@ class DiscordAccount:
         room = replace(room, type=ChannelType.DM, name=str(next(names, "")))
         return self._mapper.world_of(None, None, channel_id), room
 
-    async def typing(self, channel_id: str, active: bool) -> None:
+    def show_typing(self, channel_id: str, active: bool) -> None:
         """Show or hide the typing indicator in a channel."""
         if self._is_logged_in.is_set() and not self.problem:
-            await self._typing_indicator.show(channel_id, active)
+            self._typing_indicator.show(channel_id, active)
+
+    async def _show_typing(self, channel_id: str) -> bool:
+        try:
+            await self._send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
+        except REQUEST_ERRORS as error:  # the indicator is optional
+            logger.debug("no typing indicator in channel %s: %s", channel_id, error)
+            return False
+        return True
 
     async def _wait_until_logged_in(self) -> None:
         """Wait for the login; raise NotSent after `request_timeout` or if the account was rejected."""

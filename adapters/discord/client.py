@@ -8,7 +8,7 @@ import json
 import logging
 import ssl
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -28,7 +28,7 @@ from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.errors import ErrorResponse, InvalidResponse, RequestsPaused
 from adapters.discord.sharding import ShardId
 from bot import crash_point
-from bot.platform import TaskSet
+from bot.platform import SlidingWindow, TaskSet
 from bot.store import LeaseSharing, StoreUnavailable
 
 INVALID_STATUSES = (401, 403, 429)
@@ -47,7 +47,7 @@ class RequestGuard:
     def __init__(self, clock: Callable[[], float], *, max_response_bytes: int) -> None:
         self._clock = clock
         self._max_response_bytes = max_response_bytes
-        self._invalid: deque[float] = deque(maxlen=MAX_INVALID)
+        self._invalid = SlidingWindow(MAX_INVALID, INVALID_WINDOW_SECONDS)
         self._blocked_until = 0.0
 
     def build_trace(self) -> aiohttp.TraceConfig:
@@ -63,7 +63,7 @@ class RequestGuard:
         if now < self._blocked_until:
             seconds = self._blocked_until - now
             raise ErrorResponse(429, {"retry_after": seconds, "message": "global rate limit"})
-        if len(self._invalid) == MAX_INVALID and now - self._invalid[0] < INVALID_WINDOW_SECONDS:
+        if not self._invalid.count_spare(now):
             raise RequestsPaused(
                 f"Discord has refused {MAX_INVALID} requests within ten minutes; requests are suspended"
             )
@@ -107,7 +107,7 @@ class RequestGuard:
         headers = response.headers
         error = ErrorResponse(response.status, data, headers)
         if response.status in INVALID_STATUSES and headers.get("X-RateLimit-Scope") != "shared":
-            self._invalid.append(self._clock())
+            self._invalid.reserve(self._clock(), self._clock())
         is_global = error.is_global or headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
         if response.status == 429 and is_global:
             self._blocked_until = max(self._blocked_until, self._clock() + error.retry_after)
@@ -169,24 +169,21 @@ class IdentifyLimiter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._started_at: deque[float] = deque(maxlen=MAX_PER_DAY)
+        self._windows = [SlidingWindow(MAX_PER_HOUR, HOUR), SlidingWindow(MAX_PER_DAY, DAY)]
 
     def wait_seconds(self, remaining: int | None = None, reset_after: float = 0.0) -> float:
         """Return the seconds until the next session may start; the parameters come from Discord."""
         if remaining is not None and remaining <= DAILY_RESERVE:
             return max(reset_after, 1.0)
         now = self._clock()
-        if self._started_since(MAX_PER_HOUR, now - HOUR) or self._started_since(MAX_PER_DAY, now - DAY):
-            return max(0.0, self._started_at[-1] + DELAY_SECONDS - now)
-        return 0.0
+        if all(window.count_spare(now) > 0 for window in self._windows):
+            return 0.0
+        return max(0.0, self._windows[0].times[-1] + DELAY_SECONDS - now)
 
     def record(self) -> None:
         """Count a new session."""
-        self._started_at.append(self._clock())
-
-    def _started_since(self, count: int, since: float) -> bool:
-        """Return whether `count` sessions have started since then."""
-        return len(self._started_at) >= count and self._started_at[-count] > since
+        for window in self._windows:
+            window.reserve(self._clock(), self._clock())
 
 
 logger = logging.getLogger(__name__)

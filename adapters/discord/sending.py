@@ -1,6 +1,5 @@
-"""Sending, editing and finding messages; the typing indicator."""
+"""Sending, editing and finding messages."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +10,6 @@ from typing import Any
 from discord.http import Route
 from discord.utils import parse_time, time_snowflake
 
-from adapters.discord.config import Limits
 from adapters.discord.errors import (
     MISSING_PERMISSIONS,
     NO_MESSAGE_HISTORY,
@@ -353,43 +351,3 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
     # what the bot may not do in a channel is left out
     has_files, is_answer = received_names in (sent_names, []), reference in (expected_reference, "")
     return is_answer and has_files and is_text_of(str(message.get("content")), delivery)
-
-
-class TypingIndicator:
-    """Repeats the typing indicator in the channels in which a reply is being written."""
-
-    def __init__(self, send_request: Callable[..., Awaitable[object]], limits: Limits) -> None:
-        self._send_request = send_request
-        self._limits = limits
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    async def show(self, channel_id: str, active: bool) -> None:
-        """Start or stop the indicator in a channel."""
-        task = self._tasks.pop(channel_id, None)
-        if task is not None:
-            task.cancel()
-        if active:
-            self._tasks[channel_id] = asyncio.get_running_loop().create_task(self._repeat(channel_id))
-
-    async def stop(self) -> None:
-        """Stop the indicator everywhere."""
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    async def _repeat(self, channel_id: str) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.max_typing_seconds):
-                while await self._send_typing(channel_id):
-                    await self._limits.sleep(self._limits.typing_interval)
-
-    async def _send_typing(self, channel_id: str) -> bool:
-        try:
-            await self._send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
-        except REQUEST_ERRORS as error:  # the indicator is optional
-            logger.debug("no typing indicator in channel %s: %s", channel_id, error)
-            return False
-        return True

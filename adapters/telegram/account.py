@@ -16,16 +16,18 @@ from adapters.telegram.client import (
 )
 from adapters.telegram.commands import CommandHandler, register_commands
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.incoming import PLATFORM, BotIdentity, IncomingContext
+from adapters.telegram.incoming import PLATFORM, BotIdentity, ChatTarget, IncomingContext
 from adapters.telegram.polling import UpdatePoller, Webhook
 from adapters.telegram.receiving import AdministratorCache, UpdateReceiver, build_migration, load_former_chat_ids
-from adapters.telegram.sending import MessageSender, SendMethods, TypingIndicator
+from adapters.telegram.sending import MessageSender, SendMethods
 from bot import BotError
-from bot.platform import AgentHandle, Backoff, ConnectionStatus, TaskSet, TimeSource, TokenCheck
+from bot.platform import AgentHandle, Backoff, ConnectionStatus, TaskSet, TimeSource, TokenCheck, TypingIndicator
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 STORE_RETRY_SECONDS = 1.0
+TYPING_TIMEOUT = 4.0
+TYPING_DELAY = 0.5  # what is answered within it needs no indicator, which costs a request
 
 
 class TelegramAccount:
@@ -42,20 +44,22 @@ class TelegramAccount:
         self._handle, self._settings = handle, settings
         self._limits, self._time = limits, time_source
         self.client = BotClient(settings, limits, connector)
-        rate_limiter = RateLimiter(time_source.monotonic)
+        self._rate_limiter = RateLimiter(time_source.monotonic)
         self.send_methods = SendMethods(self.client, self._on_chat_migrated)
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
         self.message_sender = MessageSender(
             self.send_methods,
-            rate_limiter,
+            self._rate_limiter,
             limits,
             time_source,
             settings.telegram_unclear,
             self._token_check,
             settings.telegram_quote,
         )
-        self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
+        self.typing_indicator = TypingIndicator(
+            self._show_typing, time_source.sleep, interval=limits.typing_seconds, delay=TYPING_DELAY
+        )
         self._command_handler = CommandHandler(handle, self.client, self.message_sender)
         self._context = self._build_context(BotIdentity(handle.agent_id, settings.account), {})
         self._receiver: UpdateReceiver | None = None
@@ -174,6 +178,17 @@ class TelegramAccount:
             self._time,
             self.message_sender.note_user,
         )
+
+    async def _show_typing(self, target: ChatTarget) -> bool:
+        """Show "is typing…" unless messages need the capacity; return False if Telegram does not take it."""
+        if self._rate_limiter.try_acquire(target.chat_id):
+            try:
+                await self.client.send_chat_action(
+                    target.chat_id, "typing", message_thread_id=target.thread_id, read_timeout=TYPING_TIMEOUT
+                )
+            except TelegramError:
+                return False
+        return True
 
     def note_topic(self, chat_id: int, message_id: str, thread_id: int | None) -> None:
         """Store the topic of a sent message, because reactions to it do not name the topic."""

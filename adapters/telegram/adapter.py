@@ -134,10 +134,7 @@ class TelegramAdapter(Adapter):
         target = account.send_methods.resolve(ChatTarget.parse(room.external_id))
         if target.guest_query_id or target.direct_topic_id is not None or room.type is ChannelType.BROADCAST:
             return  # Telegram has no indicator there
-        if active:
-            account.typing_indicator.show(target)
-        else:
-            account.typing_indicator.hide(target)
+        account.typing_indicator.show(target, active)
 
     def _find_webhook(self, account_id: str) -> Webhook | None:
         account = self._accounts.get(account_id)

@@ -13,11 +13,10 @@ import math
 import os
 import re
 import ssl
-from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from itertools import islice
@@ -53,7 +52,15 @@ from yarl import URL
 
 from adapters.telegram.config import Limits, TelegramSettings
 from bot import SettingError, crash_point
-from bot.platform import BoundedDict, DeliveryUnknown, DisconnectCause, NotSent, Undeliverable, disconnect_cause
+from bot.platform import (
+    BoundedDict,
+    DeliveryUnknown,
+    DisconnectCause,
+    NotSent,
+    SlidingWindow,
+    Undeliverable,
+    disconnect_cause,
+)
 from bot.text import shorten
 
 MAX_CHATS = 10_000
@@ -61,37 +68,6 @@ MAX_CHATS = 10_000
 # requests take unequally long.
 BOT_LIMIT, GROUP_LIMIT = (30, 1.05), (20, 60.5)
 PRIVATE_BURST, PRIVATE_INTERVAL = 5, 1.0  # in a private chat Telegram allows short bursts above one message a second
-
-
-@dataclass(slots=True)
-class SlidingWindow:
-    """Allows `limit` messages in any period of so many seconds; `times` are those of the sent and the reserved ones."""
-
-    limit: int
-    seconds: float
-    times: list[float] = field(default_factory=list)
-    blocked_until: float = 0.0
-
-    def find_time(self, earliest: float) -> float:
-        """Return the first time from `earliest` on at which one more message may be sent."""
-        time = max(earliest, self.blocked_until)
-        while len(near := self._find_near(time)) >= self.limit:
-            time = near[len(near) - self.limit] + self.seconds
-        return time
-
-    def count_spare(self, now: float) -> int:
-        """Return how many messages could be sent at once."""
-        return self.limit - len(self._find_near(now))
-
-    def reserve(self, time: float, now: float) -> None:
-        """Count a message that is sent at a time, and forget those that are too old to matter."""
-        del self.times[: bisect_right(self.times, now - self.seconds)]
-        insort(self.times, time)
-
-    def _find_near(self, time: float) -> list[float]:
-        """Return the times that may lie in one period with a time."""
-        first = bisect_right(self.times, time, key=lambda at: at + self.seconds)
-        return self.times[first : bisect_left(self.times, time + self.seconds)]
 
 
 @dataclass(slots=True)
@@ -114,6 +90,10 @@ class BurstLimit:
     def reserve(self, time: float, now: float) -> None:
         """Count a message that is sent at a time."""
         self.next_at = max(self.next_at, time) + self.interval
+
+    def block(self, until: float) -> None:
+        """Allow nothing before a time; an earlier block that ends later stays."""
+        self.blocked_until = max(self.blocked_until, until)
 
 
 class RateLimiter:
@@ -154,8 +134,7 @@ class RateLimiter:
 
     def block(self, chat_id: int, seconds: float) -> None:
         """Block a chat for `seconds`, as requested by Telegram."""
-        limit = self._limit_of(chat_id)
-        limit.blocked_until = max(limit.blocked_until, self._monotonic() + seconds)
+        self._limit_of(chat_id).block(self._monotonic() + seconds)
 
     def _limit_of(self, chat_id: int) -> SlidingWindow | BurstLimit:
         if chat_id not in self._chats:

@@ -1,9 +1,8 @@
-"""Sending within Telegram's rate limits, and the typing indicator.
+"""Sending within Telegram's rate limits.
 
 API calls that send or edit texts and files for one bot.
 """
 
-import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -69,7 +68,6 @@ from bot.platform import (
     KnownPeople,
     MessageGone,
     NotSent,
-    TaskSet,
     TimeSource,
     TokenCheck,
     Undeliverable,
@@ -334,8 +332,6 @@ CALL_REFUSED = "Telegram refused this call with 401 and accepts the token: it is
 COMMAND_CRASH_POINT = "errand"  # label of the crash points of responses to commands
 MAX_TRIES = 3
 SHORT_WAIT = 1.0
-TYPING_TIMEOUT = 4.0
-TYPING_DELAY = 0.5  # what is answered within it needs no indicator, which costs a request
 
 
 class MessageSender:
@@ -472,49 +468,3 @@ class MessageSender:
         except ChatUnavailable:
             self._unavailable_chats.add(chat_id)
             raise
-
-
-class TypingIndicator:
-    """Shows "is typing…" for one bot, except where messages need the capacity."""
-
-    def __init__(self, client: BotClient, rate_limiter: RateLimiter, time_source: TimeSource, interval: float) -> None:
-        self._client, self._rate_limiter = client, rate_limiter
-        self._time, self._interval = time_source, interval
-        self._tasks: dict[ChatTarget, asyncio.Task[None]] = {}
-        self._requests = TaskSet("a typing request")
-
-    def show(self, target: ChatTarget) -> None:
-        """Start showing the indicator in a chat."""
-        if target not in self._tasks:
-            self._tasks[target] = asyncio.get_running_loop().create_task(self._repeat(target))
-
-    def hide(self, target: ChatTarget) -> None:
-        """Stop showing it in a chat; a request that is under way may end, which keeps its connection."""
-        task = self._tasks.pop(target, None)
-        if task is not None:
-            task.cancel()
-
-    async def stop(self) -> None:
-        """Stop all indicators."""
-        for target in list(self._tasks):
-            self.hide(target)
-        await self._requests.cancel()
-
-    async def _repeat(self, target: ChatTarget) -> None:
-        """Show it after a while and then again and again."""
-        await self._time.sleep(TYPING_DELAY)
-        while not self._rate_limiter.try_acquire(target.chat_id) or await self._send(target):
-            await self._time.sleep(self._interval)
-
-    async def _send(self, target: ChatTarget) -> bool:
-        """Send one request; return whether it succeeded, else the next turn tries again."""
-        return await asyncio.shield(self._requests.start(self._request(target)))
-
-    async def _request(self, target: ChatTarget) -> bool:
-        try:
-            await self._client.send_chat_action(
-                target.chat_id, "typing", message_thread_id=target.thread_id, read_timeout=TYPING_TIMEOUT
-            )
-        except TelegramError:
-            return False
-        return True

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from telegram.error import InvalidToken
 
+from adapters.telegram.account import TYPING_DELAY
 from adapters.telegram.client import BotClient, RateLimiter
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from adapters.telegram.outgoing import DUPLICATE_NOTICE, split_reply
-from adapters.telegram.sending import TYPING_DELAY, MessageSender, SendMethods
+from adapters.telegram.sending import MessageSender, SendMethods
 from bot import Attachment, Choice, Content, MediaKind, new_id
 from bot.adapter.connection_status import FIRST_PAUSE_SECONDS
 from bot.models import TextRequest
