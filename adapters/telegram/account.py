@@ -9,7 +9,6 @@ from adapters.telegram.client import (
     TOKEN_REFUSED,
     BotClient,
     Connector,
-    RateLimiter,
     TooManyRequests,
     disconnect_cause_of,
     error_text,
@@ -19,7 +18,7 @@ from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.incoming import PLATFORM, BotIdentity, ChatTarget, IncomingContext
 from adapters.telegram.polling import UpdatePoller, Webhook
 from adapters.telegram.receiving import AdministratorCache, UpdateReceiver, build_migration, load_former_chat_ids
-from adapters.telegram.sending import MessageSender, SendMethods
+from adapters.telegram.sending import MessageSender
 from bot import BotError
 from bot.platform import AgentHandle, Backoff, ConnectionStatus, TaskSet, TimeSource, TokenCheck, TypingIndicator
 from bot.store import StoreUnavailable
@@ -44,18 +43,10 @@ class TelegramAccount:
         self._handle, self._settings = handle, settings
         self._limits, self._time = limits, time_source
         self.client = BotClient(settings, limits, connector)
-        self._rate_limiter = RateLimiter(time_source.monotonic)
-        self.send_methods = SendMethods(self.client, self._on_chat_migrated)
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
         self.message_sender = MessageSender(
-            self.send_methods,
-            self._rate_limiter,
-            limits,
-            time_source,
-            settings.telegram_unclear,
-            self._token_check,
-            settings.telegram_quote,
+            self.client, settings, limits, time_source, self._token_check, self._on_chat_migrated
         )
         self.typing_indicator = TypingIndicator(
             self._show_typing, time_source.sleep, interval=limits.typing_seconds, delay=TYPING_DELAY
@@ -181,7 +172,7 @@ class TelegramAccount:
 
     async def _show_typing(self, target: ChatTarget) -> bool:
         """Show "is typing…" unless messages need the capacity; return False if Telegram does not take it."""
-        if self._rate_limiter.try_acquire(target.chat_id):
+        if self.message_sender.rate_limiter.try_acquire(target.chat_id):
             try:
                 await self.client.send_chat_action(
                     target.chat_id, "typing", message_thread_id=target.thread_id, read_timeout=TYPING_TIMEOUT

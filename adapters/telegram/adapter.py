@@ -131,7 +131,7 @@ class TelegramAdapter(Adapter):
         account = self._accounts.get(room.account)
         if account is None:
             return
-        target = account.send_methods.resolve(ChatTarget.parse(room.external_id))
+        target = account.message_sender.resolve(ChatTarget.parse(room.external_id))
         if target.guest_query_id or target.direct_topic_id is not None or room.type is ChannelType.BROADCAST:
             return  # Telegram has no indicator there
         account.typing_indicator.show(target, active)

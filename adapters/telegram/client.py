@@ -13,7 +13,7 @@ import math
 import os
 import re
 import ssl
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -26,16 +26,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
-from telegram import (
-    Bot,
-    CallbackQuery,
-    ChatMemberUpdated,
-    InlineKeyboardMarkup,
-    Message,
-    MessageEntity,
-    MessageReactionUpdated,
-    TelegramObject,
-)
+from telegram import Bot, CallbackQuery, ChatMemberUpdated, Message, MessageReactionUpdated, TelegramObject
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -696,36 +687,6 @@ class BotClient(Bot):
         data = {"offset": offset, "timeout": poll_seconds, "limit": limit, "allowed_updates": list(UPDATE_KINDS)}
         result = await self._post("getUpdates", data, read_timeout=poll_seconds + grace_seconds)
         return result if isinstance(result, list) else []
-
-    async def send_text(
-        self,
-        chat_id: int,
-        text: str,
-        *,
-        entities: Sequence[MessageEntity] = (),
-        message_thread_id: int | None = None,
-        direct_messages_topic_id: int | None = None,
-        reply_to: int | None = None,
-        reply_markup: InlineKeyboardMarkup | None = None,
-    ) -> object:
-        """Send a text without previews, and return the id of the message as Telegram names it.
-
-        `send_message` of the library would build an object of a hundred attributes from the response, and another of
-        the message that is replied to, which is sent even if that one was deleted.
-        """
-        reply = {"message_id": reply_to, "allow_sending_without_reply": True} if reply_to is not None else None
-        data = {
-            "chat_id": chat_id,
-            "text": text,
-            "entities": entities or None,
-            "message_thread_id": message_thread_id,
-            "direct_messages_topic_id": direct_messages_topic_id,
-            "reply_parameters": reply,
-            "reply_markup": reply_markup,
-            "link_preview_options": {"is_disabled": True},  # a preview would open the link
-        }
-        result = await self._post("sendMessage", data)
-        return result.get("message_id") if isinstance(result, dict) else None
 
     async def download(self, file_id: str) -> bytes:
         """Return a file that a user sent. Raises TelegramError if it is not available."""
