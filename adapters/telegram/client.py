@@ -4,7 +4,7 @@ Telegram's limits per chat and per bot; the typing indicator uses spare capacity
 
 Mapping of Telegram's errors to delivery errors.
 
-Checks of the types and the depth of raw updates, and what is left out to read one; pure.
+What is left out of a raw update, by types and depth, to read the rest; pure.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 from urllib.request import getproxies, proxy_bypass
 
@@ -54,6 +54,7 @@ from bot.platform import (
 )
 from bot.text import shorten
 
+T = TypeVar("T")
 MAX_CHATS = 10_000
 # Messages, and the seconds of any period in which there are at most so many; a little longer than Telegram's, because
 # requests take unequally long.
@@ -196,39 +197,37 @@ UNKNOWN_AUTHORS: Mapping[str, Any] = {
 MAX_VERSIONS = 50  # of one field, in which another part of it is left out
 
 
-def check_update(value: Any, name: str = "", depth: int = 0) -> None:
-    """Raise ValueError, which names the field, for a value of the wrong type or too deep nesting."""
-    if depth > MAX_UPDATE_DEPTH:
-        raise ValueError(f"{name} is too deep")
-    if name in UNREAD_FIELDS:
-        return
-    if isinstance(value, Mapping):
-        if name in FIELDS_WITH_ID and not _is_integer(value.get("id")):
-            raise ValueError(f"{name} has no number")
-        for key, item in value.items():
-            if item is None or not _has_right_type(key, item):  # Telegram leaves out what has no value
-                raise ValueError(f"{key} is {type(item).__name__}")
-            check_update(item, key, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            if name in LIST_FIELDS and not isinstance(item, Mapping | list):
-                raise ValueError(f"{name} holds {type(item).__name__}")
-            check_update(item, name, depth + 1)
-
-
-def read_partly(
-    update: Mapping[str, Any], is_readable: Callable[[Any], bool], now: datetime
-) -> tuple[Any, list[str]] | None:
-    """Return an update without what makes it unreadable, and the names of what was left out; None if words would be.
+def read_partly(raw: Any, read: Callable[[Any], T], now: datetime) -> tuple[T, list[str]]:
+    """Return what `read` makes of an update without what cannot be read of it, and the names of what was left out.
 
     A required field without which nothing could be read, such as the date, gets a value that stands for it: the time
-    `now`, a blank name (which deleted accounts have too), the type of chat that the chat's id tells.
+    `now`, a blank name (which deleted accounts have too), the type of chat that the chat's id tells. Raises the error
+    of `read`, or ValueError, where words would be lost.
     """
+    if (update_id := update_id_of(raw)) is None:
+        raise ValueError("the update has no id")
     left_out = list[str]()
-    known = {name: value for name, value in update.items() if name in UPDATES | EVENTS | {"update_id"}}
-    update = _Repair(-update["update_id"], int(now.timestamp()), left_out).repair(known)
-    if is_readable(update):
-        return update, left_out
+    known = {name: value for name, value in raw.items() if name in UPDATES | EVENTS | {"update_id"}}
+    update = _Repair(-update_id, int(now.timestamp()), left_out).repair(known)
+    try:
+        return read(update), left_out
+    except Exception:  # the library does not check types, so it may raise anything
+        version = _find_readable(update, read, left_out)
+        if version is None:
+            raise
+    return read(version), left_out
+
+
+def _find_readable(update: Mapping[str, Any], read: Callable[[Any], object], left_out: list[str]) -> Any:
+    """Return the largest version of an update that can be read, and add to `left_out`; None if words would be lost."""
+
+    def is_readable(version: Any) -> bool:
+        try:
+            read(version)
+        except Exception:  # as above
+            return False
+        return True
+
     kind = next((name for name, value in update.items() if isinstance(value, Mapping)), "")
     content, kept = update.get(kind, {}), dict[str, Any]()
     required = {name: value for name, value in content.items() if name in REQUIRED_FIELDS}
@@ -248,7 +247,13 @@ def read_partly(
                 break
         else:
             return None
-    return {**update, kind: kept}, left_out
+    return {**update, kind: kept}
+
+
+def update_id_of(raw: Any) -> int | None:
+    """Return the id of an update; None if it is missing or invalid."""
+    update_id = raw.get("update_id") if isinstance(raw, dict) else None
+    return update_id if isinstance(update_id, int) and not isinstance(update_id, bool) else None
 
 
 def _identity_of(value: Any) -> Any:
@@ -284,8 +289,8 @@ class _Repair:
         }
         has_words = any(isinstance(repaired.get(key), str) for key in WORDS)
         for key in [key for key, item in repaired.items() if not _is_usable(key, item)]:
-            if key in WORDS and not has_words:
-                continue
+            if key in WORDS and not has_words and name in UPDATES:
+                raise ValueError(f"{key} is {type(repaired[key]).__name__}")
             self.left_out.append(f"{name}.{key}" if depth > 1 else key)
             del repaired[key]
             if key in UNKNOWN_AUTHORS:
