@@ -1,14 +1,11 @@
-"""The connection of one account: signed requests, error mapping, account check.
-
-tweepy's client, calling and signing for the host that X documents.
-"""
+"""The connection of one account: signed requests by tweepy's client, error mapping, account check."""
 
 import asyncio
 import json as json_format
 import logging
 import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -47,34 +44,8 @@ from bot.platform import (
 from bot.store import StoreUnavailable
 from bot.text import shorten
 
-API_URL = "https://api.x.com"  # tweepy names the former host, api.twitter.com
-
-
-class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
-    """tweepy's endpoints at API_URL; every request is signed with OAuth 1.0a and sent by `session`."""
-
-    async def request(
-        self,
-        method: str,
-        route: str,
-        params: Mapping[str, Any] | None = None,
-        json: Any = None,
-        user_auth: bool = True,  # tweepy passes it; there is no other way here
-    ) -> Any:
-        """Send one request and return its response; raise what `session` raises."""
-        headers = {"User-Agent": self.user_agent}
-        if json is not None:
-            headers["Content-Type"] = "application/json"
-        url = str(URL(API_URL + route).with_query(sorted((params or {}).items())))
-        client = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
-        signed_url, headers, _ = client.sign(url, method, headers=headers)
-        path, mark, query = signed_url.partition("?")
-        target = URL(f"{path}{mark}{query.replace(':', '%3A')}", encoded=True)  # as signed: aiohttp leaves colons
-        async with self.session.request(method, target, json=json, headers=headers) as response:
-            return response
-
-
 logger = logging.getLogger(__name__)
+API_URL = "https://api.x.com"  # tweepy names the former host, api.twitter.com
 PendingCall = Coroutine[Any, Any, Any]
 VERIFIED_KEY = "account"
 KEY_CHECKS = Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys, which X counts
@@ -108,26 +79,18 @@ class XConnection:
         self._state = state
         self._status = status
         self._clock = time_source.now
-        self._transport = HttpTransport(settings.x_api_base_url, self._clock)
         self._key_check = TokenCheck(status, self._are_keys_accepted, KEYS_REFUSED, time_source, KEY_CHECKS)
-        self.tweepy = SigningClient(
-            consumer_key=_secret_text(settings.x_api_key),
-            consumer_secret=_secret_text(settings.x_api_secret),
-            access_token=_secret_text(settings.x_access_token),
-            access_token_secret=_secret_text(settings.x_access_token_secret),
-            return_type=dict,
-        )
-        self.tweepy.session = self._transport
+        self.tweepy = SigningClient(settings, self._clock)
 
     async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
+        await self.tweepy.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._key_check.close()
-        await self._transport.__aexit__(kind, error, trace)
+        await self.tweepy.close()
 
     @property
     def stop_reason(self) -> str:
@@ -137,7 +100,7 @@ class XConnection:
     @property
     def closed_endpoints(self) -> dict[str, datetime]:
         """The endpoints whose limits are used up, and until when."""
-        return self._transport.limits.closed_endpoints(self._clock())
+        return self.tweepy.limits.closed_endpoints(self._clock())
 
     async def read_page(self, call: PendingCall, max_posts: int) -> Page:
         """Read a page of at most `max_posts` posts and count them."""
@@ -331,16 +294,10 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A complete response, with the interface that tweepy expects."""
+    """A complete response, with the method that tweepy calls."""
 
     status: int
-    reason: str
-    headers: Mapping[str, str]
     body: bytes = field(repr=False)
-
-    async def read(self) -> bytes:
-        """Return the body."""
-        return self.body
 
     async def json(self) -> Any:
         """Return the body as JSON; raise DeliveryUnknown if it is none: the call may have succeeded."""
@@ -350,44 +307,55 @@ class HttpResponse:
             raise DeliveryUnknown(f"X says {self.status} with a body that cannot be read") from None
 
 
-class HttpTransport:
-    """Sends requests for tweepy, one connection each, so that a failed connection means nothing was sent.
+class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
+    """tweepy's endpoints at API_URL; every request is signed with OAuth 1.0a and sent on a connection of its own.
 
-    Raises NotSent if nothing was sent or X limits requests, RequestRefused if X refuses, DeliveryUnknown if
-    the result is unknown. An endpoint whose limit is used up is not called.
+    So a failed connection means that nothing was sent. Calls raise NotSent if nothing was sent or X limits requests,
+    RequestRefused if X refuses, DeliveryUnknown if the result is unknown. An endpoint whose limit is used up is not
+    called.
     """
 
-    def __init__(self, base_url: str, clock: Clock) -> None:
-        self._base_url = base_url
-        self._clock = clock
-        self._stack = AsyncExitStack()
-        self._session: ClientSession | None = None
+    def __init__(self, settings: XSettings, clock: Clock) -> None:
+        super().__init__(
+            consumer_key=_secret_text(settings.x_api_key),
+            consumer_secret=_secret_text(settings.x_api_secret),
+            access_token=_secret_text(settings.x_access_token),
+            access_token_secret=_secret_text(settings.x_access_token_secret),
+            return_type=dict,
+        )
+        self.session: ClientSession | None = None
+        self._base_url, self._clock = settings.x_api_base_url, clock
         self.limits = EndpointLimits()
 
-    async def __aenter__(self) -> Self:
+    async def open(self) -> None:
+        """Open the HTTP session."""
         connector = TCPConnector(force_close=True, ssl=ssl.create_default_context())
         timeout = ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        session = ClientSession(connector=connector, timeout=timeout, trust_env=True)
+        session = self.session = ClientSession(connector=connector, timeout=timeout, trust_env=True)
         session._retry_connection = False  # aiohttp's retry would repeat the nonce, which X answers with 401
-        self._session = await self._stack.enter_async_context(session)
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session = None
-        await self._stack.aclose()
+    async def close(self) -> None:
+        """Close the HTTP session."""
+        session, self.session = self.session, None
+        if session is not None:
+            await session.close()
 
-    @asynccontextmanager
     async def request(
-        self, method: str, url: URL, *, json: Any = None, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[HttpResponse]:
-        """Send one request and yield its complete response."""
-        endpoint = endpoint_of(method, url.path)
+        self,
+        method: str,
+        route: str,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        user_auth: bool = True,  # tweepy passes it; there is no other way here
+    ) -> HttpResponse:
+        """Send one request and return its complete response."""
+        endpoint = endpoint_of(method, route)
         if wait := self.limits.wait_seconds(endpoint, self._clock()):
             raise NotSent(f"X allows no more calls of {endpoint} for now", retry_after=wait)
-        response = await self._send(method, url, json, dict(headers or {}))
-        problems, now = _problems_in(response.body), self._clock()
+        response, body = await self._send(
+            method, str(URL(API_URL + route).with_query(sorted((params or {}).items()))), json
+        )
+        problems, now = _problems_in(body), self._clock()
         is_of_plan = _is_of_plan(response.status, problems)
         if not is_of_plan:  # its wait is not that of the endpoint
             self.limits.update(endpoint, response.status, response.headers, now)
@@ -399,25 +367,29 @@ class HttpTransport:
                 is_of_plan=is_of_plan,
                 clock_offset=_clock_offset(response.headers),
             )
-        yield response
+        return HttpResponse(response.status, body)
 
-    async def _send(self, method: str, url: URL, json: Any, headers: dict[str, str]) -> HttpResponse:
-        if self._session is None:
+    async def _send(self, method: str, url: str, json: Any) -> tuple[ClientResponse, bytes]:
+        """Sign and send a request; return its response and the body."""
+        if self.session is None:
             raise NotSent("X is not connected")
+        headers, data = {"User-Agent": self.user_agent}, None
+        if json is not None:
+            body = json_format.dumps(json).encode()
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+            data = _write_body(body)
+        signer = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
+        url, headers, _ = signer.sign(url, method, headers=headers)
         if self._base_url:  # the signature is made for X's own host
-            headers["Host"] = url.host or ""
-            url = URL(self._base_url + url.raw_path_qs, encoded=True)
-        body = None if json is None else json_format.dumps(json).encode()
-        if body is not None:
-            headers["Content-Length"] = str(len(body))
-        data = None if body is None else _write_body(body)
+            headers["Host"] = URL(API_URL).host or ""
+            url = self._base_url + url.removeprefix(API_URL)
+        path, mark, query = url.partition("?")
+        target = URL(f"{path}{mark}{query.replace(':', '%3A')}", encoded=True)  # as signed: aiohttp leaves colons
         try:
-            async with self._session.request(
-                method, url, data=data, headers=headers, allow_redirects=False
+            async with self.session.request(
+                method, target, data=data, headers=headers, allow_redirects=False
             ) as response:
-                return HttpResponse(
-                    response.status, response.reason or "", response.headers, await _read_bounded(response)
-                )
+                return response, await _read_bounded(response)
         except (ClientConnectorError, ClientHttpProxyError, ConnectionTimeoutError) as error:
             raise NotSent(f"no connection to X: {error}") from error
         except (ClientError, TimeoutError, OSError) as error:
