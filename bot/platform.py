@@ -22,6 +22,7 @@ from bot.adapter.connection_status import (
     DisconnectCause,
     TokenCheck,
 )
+from bot.adapter.http_client import NOT_SENT_ERRORS, PlatformNetwork, find_network, read_bounded
 from bot.adapter.pacing import SlidingWindow, TypingIndicator
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
@@ -54,7 +55,7 @@ from bot.errors import (
     NotSent,
     Undeliverable,
 )
-from bot.fetch.client import sniff_media_type
+from bot.fetch.client import describe_client_error, sniff_media_type
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text, extract_pdf_text
 from bot.http import (
     WILDCARD_HOSTS,
@@ -137,6 +138,7 @@ from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 __all__ = [
     "ACCESS_TOKEN_KEY",
     "DROPPED_CAUSE",
+    "NOT_SENT_ERRORS",
     "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
     "AccessTokens",
@@ -217,6 +219,7 @@ __all__ = [
     "People",
     "Person",
     "PersonWorld",
+    "PlatformNetwork",
     "PluginState",
     "PostOperation",
     "PostOperationKind",
@@ -262,6 +265,7 @@ __all__ = [
     "build_forward_metadata",
     "connections_of",
     "current_run",
+    "describe_client_error",
     "describe_receipt",
     "disconnect_cause",
     "extract_document_text",
@@ -269,6 +273,7 @@ __all__ = [
     "filter_partial_text",
     "find_conditions",
     "find_log_buffer",
+    "find_network",
     "format_dollars",
     "install_command",
     "is_complete",
@@ -283,6 +288,7 @@ __all__ = [
     "list_versions",
     "parse_host_header",
     "platform_name",
+    "read_bounded",
     "read_sections",
     "read_situation",
     "read_steps",

@@ -8,7 +8,6 @@ from adapters.telegram.client import (
     PARSE_ERRORS,
     TOKEN_REFUSED,
     BotClient,
-    Connector,
     TooManyRequests,
     disconnect_cause_of,
     error_text,
@@ -33,16 +32,11 @@ class TelegramAccount:
     """The bot of one character. Opened and closed by the adapter."""
 
     def __init__(
-        self,
-        handle: AgentHandle,
-        settings: TelegramSettings,
-        limits: Limits,
-        time_source: TimeSource,
-        connector: Connector | None = None,
+        self, handle: AgentHandle, settings: TelegramSettings, limits: Limits, time_source: TimeSource
     ) -> None:
         self._handle, self._settings = handle, settings
         self._limits, self._time = limits, time_source
-        self.client = BotClient(settings, limits, connector)
+        self.client = BotClient(settings, limits, handle.settings.network_environment())
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
         self.message_sender = MessageSender(

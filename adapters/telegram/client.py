@@ -10,9 +10,7 @@ What is left out of a raw update, by types and depth, to read the rest; pure.
 import asyncio
 import json
 import math
-import os
 import re
-import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,7 +20,6 @@ from http import HTTPStatus
 from itertools import islice
 from typing import Any, TypeVar
 from urllib.parse import quote
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -42,15 +39,20 @@ from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
 from adapters.telegram.config import Limits, TelegramSettings
-from bot import SettingError, crash_point
+from bot import crash_point
 from bot.platform import (
+    NOT_SENT_ERRORS,
     BoundedDict,
     DeliveryUnknown,
     DisconnectCause,
     NotSent,
+    PlatformNetwork,
     SlidingWindow,
     Undeliverable,
+    describe_client_error,
     disconnect_cause,
+    find_network,
+    read_bounded,
 )
 from bot.text import shorten
 
@@ -411,15 +413,12 @@ def _drop_deep_values(payload: bytes) -> bytes:
 
 METHODS_PREFIX, FILES_PREFIX = "methods", "files"  # stand for both base URLs towards the library
 CONNECT_TIMEOUT = 10.0
-NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 LIBRARY_STATUSES = frozenset(
     {400, 401, 403, 404, 408, 409}
 )  # the library maps these to its own errors, or the outcome is unknown
 PROXY_STATUSES = frozenset({401, 403, 404, 407, 409})  # with a page instead of JSON they say nothing about the bot
 DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of seconds
-LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
-Connector = Callable[[], aiohttp.BaseConnector]
 UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that are requested: the library would look for 25
     "message": Message,
     "edited_message": Message,
@@ -465,14 +464,12 @@ class TelegramRequest(BaseRequest):
         max_bytes: int,
         *,
         hidden_parameters: Mapping[str, Mapping[str, str]],
-        connector: Connector | None = None,
+        network: PlatformNetwork,
     ) -> None:
         self._hidden_parameters = hidden_parameters
         self._base_url, self._token = base_url, token
         self._limits, self._max_bytes = limits, max_bytes
-        self._connector = connector or (
-            _create_tls_connector if base_url.startswith("https:") else aiohttp.TCPConnector
-        )
+        self._network = network
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -484,9 +481,9 @@ class TelegramRequest(BaseRequest):
         """Open the HTTP session."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=self._connector(),
+                connector=aiohttp.TCPConnector(ssl=self._network.certificates),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                proxy=_find_proxy(URL(self._base_url)),  # with trust_env, two threads would look for it at each request
+                proxy=self._network.proxy,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             )
 
@@ -510,8 +507,8 @@ class TelegramRequest(BaseRequest):
             async with asyncio.timeout(timeout):
                 status, body = await self._send(self._session, method, url, request_data, max_bytes)
         except NOT_SENT_ERRORS as error:
-            cause = _connection_error_text(error)
-            raise NotConnected(f"no connection to {URL(self._base_url).host}: {cause}") from None
+            cause = describe_client_error(error)
+            raise NotConnected(f"{URL(self._base_url).host} cannot be reached: {cause}") from None
         except TimeoutError:
             raise NetworkError(f"no response within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -543,12 +540,9 @@ class TelegramRequest(BaseRequest):
     ) -> tuple[int, bytes]:
         body = _encode_body(data, self._hidden_parameters.get(url.rpartition("/")[2], {}))
         async with session.request(method, self._build_url(url), data=body, allow_redirects=False) as response:
-            received = bytearray()
-            async for chunk in response.content.iter_any():
-                received += chunk
-                if len(received) > max_bytes:
-                    raise ResponseTooLarge(f"the response is larger than {max_bytes} bytes")
-            return response.status, bytes(received)
+            if (received := await read_bounded(response, max_bytes)) is None:
+                raise ResponseTooLarge(f"the response is larger than {max_bytes} bytes")
+            return response.status, received
 
     def _build_url(self, url: str) -> URL:
         prefix, _, path = url.partition("/")
@@ -564,21 +558,6 @@ def label_crash_points(label: str) -> Iterator[None]:
         yield
     finally:
         crash_point_label.reset(token)
-
-
-def _find_proxy(url: URL) -> str | None:
-    """Return the proxy that the environment names for a server, if any."""
-    host = url.host or ""
-    return None if host in LOCAL_HOSTS or proxy_bypass(host) else getproxies().get(url.scheme)
-
-
-def _create_tls_connector() -> aiohttp.BaseConnector:
-    """Return a connector that verifies with SSL_CERT_FILE, or with the certificates of the system."""
-    ca_file = os.environ.get("SSL_CERT_FILE") or None
-    try:
-        return aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca_file))
-    except OSError as error:
-        raise SettingError(f"SSL_CERT_FILE: no certificates in {ca_file!r} ({error})") from error
 
 
 class JsonBody(aiohttp.BytesPayload):
@@ -621,39 +600,20 @@ def _parse_retry_after(body: bytes) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_RETRY_AFTER
 
 
-def _connection_error_text(error: aiohttp.ClientError) -> str:
-    match error:
-        case aiohttp.ConnectionTimeoutError():
-            return "timed out"
-        case aiohttp.ClientHttpProxyError():
-            return f"the proxy returned status {error.status}"
-        case aiohttp.ClientConnectorCertificateError():
-            return "its certificate is not valid"
-        case aiohttp.ClientConnectorDNSError():
-            return "the host name cannot be resolved"
-        case aiohttp.ClientConnectorSSLError():
-            return "the TLS handshake failed"
-        case aiohttp.ClientConnectorError() if error.errno:
-            return os.strerror(error.errno) if error.errno > 0 else "the host name cannot be resolved"
-    return "refused"
-
-
 class BotClient(Bot):
     """API client of one bot. Only its transport knows the token."""
 
-    def __init__(self, settings: TelegramSettings, limits: Limits, connector: Connector | None = None) -> None:
+    def __init__(
+        self, settings: TelegramSettings, limits: Limits, environment: Mapping[str, str] | None = None
+    ) -> None:
         assert settings.telegram_bot_token is not None, "a client needs a token"
         address, token = settings.telegram_api_base_url, settings.telegram_bot_token.get_secret_value()
         secret = settings.telegram_webhook_secret
         webhook_parameters = {"secret_token": secret.get_secret_value()} if secret is not None else {}
+        network = find_network(address, environment)
         transports = [
             TelegramRequest(
-                address,
-                token,
-                limits,
-                max_bytes,
-                hidden_parameters={"setWebhook": webhook_parameters},
-                connector=connector,
+                address, token, limits, max_bytes, hidden_parameters={"setWebhook": webhook_parameters}, network=network
             )
             for max_bytes in (limits.max_response_bytes, limits.max_update_bytes)
         ]

@@ -3,7 +3,6 @@
 import asyncio
 import json as json_format
 import logging
-import ssl
 from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -12,16 +11,7 @@ from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self
 
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientHttpProxyError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    ConnectionTimeoutError,
-    TCPConnector,
-)
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
 from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # oauthlib has no types
 from tweepy.asynchronous import AsyncClient  # type: ignore[import-untyped]  # tweepy has no types
 from yarl import URL
@@ -31,6 +21,7 @@ from adapters.x.incoming import Page, User, parse_page, parse_user
 from adapters.x.rate_limits import AccountState, EndpointLimits, Quota, endpoint_of
 from bot import Clock, crash_point, system_clock
 from bot.platform import (
+    NOT_SENT_ERRORS,
     Backoff,
     ConnectionStatus,
     DeliveryError,
@@ -39,7 +30,10 @@ from bot.platform import (
     NotSent,
     TimeSource,
     TokenCheck,
+    describe_client_error,
     disconnect_cause,
+    find_network,
+    read_bounded,
 )
 from bot.store import StoreUnavailable
 from bot.text import shorten
@@ -70,7 +64,13 @@ class XConnection:
     """
 
     def __init__(
-        self, settings: XSettings, quota: Quota, state: AccountState, status: ConnectionStatus, time_source: TimeSource
+        self,
+        settings: XSettings,
+        quota: Quota,
+        state: AccountState,
+        status: ConnectionStatus,
+        time_source: TimeSource,
+        environment: Mapping[str, str],
     ) -> None:
         self._is_dry_run = settings.x_dry_run
         self._expected_username = settings.expected_username
@@ -80,7 +80,7 @@ class XConnection:
         self._status = status
         self._clock = time_source.now
         self._key_check = TokenCheck(status, self._are_keys_accepted, KEYS_REFUSED, time_source, KEY_CHECKS)
-        self.tweepy = SigningClient(settings, self._clock)
+        self.tweepy = SigningClient(settings, self._clock, environment)
 
     async def __aenter__(self) -> Self:
         await self.tweepy.open()
@@ -315,7 +315,7 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
     called.
     """
 
-    def __init__(self, settings: XSettings, clock: Clock) -> None:
+    def __init__(self, settings: XSettings, clock: Clock, environment: Mapping[str, str]) -> None:
         super().__init__(
             consumer_key=_secret_text(settings.x_api_key),
             consumer_secret=_secret_text(settings.x_api_secret),
@@ -325,13 +325,14 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
         )
         self.session: ClientSession | None = None
         self._base_url, self._clock = settings.x_api_base_url, clock
+        self._network = find_network(self._base_url or API_URL, environment)
         self.limits = EndpointLimits()
 
     async def open(self) -> None:
         """Open the HTTP session."""
-        connector = TCPConnector(force_close=True, ssl=ssl.create_default_context())
+        connector = TCPConnector(force_close=True, ssl=self._network.certificates)
         timeout = ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        session = self.session = ClientSession(connector=connector, timeout=timeout, trust_env=True)
+        session = self.session = ClientSession(connector=connector, timeout=timeout, proxy=self._network.proxy)
         session._retry_connection = False  # aiohttp's retry would repeat the nonce, which X answers with 401
 
     async def close(self) -> None:
@@ -375,9 +376,9 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
             raise NotSent("X is not connected")
         headers, data = {"User-Agent": self.user_agent}, None
         if json is not None:
-            body = json_format.dumps(json).encode()
-            headers |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
-            data = _write_body(body)
+            encoded = json_format.dumps(json).encode()
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(encoded))}
+            data = _write_body(encoded)
         signer = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
         url, headers, _ = signer.sign(url, method, headers=headers)
         if self._base_url:  # the signature is made for X's own host
@@ -389,11 +390,14 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
             async with self.session.request(
                 method, target, data=data, headers=headers, allow_redirects=False
             ) as response:
-                return response, await _read_bounded(response)
-        except (ClientConnectorError, ClientHttpProxyError, ConnectionTimeoutError) as error:
-            raise NotSent(f"no connection to X: {error}") from error
+                body = await read_bounded(response, MAX_RESPONSE_BYTES)
+        except NOT_SENT_ERRORS as error:
+            raise NotSent(f"no connection to X: {describe_client_error(error)}") from error
         except (ClientError, TimeoutError, OSError) as error:
             raise DeliveryUnknown(f"{type(error).__name__} {error}".strip()) from error
+        if body is None:
+            raise DeliveryUnknown(f"X says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
+        return response, body
 
 
 async def _write_body(body: bytes) -> AsyncIterator[bytes]:
@@ -401,15 +405,6 @@ async def _write_body(body: bytes) -> AsyncIterator[bytes]:
     crash_point("send.pre_write")
     yield body
     crash_point("send.post_write")
-
-
-async def _read_bounded(response: ClientResponse) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MAX_RESPONSE_BYTES:
-            raise DeliveryUnknown(f"X says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
-    return bytes(body)
 
 
 def _problems_in(body: bytes) -> list[Mapping[str, Any]]:
