@@ -22,7 +22,7 @@ from bot.adapter.connection_status import (
     DisconnectCause,
     TokenCheck,
 )
-from bot.adapter.http_client import NOT_SENT_ERRORS, PlatformNetwork, find_network, read_bounded
+from bot.adapter.http_client import NOT_SENT_ERRORS, PlatformNetwork, find_network, read_bounded, write_body
 from bot.adapter.pacing import SlidingWindow, TypingIndicator
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
@@ -296,6 +296,7 @@ __all__ = [
     "sniff_media_type",
     "store_text",
     "token_cookie",
+    "write_body",
 ]
 
 LOADED_WHEN_USED = {  # they load aiohttp

@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
 from telegram import Bot, CallbackQuery, ChatMemberUpdated, Message, MessageReactionUpdated, TelegramObject
 from telegram.error import (
     BadRequest,
@@ -39,7 +38,6 @@ from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
 from adapters.telegram.config import Limits, TelegramSettings
-from bot import crash_point
 from bot.platform import (
     NOT_SENT_ERRORS,
     BoundedDict,
@@ -53,6 +51,7 @@ from bot.platform import (
     disconnect_cause,
     find_network,
     read_bounded,
+    write_body,
 )
 from bot.text import shorten
 
@@ -538,8 +537,10 @@ class TelegramRequest(BaseRequest):
     async def _send(
         self, session: aiohttp.ClientSession, method: str, url: str, data: RequestData | None, max_bytes: int
     ) -> tuple[int, bytes]:
-        body = _encode_body(data, self._hidden_parameters.get(url.rpartition("/")[2], {}))
-        async with session.request(method, self._build_url(url), data=body, allow_redirects=False) as response:
+        body, headers = _encode_body(data, self._hidden_parameters.get(url.rpartition("/")[2], {}))
+        async with session.request(
+            method, self._build_url(url), data=body, headers=headers, allow_redirects=False
+        ) as response:
             if (received := await read_bounded(response, max_bytes)) is None:
                 raise ResponseTooLarge(f"the response is larger than {max_bytes} bytes")
             return response.status, received
@@ -560,35 +561,22 @@ def label_crash_points(label: str) -> Iterator[None]:
         crash_point_label.reset(token)
 
 
-class JsonBody(aiohttp.BytesPayload):
-    """The parameters of a request as JSON; writing it passes the crash points of `label`, if there is one."""
-
-    def __init__(self, parameters: Mapping[str, Any], label: str) -> None:
-        encoded = json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-        super().__init__(encoded, content_type="application/json")
-        self._label = label
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write the whole body, as aiohttp asks for it."""
-        if self._label:
-            crash_point(f"{self._label}.pre_write")
-        await super().write_with_length(writer, content_length)
-        if self._label:
-            crash_point(f"{self._label}.post_write")
-
-
-def _encode_body(data: RequestData | None, hidden_parameters: Mapping[str, str]) -> Any:
-    """Encode parameters as JSON, with files as a form."""
+def _encode_body(data: RequestData | None, hidden_parameters: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+    """Return parameters as JSON, with files as a form, and the headers of the request."""
     if data is None:
-        return None
+        return None, {}
     if not data.contains_files:
-        return JsonBody({**data.parameters, **hidden_parameters}, crash_point_label.get())
+        parameters = {**data.parameters, **hidden_parameters}
+        body = json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        label = crash_point_label.get()
+        return write_body(body, label) if label else body, headers
     form = aiohttp.FormData()
     for name, value in data.json_parameters.items():
         form.add_field(name, value)
     for name, (filename, content, content_type) in data.multipart_data.items():
         form.add_field(name, content, filename=filename, content_type=content_type)
-    return form
+    return form, {}
 
 
 def _parse_retry_after(body: bytes) -> float:

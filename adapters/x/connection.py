@@ -3,7 +3,7 @@
 import asyncio
 import json as json_format
 import logging
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -19,7 +19,7 @@ from yarl import URL
 from adapters.x.config import XSettings
 from adapters.x.incoming import Page, User, parse_page, parse_user
 from adapters.x.rate_limits import AccountState, EndpointLimits, Quota, endpoint_of
-from bot import Clock, crash_point, system_clock
+from bot import Clock, system_clock
 from bot.platform import (
     NOT_SENT_ERRORS,
     Backoff,
@@ -34,6 +34,7 @@ from bot.platform import (
     disconnect_cause,
     find_network,
     read_bounded,
+    write_body,
 )
 from bot.store import StoreUnavailable
 from bot.text import shorten
@@ -378,7 +379,7 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
         if json is not None:
             encoded = json_format.dumps(json).encode()
             headers |= {"Content-Type": "application/json", "Content-Length": str(len(encoded))}
-            data = _write_body(encoded)
+            data = write_body(encoded, "send")
         signer = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
         url, headers, _ = signer.sign(url, method, headers=headers)
         if self._base_url:  # the signature is made for X's own host
@@ -398,13 +399,6 @@ class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
         if body is None:
             raise DeliveryUnknown(f"X says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
         return response, body
-
-
-async def _write_body(body: bytes) -> AsyncIterator[bytes]:
-    """Yield the body; resuming after it means that the body was written."""
-    crash_point("send.pre_write")
-    yield body
-    crash_point("send.post_write")
 
 
 def _problems_in(body: bytes) -> list[Mapping[str, Any]]:

@@ -2,13 +2,14 @@
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
 
 import aiohttp
 from yarl import URL
 
+from bot.concurrency.tasks import crash_point
 from bot.fetch.client import Proxies, build_tls_context
 
 # No byte of the request was sent.
@@ -50,3 +51,13 @@ async def read_bounded(response: aiohttp.ClientResponse, max_bytes: int) -> byte
         if len(body) > max_bytes:
             return None
     return bytes(body)
+
+
+async def write_body(body: bytes, label: str) -> AsyncIterator[bytes]:
+    """Yield the body of a request that sends something, between the crash points of that label.
+
+    The request needs the header Content-Length; asking for more than the body means that it was written.
+    """
+    crash_point(f"{label}.pre_write")
+    yield body
+    crash_point(f"{label}.post_write")
