@@ -3,8 +3,7 @@
 import asyncio
 import json as json_format
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -41,7 +40,7 @@ from bot.text import shorten
 
 logger = logging.getLogger(__name__)
 API_URL = "https://api.x.com"  # tweepy names the former host, api.twitter.com
-PendingCall = Coroutine[Any, Any, Any]
+Method = Callable[..., Awaitable[Any]]  # of tweepy; sends one request
 VERIFIED_KEY = "account"
 KEY_CHECKS = Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys, which X counts
 KEYS_REFUSED = "X refuses the keys: put valid ones into `.env` and start again"
@@ -103,32 +102,30 @@ class XConnection:
         """The endpoints whose limits are used up, and until when."""
         return self.tweepy.limits.closed_endpoints(self._clock())
 
-    async def read_page(self, call: PendingCall, max_posts: int) -> Page:
+    async def read_page(self, max_posts: int, method: Method, *arguments: Any, **options: Any) -> Page:
         """Read a page of at most `max_posts` posts and count them."""
-        with closing(call):
-            self._check_open()
-            try:
-                await self._quota.reserve(max_posts)
-            except StoreUnavailable as error:
-                raise NotSent(f"reads cannot be counted: {error}") from error
-            cost = max_posts
-            try:
-                page = parse_page(await self.send(call))
-                cost = page.count + len(page.referenced)
-            except (NotSent, RequestRefused):
-                cost = 0
-                raise
-            finally:
-                await self._quota.release(max(max_posts - cost, 0))
-            return page
+        self._check_open()
+        try:
+            await self._quota.reserve(max_posts)
+        except StoreUnavailable as error:
+            raise NotSent(f"reads cannot be counted: {error}") from error
+        cost = max_posts
+        try:
+            page = parse_page(await self.send(method, *arguments, **options))
+            cost = page.count + len(page.referenced)
+        except (NotSent, RequestRefused):
+            cost = 0
+            raise
+        finally:
+            await self._quota.release(max(max_posts - cost, 0))
+        return page
 
-    async def write(self, call: PendingCall) -> Any:
-        """Send a call that changes something; raise NotSent in a dry run."""
-        with closing(call):
-            if self._is_dry_run:
-                raise NotSent("X_DRY_RUN is on")
-            await self._verify_account()
-            return await self.send(call)
+    async def write(self, method: Method, *arguments: Any, **options: Any) -> Any:
+        """Call a method that changes something; raise NotSent in a dry run."""
+        if self._is_dry_run:
+            raise NotSent("X_DRY_RUN is on")
+        await self._verify_account()
+        return await self.send(method, *arguments, **options)
 
     async def read_own_user(self) -> User:
         """Return the account's user; this reads no post."""
@@ -141,27 +138,26 @@ class XConnection:
                 raise self._stopped() from error
             raise
 
-    async def send(self, call: PendingCall) -> Any:
-        """Send a call and return X's response."""
-        with closing(call):
-            self._check_open()
-            try:
-                return await self._send(call)
-            except RequestRefused as error:
-                if error.status == 401:
-                    raise await self._check_keys(error) from error
-                raise
+    async def send(self, method: Method, *arguments: Any, **options: Any) -> Any:
+        """Call a method with these arguments and return X's response."""
+        self._check_open()
+        try:
+            return await self._send(method, *arguments, **options)
+        except RequestRefused as error:
+            if error.status == 401:
+                raise await self._check_keys(error) from error
+            raise
 
     async def _ask_own_user(self) -> User:
         """Return the account's user; raise RequestRefused with the status 401 if X refuses the keys."""
-        user = parse_user(await self._send(self.tweepy.get_me(user_fields=["name", "username"])))
+        user = parse_user(await self._send(self.tweepy.get_me, user_fields=["name", "username"]))
         if user is None:
             raise DeliveryUnknown("X does not return whose the keys are")
         return user
 
-    async def _send(self, call: PendingCall) -> Any:
+    async def _send(self, method: Method, *arguments: Any, **options: Any) -> Any:
         try:
-            response = await call
+            response = await method(*arguments, **options)
         except RequestRefused as error:
             if error.status == 401:
                 self._check_clock(error)
