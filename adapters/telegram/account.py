@@ -70,21 +70,19 @@ class TelegramAccount:
         """Identify the bot and receive updates; while Telegram refuses the token, wait until it accepts it."""
         failures, backoff = 0, Backoff(1.0, self._limits.max_retry_delay)
         while True:
+            retry_after = 0.0
             try:
-                identity = await self._identify()
-            except InvalidToken:
-                self._token_check.refuse()
-                await self._token_check.wait_accepted()
-                continue
-            try:
-                return await self._receive_updates(identity)
+                return await self._receive_updates(await self._identify())
             except InvalidToken as error:
                 if await self._token_check.confirm():
                     await self._token_check.wait_accepted()
                     continue
                 self.status.failed(disconnect_cause_of(error), error_text(error))
-                failures += 1
-                await self._time.sleep(backoff.delay(failures))
+            except (TelegramError, *PARSE_ERRORS) as error:
+                self.status.failed(disconnect_cause_of(error), error_text(error))
+                retry_after = error.seconds if isinstance(error, TooManyRequests) else 0.0
+            failures += 1
+            await self._time.sleep(backoff.delay(failures, retry_after=retry_after))
 
     async def _is_token_accepted(self) -> bool | None:
         try:
@@ -114,19 +112,11 @@ class TelegramAccount:
             await UpdatePoller(self.client, self._handle, self._receiver, self._limits, self._time, self.status).run()
 
     async def _identify(self) -> BotIdentity:
-        """Call getMe until it succeeds. Raises InvalidToken if Telegram rejects the token."""
-        failures, backoff = 0, Backoff(1.0, self._limits.max_retry_delay)
-        while True:
-            try:
-                user = await self.client.get_me()
-                break
-            except InvalidToken:
-                raise
-            except (TelegramError, *PARSE_ERRORS) as error:
-                self.status.failed(disconnect_cause_of(error), error_text(error))
-                failures += 1
-                retry_after = error.seconds if isinstance(error, TooManyRequests) else 0.0
-                await self._time.sleep(backoff.delay(failures, retry_after=retry_after))
+        try:
+            user = await self.client.get_me()
+        except InvalidToken:
+            self._token_check.refuse()
+            raise
         reads_all = bool(user.can_read_all_group_messages)
         logger.info(
             "connected to Telegram as @%s%s",
