@@ -7,6 +7,7 @@ from bot.adapter.access_tokens import AccessTokens, TokenScope, token_cookie
 from bot.adapter.adapter import (
     Adapter,
     AnswerPolicy,
+    ChannelProblems,
     Feed,
     FoundPost,
     KnownPeople,
@@ -159,6 +160,7 @@ __all__ = [
     "BoundRoute",
     "BoundedDict",
     "BoundedSet",
+    "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
     "CharacterTools",

@@ -37,6 +37,7 @@ from bot import Clock, crash_point
 from bot.platform import (
     BoundedDict,
     BoundedSet,
+    ChannelProblems,
     Delivery,
     DeliveryError,
     DeliveryHeld,
@@ -70,7 +71,7 @@ class MessageSender:
         # by channel: why it refuses messages; it is left alone until a message is received from it
         self._unwritable = BoundedDict[str, str](MAX_CHANNELS)
         self._parents = BoundedDict[str, str](MAX_CHANNELS)  # by thread: the channel in which its answers are sent
-        self._reported = BoundedDict[tuple[str, str], bool](MAX_CHANNELS)
+        self._problems = ChannelProblems(logger, "Discord channel")
         self._nonces = BoundedSet[str](MAX_NONCES)
 
     def has_sent(self, nonce: str) -> bool:
@@ -172,7 +173,9 @@ class MessageSender:
                 logger.debug("part %s is refused in channel %s too", delivery.id, parent_id)
             else:
                 self._parents[delivery.target] = parent_id
-                self._report(delivery.target, f"{refusal}: answers for this thread are sent in channel {parent_id}")
+                self._problems.report(
+                    delivery.target, f"{refusal}: answers for this thread are sent in channel {parent_id}"
+                )
                 return f"{parent_id}/{message_id}"
         if refusal.is_of_channel:
             self._unwritable[delivery.target] = str(refusal)
@@ -199,7 +202,7 @@ class MessageSender:
                 continue
             for permission in missing:
                 problem = f"messages there lack what needs the permission {permission}: give it to the bot"
-                self._report(str(route.channel_id), problem)
+                self._problems.report(str(route.channel_id), problem)
             return response
 
     async def _send_unarchived(self, route: Route, body: MessageBody | None = None) -> Any:
@@ -246,14 +249,8 @@ class MessageSender:
         seconds = (until - self._clock()).total_seconds() if until is not None else 0.0
         if until is not None and seconds > 0:
             cause = f"a moderator of the server has given the bot a timeout until {until:%Y-%m-%d %H:%M} UTC"
-            self._report(str(channel["id"]), cause)
+            self._problems.report(str(channel["id"]), cause)
             raise NotSent(cause, retry_after=seconds)
-
-    def _report(self, channel_id: str, problem: str) -> None:
-        """Log a problem of a channel once."""
-        if (channel_id, problem) not in self._reported:
-            self._reported[channel_id, problem] = True
-            logger.warning("Discord channel %s: %s", channel_id, problem)
 
     async def _find_message(self, delivery: Delivery, bot_id: int) -> str:
         """Search the messages since the first attempt.

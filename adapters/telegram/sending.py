@@ -58,6 +58,7 @@ from bot import Attachment, Content
 from bot.platform import (
     RESPONSE_SOURCE,
     BoundedDict,
+    ChannelProblems,
     Delivery,
     DeliveryError,
     DeliveryHeld,
@@ -110,6 +111,7 @@ class MessageSender:
         self._token_check, self._on_migrated = token_check, on_migrated
         self.rate_limiter = RateLimiter(time_source.monotonic)
         self.known_people = KnownPeople[int]()
+        self._problems = ChannelProblems(logger, "Telegram chat")
         self._unavailable_chats: set[int] = set()  # chats that blocked or removed the bot
         self._migrated_chats: dict[int, int] = {}  # new ids by former ids of groups
         self._guest_answers = BoundedDict[str, str](MAX_GUEST_ANSWERS)  # ids of inline messages by query
@@ -247,9 +249,10 @@ class MessageSender:
                 if not is_topic_unavailable(error):
                     raise
                 if place.thread_id is None:
-                    logger.warning("chat %s: the topic General is closed: open it, or let the bot manage topics", place)
+                    problem = "the topic General is closed: open it, or let the bot manage topics"
+                    self._problems.report(str(place), problem)
                     raise
-                logger.warning("chat %s: %s: a message for this topic is sent to General", place, error_text(error))
+                self._problems.report(str(place), f"{error_text(error)}: messages for this topic are sent to General")
                 place = ChatTarget(place.chat_id)
         raise NotSent(f"chat {target.chat_id} has moved several times")
 
