@@ -56,14 +56,14 @@ class MembershipHandler:
         self.handlers: dict[str, Callable[..., Awaitable[object]]] = {
             "guild_available": self._guild_available,
             "guild_join": self._guild_joined,
-            "guild_update": self._guild_updated,
-            "guild_remove": self._guild_removed,
+            "guild_update": lambda before, guild: handle.membership.update_world(mapper.to_world(guild)),
+            "guild_remove": lambda guild: handle.edits.leave_world(mapper.world_id(guild.id)),
             "guild_channel_create": self._channel_created,
             "guild_channel_update": self._channel_updated,
-            "guild_channel_delete": self._channel_deleted,
+            "guild_channel_delete": lambda channel: handle.edits.leave_room(mapper.room_id(channel.id)),
             "thread_create": self._channel_created,
             "thread_update": self._channel_updated,
-            "raw_thread_delete": self._thread_deleted,
+            "raw_thread_delete": lambda payload: handle.edits.leave_room(mapper.room_id(payload.thread_id)),
             "member_join": self._member_joined,
             "member_update": self._member_updated,
             "raw_member_remove": self._member_left,
@@ -77,12 +77,6 @@ class MembershipHandler:
         event_id = f"invited:{guild.id}:{_format_time(joined_at)}" if joined_at else ""
         await self._handle.membership.join_world(self._mapper.to_world(guild), self._rooms(guild), event_id=event_id)
 
-    async def _guild_updated(self, before: discord.Guild, guild: discord.Guild) -> None:
-        await self._handle.membership.update_world(self._mapper.to_world(guild))
-
-    async def _guild_removed(self, guild: discord.Guild) -> None:
-        await self._handle.edits.leave_world(self._mapper.world_id(guild.id))
-
     async def _channel_created(self, channel: Any) -> None:
         if _is_room(channel):
             await self._handle.membership.join_room(*self._world_and_room(channel))
@@ -90,12 +84,6 @@ class MembershipHandler:
     async def _channel_updated(self, before: Any, channel: Any) -> None:
         if _is_room(channel):
             await self._handle.membership.update_room(*self._world_and_room(channel))
-
-    async def _channel_deleted(self, channel: Any) -> None:
-        await self._handle.edits.leave_room(self._mapper.room_id(channel.id))
-
-    async def _thread_deleted(self, payload: discord.RawThreadDeleteEvent) -> None:
-        await self._handle.edits.leave_room(self._mapper.room_id(payload.thread_id))
 
     async def _member_joined(self, member: discord.Member) -> None:
         world, entity = self._mapper.to_world(member.guild, [member]), self._mapper.to_entity(member)
@@ -224,8 +212,8 @@ class EventReceiver:
         self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
             **MembershipHandler(handle, mapper).handlers,
             "raw_message_edit": self._on_edit,
-            "raw_message_delete": self._on_delete,
-            "raw_bulk_message_delete": self._on_bulk_delete,
+            "raw_message_delete": lambda payload: self._delete(payload.channel_id, [payload.message_id]),
+            "raw_bulk_message_delete": lambda payload: self._delete(payload.channel_id, sorted(payload.message_ids)),
             "raw_reaction_add": self._on_reaction,
             "raw_reaction_remove": self._on_reaction_removed,
             "raw_reaction_clear": self._on_reaction_removed,
@@ -426,12 +414,8 @@ class EventReceiver:
         if inbound is not None:
             await self._handle.edits.submit_edit(inbound)
 
-    async def _on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        await self._handle.edits.delete_messages(self._mapper.room_id(payload.channel_id), [str(payload.message_id)])
-
-    async def _on_bulk_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
-        message_ids = sorted(map(str, payload.message_ids))
-        await self._handle.edits.delete_messages(self._mapper.room_id(payload.channel_id), message_ids)
+    async def _delete(self, channel_id: int, message_ids: Sequence[int]) -> None:
+        await self._handle.edits.delete_messages(self._mapper.room_id(channel_id), [*map(str, message_ids)])
 
     async def _on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         if payload.user_id == self._mapper.bot_id:
