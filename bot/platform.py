@@ -7,6 +7,7 @@ from bot.adapter.access_tokens import AccessTokens, TokenScope, token_cookie
 from bot.adapter.adapter import (
     Adapter,
     AnswerPolicy,
+    ChannelProblems,
     Feed,
     FoundPost,
     KnownPeople,
@@ -22,6 +23,8 @@ from bot.adapter.connection_status import (
     DisconnectCause,
     TokenCheck,
 )
+from bot.adapter.http_client import NOT_SENT_ERRORS, PlatformNetwork, find_network, read_bounded, write_body
+from bot.adapter.pacing import SlidingWindow, TypingIndicator
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
 from bot.costs.budget import CostLimits, LimitState
@@ -53,7 +56,7 @@ from bot.errors import (
     NotSent,
     Undeliverable,
 )
-from bot.fetch.client import sniff_media_type
+from bot.fetch.client import describe_client_error, sniff_media_type
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text, extract_pdf_text
 from bot.http import (
     WILDCARD_HOSTS,
@@ -136,6 +139,7 @@ from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 __all__ = [
     "ACCESS_TOKEN_KEY",
     "DROPPED_CAUSE",
+    "NOT_SENT_ERRORS",
     "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
     "AccessTokens",
@@ -156,6 +160,7 @@ __all__ = [
     "BoundRoute",
     "BoundedDict",
     "BoundedSet",
+    "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
     "CharacterTools",
@@ -216,6 +221,7 @@ __all__ = [
     "People",
     "Person",
     "PersonWorld",
+    "PlatformNetwork",
     "PluginState",
     "PostOperation",
     "PostOperationKind",
@@ -235,6 +241,7 @@ __all__ = [
     "SectionShare",
     "ServerLimits",
     "Situation",
+    "SlidingWindow",
     "Spending",
     "StoredVersion",
     "StreamCursor",
@@ -250,6 +257,7 @@ __all__ = [
     "TraceStep",
     "TrialReply",
     "TrustedProxies",
+    "TypingIndicator",
     "Undeliverable",
     "UndeliveredParts",
     "UploadedFile",
@@ -259,6 +267,7 @@ __all__ = [
     "build_forward_metadata",
     "connections_of",
     "current_run",
+    "describe_client_error",
     "describe_receipt",
     "disconnect_cause",
     "extract_document_text",
@@ -266,6 +275,7 @@ __all__ = [
     "filter_partial_text",
     "find_conditions",
     "find_log_buffer",
+    "find_network",
     "format_dollars",
     "install_command",
     "is_complete",
@@ -280,6 +290,7 @@ __all__ = [
     "list_versions",
     "parse_host_header",
     "platform_name",
+    "read_bounded",
     "read_sections",
     "read_situation",
     "read_steps",
@@ -287,6 +298,7 @@ __all__ = [
     "sniff_media_type",
     "store_text",
     "token_cookie",
+    "write_body",
 ]
 
 LOADED_WHEN_USED = {  # they load aiohttp

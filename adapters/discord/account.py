@@ -1,7 +1,8 @@
-"""One character's account on Discord: login, shards and sending."""
+"""One character's account on Discord: login, sending, and its shards, each a gateway connection with its events."""
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from dataclasses import replace
@@ -12,18 +13,20 @@ from typing import Any
 import discord
 from discord.http import Route
 
-from adapters.discord.client import IdentifyQueue, build_http
+from adapters.discord.client import (
+    POSITION,
+    UNREADABLE,
+    DiscordClient,
+    GatewayEvent,
+    GatewaySession,
+    IdentifyQueue,
+    build_http,
+)
 from adapters.discord.commands import CommandHandler, build_registration
 from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin
-from adapters.discord.connection import (
-    INVALID_TOKEN_MESSAGE,
-    STOP_TIMEOUT,
-    AccountAccess,
-    ConnectionRejected,
-    DiscordShard,
-    ShardingRequired,
-)
+from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, GatewayConnection, ShardingRequired
 from adapters.discord.errors import (
+    ALREADY_ACKNOWLEDGED,
     REQUEST_ERRORS,
     ErrorResponse,
     InvalidResponse,
@@ -32,9 +35,10 @@ from adapters.discord.errors import (
     to_delivery_error,
 )
 from adapters.discord.incoming import EntityMapper
+from adapters.discord.receiving import EventReceiver, GatewayProbe, GuildFetcher
 from adapters.discord.responses import ResponseSender, is_response
-from adapters.discord.sending import MessageSender, TypingIndicator
-from adapters.discord.sharding import ShardAllocation, ShardId, ShardStatus
+from adapters.discord.sending import MessageSender
+from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, Room, World
 from bot.platform import (
     AgentHandle,
@@ -48,6 +52,7 @@ from bot.platform import (
     TaskSet,
     TimeSource,
     TokenCheck,
+    TypingIndicator,
 )
 from bot.store import StoreUnavailable
 
@@ -55,6 +60,134 @@ logger = logging.getLogger(__name__)
 REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
 CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
 RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until an account with an accepted token is tried again
+STOP_TIMEOUT = 3.0
+MAX_PROBED_ROOMS = 50
+
+
+class DiscordShard:
+    """Keeps one shard of an account connected and stores its events; whether it brings them, `probe` finds out."""
+
+    def __init__(self, shard: ShardId, account: "DiscordAccount", status: ShardStatus) -> None:
+        self.id = shard
+        self.status = status
+        self._account = account
+        self._is_prepared = False
+        limits = account.limits
+        self.client = DiscordClient(
+            account.http,
+            account.settings,
+            limits,
+            on_event=self._on_event,
+            before_event=self._before_event,
+            shard=shard,
+        )
+        self.receiver = EventReceiver(
+            account.handle,
+            self.client,
+            account.mapper,
+            account.settings,
+            limits,
+            shard=shard,
+            on_author=account.note_author,
+            clock=account.clock,
+            on_connected=self._on_connected,
+        )
+        self._connection = GatewayConnection(
+            self.client,
+            account.identify_queue,
+            limits,
+            status,
+            shard=shard,
+            wait_for_room=self.receiver.queue.wait_for_room,
+            is_token_refused=account.token_check.confirm,
+        )
+        self._guild_fetcher = GuildFetcher(time.monotonic)
+        self.probe = GatewayProbe(
+            account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
+        )
+        self._tasks = TaskSet("a task of a Discord shard")
+
+    async def run(self) -> None:
+        """Stay connected until cancelled; raise ConnectionRejected if Discord rejects that permanently."""
+        self._tasks.start(self.receiver.run())
+        self._tasks.start(self.probe.run(self._account.limits.probe_seconds))
+        while True:
+            try:
+                if not self._is_prepared:
+                    await self.client.prepare(self._account.user, self._account.application_id)
+                    self._is_prepared = True
+                handle, mapper = self._account.handle, self._account.mapper
+                stored = await handle.cursor(PLATFORM, mapper.account, self.id.cursor_name(SESSION_CURSOR))
+                self._connection.session = GatewaySession.from_json(stored)
+                await self._connection.run()
+            except ConnectionRejected:
+                raise
+            except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
+                name = self._account.handle.character.name
+                logger.exception("the Discord account of %s failed and is retried later", name)
+                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+            await self._account.limits.sleep(self._account.limits.max_retry_delay)
+
+    async def stop(self) -> None:
+        """End what `run` has started; events that were not stored come again when the session is resumed."""
+        await self._tasks.cancel(STOP_TIMEOUT)
+        self.status.close()
+
+    def _on_event(self, event: GatewayEvent) -> None:
+        if event.name == "interaction":
+            self._tasks.start(self._handle_interaction(event))
+            return
+        if event.name == "message":
+            [message] = event.args
+            self.probe.note(str(message.channel.id), message.id)
+            if message.nonce and message.author.id == self._account.mapper.bot_id:
+                self._account.check_own_message(str(message.nonce), message.channel.id)
+        elif event.name == "resumed" and not self.client.guilds:  # at the start: nothing announces them
+            self._tasks.start(self._guild_fetcher.fetch_all(self.client, self.id))
+        elif event.name == UNREADABLE:
+            self.probe.note_unreadable(event.raw)
+        self.receiver.enqueue(event)
+
+    async def _handle_interaction(self, event: GatewayEvent) -> None:
+        try:
+            await self._account.command_handler.handle(*event.args)
+        except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
+            if isinstance(error, ErrorResponse) and error.code == ALREADY_ACKNOWLEDGED:
+                logger.debug("an interaction on Discord came again: %s", error)
+            else:
+                logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
+        self.receiver.enqueue(GatewayEvent(POSITION, (), event.session))
+
+    async def _before_event(self, event: str, data: Any) -> None:
+        self._connection.note_event()
+        await self.receiver.queue.require_room(self._account.limits.queue_full_timeout)
+        await self._guild_fetcher.ensure_guild(self.client, event, data)
+        if (
+            event == "GUILD_CREATE"
+            and data.get("unavailable") is False
+            and self.client.get_guild(int(data["id"])) is None
+        ):
+            self.receiver.backfill.note_unavailable(int(data["id"]))  # since before the session was resumed
+
+    def _on_connected(self) -> None:
+        self.probe.reset()
+        self._connection.mark_connected()
+        self._account.note_connected()
+
+    async def _list_rooms(self) -> list[Room]:
+        """Return the rooms whose events this shard brings, those active last first."""
+        mapper, conversations = self._account.mapper, self._account.handle.conversations
+        rooms = await conversations.rooms()
+        rooms = [room for room in rooms if (room.platform, room.account) == (PLATFORM, mapper.account)]
+        if self.id.count == 1:
+            return rooms
+        own = []
+        for room in rooms[:MAX_PROBED_ROOMS]:
+            world = None if room.type is ChannelType.DM else await conversations.world(room.world_id)
+            guild_id = int(world.external_id) if world is not None and world.external_id.isdecimal() else 0
+            if self.id.has_guild(guild_id):
+                own.append(room)
+        return own
 
 
 class DiscordAccount:
@@ -67,37 +200,23 @@ class DiscordAccount:
         self.handle = handle
         self.problem = ""
         self.is_connected = asyncio.Event()
-        self._settings, self._limits, self._clock = settings, limits, clock
+        self.settings, self.limits, self.clock = settings, limits, clock
         self.trusted_origin = find_trusted_origin(handle.settings)
-        self._mapper = EntityMapper(handle.agent_id)
+        self.mapper = EntityMapper(handle.agent_id)
         self._known_people = KnownPeople[str]()
-        self._http = build_http(settings, limits, handle.settings.network_environment())
-        self._user: Any = {}
-        self._application_id = 0
+        self.http = build_http(settings, limits, handle.settings.network_environment())
+        self.user: Any = {}
+        self.application_id = 0
         self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
-        self._token_check = TokenCheck(
+        self.token_check = TokenCheck(
             self.status, self._is_token_accepted, INVALID_TOKEN_MESSAGE, TimeSource(now=clock, sleep=limits.sleep)
         )
-        self._message_sender = MessageSender(self._send_request, self._known_people, clock)
-        self._response_sender = ResponseSender(self._send_request, clock)
-        self._typing_indicator = TypingIndicator(self._send_request, limits)
-        self._identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
-        self._shard_access = AccountAccess(
-            handle=handle,
-            http=self._http,
-            mapper=self._mapper,
-            settings=settings,
-            limits=limits,
-            clock=clock,
-            identify_queue=self._identify_queue,
-            send_request=self._send_request,
-            is_token_refused=self._token_check.confirm,
-            answer_interaction=CommandHandler(handle, self._mapper, settings, self._send_repeatedly).handle,
-            on_author=self._on_author,
-            on_own_message=self._on_own_message,
-            on_connected=self._on_connected,
-        )
-        self._allocation = ShardAllocation(handle, self._mapper.account, settings.discord_shard_count)
+        self._message_sender = MessageSender(self.send_request, self._known_people, clock)
+        self._response_sender = ResponseSender(self.send_request, clock)
+        self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
+        self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
+        self.command_handler = CommandHandler(handle, self.mapper, settings, self._send_repeatedly)
+        self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
         self._statuses: set[ShardStatus] = set()
         self.shards: dict[ShardId, DiscordShard] = {}
         self._running: dict[ShardId, asyncio.Task[None]] = {}
@@ -120,22 +239,22 @@ class DiscordAccount:
     async def stop(self) -> None:
         """Disconnect with a close code that lets the next start resume the sessions."""
         await self._typing_indicator.stop()
-        await self._token_check.close()
+        await self.token_check.close()
         await self._tasks.cancel(STOP_TIMEOUT)
-        await self._identify_queue.stop()
-        await self._http.close()
+        await self.identify_queue.stop()
+        await self.http.close()
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part and return its message id."""
         await self._wait_until_logged_in()
         if is_response(delivery):
             return await self._response_sender.deliver(delivery)
-        return await self._message_sender.deliver(delivery, self._mapper.bot_id)
+        return await self._message_sender.deliver(delivery, self.mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
-        return await self._message_sender.edit(delivery, self._mapper.bot_id)
+        return await self._message_sender.edit(delivery, self.mapper.bot_id)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""
@@ -145,46 +264,54 @@ class DiscordAccount:
             raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
-        return await self._message_sender.reconcile(delivery, self._mapper.bot_id)
+        return await self._message_sender.reconcile(delivery, self.mapper.bot_id)
 
     async def open_direct(self, user_id: str) -> tuple[World, Room]:
         """Return the direct channel with a user and its world, opened if there is none; raises as `deliver`."""
         await self._wait_until_logged_in()
         route = Route("POST", "/users/@me/channels")
         try:
-            channel = await self._send_request(route, json={"recipient_id": user_id})
+            channel = await self.send_request(route, json={"recipient_id": user_id})
         except REQUEST_ERRORS as error:
             raise to_delivery_error(error) from error
         channel_id = int(channel["id"])
         names = (user.get("global_name") or user.get("username") for user in channel.get("recipients") or ())
-        room = self._mapper.to_room(discord.Object(channel_id))
+        room = self.mapper.to_room(discord.Object(channel_id))
         room = replace(room, type=ChannelType.DM, name=str(next(names, "")))
-        return self._mapper.world_of(None, None, channel_id), room
+        return self.mapper.world_of(None, None, channel_id), room
 
-    async def typing(self, channel_id: str, active: bool) -> None:
+    def show_typing(self, channel_id: str, active: bool) -> None:
         """Show or hide the typing indicator in a channel."""
         if self._is_logged_in.is_set() and not self.problem:
-            await self._typing_indicator.show(channel_id, active)
+            self._typing_indicator.show(channel_id, active)
+
+    async def _show_typing(self, channel_id: str) -> bool:
+        try:
+            await self.send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
+        except REQUEST_ERRORS as error:  # the indicator is optional
+            logger.debug("no typing indicator in channel %s: %s", channel_id, error)
+            return False
+        return True
 
     async def _wait_until_logged_in(self) -> None:
         """Wait for the login; raise NotSent after `request_timeout` or if the account was rejected."""
         try:
-            async with asyncio.timeout(self._limits.request_timeout):
+            async with asyncio.timeout(self.limits.request_timeout):
                 await self._is_logged_in.wait()
         except TimeoutError:
             raise NotSent("not logged in with Discord yet") from None
-        if self._token_check.is_refused:
-            raise NotSent(self._token_check.problem, retry_after=self._token_check.retry_after)
+        if self.token_check.is_refused:
+            raise NotSent(self.token_check.problem, retry_after=self.token_check.retry_after)
         if self.problem:
-            wait = (self._retry_at - self._clock()).total_seconds()
+            wait = (self._retry_at - self.clock()).total_seconds()
             raise NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
 
-    async def _send_request(self, route: Route, **kwargs: Any) -> Any:
+    async def send_request(self, route: Route, **kwargs: Any) -> Any:
         """Send one request; if Discord refuses the token, and confirms that, the account stops."""
         try:
-            return await self._http.request(route, **kwargs)
+            return await self.http.request(route, **kwargs)
         except REQUEST_ERRORS as error:
-            if is_token_refused(error, route) and not self.problem and await self._token_check.confirm():
+            if is_token_refused(error, route) and not self.problem and await self.token_check.confirm():
                 self._stop_with(ConnectionRejected(INVALID_TOKEN_MESSAGE))
             raise
 
@@ -193,7 +320,7 @@ class DiscordAccount:
         failures = 0
         while True:
             try:
-                return await self._send_request(route, **kwargs)
+                return await self.send_request(route, **kwargs)
             except REQUEST_ERRORS as error:
                 outcome, failures = to_delivery_error(error), failures + 1
                 is_repeatable = isinstance(outcome, NotSent) or (
@@ -202,11 +329,11 @@ class DiscordAccount:
                 if not is_repeatable or failures > MAX_REPEATS or self.problem:
                     raise
                 retry_after = getattr(outcome, "retry_after", None) or 0.0
-            await self._limits.sleep(REPEATS.delay(failures, retry_after=retry_after))
+            await self.limits.sleep(REPEATS.delay(failures, retry_after=retry_after))
 
     async def _is_token_accepted(self) -> bool | None:
         try:
-            await self._http.request(Route("GET", "/users/@me"))
+            await self.http.request(Route("GET", "/users/@me"))
         except REQUEST_ERRORS as error:
             return False if is_token_refused(error) else None
         return True
@@ -214,7 +341,7 @@ class DiscordAccount:
     async def _run(self, *, is_receiving: bool) -> None:
         refusal: ShardingRequired | None = None
         while True:
-            delay, self._rejection = self._limits.max_retry_delay, asyncio.get_running_loop().create_future()
+            delay, self._rejection = self.limits.max_retry_delay, asyncio.get_running_loop().create_future()
             try:
                 if self.problem or not self._is_logged_in.is_set():
                     await self._log_in()
@@ -232,16 +359,16 @@ class DiscordAccount:
                 continue
             except ConnectionRejected as error:
                 self._stop_with(error)
-                if self._token_check.is_refused:
-                    await self._token_check.wait_accepted()
+                if self.token_check.is_refused:
+                    await self.token_check.wait_accepted()
                     continue
                 self._rejections += 1
                 delay = RETRIES.delay(self._rejections)
-                self._retry_at = self._clock() + timedelta(seconds=delay)
+                self._retry_at = self.clock() + timedelta(seconds=delay)
             except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
                 logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
-            await self._limits.sleep(delay)
+            await self.limits.sleep(delay)
 
     async def _raise_shard_count(self, refusal: ShardingRequired) -> None:
         """Use the number of shards that Discord recommends; raise ConnectionRejected if it is no larger."""
@@ -257,7 +384,7 @@ class DiscordAccount:
                 is_shared = self._allocation.is_shared or not self._running
                 ended, _ = await asyncio.wait(
                     [self._rejection, *self._running.values()],
-                    timeout=self._limits.lease_interval if is_shared else None,
+                    timeout=self.limits.lease_interval if is_shared else None,
                     return_when=asyncio.FIRST_COMPLETED,
                 )
                 if self._rejection.done():
@@ -279,7 +406,7 @@ class DiscordAccount:
             self._unreleased.discard(shard)
         for shard in sorted(set(own) - self._running.keys()):
             status = ShardStatus(shard, self.status, self._statuses)
-            self.shards[shard] = DiscordShard(shard, self._shard_access, status, self._user, self._application_id)
+            self.shards[shard] = DiscordShard(shard, self, status)
             self._running[shard] = asyncio.create_task(self.shards[shard].run())
 
     async def _stop_shard(self, shard: ShardId) -> None:
@@ -288,11 +415,11 @@ class DiscordAccount:
         await asyncio.gather(asyncio.wait([task]), self.shards.pop(shard).stop())
 
     async def _log_in(self) -> None:
-        token = self._settings.discord_api_token
-        self._user = await self._request(lambda: self._http.static_login(token.get_secret_value() if token else ""))
-        application = await self._request(self._http.application_info)
-        self._application_id, self._mapper.bot_id = int(application["id"]), int(self._user["id"])
-        self.status.account = f"@{self._user['username']}"
+        token = self.settings.discord_api_token
+        self.user = await self._request(lambda: self.http.static_login(token.get_secret_value() if token else ""))
+        application = await self._request(self.http.application_info)
+        self.application_id, self.mapper.bot_id = int(application["id"]), int(self.user["id"])
+        self.status.account = f"@{self.user['username']}"
         self._is_logged_in.set()
         self._tasks.start(self._register_commands())
 
@@ -301,7 +428,7 @@ class DiscordAccount:
         commands, backoff, is_logged = build_registration(self.handle.commands), Backoff(5.0, 600.0), False
         for failures in count(1):
             try:
-                await self._http.bulk_upsert_global_commands(self._application_id, commands)
+                await self.http.bulk_upsert_global_commands(self.application_id, commands)
                 return
             except REQUEST_ERRORS as error:
                 if not is_logged:
@@ -309,13 +436,13 @@ class DiscordAccount:
                 is_logged = True
                 if self.problem or (isinstance(error, ErrorResponse) and error.is_final):
                     return
-            await self._limits.sleep(backoff.delay(failures))
+            await self.limits.sleep(backoff.delay(failures))
 
     async def _fetch_recommended_count(self) -> int:
         """Return how many shards Discord recommends for the bot; note how many sessions may start at the same time."""
-        info = await self._request(lambda: self._http.request(Route("GET", "/gateway/bot")))
+        info = await self._request(lambda: self.http.request(Route("GET", "/gateway/bot")))
         limit = info.get("session_start_limit") or {}
-        self._identify_queue.max_concurrency = max(int(limit.get("max_concurrency") or 1), 1)
+        self.identify_queue.max_concurrency = max(int(limit.get("max_concurrency") or 1), 1)
         count = max(int(info.get("shards") or 1), 1)
         if count > MAX_SHARDS:
             raise InvalidResponse(f"the response recommends {count} shards")
@@ -323,16 +450,16 @@ class DiscordAccount:
 
     async def _request(self, send: Callable[[], Awaitable[Any]]) -> Any:
         """Send a request again until Discord answers it; raise ConnectionRejected if the token is invalid."""
-        backoff, failures = Backoff(1.0, self._limits.max_retry_delay), 0
+        backoff, failures = Backoff(1.0, self.limits.max_retry_delay), 0
         while True:
             try:
                 return await send()
             except REQUEST_ERRORS as error:
-                if is_token_refused(error) and await self._token_check.confirm():
+                if is_token_refused(error) and await self.token_check.confirm():
                     raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
                 failures += 1
                 self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
-            await self._limits.sleep(backoff.delay(failures))
+            await self.limits.sleep(backoff.delay(failures))
 
     def _stop_with(self, rejection: ConnectionRejected) -> None:
         """Send nothing more until Discord accepts the account again."""
@@ -348,32 +475,35 @@ class DiscordAccount:
             self.problem, self._rejections = "", 0
         self.status.accepted()
 
-    def _on_author(self, channel_id: str, user_id: str) -> None:
+    def note_author(self, channel_id: str, user_id: str) -> None:
+        """Record that a user wrote in a channel: it takes messages again, and the user may be mentioned there."""
         self._known_people.note_user(channel_id, user_id)
         self._message_sender.mark_writable(channel_id)
 
-    def _on_own_message(self, nonce: str, channel_id: int) -> None:
+    def check_own_message(self, nonce: str, channel_id: int) -> None:
+        """Find out, in the background, whether this account has sent a message of its own that it received."""
         if not self._message_sender.has_sent(nonce):
-            self._tasks.start(self._check_own_message(nonce, channel_id))
+            self._tasks.start(self._report_foreign_message(nonce, channel_id))
 
-    async def _check_own_message(self, nonce: str, channel_id: int) -> None:
+    async def _report_foreign_message(self, nonce: str, channel_id: int) -> None:
         """Report another program that writes as the bot; processes that share the store know what each has sent."""
         try:
             if await self.handle.conversations.delivery(nonce) is not None:
                 return
         except StoreUnavailable:
             return
-        self._contested_at = contested_at = self._clock()
+        self._contested_at = contested_at = self.clock()
         self.status.failed(
             DisconnectCause.CONTESTED,
             f"another program uses the token of {self.status.account} and has written in channel {channel_id}, so that "
             "people may be answered twice: stop it, or give each an application of its own",
         )
-        await self._limits.sleep(CONTESTED_SECONDS)
+        await self.limits.sleep(CONTESTED_SECONDS)
         if self._contested_at == contested_at and self.status.snapshot.cause is DisconnectCause.CONTESTED:
             self.status.connected()
 
-    def _on_connected(self) -> None:
+    def note_connected(self) -> None:
+        """Record that a shard is connected; the account is once all its shards are."""
         if not all(shard.status.is_connected for shard in self.shards.values()):
             return
         self._mark_connected()

@@ -87,7 +87,7 @@ class DiscordAdapter(Adapter):
         """Show or hide the typing indicator in a room."""
         account = self.accounts.get(room.account)
         if account is not None:
-            await account.typing(room.external_id, active)
+            account.show_typing(room.external_id, active)
 
     def _account_of(self, delivery: Delivery) -> DiscordAccount:
         account = self.accounts.get(delivery.account)

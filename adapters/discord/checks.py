@@ -13,7 +13,7 @@ from adapters.discord.config import DEVELOPER_PORTAL_URL, DiscordSettings, Limit
 from adapters.discord.connection import INVALID_TOKEN_MESSAGE
 from adapters.discord.errors import REQUEST_ERRORS, is_token_refused
 from bot import SettingError, Settings, TemporaryError
-from bot.platform import CursorReader
+from bot.platform import CursorReader, describe_client_error
 from bot.store import CheckReport
 
 REQUIRED_PERMISSIONS = Permissions(
@@ -40,8 +40,7 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     except REQUEST_ERRORS as error:
         if is_token_refused(error):
             raise SettingError(INVALID_TOKEN_MESSAGE) from None
-        is_proxy_error = isinstance(error, aiohttp.ClientHttpProxyError)  # its text would contain the proxy's password
-        cause = "" if is_proxy_error else str(error)
+        cause = describe_client_error(error) if isinstance(error, aiohttp.ClientError) else str(error)
         raise TemporaryError(f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}") from error
     finally:
         await http.close()

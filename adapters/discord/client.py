@@ -6,16 +6,14 @@ Checks of requests after refusals, and the order and limit of new gateway sessio
 import asyncio
 import json
 import logging
-import ssl
 import time
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from types import SimpleNamespace
 from typing import Any, Self
 from urllib.parse import urlsplit
-from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]  # typeshed lacks it
 
 import aiohttp
 import discord
@@ -28,7 +26,7 @@ from adapters.discord.config import DiscordSettings, Limits
 from adapters.discord.errors import ErrorResponse, InvalidResponse, RequestsPaused
 from adapters.discord.sharding import ShardId
 from bot import crash_point
-from bot.platform import TaskSet
+from bot.platform import PlatformNetwork, SlidingWindow, TaskSet, find_network, read_bounded
 from bot.store import LeaseSharing, StoreUnavailable
 
 INVALID_STATUSES = (401, 403, 429)
@@ -44,10 +42,10 @@ class RequestGuard:
     The library would sleep and retry; here the outbox decides that, because it persists deliveries.
     """
 
-    def __init__(self, clock: Callable[[], float], *, max_response_bytes: int) -> None:
+    def __init__(self, clock: Callable[[], float], max_response_bytes: int) -> None:
         self._clock = clock
         self._max_response_bytes = max_response_bytes
-        self._invalid: deque[float] = deque(maxlen=MAX_INVALID)
+        self._invalid = SlidingWindow(MAX_INVALID, INVALID_WINDOW_SECONDS)
         self._blocked_until = 0.0
 
     def build_trace(self) -> aiohttp.TraceConfig:
@@ -63,7 +61,7 @@ class RequestGuard:
         if now < self._blocked_until:
             seconds = self._blocked_until - now
             raise ErrorResponse(429, {"retry_after": seconds, "message": "global rate limit"})
-        if len(self._invalid) == MAX_INVALID and now - self._invalid[0] < INVALID_WINDOW_SECONDS:
+        if not self._invalid.count_spare(now):
             raise RequestsPaused(
                 f"Discord has refused {MAX_INVALID} requests within ten minutes; requests are suspended"
             )
@@ -87,12 +85,9 @@ class RequestGuard:
 
     async def _read_response(self, response: aiohttp.ClientResponse) -> Any:
         """Read a bounded response body; the library finds it already read."""
-        body = bytearray()
-        async for chunk in response.content.iter_any():
-            body += chunk
-            if len(body) > self._max_response_bytes:
-                raise InvalidResponse(f"a response of more than {self._max_response_bytes} bytes")
-        response._body = bytes(body)
+        if (body := await read_bounded(response, self._max_response_bytes)) is None:
+            raise InvalidResponse(f"a response of more than {self._max_response_bytes} bytes")
+        response._body = body
         if response.status == 204:
             return None
         try:
@@ -107,7 +102,7 @@ class RequestGuard:
         headers = response.headers
         error = ErrorResponse(response.status, data, headers)
         if response.status in INVALID_STATUSES and headers.get("X-RateLimit-Scope") != "shared":
-            self._invalid.append(self._clock())
+            self._invalid.reserve(self._clock(), self._clock())
         is_global = error.is_global or headers.get("X-RateLimit-Scope") == "global" or "X-RateLimit-Global" in headers
         if response.status == 429 and is_global:
             self._blocked_until = max(self._blocked_until, self._clock() + error.retry_after)
@@ -169,24 +164,21 @@ class IdentifyLimiter:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._started_at: deque[float] = deque(maxlen=MAX_PER_DAY)
+        self._windows = [SlidingWindow(MAX_PER_HOUR, HOUR), SlidingWindow(MAX_PER_DAY, DAY)]
 
     def wait_seconds(self, remaining: int | None = None, reset_after: float = 0.0) -> float:
         """Return the seconds until the next session may start; the parameters come from Discord."""
         if remaining is not None and remaining <= DAILY_RESERVE:
             return max(reset_after, 1.0)
         now = self._clock()
-        if self._started_since(MAX_PER_HOUR, now - HOUR) or self._started_since(MAX_PER_DAY, now - DAY):
-            return max(0.0, self._started_at[-1] + DELAY_SECONDS - now)
-        return 0.0
+        if all(window.count_spare(now) > 0 for window in self._windows):
+            return 0.0
+        return max(0.0, self._windows[0].times[-1] + DELAY_SECONDS - now)
 
     def record(self) -> None:
         """Count a new session."""
-        self._started_at.append(self._clock())
-
-    def _started_since(self, count: int, since: float) -> bool:
-        """Return whether `count` sessions have started since then."""
-        return len(self._started_at) >= count and self._started_at[-count] > since
+        for window in self._windows:
+            window.reserve(self._clock(), self._clock())
 
 
 logger = logging.getLogger(__name__)
@@ -217,17 +209,9 @@ class FailFastBucket(Ratelimit):
 class DiscordHttp(HTTPClient):
     """The library's REST client with a configurable base URL; it never waits and never retries."""
 
-    def __init__(
-        self,
-        base_url: str,
-        guard: RequestGuard,
-        limits: Limits,
-        *,
-        certificates: ssl.SSLContext | bool,
-        proxy: str | None,
-    ) -> None:
-        super().__init__(asyncio.get_running_loop(), proxy=proxy, http_trace=guard.build_trace())
-        self._certificates = certificates
+    def __init__(self, base_url: str, guard: RequestGuard, limits: Limits, network: PlatformNetwork) -> None:
+        super().__init__(asyncio.get_running_loop(), proxy=network.proxy, http_trace=guard.build_trace())
+        self._certificates = network.certificates
         self._guard = guard
         self._limits = limits
         self._api_url = base_url + urlsplit(Route.BASE).path
@@ -382,27 +366,8 @@ def build_intents(settings: DiscordSettings) -> discord.Intents:
 
 def build_http(settings: DiscordSettings, limits: Limits, environment: Mapping[str, str]) -> DiscordHttp:
     """Return the REST client, with the operator's proxy and certificates."""
-    base_url = settings.discord_api_base_url
-    return DiscordHttp(
-        base_url,
-        RequestGuard(time.monotonic, max_response_bytes=limits.max_response_bytes),
-        limits,
-        certificates=_build_ssl_context(base_url, environment),
-        proxy=_find_proxy(base_url, environment),
-    )
-
-
-def _build_ssl_context(base_url: str, environment: Mapping[str, str]) -> ssl.SSLContext | bool:
-    if not base_url.startswith("https:"):
-        return True  # not needed, and loading them takes time
-    return ssl.create_default_context(cafile=environment.get("SSL_CERT_FILE"))
-
-
-def _find_proxy(base_url: str, environment: Mapping[str, str]) -> str | None:
-    parts = urlsplit(base_url)
-    proxy = environment.get(f"{parts.scheme}_proxy".upper()) or None
-    is_bypassed = proxy_bypass_environment(parts.hostname or "", {"no": environment.get("NO_PROXY", "")})
-    return None if is_bypassed else proxy
+    base_url, guard = settings.discord_api_base_url, RequestGuard(time.monotonic, limits.max_response_bytes)
+    return DiscordHttp(base_url, guard, limits, find_network(base_url, environment))
 
 
 class GatewaySocket(DiscordWebSocket):

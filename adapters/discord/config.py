@@ -101,7 +101,6 @@ class Limits:
     first_event_timeout: float = 60.0  # in which a new connection must bring an event
     queue_full_timeout: float = 10.0
     typing_interval: float = 8.0
-    max_typing_seconds: float = 900.0
     max_retry_delay: float = 60.0
     max_response_bytes: int = 1024 * 1024
     history_limit: int = 100

@@ -8,7 +8,16 @@ import aiohttp
 import discord
 from discord.http import Route
 
-from bot.platform import DeliveryError, DeliveryUnknown, DisconnectCause, NotSent, Undeliverable, disconnect_cause
+from bot.platform import (
+    NOT_SENT_ERRORS,
+    DeliveryError,
+    DeliveryUnknown,
+    DisconnectCause,
+    NotSent,
+    Undeliverable,
+    describe_client_error,
+    disconnect_cause,
+)
 from bot.text import shorten
 
 DEFAULT_RETRY_SECONDS = 5.0  # if Discord limits requests without naming a time
@@ -104,8 +113,8 @@ def to_delivery_error(error: Exception) -> DeliveryError:
             return NotSent(str(error), retry_after=PAUSED_RETRY_SECONDS)
         case ErrorResponse():
             return _from_response(error)
-        case aiohttp.ClientConnectorError() | aiohttp.ClientHttpProxyError():
-            return NotSent(f"Discord cannot be reached: {type(error).__name__}")
+        case _ if isinstance(error, NOT_SENT_ERRORS):
+            return NotSent(f"Discord cannot be reached: {describe_client_error(error)}")
         case aiohttp.ClientError() | OSError() | TimeoutError() | InvalidResponse():
             return DeliveryUnknown(f"the connection failed before Discord answered: {type(error).__name__}")
     return DeliveryUnknown(f"{type(error).__name__}: {shorten(str(error), 200)}")

@@ -10,7 +10,6 @@ A probe of the gateway: does it bring what is written? A socket that lives may s
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, ClassVar
 
@@ -57,14 +56,14 @@ class MembershipHandler:
         self.handlers: dict[str, Callable[..., Awaitable[object]]] = {
             "guild_available": self._guild_available,
             "guild_join": self._guild_joined,
-            "guild_update": self._guild_updated,
-            "guild_remove": self._guild_removed,
+            "guild_update": lambda before, guild: handle.membership.update_world(mapper.to_world(guild)),
+            "guild_remove": lambda guild: handle.edits.leave_world(mapper.world_id(guild.id)),
             "guild_channel_create": self._channel_created,
             "guild_channel_update": self._channel_updated,
-            "guild_channel_delete": self._channel_deleted,
+            "guild_channel_delete": lambda channel: handle.edits.leave_room(mapper.room_id(channel.id)),
             "thread_create": self._channel_created,
             "thread_update": self._channel_updated,
-            "raw_thread_delete": self._thread_deleted,
+            "raw_thread_delete": lambda payload: handle.edits.leave_room(mapper.room_id(payload.thread_id)),
             "member_join": self._member_joined,
             "member_update": self._member_updated,
             "raw_member_remove": self._member_left,
@@ -78,12 +77,6 @@ class MembershipHandler:
         event_id = f"invited:{guild.id}:{_format_time(joined_at)}" if joined_at else ""
         await self._handle.membership.join_world(self._mapper.to_world(guild), self._rooms(guild), event_id=event_id)
 
-    async def _guild_updated(self, before: discord.Guild, guild: discord.Guild) -> None:
-        await self._handle.membership.update_world(self._mapper.to_world(guild))
-
-    async def _guild_removed(self, guild: discord.Guild) -> None:
-        await self._handle.edits.leave_world(self._mapper.world_id(guild.id))
-
     async def _channel_created(self, channel: Any) -> None:
         if _is_room(channel):
             await self._handle.membership.join_room(*self._world_and_room(channel))
@@ -91,12 +84,6 @@ class MembershipHandler:
     async def _channel_updated(self, before: Any, channel: Any) -> None:
         if _is_room(channel):
             await self._handle.membership.update_room(*self._world_and_room(channel))
-
-    async def _channel_deleted(self, channel: Any) -> None:
-        await self._handle.edits.leave_room(self._mapper.room_id(channel.id))
-
-    async def _thread_deleted(self, payload: discord.RawThreadDeleteEvent) -> None:
-        await self._handle.edits.leave_room(self._mapper.room_id(payload.thread_id))
 
     async def _member_joined(self, member: discord.Member) -> None:
         world, entity = self._mapper.to_world(member.guild, [member]), self._mapper.to_entity(member)
@@ -190,22 +177,6 @@ READ_UNREAD = "read_unread"  # event: the channels that could not be read are re
 QUEUED_EVENTS = ("message", SESSION_STARTED, *CONNECTED_EVENTS, UNREADABLE, READ_UNREAD)
 
 
-@dataclass(frozen=True, slots=True)
-class UnreadablePayload:
-    """An event as the gateway sends it, and why it could not be read."""
-
-    raw: Any
-    error: Exception
-
-    @property
-    def event_id(self) -> str:
-        """The id of a message; blank for other events, which their content identifies."""
-        match self.raw:
-            case {"t": str(name), "d": {"id": str(message_id)}} if name == MESSAGE_CREATED:
-                return f"message {message_id}"
-        return ""
-
-
 class EventReceiver:
     """Stores the events of one shard in order, together with the position in the gateway session.
 
@@ -241,8 +212,8 @@ class EventReceiver:
         self._handlers: dict[str, Callable[..., Awaitable[object]]] = {
             **MembershipHandler(handle, mapper).handlers,
             "raw_message_edit": self._on_edit,
-            "raw_message_delete": self._on_delete,
-            "raw_bulk_message_delete": self._on_bulk_delete,
+            "raw_message_delete": lambda payload: self._delete(payload.channel_id, [payload.message_id]),
+            "raw_bulk_message_delete": lambda payload: self._delete(payload.channel_id, sorted(payload.message_ids)),
             "raw_reaction_add": self._on_reaction,
             "raw_reaction_remove": self._on_reaction_removed,
             "raw_reaction_clear": self._on_reaction_removed,
@@ -278,34 +249,34 @@ class EventReceiver:
                 continue
             await self._process_reliably(self._submit_messages, messages)
             messages = []
-            await self._process_reliably(self._process_event, event)
+            await self._process_reliably(self._process_event, [event])
         await self._process_reliably(self._submit_messages, messages)
         if self._deferred is None:
             await self._process_reliably(self._save_position, batch[-1:])
 
-    async def _process_reliably(self, process: Callable[[Any], Awaitable[None]], item: Any) -> None:
-        """Process an item, retrying while the store is unavailable; record it if it fails."""
-        while item:
+    async def _process_reliably(
+        self, process: Callable[[Sequence[GatewayEvent]], Awaitable[None]], events: Sequence[GatewayEvent]
+    ) -> None:
+        """Process events, retrying while the store is unavailable; one that fails is recorded and costs no other."""
+        while events:
             try:
-                await process(item)
+                await process(events)
             except StoreUnavailable:
                 await self._limits.sleep(STORE_RETRY_SECONDS)
                 continue
             except InboxClosed:
                 raise
             except Exception as error:  # an event may be invalid in any way: later events must not wait
-                events = item if isinstance(item, Sequence) else [item]
-                if isinstance(item, UnreadablePayload):
-                    logger.exception("an unreadable Discord event could not be recorded")
-                elif len(events) > 1:  # only the event that fails is skipped
+                if len(events) > 1:
                     for event in events:
                         await self._process_reliably(process, [event])
                 else:
                     logger.debug("a Discord event failed", exc_info=True)
-                    await self._process_reliably(self._record, UnreadablePayload(events[0].raw, error))
+                    await self._record(events[0].raw, error)
             return
 
-    async def _process_event(self, event: GatewayEvent) -> None:
+    async def _process_event(self, events: Sequence[GatewayEvent]) -> None:
+        [event] = events
         if event.name == POSITION:
             return
         if event.name == SESSION_STARTED:
@@ -316,7 +287,7 @@ class EventReceiver:
         elif event.name == READ_UNREAD:
             await self._submit_missed(self.backfill.read_unread())
         elif event.name == UNREADABLE:
-            await self._record(UnreadablePayload(event.raw, *event.args))
+            await self._record(event.raw, *event.args)
         elif self._deferred is not None and event.name not in (*MembershipHandler.BEFORE_BACKFILL, GUILD_UNAVAILABLE):
             self._deferred.append(event)
         else:
@@ -364,7 +335,7 @@ class EventReceiver:
             message = self._client._connection.create_message(channel=channel, data=payload)
             return self._to_inbound(message, is_backfill=True, edited_at=message.edited_at if is_edit else None)
         except Exception as error:  # the library does not check types: one invalid message costs no other
-            await self._record(UnreadablePayload({"t": MESSAGE_CREATED, "d": payload}, error))
+            await self._record({"t": MESSAGE_CREATED, "d": payload}, error)
             return None
 
     async def _submit_messages(self, events: Sequence[GatewayEvent]) -> None:
@@ -373,7 +344,7 @@ class EventReceiver:
             try:
                 inbound.append(self._to_inbound(*event.args))
             except Exception as error:  # as above
-                await self._record(UnreadablePayload(event.raw, error))
+                await self._record(event.raw, error)
         await self._handle.submit_all([message for message in inbound if message], self._cursor(events[-1].session))
         self._saved_session = events[-1].session or self._saved_session
 
@@ -384,11 +355,23 @@ class EventReceiver:
             await self._handle.submit_all([], self._cursor(session))
             self._saved_session = session
 
-    async def _record(self, payload: UnreadablePayload) -> None:
-        """Record what could not be read; a repeated event has the same id."""
-        await self._handle.record_unreadable(
-            PLATFORM, self._mapper.account, payload.event_id, payload.raw, payload.error
-        )
+    async def _record(self, raw: Any, error: Exception) -> None:
+        """Record what could not be read; a repeated message has the same id, other events their content tells."""
+        event_id = ""
+        match raw:
+            case {"t": str(name), "d": {"id": str(message_id)}} if name == MESSAGE_CREATED:
+                event_id = f"message {message_id}"
+        while True:
+            try:
+                await self._handle.record_unreadable(PLATFORM, self._mapper.account, event_id, raw, error)
+            except StoreUnavailable:
+                await self._limits.sleep(STORE_RETRY_SECONDS)
+                continue
+            except InboxClosed:
+                raise
+            except Exception:  # later events must not wait
+                logger.exception("an unreadable Discord event could not be recorded")
+            return
 
     def _cursor(self, session: GatewaySession | None) -> StreamCursor | None:
         if session is None:
@@ -431,12 +414,8 @@ class EventReceiver:
         if inbound is not None:
             await self._handle.edits.submit_edit(inbound)
 
-    async def _on_delete(self, payload: discord.RawMessageDeleteEvent) -> None:
-        await self._handle.edits.delete_messages(self._mapper.room_id(payload.channel_id), [str(payload.message_id)])
-
-    async def _on_bulk_delete(self, payload: discord.RawBulkMessageDeleteEvent) -> None:
-        message_ids = sorted(map(str, payload.message_ids))
-        await self._handle.edits.delete_messages(self._mapper.room_id(payload.channel_id), message_ids)
+    async def _delete(self, channel_id: int, message_ids: Sequence[int]) -> None:
+        await self._handle.edits.delete_messages(self._mapper.room_id(channel_id), [*map(str, message_ids)])
 
     async def _on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         if payload.user_id == self._mapper.bot_id:

@@ -1,6 +1,5 @@
-"""Sending, editing and finding messages; the typing indicator."""
+"""Sending, editing and finding messages."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +10,6 @@ from typing import Any
 from discord.http import Route
 from discord.utils import parse_time, time_snowflake
 
-from adapters.discord.config import Limits
 from adapters.discord.errors import (
     MISSING_PERMISSIONS,
     NO_MESSAGE_HISTORY,
@@ -39,6 +37,7 @@ from bot import Clock, crash_point
 from bot.platform import (
     BoundedDict,
     BoundedSet,
+    ChannelProblems,
     Delivery,
     DeliveryError,
     DeliveryHeld,
@@ -72,7 +71,7 @@ class MessageSender:
         # by channel: why it refuses messages; it is left alone until a message is received from it
         self._unwritable = BoundedDict[str, str](MAX_CHANNELS)
         self._parents = BoundedDict[str, str](MAX_CHANNELS)  # by thread: the channel in which its answers are sent
-        self._reported = BoundedDict[tuple[str, str], bool](MAX_CHANNELS)
+        self._problems = ChannelProblems(logger, "Discord channel")
         self._nonces = BoundedSet[str](MAX_NONCES)
 
     def has_sent(self, nonce: str) -> bool:
@@ -174,7 +173,9 @@ class MessageSender:
                 logger.debug("part %s is refused in channel %s too", delivery.id, parent_id)
             else:
                 self._parents[delivery.target] = parent_id
-                self._report(delivery.target, f"{refusal}: answers for this thread are sent in channel {parent_id}")
+                self._problems.report(
+                    delivery.target, f"{refusal}: answers for this thread are sent in channel {parent_id}"
+                )
                 return f"{parent_id}/{message_id}"
         if refusal.is_of_channel:
             self._unwritable[delivery.target] = str(refusal)
@@ -201,7 +202,7 @@ class MessageSender:
                 continue
             for permission in missing:
                 problem = f"messages there lack what needs the permission {permission}: give it to the bot"
-                self._report(str(route.channel_id), problem)
+                self._problems.report(str(route.channel_id), problem)
             return response
 
     async def _send_unarchived(self, route: Route, body: MessageBody | None = None) -> Any:
@@ -248,14 +249,8 @@ class MessageSender:
         seconds = (until - self._clock()).total_seconds() if until is not None else 0.0
         if until is not None and seconds > 0:
             cause = f"a moderator of the server has given the bot a timeout until {until:%Y-%m-%d %H:%M} UTC"
-            self._report(str(channel["id"]), cause)
+            self._problems.report(str(channel["id"]), cause)
             raise NotSent(cause, retry_after=seconds)
-
-    def _report(self, channel_id: str, problem: str) -> None:
-        """Log a problem of a channel once."""
-        if (channel_id, problem) not in self._reported:
-            self._reported[channel_id, problem] = True
-            logger.warning("Discord channel %s: %s", channel_id, problem)
 
     async def _find_message(self, delivery: Delivery, bot_id: int) -> str:
         """Search the messages since the first attempt.
@@ -353,43 +348,3 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
     # what the bot may not do in a channel is left out
     has_files, is_answer = received_names in (sent_names, []), reference in (expected_reference, "")
     return is_answer and has_files and is_text_of(str(message.get("content")), delivery)
-
-
-class TypingIndicator:
-    """Repeats the typing indicator in the channels in which a reply is being written."""
-
-    def __init__(self, send_request: Callable[..., Awaitable[object]], limits: Limits) -> None:
-        self._send_request = send_request
-        self._limits = limits
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-
-    async def show(self, channel_id: str, active: bool) -> None:
-        """Start or stop the indicator in a channel."""
-        task = self._tasks.pop(channel_id, None)
-        if task is not None:
-            task.cancel()
-        if active:
-            self._tasks[channel_id] = asyncio.get_running_loop().create_task(self._repeat(channel_id))
-
-    async def stop(self) -> None:
-        """Stop the indicator everywhere."""
-        tasks = list(self._tasks.values())
-        self._tasks.clear()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks)
-
-    async def _repeat(self, channel_id: str) -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._limits.max_typing_seconds):
-                while await self._send_typing(channel_id):
-                    await self._limits.sleep(self._limits.typing_interval)
-
-    async def _send_typing(self, channel_id: str) -> bool:
-        try:
-            await self._send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
-        except REQUEST_ERRORS as error:  # the indicator is optional
-            logger.debug("no typing indicator in channel %s: %s", channel_id, error)
-            return False
-        return True

@@ -8,54 +8,43 @@ from adapters.telegram.client import (
     PARSE_ERRORS,
     TOKEN_REFUSED,
     BotClient,
-    Connector,
-    RateLimiter,
     TooManyRequests,
     disconnect_cause_of,
     error_text,
 )
 from adapters.telegram.commands import CommandHandler, register_commands
 from adapters.telegram.config import Limits, TelegramSettings
-from adapters.telegram.incoming import PLATFORM, BotIdentity, IncomingContext
+from adapters.telegram.incoming import PLATFORM, BotIdentity, ChatTarget, IncomingContext
 from adapters.telegram.polling import UpdatePoller, Webhook
 from adapters.telegram.receiving import AdministratorCache, UpdateReceiver, build_migration, load_former_chat_ids
-from adapters.telegram.sending import MessageSender, SendMethods, TypingIndicator
+from adapters.telegram.sending import MessageSender
 from bot import BotError
-from bot.platform import AgentHandle, Backoff, ConnectionStatus, TaskSet, TimeSource, TokenCheck
+from bot.platform import AgentHandle, Backoff, ConnectionStatus, TaskSet, TimeSource, TokenCheck, TypingIndicator
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
 STORE_RETRY_SECONDS = 1.0
+TYPING_TIMEOUT = 4.0
+TYPING_DELAY = 0.5  # what is answered within it needs no indicator, which costs a request
 
 
 class TelegramAccount:
     """The bot of one character. Opened and closed by the adapter."""
 
     def __init__(
-        self,
-        handle: AgentHandle,
-        settings: TelegramSettings,
-        limits: Limits,
-        time_source: TimeSource,
-        connector: Connector | None = None,
+        self, handle: AgentHandle, settings: TelegramSettings, limits: Limits, time_source: TimeSource
     ) -> None:
         self._handle, self._settings = handle, settings
         self._limits, self._time = limits, time_source
-        self.client = BotClient(settings, limits, connector)
-        rate_limiter = RateLimiter(time_source.monotonic)
-        self.send_methods = SendMethods(self.client, self._on_chat_migrated)
+        self.client = BotClient(settings, limits, handle.settings.network_environment())
         self.status = ConnectionStatus(PLATFORM, handle.character.name, time_source.now, agent_id=handle.agent_id)
         self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED, time_source)
         self.message_sender = MessageSender(
-            self.send_methods,
-            rate_limiter,
-            limits,
-            time_source,
-            settings.telegram_unclear,
-            self._token_check,
-            settings.telegram_quote,
+            self.client, settings, limits, time_source, self._token_check, self._on_chat_migrated
         )
-        self.typing_indicator = TypingIndicator(self.client, rate_limiter, time_source, limits.typing_seconds)
+        self.typing_indicator = TypingIndicator(
+            self._show_typing, time_source.sleep, interval=limits.typing_seconds, delay=TYPING_DELAY
+        )
         self._command_handler = CommandHandler(handle, self.client, self.message_sender)
         self._context = self._build_context(BotIdentity(handle.agent_id, settings.account), {})
         self._receiver: UpdateReceiver | None = None
@@ -81,21 +70,19 @@ class TelegramAccount:
         """Identify the bot and receive updates; while Telegram refuses the token, wait until it accepts it."""
         failures, backoff = 0, Backoff(1.0, self._limits.max_retry_delay)
         while True:
+            retry_after = 0.0
             try:
-                identity = await self._identify()
-            except InvalidToken:
-                self._token_check.refuse()
-                await self._token_check.wait_accepted()
-                continue
-            try:
-                return await self._receive_updates(identity)
+                return await self._receive_updates(await self._identify())
             except InvalidToken as error:
                 if await self._token_check.confirm():
                     await self._token_check.wait_accepted()
                     continue
                 self.status.failed(disconnect_cause_of(error), error_text(error))
-                failures += 1
-                await self._time.sleep(backoff.delay(failures))
+            except (TelegramError, *PARSE_ERRORS) as error:
+                self.status.failed(disconnect_cause_of(error), error_text(error))
+                retry_after = error.seconds if isinstance(error, TooManyRequests) else 0.0
+            failures += 1
+            await self._time.sleep(backoff.delay(failures, retry_after=retry_after))
 
     async def _is_token_accepted(self) -> bool | None:
         try:
@@ -125,19 +112,11 @@ class TelegramAccount:
             await UpdatePoller(self.client, self._handle, self._receiver, self._limits, self._time, self.status).run()
 
     async def _identify(self) -> BotIdentity:
-        """Call getMe until it succeeds. Raises InvalidToken if Telegram rejects the token."""
-        failures, backoff = 0, Backoff(1.0, self._limits.max_retry_delay)
-        while True:
-            try:
-                user = await self.client.get_me()
-                break
-            except InvalidToken:
-                raise
-            except (TelegramError, *PARSE_ERRORS) as error:
-                self.status.failed(disconnect_cause_of(error), error_text(error))
-                failures += 1
-                retry_after = error.seconds if isinstance(error, TooManyRequests) else 0.0
-                await self._time.sleep(backoff.delay(failures, retry_after=retry_after))
+        try:
+            user = await self.client.get_me()
+        except InvalidToken:
+            self._token_check.refuse()
+            raise
         reads_all = bool(user.can_read_all_group_messages)
         logger.info(
             "connected to Telegram as @%s%s",
@@ -174,6 +153,17 @@ class TelegramAccount:
             self._time,
             self.message_sender.note_user,
         )
+
+    async def _show_typing(self, target: ChatTarget) -> bool:
+        """Show "is typing…" unless messages need the capacity; return False if Telegram does not take it."""
+        if self.message_sender.rate_limiter.try_acquire(target.chat_id):
+            try:
+                await self.client.send_chat_action(
+                    target.chat_id, "typing", message_thread_id=target.thread_id, read_timeout=TYPING_TIMEOUT
+                )
+            except TelegramError:
+                return False
+        return True
 
     def note_topic(self, chat_id: int, message_id: str, thread_id: int | None) -> None:
         """Store the topic of a sent message, because reactions to it do not name the topic."""

@@ -12,7 +12,7 @@ from telegram import User, WebhookInfo
 from telegram.error import InvalidToken, TelegramError
 
 from adapters.telegram.account import TelegramAccount
-from adapters.telegram.client import PARSE_ERRORS, TOKEN_REFUSED, BotClient, Connector, error_text
+from adapters.telegram.client import PARSE_ERRORS, TOKEN_REFUSED, BotClient, error_text
 from adapters.telegram.config import Limits, TelegramSettings, read_settings
 from adapters.telegram.incoming import PLATFORM, ChatTarget
 from adapters.telegram.outgoing import split_reply
@@ -44,12 +44,7 @@ class TelegramAdapter(Adapter):
     voice_type = "audio/ogg"  # with Opus inside it is a voice message
 
     def __init__(
-        self,
-        handles: Sequence[AgentHandle],
-        *,
-        limits: Limits | None = None,
-        time_source: TimeSource | None = None,
-        connector: Connector | None = None,
+        self, handles: Sequence[AgentHandle], *, limits: Limits | None = None, time_source: TimeSource | None = None
     ) -> None:
         limits, time_source = limits or Limits(), time_source or TimeSource()
         self._limits = limits
@@ -59,7 +54,7 @@ class TelegramAdapter(Adapter):
             account_settings.is_default("telegram_api_base_url") for account_settings in self._settings
         )
         self._accounts = {
-            settings.account: TelegramAccount(handle, settings, limits, time_source, connector)
+            settings.account: TelegramAccount(handle, settings, limits, time_source)
             for handle, settings in zip(handles, self._settings, strict=True)
         }
         self._server: WebhookServer | None = None
@@ -131,13 +126,10 @@ class TelegramAdapter(Adapter):
         account = self._accounts.get(room.account)
         if account is None:
             return
-        target = account.send_methods.resolve(ChatTarget.parse(room.external_id))
+        target = account.message_sender.resolve(ChatTarget.parse(room.external_id))
         if target.guest_query_id or target.direct_topic_id is not None or room.type is ChannelType.BROADCAST:
             return  # Telegram has no indicator there
-        if active:
-            account.typing_indicator.show(target)
-        else:
-            account.typing_indicator.hide(target)
+        account.typing_indicator.show(target, active)
 
     def _find_webhook(self, account_id: str) -> Webhook | None:
         account = self._accounts.get(account_id)
@@ -182,15 +174,13 @@ PRIVACY_MODE_HINT = (
 )
 
 
-async def check_account(
-    settings: Settings, read_cursor: CursorReader, connector: Connector | None = None
-) -> CheckReport:
+async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     """Check the bot of a character's settings without sending any message."""
     loaded = read_settings(settings)
     if loaded.telegram_bot_token is None:
         return CheckReport("Telegram", exists=False, problems=("TELEGRAM_BOT_TOKEN is not set",))
     label = f"bot {loaded.account} at {loaded.telegram_api_base_url}"
-    client = BotClient(loaded, Limits(), connector)
+    client = BotClient(loaded, Limits(), settings.network_environment())
     await client.open()
     try:
         return await _inspect_account(client, loaded, label)

@@ -4,39 +4,25 @@ Telegram's limits per chat and per bot; the typing indicator uses spare capacity
 
 Mapping of Telegram's errors to delivery errors.
 
-Checks of the types and the depth of raw updates, and what is left out to read one; pure.
+What is left out of a raw update, by types and depth, to read the rest; pure.
 """
 
 import asyncio
 import json
 import math
-import os
 import re
-import ssl
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from http import HTTPStatus
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
-from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from aiohttp.abc import AbstractStreamWriter
-from telegram import (
-    Bot,
-    CallbackQuery,
-    ChatMemberUpdated,
-    InlineKeyboardMarkup,
-    Message,
-    MessageEntity,
-    MessageReactionUpdated,
-    TelegramObject,
-)
+from telegram import Bot, CallbackQuery, ChatMemberUpdated, Message, MessageReactionUpdated, TelegramObject
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -52,46 +38,29 @@ from telegram.request import BaseRequest, RequestData
 from yarl import URL
 
 from adapters.telegram.config import Limits, TelegramSettings
-from bot import SettingError, crash_point
-from bot.platform import BoundedDict, DeliveryUnknown, DisconnectCause, NotSent, Undeliverable, disconnect_cause
+from bot.platform import (
+    NOT_SENT_ERRORS,
+    BoundedDict,
+    DeliveryUnknown,
+    DisconnectCause,
+    NotSent,
+    PlatformNetwork,
+    SlidingWindow,
+    Undeliverable,
+    describe_client_error,
+    disconnect_cause,
+    find_network,
+    read_bounded,
+    write_body,
+)
 from bot.text import shorten
 
+T = TypeVar("T")
 MAX_CHATS = 10_000
 # Messages, and the seconds of any period in which there are at most so many; a little longer than Telegram's, because
 # requests take unequally long.
 BOT_LIMIT, GROUP_LIMIT = (30, 1.05), (20, 60.5)
 PRIVATE_BURST, PRIVATE_INTERVAL = 5, 1.0  # in a private chat Telegram allows short bursts above one message a second
-
-
-@dataclass(slots=True)
-class SlidingWindow:
-    """Allows `limit` messages in any period of so many seconds; `times` are those of the sent and the reserved ones."""
-
-    limit: int
-    seconds: float
-    times: list[float] = field(default_factory=list)
-    blocked_until: float = 0.0
-
-    def find_time(self, earliest: float) -> float:
-        """Return the first time from `earliest` on at which one more message may be sent."""
-        time = max(earliest, self.blocked_until)
-        while len(near := self._find_near(time)) >= self.limit:
-            time = near[len(near) - self.limit] + self.seconds
-        return time
-
-    def count_spare(self, now: float) -> int:
-        """Return how many messages could be sent at once."""
-        return self.limit - len(self._find_near(now))
-
-    def reserve(self, time: float, now: float) -> None:
-        """Count a message that is sent at a time, and forget those that are too old to matter."""
-        del self.times[: bisect_right(self.times, now - self.seconds)]
-        insort(self.times, time)
-
-    def _find_near(self, time: float) -> list[float]:
-        """Return the times that may lie in one period with a time."""
-        first = bisect_right(self.times, time, key=lambda at: at + self.seconds)
-        return self.times[first : bisect_left(self.times, time + self.seconds)]
 
 
 @dataclass(slots=True)
@@ -114,6 +83,10 @@ class BurstLimit:
     def reserve(self, time: float, now: float) -> None:
         """Count a message that is sent at a time."""
         self.next_at = max(self.next_at, time) + self.interval
+
+    def block(self, until: float) -> None:
+        """Allow nothing before a time; an earlier block that ends later stays."""
+        self.blocked_until = max(self.blocked_until, until)
 
 
 class RateLimiter:
@@ -154,8 +127,7 @@ class RateLimiter:
 
     def block(self, chat_id: int, seconds: float) -> None:
         """Block a chat for `seconds`, as requested by Telegram."""
-        limit = self._limit_of(chat_id)
-        limit.blocked_until = max(limit.blocked_until, self._monotonic() + seconds)
+        self._limit_of(chat_id).block(self._monotonic() + seconds)
 
     def _limit_of(self, chat_id: int) -> SlidingWindow | BurstLimit:
         if chat_id not in self._chats:
@@ -226,39 +198,37 @@ UNKNOWN_AUTHORS: Mapping[str, Any] = {
 MAX_VERSIONS = 50  # of one field, in which another part of it is left out
 
 
-def check_update(value: Any, name: str = "", depth: int = 0) -> None:
-    """Raise ValueError, which names the field, for a value of the wrong type or too deep nesting."""
-    if depth > MAX_UPDATE_DEPTH:
-        raise ValueError(f"{name} is too deep")
-    if name in UNREAD_FIELDS:
-        return
-    if isinstance(value, Mapping):
-        if name in FIELDS_WITH_ID and not _is_integer(value.get("id")):
-            raise ValueError(f"{name} has no number")
-        for key, item in value.items():
-            if item is None or not _has_right_type(key, item):  # Telegram leaves out what has no value
-                raise ValueError(f"{key} is {type(item).__name__}")
-            check_update(item, key, depth + 1)
-    elif isinstance(value, list):
-        for item in value:
-            if name in LIST_FIELDS and not isinstance(item, Mapping | list):
-                raise ValueError(f"{name} holds {type(item).__name__}")
-            check_update(item, name, depth + 1)
-
-
-def read_partly(
-    update: Mapping[str, Any], is_readable: Callable[[Any], bool], now: datetime
-) -> tuple[Any, list[str]] | None:
-    """Return an update without what makes it unreadable, and the names of what was left out; None if words would be.
+def read_partly(raw: Any, read: Callable[[Any], T], now: datetime) -> tuple[T, list[str]]:
+    """Return what `read` makes of an update without what cannot be read of it, and the names of what was left out.
 
     A required field without which nothing could be read, such as the date, gets a value that stands for it: the time
-    `now`, a blank name (which deleted accounts have too), the type of chat that the chat's id tells.
+    `now`, a blank name (which deleted accounts have too), the type of chat that the chat's id tells. Raises the error
+    of `read`, or ValueError, where words would be lost.
     """
+    if (update_id := update_id_of(raw)) is None:
+        raise ValueError("the update has no id")
     left_out = list[str]()
-    known = {name: value for name, value in update.items() if name in UPDATES | EVENTS | {"update_id"}}
-    update = _Repair(-update["update_id"], int(now.timestamp()), left_out).repair(known)
-    if is_readable(update):
-        return update, left_out
+    known = {name: value for name, value in raw.items() if name in UPDATES | EVENTS | {"update_id"}}
+    update = _Repair(-update_id, int(now.timestamp()), left_out).repair(known)
+    try:
+        return read(update), left_out
+    except Exception:  # the library does not check types, so it may raise anything
+        version = _find_readable(update, read, left_out)
+        if version is None:
+            raise
+    return read(version), left_out
+
+
+def _find_readable(update: Mapping[str, Any], read: Callable[[Any], object], left_out: list[str]) -> Any:
+    """Return the largest version of an update that can be read, and add to `left_out`; None if words would be lost."""
+
+    def is_readable(version: Any) -> bool:
+        try:
+            read(version)
+        except Exception:  # as above
+            return False
+        return True
+
     kind = next((name for name, value in update.items() if isinstance(value, Mapping)), "")
     content, kept = update.get(kind, {}), dict[str, Any]()
     required = {name: value for name, value in content.items() if name in REQUIRED_FIELDS}
@@ -278,7 +248,13 @@ def read_partly(
                 break
         else:
             return None
-    return {**update, kind: kept}, left_out
+    return {**update, kind: kept}
+
+
+def update_id_of(raw: Any) -> int | None:
+    """Return the id of an update; None if it is missing or invalid."""
+    update_id = raw.get("update_id") if isinstance(raw, dict) else None
+    return update_id if isinstance(update_id, int) and not isinstance(update_id, bool) else None
 
 
 def _identity_of(value: Any) -> Any:
@@ -314,8 +290,8 @@ class _Repair:
         }
         has_words = any(isinstance(repaired.get(key), str) for key in WORDS)
         for key in [key for key, item in repaired.items() if not _is_usable(key, item)]:
-            if key in WORDS and not has_words:
-                continue
+            if key in WORDS and not has_words and name in UPDATES:
+                raise ValueError(f"{key} is {type(repaired[key]).__name__}")
             self.left_out.append(f"{name}.{key}" if depth > 1 else key)
             del repaired[key]
             if key in UNKNOWN_AUTHORS:
@@ -436,15 +412,12 @@ def _drop_deep_values(payload: bytes) -> bytes:
 
 METHODS_PREFIX, FILES_PREFIX = "methods", "files"  # stand for both base URLs towards the library
 CONNECT_TIMEOUT = 10.0
-NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
 LIBRARY_STATUSES = frozenset(
     {400, 401, 403, 404, 408, 409}
 )  # the library maps these to its own errors, or the outcome is unknown
 PROXY_STATUSES = frozenset({401, 403, 404, 407, 409})  # with a page instead of JSON they say nothing about the bot
 DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of seconds
-LOCAL_HOSTS = frozenset({"127.0.0.1", "::1", "localhost"})
 crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
-Connector = Callable[[], aiohttp.BaseConnector]
 UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that are requested: the library would look for 25
     "message": Message,
     "edited_message": Message,
@@ -490,14 +463,12 @@ class TelegramRequest(BaseRequest):
         max_bytes: int,
         *,
         hidden_parameters: Mapping[str, Mapping[str, str]],
-        connector: Connector | None = None,
+        network: PlatformNetwork,
     ) -> None:
         self._hidden_parameters = hidden_parameters
         self._base_url, self._token = base_url, token
         self._limits, self._max_bytes = limits, max_bytes
-        self._connector = connector or (
-            _create_tls_connector if base_url.startswith("https:") else aiohttp.TCPConnector
-        )
+        self._network = network
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -509,9 +480,9 @@ class TelegramRequest(BaseRequest):
         """Open the HTTP session."""
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=self._connector(),
+                connector=aiohttp.TCPConnector(ssl=self._network.certificates),
                 cookie_jar=aiohttp.DummyCookieJar(),
-                proxy=_find_proxy(URL(self._base_url)),  # with trust_env, two threads would look for it at each request
+                proxy=self._network.proxy,
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
             )
 
@@ -535,8 +506,8 @@ class TelegramRequest(BaseRequest):
             async with asyncio.timeout(timeout):
                 status, body = await self._send(self._session, method, url, request_data, max_bytes)
         except NOT_SENT_ERRORS as error:
-            cause = _connection_error_text(error)
-            raise NotConnected(f"no connection to {URL(self._base_url).host}: {cause}") from None
+            cause = describe_client_error(error)
+            raise NotConnected(f"{URL(self._base_url).host} cannot be reached: {cause}") from None
         except TimeoutError:
             raise NetworkError(f"no response within {timeout:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
@@ -566,14 +537,13 @@ class TelegramRequest(BaseRequest):
     async def _send(
         self, session: aiohttp.ClientSession, method: str, url: str, data: RequestData | None, max_bytes: int
     ) -> tuple[int, bytes]:
-        body = _encode_body(data, self._hidden_parameters.get(url.rpartition("/")[2], {}))
-        async with session.request(method, self._build_url(url), data=body, allow_redirects=False) as response:
-            received = bytearray()
-            async for chunk in response.content.iter_any():
-                received += chunk
-                if len(received) > max_bytes:
-                    raise ResponseTooLarge(f"the response is larger than {max_bytes} bytes")
-            return response.status, bytes(received)
+        body, headers = _encode_body(data, self._hidden_parameters.get(url.rpartition("/")[2], {}))
+        async with session.request(
+            method, self._build_url(url), data=body, headers=headers, allow_redirects=False
+        ) as response:
+            if (received := await read_bounded(response, max_bytes)) is None:
+                raise ResponseTooLarge(f"the response is larger than {max_bytes} bytes")
+            return response.status, received
 
     def _build_url(self, url: str) -> URL:
         prefix, _, path = url.partition("/")
@@ -591,50 +561,22 @@ def label_crash_points(label: str) -> Iterator[None]:
         crash_point_label.reset(token)
 
 
-def _find_proxy(url: URL) -> str | None:
-    """Return the proxy that the environment names for a server, if any."""
-    host = url.host or ""
-    return None if host in LOCAL_HOSTS or proxy_bypass(host) else getproxies().get(url.scheme)
-
-
-def _create_tls_connector() -> aiohttp.BaseConnector:
-    """Return a connector that verifies with SSL_CERT_FILE, or with the certificates of the system."""
-    ca_file = os.environ.get("SSL_CERT_FILE") or None
-    try:
-        return aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=ca_file))
-    except OSError as error:
-        raise SettingError(f"SSL_CERT_FILE: no certificates in {ca_file!r} ({error})") from error
-
-
-class JsonBody(aiohttp.BytesPayload):
-    """The parameters of a request as JSON; writing it passes the crash points of `label`, if there is one."""
-
-    def __init__(self, parameters: Mapping[str, Any], label: str) -> None:
-        encoded = json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-        super().__init__(encoded, content_type="application/json")
-        self._label = label
-
-    async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write the whole body, as aiohttp asks for it."""
-        if self._label:
-            crash_point(f"{self._label}.pre_write")
-        await super().write_with_length(writer, content_length)
-        if self._label:
-            crash_point(f"{self._label}.post_write")
-
-
-def _encode_body(data: RequestData | None, hidden_parameters: Mapping[str, str]) -> Any:
-    """Encode parameters as JSON, with files as a form."""
+def _encode_body(data: RequestData | None, hidden_parameters: Mapping[str, str]) -> tuple[Any, dict[str, str]]:
+    """Return parameters as JSON, with files as a form, and the headers of the request."""
     if data is None:
-        return None
+        return None, {}
     if not data.contains_files:
-        return JsonBody({**data.parameters, **hidden_parameters}, crash_point_label.get())
+        parameters = {**data.parameters, **hidden_parameters}
+        body = json.dumps(parameters, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+        headers = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+        label = crash_point_label.get()
+        return write_body(body, label) if label else body, headers
     form = aiohttp.FormData()
     for name, value in data.json_parameters.items():
         form.add_field(name, value)
     for name, (filename, content, content_type) in data.multipart_data.items():
         form.add_field(name, content, filename=filename, content_type=content_type)
-    return form
+    return form, {}
 
 
 def _parse_retry_after(body: bytes) -> float:
@@ -646,39 +588,20 @@ def _parse_retry_after(body: bytes) -> float:
     return seconds if math.isfinite(seconds) and seconds > 0 else DEFAULT_RETRY_AFTER
 
 
-def _connection_error_text(error: aiohttp.ClientError) -> str:
-    match error:
-        case aiohttp.ConnectionTimeoutError():
-            return "timed out"
-        case aiohttp.ClientHttpProxyError():
-            return f"the proxy returned status {error.status}"
-        case aiohttp.ClientConnectorCertificateError():
-            return "its certificate is not valid"
-        case aiohttp.ClientConnectorDNSError():
-            return "the host name cannot be resolved"
-        case aiohttp.ClientConnectorSSLError():
-            return "the TLS handshake failed"
-        case aiohttp.ClientConnectorError() if error.errno:
-            return os.strerror(error.errno) if error.errno > 0 else "the host name cannot be resolved"
-    return "refused"
-
-
 class BotClient(Bot):
     """API client of one bot. Only its transport knows the token."""
 
-    def __init__(self, settings: TelegramSettings, limits: Limits, connector: Connector | None = None) -> None:
+    def __init__(
+        self, settings: TelegramSettings, limits: Limits, environment: Mapping[str, str] | None = None
+    ) -> None:
         assert settings.telegram_bot_token is not None, "a client needs a token"
         address, token = settings.telegram_api_base_url, settings.telegram_bot_token.get_secret_value()
         secret = settings.telegram_webhook_secret
         webhook_parameters = {"secret_token": secret.get_secret_value()} if secret is not None else {}
+        network = find_network(address, environment)
         transports = [
             TelegramRequest(
-                address,
-                token,
-                limits,
-                max_bytes,
-                hidden_parameters={"setWebhook": webhook_parameters},
-                connector=connector,
+                address, token, limits, max_bytes, hidden_parameters={"setWebhook": webhook_parameters}, network=network
             )
             for max_bytes in (limits.max_response_bytes, limits.max_update_bytes)
         ]
@@ -717,36 +640,6 @@ class BotClient(Bot):
         data = {"offset": offset, "timeout": poll_seconds, "limit": limit, "allowed_updates": list(UPDATE_KINDS)}
         result = await self._post("getUpdates", data, read_timeout=poll_seconds + grace_seconds)
         return result if isinstance(result, list) else []
-
-    async def send_text(
-        self,
-        chat_id: int,
-        text: str,
-        *,
-        entities: Sequence[MessageEntity] = (),
-        message_thread_id: int | None = None,
-        direct_messages_topic_id: int | None = None,
-        reply_to: int | None = None,
-        reply_markup: InlineKeyboardMarkup | None = None,
-    ) -> object:
-        """Send a text without previews, and return the id of the message as Telegram names it.
-
-        `send_message` of the library would build an object of a hundred attributes from the response, and another of
-        the message that is replied to, which is sent even if that one was deleted.
-        """
-        reply = {"message_id": reply_to, "allow_sending_without_reply": True} if reply_to is not None else None
-        data = {
-            "chat_id": chat_id,
-            "text": text,
-            "entities": entities or None,
-            "message_thread_id": message_thread_id,
-            "direct_messages_topic_id": direct_messages_topic_id,
-            "reply_parameters": reply,
-            "reply_markup": reply_markup,
-            "link_preview_options": {"is_disabled": True},  # a preview would open the link
-        }
-        result = await self._post("sendMessage", data)
-        return result.get("message_id") if isinstance(result, dict) else None
 
     async def download(self, file_id: str) -> bytes:
         """Return a file that a user sent. Raises TelegramError if it is not available."""

@@ -581,20 +581,6 @@ class OutgoingText:
     text: str
     entities: tuple[MessageEntity, ...] = ()
 
-    def with_duplicate_notice(self) -> "OutgoingText":
-        """Return the text with the notice that it may be a duplicate."""
-        shifted = tuple(
-            MessageEntity(
-                entity.type,
-                entity.offset + utf16_length(DUPLICATE_NOTICE),
-                entity.length,
-                entity.url,
-                language=entity.language,
-            )
-            for entity in self.entities
-        )
-        return OutgoingText(DUPLICATE_NOTICE + self.text, shifted)
-
 
 def split_reply(content: Content) -> list[Content]:
     """Split a reply into texts of at most 4,096 units, then files; a single file carries the text.
@@ -621,6 +607,16 @@ def is_part(content: Content) -> bool:
     return SPANS_KEY in content.metadata
 
 
+def with_duplicate_notice(part: Content) -> Content:
+    """Return a part with the notice that it may be a duplicate."""
+    added = len(DUPLICATE_NOTICE)
+    spans = [[kind, int(start) + added, int(end) + added, detail] for kind, start, end, detail in _spans_of(part)]
+    metadata: dict[str, Any] = {**part.metadata, SPANS_KEY: spans}
+    if SOURCE_KEY in metadata:
+        metadata[SOURCE_KEY] = f"{DUPLICATE_NOTICE}{metadata[SOURCE_KEY]}"
+    return replace(part, text=DUPLICATE_NOTICE + part.text, metadata=metadata)
+
+
 def build_text(content: Content) -> OutgoingText:
     """Return the text of a part with its entities."""
     spans = [Span(str(kind), int(start), int(end), str(detail)) for kind, start, end, detail in _spans_of(content)]
@@ -630,7 +626,7 @@ def build_text(content: Content) -> OutgoingText:
 def build_plain_text(content: Content) -> OutgoingText:
     """Return the text of a part as its Markdown source, or plain with the URLs of its links."""
     source = str(content.metadata.get(SOURCE_KEY, ""))
-    max_length = MAX_CAPTION_LENGTH if content.attachments else MAX_TEXT_LENGTH
+    max_length = (MAX_CAPTION_LENGTH if content.attachments else MAX_TEXT_LENGTH) + len(DUPLICATE_NOTICE)
     if source and utf16_length(source) <= max_length:
         return OutgoingText(source)
     text = content.text

@@ -23,10 +23,11 @@ from adapters.telegram.client import (
     disconnect_cause_of,
     error_text,
     read_bounded_json,
+    update_id_of,
 )
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.incoming import PLATFORM
-from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver, update_id_of
+from adapters.telegram.receiving import ParsedUpdate, UpdateReceiver
 from bot import BotError, ConfigError, TemporaryError
 from bot.platform import (
     AgentHandle,

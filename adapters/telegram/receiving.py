@@ -18,7 +18,7 @@ from typing import Any
 from telegram import Bot, Chat, ChatMember, ChatMemberUpdated, Message, Update, User
 from telegram.error import TelegramError
 
-from adapters.telegram.client import PARSE_ERRORS, UPDATE_KINDS, BotClient, check_update, read_partly
+from adapters.telegram.client import PARSE_ERRORS, UPDATE_KINDS, BotClient, read_partly, update_id_of
 from adapters.telegram.incoming import (
     PLATFORM,
     BotIdentity,
@@ -444,29 +444,29 @@ class UpdateReceiver:
 
         With `may_be_old`, old messages are stored and not answered.
         """
-        updates: list[tuple[RawUpdate, RawUpdate, Update, int | None]] = []
+        updates: list[tuple[RawUpdate, Update]] = []
         for raw in batch:
-            flat = with_rich_text(raw)
             try:
-                updates.append((raw, flat, *self._parse_raw(flat)))
-            except Exception as error:  # the library does not check types, so it may raise anything
-                if (partial_update := self._read_partly(flat)) is not None:
-                    updates.append((raw, partial_update, *self._parse_raw(partial_update)))
-                else:
-                    await self._record_unreadable(raw, error)
-        await self._administrators.refresh({chat_id for *_, chat_id in updates if chat_id is not None})
+                update, left_out = read_partly(with_rich_text(raw), self._read, self._time.now())
+            except Exception as error:  # whatever a server sends, it must not stop the updates that follow
+                await self._record_unreadable(raw, error)
+                continue
+            if left_out:
+                names = ", ".join(left_out)
+                logger.warning("update %s is read without fields that cannot be read: %s", update.update_id, names)
+            updates.append((raw, update))
+        await self._administrators.refresh(
+            {chat_id for _, update in updates if (chat_id := chat_id_of(update)) is not None}
+        )
         parsed = []
-        for raw, flat, update, chat_id in updates:
+        for raw, update in updates:
+            await self._find_topic(update)
             items: tuple[UpdateItem, ...] = ()
             try:
-                await self._find_topic(update)
-                items = self._parse_items(update, chat_id, may_be_old)
+                items = self._parse_items(update, may_be_old)
             except Exception as error:  # as above
-                if (partial_update := self._read_partly(flat)) is not None:
-                    items = self._parse_items(*self._parse_raw(partial_update), may_be_old)
-                else:
-                    await self._record_unreadable(raw, error)
-            parsed.append(ParsedUpdate(update.update_id, chat_id, items, raw))
+                await self._record_unreadable(raw, error)
+            parsed.append(ParsedUpdate(update.update_id, chat_id_of(update), items, raw))
         return parsed
 
     async def submit(self, batch: Sequence[ParsedUpdate], cursor: StreamCursor | None = None) -> None:
@@ -564,38 +564,17 @@ class UpdateReceiver:
             executed.set()
         return None
 
-    def _read_partly(self, raw: RawUpdate) -> RawUpdate | None:
-        """Return an update without the fields that cannot be read; None if too little of it would be left."""
-        update_id = update_id_of(raw)
-        try:
-            partial_update = read_partly(raw, self._is_readable, self._time.now()) if update_id is not None else None
-        except Exception:  # an update that cannot be repaired must not stop those that follow
-            logger.warning("update %s could not be read in parts", update_id, exc_info=True)
-            return None
-        if partial_update is None:
-            return None
-        if partial_update[1]:
-            names = ", ".join(partial_update[1])
-            logger.warning("update %s is read without fields that cannot be read: %s", update_id, names)
-        return partial_update[0]
-
-    def _is_readable(self, raw: RawUpdate) -> bool:
-        try:
-            self._parse_items(*self._parse_raw(raw), may_be_old=False)
-        except Exception:  # as in `parse`
-            return False
-        return True
-
-    def _parse_raw(self, raw: RawUpdate) -> tuple[Update, int | None]:
-        check_update(raw)
+    def _read(self, raw: RawUpdate) -> Update:
+        """Return an update of which the items can be parsed. Raises anything if they cannot be."""
         parts: dict[str, Any] = {
             name: kind.de_json(raw[name], self._bot) for name, kind in UPDATE_KINDS.items() if raw.get(name) is not None
         }
         update = Update(raw["update_id"], **parts)
-        chat = update.effective_chat if update.guest_message is None else None  # of a guest's chat nothing can be asked
-        return update, None if chat is None else int(chat.id)
+        self._parse_items(update, may_be_old=False)
+        return update
 
-    def _parse_items(self, update: Update, chat_id: int | None, may_be_old: bool) -> tuple[UpdateItem, ...]:
+    def _parse_items(self, update: Update, may_be_old: bool) -> tuple[UpdateItem, ...]:
+        chat_id = chat_id_of(update)
         if update.my_chat_member or update.chat_member:
             self._administrators.invalidate(chat_id or 0)
         roles = self._administrators.find(chat_id) if chat_id is not None else None
@@ -608,7 +587,7 @@ class UpdateReceiver:
         return tuple(parse_update(update, update_context))
 
 
-def update_id_of(raw: RawUpdate) -> int | None:
-    """Return the id of an update; None if it is missing or invalid."""
-    update_id = raw.get("update_id") if isinstance(raw, dict) else None
-    return update_id if isinstance(update_id, int) and not isinstance(update_id, bool) else None
+def chat_id_of(update: Update) -> int | None:
+    """Return the chat of an update; None without one, and for that of a guest, of which nothing can be asked."""
+    chat = update.effective_chat if update.guest_message is None else None
+    return None if chat is None else int(chat.id)

@@ -130,7 +130,8 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
     problems = [f"{quota.off_switch} is there, so nothing is read or sent: remove it"] if quota.is_off else []
     label, is_reachable = f"account {x_settings.account_id} on X", quota.is_off
     status = ConnectionStatus(PLATFORM, label, clock)
-    async with XConnection(x_settings, quota, state, status, TimeSource()) as connection:
+    environment = settings.network_environment()
+    async with XConnection(x_settings, quota, state, status, TimeSource(), environment) as connection:
         try:
             if not quota.is_off:
                 user = await connection.read_own_user()

@@ -72,7 +72,9 @@ class XClient:
         remaining = self._quota.remaining_reads() // 2  # referenced posts count too
         size = min(max(remaining // READ_SHARE, MIN_PAGE_SIZE), MAX_PAGE_SIZE)
         self._quota.check_reads(size, remaining)
-        call = self._tweepy.get_users_mentions(
+        return await self._connection.read_page(
+            2 * size,
+            self._tweepy.get_users_mentions,
             self.account_id,
             max_results=size,
             expansions=[*AUTHOR_AND_MEDIA, *REFERENCED_POSTS],
@@ -80,13 +82,13 @@ class XClient:
             **bounds,
             **FIELDS,
         )
-        return await self._connection.read_page(call, 2 * size)
 
     async def read_posts(self, ids: list[str]) -> Page:
         """Read posts by their ids."""
         self._quota.check_reads(len(ids), self._quota.remaining_reads())
-        call = self._tweepy.get_tweets(ids, expansions=AUTHOR_AND_MEDIA, media_fields=MEDIA_FIELDS, **FIELDS)
-        return await self._connection.read_page(call, len(ids))
+        return await self._connection.read_page(
+            len(ids), self._tweepy.get_tweets, ids, expansions=AUTHOR_AND_MEDIA, media_fields=MEDIA_FIELDS, **FIELDS
+        )
 
     async def find_posts(self, query: str) -> list[FoundPost]:
         """Return the latest posts of the last week for a query in X's syntax; raise TemporaryError."""
@@ -95,10 +97,14 @@ class XClient:
             return []
         try:
             self._quota.check_reads(SEARCH_PAGE_SIZE, self._quota.remaining_reads())
-            call = self._tweepy.search_recent_tweets(
-                f"({normalized_query}) -is:retweet", max_results=SEARCH_PAGE_SIZE, expansions=["author_id"], **FIELDS
+            page = await self._connection.read_page(
+                SEARCH_PAGE_SIZE,
+                self._tweepy.search_recent_tweets,
+                f"({normalized_query}) -is:retweet",
+                max_results=SEARCH_PAGE_SIZE,
+                expansions=["author_id"],
+                **FIELDS,
             )
-            page = await self._connection.read_page(call, SEARCH_PAGE_SIZE)
         except RequestRefused as error:
             raise TemporaryError(f"X refuses to search for this account: {error}") from error
         except DeliveryError as error:
@@ -110,10 +116,15 @@ class XClient:
         remaining = self._quota.remaining_reads(with_reserve=True)
         self._quota.check_reads(MIN_PAGE_SIZE, remaining)
         size = min(size, remaining)
-        call = self._tweepy.get_users_tweets(
-            self.account_id, max_results=size, start_time=since, pagination_token=page_token or None, **FIELDS
+        return await self._connection.read_page(
+            size,
+            self._tweepy.get_users_tweets,
+            self.account_id,
+            max_results=size,
+            start_time=since,
+            pagination_token=page_token or None,
+            **FIELDS,
         )
-        return await self._connection.read_page(call, size)
 
     async def create_post(
         self, text: str, *, reply_to_id: str = "", quoted_id: str = "", pictures: tuple[Attachment, ...] = ()
@@ -124,13 +135,12 @@ class XClient:
         may_exist = True
         try:
             response = await self._connection.write(
-                self._tweepy.create_tweet(
-                    text=text or None,
-                    in_reply_to_tweet_id=reply_to_id or None,
-                    quote_tweet_id=quoted_id or None,
-                    media_ids=media or None,
-                    user_auth=True,
-                )
+                self._tweepy.create_tweet,
+                text=text or None,
+                in_reply_to_tweet_id=reply_to_id or None,
+                quote_tweet_id=quoted_id or None,
+                media_ids=media or None,
+                user_auth=True,
             )
             if not (post_id := parse_id(response)):
                 raise DeliveryUnknown("X created the post but returned no id")
@@ -144,18 +154,18 @@ class XClient:
 
     async def delete_post(self, post_id: str) -> bool:
         """Delete a post of the account; return False if it was not there."""
-        response = await self._connection.write(self._tweepy.delete_tweet(post_id))
+        response = await self._connection.write(self._tweepy.delete_tweet, post_id)
         if (is_deleted := parse_deleted(response)) is None:
             raise DeliveryUnknown("X does not say whether the post is deleted")
         return is_deleted
 
     async def like(self, post_id: str) -> None:
         """Like a post; repeating it has no effect."""
-        await self._connection.write(self._tweepy.like(post_id, user_auth=True))
+        await self._connection.write(self._tweepy.like, post_id, user_auth=True)
 
     async def repost(self, post_id: str) -> None:
         """Repost a post; repeating it has no effect."""
-        await self._connection.write(self._tweepy.retweet(post_id, user_auth=True))
+        await self._connection.write(self._tweepy.retweet, post_id, user_auth=True)
 
     async def _upload(self, picture: Attachment) -> str:
         """Upload a picture with its alt text; it stays invisible until posted, so a retry is safe."""
@@ -168,7 +178,7 @@ class XClient:
             "media_type": picture.content_type,
         }
         try:
-            media_id = parse_id(await self._connection.write(self._connection.post_raw("/2/media/upload", body)))
+            media_id = parse_id(await self._connection.write(self._connection.post_raw, "/2/media/upload", body))
             if not media_id:
                 raise NotSent("X returned no id for the picture")
             if alt_text := picture.description or picture.title:
@@ -183,7 +193,7 @@ class XClient:
         """Set the alt text of a picture; without one that X refuses, the picture is posted all the same."""
         alt = {"id": media_id, "metadata": {"alt_text": {"text": alt_text[:MAX_ALT_LENGTH]}}}
         try:
-            await self._connection.write(self._connection.post_raw("/2/media/metadata", alt))
+            await self._connection.write(self._connection.post_raw, "/2/media/metadata", alt)
         except (RequestRefused, NotAllowedNow) as error:
             logger.warning("%s is posted without its alt text: %s", name or "a picture", error)
 

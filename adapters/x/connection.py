@@ -1,30 +1,16 @@
-"""The connection of one account: signed requests, error mapping, account check.
-
-tweepy's client, calling and signing for the host that X documents.
-"""
+"""The connection of one account: signed requests by tweepy's client, error mapping, account check."""
 
 import asyncio
 import json as json_format
 import logging
-import ssl
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any, Self
 
-from aiohttp import (
-    ClientConnectorError,
-    ClientError,
-    ClientHttpProxyError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    ConnectionTimeoutError,
-    TCPConnector,
-)
+from aiohttp import ClientError, ClientResponse, ClientSession, ClientTimeout, TCPConnector
 from oauthlib.oauth1 import Client  # type: ignore[import-untyped]  # oauthlib has no types
 from tweepy.asynchronous import AsyncClient  # type: ignore[import-untyped]  # tweepy has no types
 from yarl import URL
@@ -32,8 +18,9 @@ from yarl import URL
 from adapters.x.config import XSettings
 from adapters.x.incoming import Page, User, parse_page, parse_user
 from adapters.x.rate_limits import AccountState, EndpointLimits, Quota, endpoint_of
-from bot import Clock, crash_point, system_clock
+from bot import Clock, system_clock
 from bot.platform import (
+    NOT_SENT_ERRORS,
     Backoff,
     ConnectionStatus,
     DeliveryError,
@@ -42,40 +29,18 @@ from bot.platform import (
     NotSent,
     TimeSource,
     TokenCheck,
+    describe_client_error,
     disconnect_cause,
+    find_network,
+    read_bounded,
+    write_body,
 )
 from bot.store import StoreUnavailable
 from bot.text import shorten
 
-API_URL = "https://api.x.com"  # tweepy names the former host, api.twitter.com
-
-
-class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
-    """tweepy's endpoints at API_URL; every request is signed with OAuth 1.0a and sent by `session`."""
-
-    async def request(
-        self,
-        method: str,
-        route: str,
-        params: Mapping[str, Any] | None = None,
-        json: Any = None,
-        user_auth: bool = True,  # tweepy passes it; there is no other way here
-    ) -> Any:
-        """Send one request and return its response; raise what `session` raises."""
-        headers = {"User-Agent": self.user_agent}
-        if json is not None:
-            headers["Content-Type"] = "application/json"
-        url = str(URL(API_URL + route).with_query(sorted((params or {}).items())))
-        client = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
-        signed_url, headers, _ = client.sign(url, method, headers=headers)
-        path, mark, query = signed_url.partition("?")
-        target = URL(f"{path}{mark}{query.replace(':', '%3A')}", encoded=True)  # as signed: aiohttp leaves colons
-        async with self.session.request(method, target, json=json, headers=headers) as response:
-            return response
-
-
 logger = logging.getLogger(__name__)
-PendingCall = Coroutine[Any, Any, Any]
+API_URL = "https://api.x.com"  # tweepy names the former host, api.twitter.com
+Method = Callable[..., Awaitable[Any]]  # of tweepy; sends one request
 VERIFIED_KEY = "account"
 KEY_CHECKS = Backoff(60.0, 3600.0, jitter=0.0)  # seconds between two checks of refused keys, which X counts
 KEYS_REFUSED = "X refuses the keys: put valid ones into `.env` and start again"
@@ -99,7 +64,13 @@ class XConnection:
     """
 
     def __init__(
-        self, settings: XSettings, quota: Quota, state: AccountState, status: ConnectionStatus, time_source: TimeSource
+        self,
+        settings: XSettings,
+        quota: Quota,
+        state: AccountState,
+        status: ConnectionStatus,
+        time_source: TimeSource,
+        environment: Mapping[str, str],
     ) -> None:
         self._is_dry_run = settings.x_dry_run
         self._expected_username = settings.expected_username
@@ -108,26 +79,18 @@ class XConnection:
         self._state = state
         self._status = status
         self._clock = time_source.now
-        self._transport = HttpTransport(settings.x_api_base_url, self._clock)
         self._key_check = TokenCheck(status, self._are_keys_accepted, KEYS_REFUSED, time_source, KEY_CHECKS)
-        self.tweepy = SigningClient(
-            consumer_key=_secret_text(settings.x_api_key),
-            consumer_secret=_secret_text(settings.x_api_secret),
-            access_token=_secret_text(settings.x_access_token),
-            access_token_secret=_secret_text(settings.x_access_token_secret),
-            return_type=dict,
-        )
-        self.tweepy.session = self._transport
+        self.tweepy = SigningClient(settings, self._clock, environment)
 
     async def __aenter__(self) -> Self:
-        await self._transport.__aenter__()
+        await self.tweepy.open()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._key_check.close()
-        await self._transport.__aexit__(kind, error, trace)
+        await self.tweepy.close()
 
     @property
     def stop_reason(self) -> str:
@@ -137,34 +100,32 @@ class XConnection:
     @property
     def closed_endpoints(self) -> dict[str, datetime]:
         """The endpoints whose limits are used up, and until when."""
-        return self._transport.limits.closed_endpoints(self._clock())
+        return self.tweepy.limits.closed_endpoints(self._clock())
 
-    async def read_page(self, call: PendingCall, max_posts: int) -> Page:
+    async def read_page(self, max_posts: int, method: Method, *arguments: Any, **options: Any) -> Page:
         """Read a page of at most `max_posts` posts and count them."""
-        with closing(call):
-            self._check_open()
-            try:
-                await self._quota.reserve(max_posts)
-            except StoreUnavailable as error:
-                raise NotSent(f"reads cannot be counted: {error}") from error
-            cost = max_posts
-            try:
-                page = parse_page(await self.send(call))
-                cost = page.count + len(page.referenced)
-            except (NotSent, RequestRefused):
-                cost = 0
-                raise
-            finally:
-                await self._quota.release(max(max_posts - cost, 0))
-            return page
+        self._check_open()
+        try:
+            await self._quota.reserve(max_posts)
+        except StoreUnavailable as error:
+            raise NotSent(f"reads cannot be counted: {error}") from error
+        cost = max_posts
+        try:
+            page = parse_page(await self.send(method, *arguments, **options))
+            cost = page.count + len(page.referenced)
+        except (NotSent, RequestRefused):
+            cost = 0
+            raise
+        finally:
+            await self._quota.release(max(max_posts - cost, 0))
+        return page
 
-    async def write(self, call: PendingCall) -> Any:
-        """Send a call that changes something; raise NotSent in a dry run."""
-        with closing(call):
-            if self._is_dry_run:
-                raise NotSent("X_DRY_RUN is on")
-            await self._verify_account()
-            return await self.send(call)
+    async def write(self, method: Method, *arguments: Any, **options: Any) -> Any:
+        """Call a method that changes something; raise NotSent in a dry run."""
+        if self._is_dry_run:
+            raise NotSent("X_DRY_RUN is on")
+        await self._verify_account()
+        return await self.send(method, *arguments, **options)
 
     async def read_own_user(self) -> User:
         """Return the account's user; this reads no post."""
@@ -177,27 +138,26 @@ class XConnection:
                 raise self._stopped() from error
             raise
 
-    async def send(self, call: PendingCall) -> Any:
-        """Send a call and return X's response."""
-        with closing(call):
-            self._check_open()
-            try:
-                return await self._send(call)
-            except RequestRefused as error:
-                if error.status == 401:
-                    raise await self._check_keys(error) from error
-                raise
+    async def send(self, method: Method, *arguments: Any, **options: Any) -> Any:
+        """Call a method with these arguments and return X's response."""
+        self._check_open()
+        try:
+            return await self._send(method, *arguments, **options)
+        except RequestRefused as error:
+            if error.status == 401:
+                raise await self._check_keys(error) from error
+            raise
 
     async def _ask_own_user(self) -> User:
         """Return the account's user; raise RequestRefused with the status 401 if X refuses the keys."""
-        user = parse_user(await self._send(self.tweepy.get_me(user_fields=["name", "username"])))
+        user = parse_user(await self._send(self.tweepy.get_me, user_fields=["name", "username"]))
         if user is None:
             raise DeliveryUnknown("X does not return whose the keys are")
         return user
 
-    async def _send(self, call: PendingCall) -> Any:
+    async def _send(self, method: Method, *arguments: Any, **options: Any) -> Any:
         try:
-            response = await call
+            response = await method(*arguments, **options)
         except RequestRefused as error:
             if error.status == 401:
                 self._check_clock(error)
@@ -331,16 +291,10 @@ class RequestRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """A complete response, with the interface that tweepy expects."""
+    """A complete response, with the method that tweepy calls."""
 
     status: int
-    reason: str
-    headers: Mapping[str, str]
     body: bytes = field(repr=False)
-
-    async def read(self) -> bytes:
-        """Return the body."""
-        return self.body
 
     async def json(self) -> Any:
         """Return the body as JSON; raise DeliveryUnknown if it is none: the call may have succeeded."""
@@ -350,44 +304,56 @@ class HttpResponse:
             raise DeliveryUnknown(f"X says {self.status} with a body that cannot be read") from None
 
 
-class HttpTransport:
-    """Sends requests for tweepy, one connection each, so that a failed connection means nothing was sent.
+class SigningClient(AsyncClient):  # type: ignore[misc]  # tweepy has no types
+    """tweepy's endpoints at API_URL; every request is signed with OAuth 1.0a and sent on a connection of its own.
 
-    Raises NotSent if nothing was sent or X limits requests, RequestRefused if X refuses, DeliveryUnknown if
-    the result is unknown. An endpoint whose limit is used up is not called.
+    So a failed connection means that nothing was sent. Calls raise NotSent if nothing was sent or X limits requests,
+    RequestRefused if X refuses, DeliveryUnknown if the result is unknown. An endpoint whose limit is used up is not
+    called.
     """
 
-    def __init__(self, base_url: str, clock: Clock) -> None:
-        self._base_url = base_url
-        self._clock = clock
-        self._stack = AsyncExitStack()
-        self._session: ClientSession | None = None
+    def __init__(self, settings: XSettings, clock: Clock, environment: Mapping[str, str]) -> None:
+        super().__init__(
+            consumer_key=_secret_text(settings.x_api_key),
+            consumer_secret=_secret_text(settings.x_api_secret),
+            access_token=_secret_text(settings.x_access_token),
+            access_token_secret=_secret_text(settings.x_access_token_secret),
+            return_type=dict,
+        )
+        self.session: ClientSession | None = None
+        self._base_url, self._clock = settings.x_api_base_url, clock
+        self._network = find_network(self._base_url or API_URL, environment)
         self.limits = EndpointLimits()
 
-    async def __aenter__(self) -> Self:
-        connector = TCPConnector(force_close=True, ssl=ssl.create_default_context())
+    async def open(self) -> None:
+        """Open the HTTP session."""
+        connector = TCPConnector(force_close=True, ssl=self._network.certificates)
         timeout = ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
-        session = ClientSession(connector=connector, timeout=timeout, trust_env=True)
+        session = self.session = ClientSession(connector=connector, timeout=timeout, proxy=self._network.proxy)
         session._retry_connection = False  # aiohttp's retry would repeat the nonce, which X answers with 401
-        self._session = await self._stack.enter_async_context(session)
-        return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._session = None
-        await self._stack.aclose()
+    async def close(self) -> None:
+        """Close the HTTP session."""
+        session, self.session = self.session, None
+        if session is not None:
+            await session.close()
 
-    @asynccontextmanager
     async def request(
-        self, method: str, url: URL, *, json: Any = None, headers: Mapping[str, str] | None = None
-    ) -> AsyncIterator[HttpResponse]:
-        """Send one request and yield its complete response."""
-        endpoint = endpoint_of(method, url.path)
+        self,
+        method: str,
+        route: str,
+        params: Mapping[str, Any] | None = None,
+        json: Any = None,
+        user_auth: bool = True,  # tweepy passes it; there is no other way here
+    ) -> HttpResponse:
+        """Send one request and return its complete response."""
+        endpoint = endpoint_of(method, route)
         if wait := self.limits.wait_seconds(endpoint, self._clock()):
             raise NotSent(f"X allows no more calls of {endpoint} for now", retry_after=wait)
-        response = await self._send(method, url, json, dict(headers or {}))
-        problems, now = _problems_in(response.body), self._clock()
+        response, body = await self._send(
+            method, str(URL(API_URL + route).with_query(sorted((params or {}).items()))), json
+        )
+        problems, now = _problems_in(body), self._clock()
         is_of_plan = _is_of_plan(response.status, problems)
         if not is_of_plan:  # its wait is not that of the endpoint
             self.limits.update(endpoint, response.status, response.headers, now)
@@ -399,45 +365,36 @@ class HttpTransport:
                 is_of_plan=is_of_plan,
                 clock_offset=_clock_offset(response.headers),
             )
-        yield response
+        return HttpResponse(response.status, body)
 
-    async def _send(self, method: str, url: URL, json: Any, headers: dict[str, str]) -> HttpResponse:
-        if self._session is None:
+    async def _send(self, method: str, url: str, json: Any) -> tuple[ClientResponse, bytes]:
+        """Sign and send a request; return its response and the body."""
+        if self.session is None:
             raise NotSent("X is not connected")
+        headers, data = {"User-Agent": self.user_agent}, None
+        if json is not None:
+            encoded = json_format.dumps(json).encode()
+            headers |= {"Content-Type": "application/json", "Content-Length": str(len(encoded))}
+            data = write_body(encoded, "send")
+        signer = Client(self.consumer_key, self.consumer_secret, self.access_token, self.access_token_secret)
+        url, headers, _ = signer.sign(url, method, headers=headers)
         if self._base_url:  # the signature is made for X's own host
-            headers["Host"] = url.host or ""
-            url = URL(self._base_url + url.raw_path_qs, encoded=True)
-        body = None if json is None else json_format.dumps(json).encode()
-        if body is not None:
-            headers["Content-Length"] = str(len(body))
-        data = None if body is None else _write_body(body)
+            headers["Host"] = URL(API_URL).host or ""
+            url = self._base_url + url.removeprefix(API_URL)
+        path, mark, query = url.partition("?")
+        target = URL(f"{path}{mark}{query.replace(':', '%3A')}", encoded=True)  # as signed: aiohttp leaves colons
         try:
-            async with self._session.request(
-                method, url, data=data, headers=headers, allow_redirects=False
+            async with self.session.request(
+                method, target, data=data, headers=headers, allow_redirects=False
             ) as response:
-                return HttpResponse(
-                    response.status, response.reason or "", response.headers, await _read_bounded(response)
-                )
-        except (ClientConnectorError, ClientHttpProxyError, ConnectionTimeoutError) as error:
-            raise NotSent(f"no connection to X: {error}") from error
+                body = await read_bounded(response, MAX_RESPONSE_BYTES)
+        except NOT_SENT_ERRORS as error:
+            raise NotSent(f"no connection to X: {describe_client_error(error)}") from error
         except (ClientError, TimeoutError, OSError) as error:
             raise DeliveryUnknown(f"{type(error).__name__} {error}".strip()) from error
-
-
-async def _write_body(body: bytes) -> AsyncIterator[bytes]:
-    """Yield the body; resuming after it means that the body was written."""
-    crash_point("send.pre_write")
-    yield body
-    crash_point("send.post_write")
-
-
-async def _read_bounded(response: ClientResponse) -> bytes:
-    body = bytearray()
-    async for piece in response.content.iter_any():
-        body += piece
-        if len(body) > MAX_RESPONSE_BYTES:
+        if body is None:
             raise DeliveryUnknown(f"X says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
-    return bytes(body)
+        return response, body
 
 
 def _problems_in(body: bytes) -> list[Mapping[str, Any]]:

@@ -2,7 +2,7 @@
 
 Which characters have an account on a platform.
 
-`KnownPeople`: users seen per channel; only they may be mentioned there.
+`KnownPeople`: users seen per channel; only they may be mentioned there. `ChannelProblems`: what is to be changed there.
 
 `TerminalSession`: what `bot chat` needs of an adapter for a terminal.
 
@@ -11,6 +11,7 @@ Maps an aiohttp error to a `DisconnectCause`; a module of its own because it loa
 Per-room answering rules of a character file, the same for all platforms.
 """
 
+import logging
 import socket
 import ssl
 from abc import ABC, abstractmethod
@@ -26,6 +27,7 @@ import aiohttp
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from bot.adapter.connection_status import ConnectionStatus, DisconnectCause
+from bot.concurrency.tasks import BoundedSet
 from bot.domain.character import Character
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import Entity, Room, World
@@ -76,6 +78,7 @@ def select_accounts(
 
 
 C = TypeVar("C", bound=Hashable)
+MAX_REPORTED_PROBLEMS = 2000
 
 
 class KnownPeople(Generic[C]):
@@ -109,6 +112,20 @@ class KnownPeople(Generic[C]):
     def of(self, channel: C) -> Collection[str]:
         """Return the users who may be mentioned in a channel: the account's own names and recent authors."""
         return {**self._bots, **self._users.get(channel, {})}.keys()
+
+
+class ChannelProblems:
+    """Logs what an operator should change in a channel, such as a permission that the bot lacks: each problem once."""
+
+    def __init__(self, logger: logging.Logger, label: str) -> None:
+        self._logger, self._label = logger, label
+        self._reported = BoundedSet[tuple[str, str]](MAX_REPORTED_PROBLEMS)
+
+    def report(self, channel: str, problem: str) -> None:
+        """Log a problem unless it was logged for this channel lately."""
+        if (channel, problem) not in self._reported:
+            self._reported.add((channel, problem))
+            self._logger.warning("%s %s: %s", self._label, channel, problem)
 
 
 class TerminalSession(Protocol):

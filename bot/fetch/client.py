@@ -391,7 +391,7 @@ class Fetcher:
 
     async def __aenter__(self) -> Self:
         # Without a file it is the context that aiohttp has built: reading all certificates again takes 30 ms.
-        context = await asyncio.to_thread(_build_tls_context, self._ca_file) if self._ca_file else True
+        context = await asyncio.to_thread(build_tls_context, self._ca_file) if self._ca_file else True
         self._guard = _AddressGuard(self._resolver or aiohttp.ThreadedResolver(), self._allowed)
         guarded = aiohttp.TCPConnector(
             resolver=self._guard,
@@ -427,7 +427,7 @@ class Fetcher:
         except TimeoutError:
             cause = f"it took longer than {self._timeout:g} s"
         except (aiohttp.ClientError, OSError) as error:
-            cause = _describe_error(error)
+            cause = describe_client_error(error)
         via = f" (sent on to {redact_url(hops[-1])})" if len(hops) > 1 else ""
         # Outside the handlers: aiohttp's messages hold the whole URL, and tracebacks end up in logs.
         raise FetchError(f"cannot fetch {redact_url(url)}{via}: {cause}")
@@ -581,7 +581,8 @@ def _open_session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
     )
 
 
-def _build_tls_context(ca_file: str) -> ssl.SSLContext:
+def build_tls_context(ca_file: str) -> ssl.SSLContext:
+    """Return a context that verifies with the certificates of a file. Raises SettingError if it has none."""
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:  # ssl.SSLError is one
@@ -590,8 +591,11 @@ def _build_tls_context(ca_file: str) -> ssl.SSLContext:
     return context
 
 
-def _describe_error(error: Exception) -> str:
+def describe_client_error(error: Exception) -> str:
+    """Return why aiohttp got no answer, without the text of the error: it may hold a password or a token."""
     match error:
+        case aiohttp.ConnectionTimeoutError():
+            return "it timed out"
         case aiohttp.ClientConnectorCertificateError():
             return f"its certificate is not valid ({getattr(error.certificate_error, 'verify_message', '')})"
         case aiohttp.ClientHttpProxyError():

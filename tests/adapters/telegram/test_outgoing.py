@@ -19,6 +19,7 @@ from adapters.telegram.outgoing import (
     split_text,
     upload_method_of,
     utf16_length,
+    with_duplicate_notice,
 )
 from bot import Attachment, Choice, Content, MediaKind
 
@@ -128,8 +129,8 @@ def test_split_code_is_code_in_both_parts() -> None:
 
 def test_the_duplicate_notice_always_fits() -> None:
     [first, *_] = split_reply(Content(text="x" * 9000))
-    assert utf16_length(build_text(first).with_duplicate_notice().text) == 4096
-    assert build_text(first).with_duplicate_notice().text.startswith(DUPLICATE_NOTICE)
+    assert utf16_length(build_text(with_duplicate_notice(first)).text) == 4096
+    assert build_text(with_duplicate_notice(first)).text.startswith(DUPLICATE_NOTICE)
 
 
 def test_the_plain_fallback_contains_the_whole_text() -> None:

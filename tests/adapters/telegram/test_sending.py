@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from telegram.error import InvalidToken
 
-from adapters.telegram.client import BotClient, RateLimiter
+from adapters.telegram.account import TYPING_DELAY
+from adapters.telegram.client import BotClient
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from adapters.telegram.outgoing import DUPLICATE_NOTICE, split_reply
-from adapters.telegram.sending import TYPING_DELAY, MessageSender, SendMethods
+from adapters.telegram.sending import MessageSender
 from bot import Attachment, Choice, Content, MediaKind, new_id
 from bot.adapter.connection_status import FIRST_PAUSE_SECONDS
 from bot.models import TextRequest
@@ -41,18 +42,21 @@ class SenderHarness:
     def __init__(self, telegram: Emulator, clock: SkippingClock, *, seconds: float = 30.0, **settings: str) -> None:
         limits = Limits(response_timeout=seconds)
         loaded = TelegramSettings.model_validate(
-            {"TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_BASE_URL": telegram.url, **settings}
+            {"TELEGRAM_BOT_TOKEN": TOKEN, "TELEGRAM_API_BASE_URL": telegram.url, "TELEGRAM_QUOTE": "always", **settings}
         )
 
         self.telegram, self.clock = telegram, clock
         self.moves: list[tuple[int, int]] = []
         self.account = BotClient(loaded, limits)
-        sender = SendMethods(self.account, lambda old, new: self.moves.append((old, new)))
-        rate_limiter = RateLimiter(clock.monotonic)
         self.status = ConnectionStatus("telegram", "Ada", clock.now)
         self.token_check = TokenCheck(self.status, self._is_token_accepted, "the token is refused", clock.time_source)
         self.message_sender = MessageSender(
-            sender, rate_limiter, limits, clock.time_source, loaded.telegram_unclear, self.token_check
+            self.account,
+            loaded,
+            limits,
+            clock.time_source,
+            self.token_check,
+            lambda old, new: self.moves.append((old, new)),
         )
         self.alice = telegram.people.add_user("Alice")
         self.chat = telegram.people.open_private_chat(self.alice)

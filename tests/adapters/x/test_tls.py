@@ -45,11 +45,11 @@ async def test_an_invalid_certificate_is_rejected(
 
 @pytest.mark.failure("C-14")
 async def test_the_operators_own_certificate_is_accepted_through_a_proxy(
-    run_x: RunX, emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run_x: RunX, emulator: Emulator, tmp_path: Path
 ) -> None:
     async with behind_tls(urlsplit(emulator.url).port or 0, tmp_path) as way:
-        through(way, monkeypatch, trusted(tmp_path, GOOD))
-        async with run_x(**QUIET, X_API_BASE_URL=f"https://{HOST}") as harness:
+        settings = {"HTTPS_PROXY": way.proxy, "SSL_CERT_FILE": trusted(tmp_path, GOOD)}
+        async with run_x(**QUIET, **settings, X_API_BASE_URL=f"https://{HOST}") as harness:
             await harness.adapter.deliver(part_of(harness))
         assert emulator.bot_texts == ["Fog again."]
         assert way.asked == [f"{HOST}:443"]

@@ -1,0 +1,63 @@
+"""How an adapter's HTTP client reaches its platform: the operator's proxy and certificates, and bounded responses."""
+
+import os
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+
+import aiohttp
+from yarl import URL
+
+from bot.concurrency.tasks import crash_point
+from bot.fetch.client import Proxies, build_tls_context
+
+# No byte of the request was sent.
+NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class PlatformNetwork:
+    """How a server is reached: through which proxy, if any, and what `ssl` a connector of aiohttp gets."""
+
+    proxy: str | None
+    certificates: ssl.SSLContext | bool
+
+
+def find_network(base_url: str, environment: Mapping[str, str] | None = None) -> PlatformNetwork:
+    """Return how a server is reached by HTTPS_PROXY, HTTP_PROXY, NO_PROXY and SSL_CERT_FILE.
+
+    `environment` holds those that stand above the environment of the process. A server on this machine has no proxy.
+    Raises SettingError if a variable is not valid.
+    """
+    variables, server = {**os.environ, **(environment or {})}, URL(base_url)
+    proxy = None if _is_local(server.host or "") else Proxies.from_environment(variables).proxy_for(server)
+    ca_file = variables.get("SSL_CERT_FILE", "") if server.scheme == "https" else ""
+    return PlatformNetwork(str(proxy) if proxy is not None else None, build_tls_context(ca_file) if ca_file else True)
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+async def read_bounded(response: aiohttp.ClientResponse, max_bytes: int) -> bytes | None:
+    """Return the body of a response; None if it is larger than `max_bytes`."""
+    body = bytearray()
+    async for piece in response.content.iter_any():
+        body += piece
+        if len(body) > max_bytes:
+            return None
+    return bytes(body)
+
+
+async def write_body(body: bytes, label: str) -> AsyncIterator[bytes]:
+    """Yield the body of a request that sends something, between the crash points of that label.
+
+    The request needs the header Content-Length; asking for more than the body means that it was written.
+    """
+    crash_point(f"{label}.pre_write")
+    yield body
+    crash_point(f"{label}.post_write")
