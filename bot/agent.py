@@ -22,8 +22,8 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
-from bot.fetch.client import UrlFetcher
 from bot.fetch.documents import DocumentReader
+from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
 from bot.outbound.outbox import Outbox
 from bot.outbound.sender import OutgoingReply, Speech

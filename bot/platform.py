@@ -23,7 +23,6 @@ from bot.adapter.connection_status import (
     DisconnectCause,
     TokenCheck,
 )
-from bot.adapter.http_client import NOT_SENT_ERRORS, PlatformNetwork, find_network, read_bounded, write_body
 from bot.adapter.pacing import SlidingWindow, TypingIndicator
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
@@ -56,8 +55,8 @@ from bot.errors import (
     NotSent,
     Undeliverable,
 )
-from bot.fetch.client import describe_client_error, sniff_media_type
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text, extract_pdf_text
+from bot.fetch.response import sniff_media_type
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
@@ -129,7 +128,15 @@ from bot.watchdog.conditions import (
 )
 
 if TYPE_CHECKING:
-    from bot.adapter.adapter import disconnect_cause
+    from bot.adapter.http_client import (
+        NOT_SENT_ERRORS,
+        PlatformNetwork,
+        disconnect_cause,
+        find_network,
+        read_bounded,
+        write_body,
+    )
+    from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
 from bot.errors import FetchError
@@ -305,9 +312,15 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "ConnectionPool": "bot.http_server",
     "GuessLimiter": "bot.http_server",
     "HttpServer": "bot.http_server",
+    "NOT_SENT_ERRORS": "bot.adapter.http_client",
+    "PlatformNetwork": "bot.adapter.http_client",
     "TrustedProxies": "bot.http_server",
     "body_timeout": "bot.http_server",
-    "disconnect_cause": "bot.adapter.adapter",
+    "describe_client_error": "bot.fetch.client",
+    "disconnect_cause": "bot.adapter.http_client",
+    "find_network": "bot.adapter.http_client",
+    "read_bounded": "bot.adapter.http_client",
+    "write_body": "bot.adapter.http_client",
 }
 
 

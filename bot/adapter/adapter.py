@@ -6,14 +6,10 @@ Which characters have an account on a platform.
 
 `TerminalSession`: what `bot chat` needs of an adapter for a terminal.
 
-Maps an aiohttp error to a `DisconnectCause`; a module of its own because it loads aiohttp.
-
 Per-room answering rules of a character file, the same for all platforms.
 """
 
 import logging
-import socket
-import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,10 +19,9 @@ from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 from uuid import UUID
 
-import aiohttp
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from bot.adapter.connection_status import ConnectionStatus, DisconnectCause
+from bot.adapter.connection_status import ConnectionStatus
 from bot.concurrency.tasks import BoundedSet
 from bot.domain.character import Character
 from bot.domain.content import Content, MentionContext
@@ -316,26 +311,6 @@ class Adapter(ABC):
     def feed(self, agent_id: UUID) -> Feed | None:
         """Return where an agent posts on this platform; None for nowhere. Called once connected."""
         return None
-
-
-CAUSE_BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], DisconnectCause], ...] = (
-    ((aiohttp.ClientConnectorDNSError, socket.gaierror), DisconnectCause.DNS),
-    ((aiohttp.ClientHttpProxyError, aiohttp.ClientProxyConnectionError), DisconnectCause.PROXY),
-    ((aiohttp.ClientSSLError, ssl.SSLError), DisconnectCause.TLS),
-    ((TimeoutError,), DisconnectCause.TIMEOUT),
-    ((aiohttp.ClientError, OSError), DisconnectCause.UNREACHABLE),
-)
-
-
-def disconnect_cause(error: BaseException) -> DisconnectCause:
-    """Return why a platform was not reached, from the first known error in the chain of causes."""
-    current: BaseException | None = error
-    while current is not None:
-        for error_types, cause in CAUSE_BY_ERROR:
-            if isinstance(current, error_types):
-                return cause
-        current = current.__cause__ or current.__context__
-    return DisconnectCause.PLATFORM
 
 
 ANY_ROOM = "*"

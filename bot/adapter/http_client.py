@@ -1,6 +1,7 @@
 """How an adapter's HTTP client reaches its platform: the operator's proxy and certificates, and bounded responses."""
 
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -9,11 +10,21 @@ from ipaddress import ip_address
 import aiohttp
 from yarl import URL
 
+from bot.adapter.connection_status import DisconnectCause
 from bot.concurrency.tasks import crash_point
 from bot.fetch.client import Proxies, build_tls_context
 
 # No byte of the request was sent.
 NOT_SENT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ClientHttpProxyError, aiohttp.ConnectionTimeoutError)
+
+
+CAUSE_BY_ERROR: tuple[tuple[tuple[type[BaseException], ...], DisconnectCause], ...] = (
+    ((aiohttp.ClientConnectorDNSError, socket.gaierror), DisconnectCause.DNS),
+    ((aiohttp.ClientHttpProxyError, aiohttp.ClientProxyConnectionError), DisconnectCause.PROXY),
+    ((aiohttp.ClientSSLError, ssl.SSLError), DisconnectCause.TLS),
+    ((TimeoutError,), DisconnectCause.TIMEOUT),
+    ((aiohttp.ClientError, OSError), DisconnectCause.UNREACHABLE),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +72,14 @@ async def write_body(body: bytes, label: str) -> AsyncIterator[bytes]:
     crash_point(f"{label}.pre_write")
     yield body
     crash_point(f"{label}.post_write")
+
+
+def disconnect_cause(error: BaseException) -> DisconnectCause:
+    """Return why a platform was not reached, from the first known error in the chain of causes."""
+    current: BaseException | None = error
+    while current is not None:
+        for error_types, cause in CAUSE_BY_ERROR:
+            if isinstance(current, error_types):
+                return cause
+        current = current.__cause__ or current.__context__
+    return DisconnectCause.PLATFORM

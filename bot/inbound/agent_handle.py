@@ -36,7 +36,7 @@ from bot.domain.inbound import (
 from bot.domain.ledger import CostDimension, CostEntry, Delivery, Outcome, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.event_bus import EventBus
-from bot.fetch.client import FetchedBody
+from bot.fetch.response import FetchedBody
 from bot.http import BoundRoute
 from bot.inbound.activity import AgentActivity
 from bot.inbound.edits import EditReporter

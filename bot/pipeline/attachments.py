@@ -12,8 +12,8 @@ from bot.concurrency.tasks import Failure, FairSlots, crash_point, run_isolated,
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.memory import Memory
 from bot.errors import BotError, MemoryLimitReached
-from bot.fetch.client import FetchedBody, check_image, sniff_media_type
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled
+from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.models.types import ImageDescriptionRequest, ModelType, TranscriptionRequest
 from bot.prompts.reply_parser.reader import read_fields, read_reply
 from bot.prompts.template_language import render_template

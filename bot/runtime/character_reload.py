@@ -24,7 +24,7 @@ from bot.domain.environment import Entity
 from bot.domain.events import CharacterReloaded
 from bot.domain.ids import derived_id
 from bot.errors import BotError, FetchError, PluginError
-from bot.fetch.client import FetchedBody, check_image, sniff_media_type
+from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.inbound.agent_handle import ReloadResult
 from bot.inbound.operator_tools import OperatorTools
 from bot.outbound.sender import VoiceReplies

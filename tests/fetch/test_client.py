@@ -15,7 +15,8 @@ from aiohttp import web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from bot.errors import FetchError, SettingError
-from bot.fetch.client import FetchedBody, Fetcher, _AddressGuard, sniff_media_type
+from bot.fetch.client import Fetcher, _AddressGuard
+from bot.fetch.response import FetchedBody, sniff_media_type
 
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)
 HERE = "127.0.0.1"

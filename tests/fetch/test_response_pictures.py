@@ -6,7 +6,7 @@ import zlib
 import pytest
 
 from bot.errors import FetchError
-from bot.fetch.client import MAX_PIXELS, FetchedBody, check_image, read_image_size, sniff_media_type
+from bot.fetch.response import MAX_PIXELS, FetchedBody, check_image, read_image_size, sniff_media_type
 
 SOF = b"\xff\xc2\x00\x11\x08"
 

@@ -12,8 +12,9 @@ from bot.concurrency.tasks import MemorySemaphore
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.errors import FetchError, ModelUnavailable
 from bot.fetch import documents as documents_module
-from bot.fetch.client import FetchedBody, Fetcher
+from bot.fetch.client import Fetcher
 from bot.fetch.documents import DocumentFormat
+from bot.fetch.response import FetchedBody
 from bot.models.handler import ModelHandler
 from bot.models.types import ModelType, TextResult
 from bot.pipeline.attachments import (

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from bot import Agent, Character, MediaKind, Outcome, Plugin, model
-from bot.fetch.client import FetchedBody
+from bot.fetch.response import FetchedBody
 from bot.models import ImageRequest, ImageResult, ModelType, ModelUnavailable
 from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent
 from plugins.bootstrap.actions.messages import generate_image

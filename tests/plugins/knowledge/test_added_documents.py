@@ -12,7 +12,7 @@ import pytest
 from aiohttp import FormData
 
 from bot import Attachment, ChannelType, Content, MediaKind, MemoryKind, RecallScope, Role, RouteRequest, derived_id
-from bot.fetch.client import FetchedBody
+from bot.fetch.response import FetchedBody
 from bot.platform import FetchError, Quotation
 from bot.prompts import ANYBODY
 from bot.store import InMemoryStore

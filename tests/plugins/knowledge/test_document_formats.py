@@ -15,7 +15,7 @@ import pytest
 from bot import Attachment, Character, Content, MediaKind, RecallScope, RouteRequest, new_id
 from bot.errors import BotError
 from bot.fetch import document_worker, documents
-from bot.fetch.client import FetchedBody
+from bot.fetch.response import FetchedBody
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.platform import DocumentFormat, extract_document_text
 from bot.testing import make_turn, running_agent
