@@ -71,7 +71,6 @@ from bot.http import (
     is_same_origin,
     parse_host_header,
 )
-from bot.inbound.activity import ActivityRange, AgentActivity, Arrivals, Spending
 from bot.inbound.agent_handle import (
     AccountCheck,
     AdapterSpec,
@@ -82,7 +81,10 @@ from bot.inbound.agent_handle import (
     Publishing,
     ReloadResult,
 )
-from bot.inbound.operator_tools import (
+from bot.logs import LogBuffer, LogLine, find_log_buffer
+from bot.operate.activity import ActivityRange, AgentActivity, Arrivals, Spending
+from bot.operate.people import FoundFact, People, Person, PersonWorld
+from bot.operate.tools import (
     CharacterCheck,
     CharacterText,
     CharacterTools,
@@ -101,8 +103,6 @@ from bot.inbound.operator_tools import (
     VariableState,
     last_run_of,
 )
-from bot.inbound.people import FoundFact, People, Person, PersonWorld
-from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.outbox import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
 from bot.plugin_system.loading import LazyImport, LazyModule, install_command

@@ -20,7 +20,8 @@ from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError, TemporaryError
 from bot.http import UploadedFile
-from bot.inbound.agent_handle import AdapterSpec, ConversationReader
+from bot.inbound.agent_handle import AdapterSpec
+from bot.operate.conversations import ConversationReader
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import find_storage
 from bot.receipts import describe_receipt

@@ -22,8 +22,8 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.errors import SettingError
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
-from bot.inbound.people import ArchiveTooLarge, write_person_archive
 from bot.models.types import ModelType
+from bot.operate.people import ArchiveTooLarge, write_person_archive
 from bot.pipeline.attention import Responsiveness
 from bot.plugin_system.components import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin

@@ -16,8 +16,8 @@ from bot.domain.inbound import MAX_BACKFILL_AGE, InboundMessage, StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.errors import LeaseLost, StoreUnavailable, UnreadableRow
 from bot.inbound.inbox import Inbox
-from bot.inbound.people import refresh_muted_people
 from bot.inbound.processing import EventState
+from bot.operate.people import refresh_muted_people
 from bot.outbound.outbox import Outbox
 from bot.store.protocols import Store
 from bot.store.work_sharing import NewWork, WorkSharing

@@ -41,18 +41,19 @@ from bot.errors import ConfigError, InboxClosed, PluginError, SettingError, Unde
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
 from bot.http import BoundRoute, RouteRequest, RouteResponse
-from bot.inbound.activity import AgentActivity
-from bot.inbound.agent_handle import AgentHandle, ConversationReader, MembershipReporter
+from bot.inbound.agent_handle import AgentHandle, MembershipReporter
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import ForgottenWords, Inbox
-from bot.inbound.operator_tools import TaskControl
-from bot.inbound.people import People, PersonActivityRecorder, load_muted_people
 from bot.inbound.work_sharing import WorkSharingLoop
 from bot.models.handler import ModelHandler
 from bot.models.retry import CallPolicy, RetryPolicy
 from bot.models.router import ModelRouter
 from bot.models.settings import CallTimeouts, ModelSettings, read_sampling
 from bot.models.types import ModelType
+from bot.operate.activity import AgentActivity
+from bot.operate.conversations import ConversationReader
+from bot.operate.people import People, PersonActivityRecorder, load_muted_people
+from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, UndeliveredParts
 from bot.outbound.sender import Speech, VoiceReplies

@@ -15,9 +15,9 @@ from bot.adapter.connection_status import ConnectionState, ConnectionStatus, Dis
 from bot.concurrency.process_health import ProcessHealth
 from bot.domain.ledger import CostEntry, Outcome, Rule
 from bot.errors import ModelUnavailable
-from bot.inbound.activity import Arrivals, Spending
 from bot.inbound.agent_handle import AgentHandle
 from bot.models.retry import ModelStatus
+from bot.operate.activity import Arrivals, Spending
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
 from bot.user_texts import LANGUAGE, load_catalogue, user_text

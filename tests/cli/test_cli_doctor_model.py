@@ -10,8 +10,8 @@ from bot import Agent, Plugin, model
 from bot.cli.doctor.model_checks import ask_model, check_budget, check_price
 from bot.cli.main import entry
 from bot.errors import BudgetSpent
-from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.models import ModelType, TextRequest
+from bot.operate.tools import Finding, FindingStatus
 from bot.settings import Layer, Settings
 from bot.testing import running_agent
 

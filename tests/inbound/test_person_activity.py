@@ -10,7 +10,7 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.errors import StoreUnavailable
 from bot.event_bus import EventBus
-from bot.inbound.people import PersonActivityRecorder
+from bot.operate.people import PersonActivityRecorder
 from bot.store import InMemoryStore
 from tests.inbound.conftest import ManualClock
 

@@ -22,7 +22,7 @@ from bot.cli.options import Trusting, examples, new_group
 from bot.cli.process.shutdown import Exit
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.inbound.operator_tools import Finding, FindingStatus
+from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.loading import ADAPTER_GROUP, adapter_names, find_adapter, load_local_adapter
 from bot.text import suggest
 

@@ -47,8 +47,8 @@ from bot.cli.options import (
 from bot.cli.process.shutdown import Exit, UsageError, print_line
 from bot.errors import BotError, CharacterError, ConfigError, TemporaryError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
+from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.loading import (
     Installation,
     ModelServer,

@@ -18,8 +18,8 @@ from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading, part_json, require_storage, room_label
 from bot.domain.ledger import DeliveryState
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
-from bot.inbound.agent_handle import ConversationReader
 from bot.logs import configure_logging
+from bot.operate.conversations import ConversationReader
 from bot.outbound.outbox import UndeliveredParts
 from bot.plugin_system.plugin import collect_schemas
 from bot.text import shorten

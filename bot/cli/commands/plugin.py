@@ -36,7 +36,7 @@ from bot.cli.plugins import (
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
 from bot.errors import CharacterError, PluginError
-from bot.inbound.operator_tools import Finding, FindingStatus
+from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.loading import (
     ELIZAOS_PACKAGE,
     PLUGIN_GROUP,

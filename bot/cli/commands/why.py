@@ -29,8 +29,8 @@ from bot.cli.running_bot import (
 from bot.domain.environment import Room
 from bot.domain.ledger import CostEntry, Receipt, sum_costs
 from bot.errors import ConfigError, TemporaryError
-from bot.inbound.agent_handle import ConversationReader
 from bot.logs import configure_logging
+from bot.operate.conversations import ConversationReader
 from bot.store.protocols import Store
 from bot.text import shorten, strip_terminal_codes, suggest
 

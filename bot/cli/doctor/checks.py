@@ -26,7 +26,7 @@ from bot.cli.running_bot import find_running_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
-from bot.inbound.operator_tools import Finding, FindingStatus
+from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
 from bot.plugin_system.plugin import Plugin, check_templates, find_storage, sort_services

@@ -33,8 +33,8 @@ from bot.cli.options import AsJson, CharacterFile, examples, find_settings_group
 from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import find_running_bot
 from bot.errors import ConfigError, SettingError, TemporaryError
-from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.logs import configure_logging
+from bot.operate.tools import Finding, FindingStatus
 from bot.settings import CoreSettings, Settings
 from bot.text import strip_terminal_codes
 

@@ -16,9 +16,9 @@ from bot.costs.budget import BudgetSettings, build_limits, load_prices
 from bot.domain.character import ProviderKind
 from bot.domain.environment import Role
 from bot.errors import BudgetSpent, ModelError, ModelRefused, SettingError
-from bot.inbound.operator_tools import Finding, FindingStatus
 from bot.models.listing import ModelListing
 from bot.models.types import ModelType, Purpose, TextRequest
+from bot.operate.tools import Finding, FindingStatus
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import build_first_request
 from bot.pipeline.run_actions import list_usable_actions

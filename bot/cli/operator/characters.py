@@ -63,8 +63,8 @@ from bot.costs.budget import BudgetSettings, load_prices
 from bot.domain.character import Character, ProviderKind
 from bot.domain.ledger import ModelCall
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
-from bot.inbound.operator_tools import CharacterText, FileConflict, PromptSection, StoredVersion, TrialReply
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
+from bot.operate.tools import CharacterText, FileConflict, PromptSection, StoredVersion, TrialReply
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import REPLY_ACTION, answer_context, build_first_request, build_reply
 from bot.pipeline.run_actions import list_usable_actions

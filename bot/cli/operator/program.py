@@ -47,7 +47,9 @@ from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import open_store_for_reading, require_storage
 from bot.errors import CharacterError, ConfigError, FileProblem, PluginError, SettingError
-from bot.inbound.operator_tools import (
+from bot.logs import configure_logging
+from bot.models.types import TextRequest
+from bot.operate.tools import (
     CharacterCheck,
     CharacterText,
     Finding,
@@ -60,8 +62,6 @@ from bot.inbound.operator_tools import (
     TrialReply,
     VariableState,
 )
-from bot.logs import configure_logging
-from bot.models.types import TextRequest
 from bot.plugin_system.plugin import Plugin, collect_schemas, merge_templates
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels

@@ -21,8 +21,8 @@ from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
 from bot.domain.environment import Entity
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
-from bot.inbound.people import ArchiveCounts, find_people, write_person_archive
 from bot.logs import configure_logging
+from bot.operate.people import ArchiveCounts, find_people, write_person_archive
 from bot.plugin_system.plugin import collect_schemas
 from bot.redaction import redactor_of
 from bot.settings import CoreSettings

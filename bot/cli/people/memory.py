@@ -22,8 +22,8 @@ from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot, open_store_for_reading, require_storage
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
-from bot.inbound.people import find_people
 from bot.logs import configure_logging
+from bot.operate.people import find_people
 from bot.plugin_system.plugin import collect_schemas
 from bot.store.protocols import RecallScope, Store
 from bot.text import strip_terminal_codes

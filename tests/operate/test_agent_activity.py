@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from bot.domain.ledger import Outcome
-from bot.inbound.activity import ActivityRange, AgentActivity
+from bot.operate.activity import ActivityRange, AgentActivity
 from bot.store.inmemory.store import InMemoryStore
 from bot.testing import ManualClock
 from tests.store.test_store_activity import close_message

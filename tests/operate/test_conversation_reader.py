@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from bot.domain.ids import new_id
-from bot.inbound.agent_handle import ConversationReader
+from bot.operate.conversations import ConversationReader
 from bot.store.inmemory import InMemoryStore
 from bot.testing import make_message, running_agent
 

@@ -1,0 +1,1 @@
+"""What operators do with a running or stopped bot, and what they ask: one service with pydantic results."""
