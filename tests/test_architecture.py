@@ -25,6 +25,7 @@ PUBLIC = (
     "bot.events",
     "bot.models",
     "bot.models.openai_compatible",
+    "bot.operate",
     "bot.platform",
     "bot.plugin_system",
     "bot.prompts",

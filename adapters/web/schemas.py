@@ -1,7 +1,6 @@
 """Request and response models; the OpenAPI document is built from them."""
 
 from datetime import datetime
-from functools import cache
 from typing import Annotated, Literal, Self, cast
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from pydantic import (
 )
 
 from bot import MediaKind, MemoryScope, Outcome
+from bot.operate import Result
 from bot.platform import ConnectionState, DisconnectCause
 
 MAX_ATTACHMENTS = 10
@@ -48,21 +48,8 @@ class RequestModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True, defer_build=True)
 
 
-@cache
-def _required_names(model: type[BaseModel]) -> tuple[str, ...]:
-    return tuple(name for name, field in model.model_fields.items() if field.is_required())
-
-
-class ResponseModel(BaseModel):
+class ResponseModel(Result):
     """Base of responses."""
-
-    model_config = ConfigDict(frozen=True, defer_build=True)
-
-    @classmethod
-    def build(cls, source: object, **fields: object) -> Self:
-        """Return the model with these fields; the other required ones are attributes of the source."""
-        missing = {name: getattr(source, name) for name in _required_names(cls) if name not in fields}
-        return cls.model_validate(missing | fields)
 
 
 class AttachmentRequest(RequestModel):
@@ -164,7 +151,7 @@ class HealthResponse(ResponseModel):
     status: Literal["ok", "degraded", "unavailable"] = "ok"
     cause: str | None = None
     since: datetime | None = None
-    platforms: dict[str, PlatformHealth] = {}
+    platforms: dict[str, PlatformHealth] = Field({})
     held: int = 0
 
 
@@ -190,9 +177,9 @@ class AgentBody(ResponseModel):
     bio: list[str]
     topics: list[str]
     face: str | None = None
-    suggestions: list[str] = []
+    suggestions: list[str] = Field([])
     greeting: str = ""
-    models: list[str] = []
+    models: list[str] = Field([])
     has_transcription: bool = False
     has_speech: bool = False
 
@@ -271,7 +258,7 @@ class MessageBody(ResponseModel):
     actions: list[str]
     attachments: list[AttachmentBody]
     outcome: OutcomeBody | None = None
-    versions: list[VersionBody] = []
+    versions: list[VersionBody] = Field([])
     is_complete: bool = True
     edited_at: datetime | None = None
     receipt_id: UUID | None = None

@@ -3,34 +3,39 @@
 A message with receipt, replies and deliveries as text or JSON.
 """
 
+import asyncio
 import http.client
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from http import HTTPStatus
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
 from bot.domain.environment import Entity, Room
 from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.errors import ConfigError, TemporaryError
+from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.http import UploadedFile
 from bot.inbound.agent_handle import AdapterSpec
 from bot.operate.conversations import ConversationReader
+from bot.operate.operations import DecisionResult, ForgottenResponse, Operations, PartDecision, UndeliveredPartBody
 from bot.plugin_system.loading import find_adapter
-from bot.plugin_system.plugin import find_storage
+from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.receipts import describe_receipt
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
 from bot.store.storage import Storage
 from bot.text import shorten
 
+T = TypeVar("T")
 TIMEOUT_SECONDS = 10.0
+CHANGE_TIMEOUT_SECONDS = 60.0  # a corrected fact is embedded before it answers
+SOURCE = "command line"  # in the log of who changed what
 TOKEN_FILE = "server-token"
 LOOPBACK_BY_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -145,6 +150,92 @@ async def open_store_for_reading(config: CharacterConfig) -> AsyncIterator[Store
     """Open a character's store for reading; another process may be using it."""
     async with require_storage(config).open_read_only(config.agent_config.agent_id, config.settings) as store:
         yield store
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteOperations:
+    """What `Operations` change, done by the running bot; `source` is its own."""
+
+    _bot: RunningBot
+    _agent_id: UUID
+
+    async def decide(self, part_id: str, decision: PartDecision) -> DecisionResult:
+        """Send a held or failed part again, or give a part up."""
+        body = await self._send("POST", "/api/outbox/decisions", {"ids": [part_id], "decision": decision.value})
+        return DecisionResult.model_validate(body["results"][0])
+
+    async def change_fact(self, fact_id: UUID, text: str | None, *, source: str = "") -> bool:
+        """Replace the text of a fact, or delete it without a text; return whether there was one."""
+        try:
+            if text is None:
+                await self._send("DELETE", f"/api/facts/{fact_id}")
+            else:
+                await self._send("PATCH", f"/api/facts/{fact_id}", {"text": text})
+        except LookupError:
+            return False
+        return True
+
+    async def forget_person(self, entity_id: UUID, *, source: str = "") -> ForgottenResponse:
+        """Delete a person's data, as they could with `/forget-me`."""
+        return ForgottenResponse.model_validate(await self._send("POST", f"/api/people/{entity_id}/forget"))
+
+    async def _send(self, method: str, path: str, body: Any = None) -> Mapping[str, Any]:
+        target = f"{path}?agent={self._agent_id}"
+        reply = await asyncio.to_thread(self._bot.send, method, target, body, timeout=CHANGE_TIMEOUT_SECONDS)
+        if reply.status is HTTPStatus.NOT_FOUND:
+            raise LookupError(reply.problem)
+        if reply.status is not HTTPStatus.OK:
+            raise ConfigError(f"the bot at {self._bot} refused: {reply.problem}")
+        return reply.body
+
+
+@asynccontextmanager
+async def connect(config: CharacterConfig) -> AsyncIterator[Operations | RemoteOperations]:
+    """Yield what changes a character's data: the running bot if it uses the store, or else the store itself.
+
+    Nothing is created where there is no store yet. Raises ConfigError, TemporaryError.
+    """
+    storage, agent_id = require_storage(config), config.agent_config.agent_id
+    operations: Operations | RemoteOperations | None = None
+    if storage.is_shared(config.settings):
+        with suppress(ConfigError, TemporaryError):  # a running bot would not see a change of the store
+            operations = await asyncio.to_thread(_ask_running_bot, config)
+    async with AsyncExitStack() as stack:
+        if operations is None:
+            async with open_store_for_reading(config):
+                pass
+            try:
+                opened = storage.open(agent_id, config.settings, collect_schemas(config.plugins))
+                operations = Operations.on_store(agent_id, await stack.enter_async_context(opened))
+            except StoreInaccessible as refusal:
+                try:
+                    operations = await asyncio.to_thread(_ask_running_bot, config)
+                except (ConfigError, TemporaryError) as error:
+                    raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
+        yield operations
+
+
+def _ask_running_bot(config: CharacterConfig) -> RemoteOperations:
+    """Return the operations of the bot that runs this character. Raises ConfigError, TemporaryError."""
+    running_bot, agent_id = find_running_bot(config), config.agent_config.agent_id
+    reply = running_bot.get("/api/agents")
+    if reply.status is not HTTPStatus.OK:
+        raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
+    if str(agent_id) not in [agent.get("id") for agent in reply.body.get("agents", ())]:
+        raise ConfigError(f"the bot at {running_bot} does not run {config.name}")
+    return RemoteOperations(running_bot, agent_id)
+
+
+def run_connected(
+    config: CharacterConfig, work: Callable[[Operations | RemoteOperations], Coroutine[Any, Any, T]]
+) -> T:
+    """Return what a change returns that is made as `connect` says."""
+
+    async def run() -> T:
+        async with connect(config) as operations:
+            return await work(operations)
+
+    return asyncio.run(run())
 
 
 MAX_TEXT_LENGTH = 120
@@ -275,13 +366,13 @@ def format_part(part: Delivery) -> str:
     return f"part {part.id}: {part.state}{held}{tries}{cause}"
 
 
-def part_json(part: Delivery) -> dict[str, Any]:
+def part_json(part: Delivery | UndeliveredPartBody) -> dict[str, Any]:
     """Return an outgoing part as JSON."""
     return {
         "id": part.id,
-        "message_id": str(part.memory_id),
+        "message_id": str(part.memory_id if isinstance(part, Delivery) else part.message_id),
         "part": part.part,
-        "state": part.state.value,
+        "state": str(part.state),
         "attempts": part.attempts,
         "created_at": _to_iso(part.created_at),
         "first_attempt_at": _to_iso(part.first_attempt_at),

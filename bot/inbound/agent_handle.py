@@ -40,10 +40,8 @@ from bot.http import BoundRoute
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox, sanitize_membership
 from bot.operate.activity import AgentActivity
-from bot.operate.conversations import ConversationReader
-from bot.operate.people import People
+from bot.operate.operations import Operations
 from bot.operate.tools import OperatorTools, TaskControl
-from bot.outbound.outbox import UndeliveredParts
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import StoreProblem
 from bot.store.lists import ListStore
@@ -271,13 +269,10 @@ class AgentHandle:
         inbox: Inbox,
         edits: EditReporter,
         membership: MembershipReporter,
-        conversations: ConversationReader,
+        operations: Operations,
         activity: AgentActivity,
-        undelivered: UndeliveredParts,
-        people: People,
         tasks: TaskControl,
         world_settings: WorldSettings,
-        read_lists: Callable[[], ListStore],
         limits: CostLimits,
         catalog: Callable[[], Catalog],
         room_rules: RoomRules,
@@ -294,12 +289,10 @@ class AgentHandle:
         self.agent_id, self._read_definition = agent_id, read_definition
         self.edits = edits
         self.membership = membership
-        self.conversations = conversations
-        self.activity = activity
-        self.undelivered = undelivered
-        self.people, self.tasks = people, tasks
+        self.operations, self.conversations = operations, operations.conversations
+        self.activity, self.undelivered = activity, operations.undelivered
+        self.people, self.tasks = operations.people, tasks
         self.world_settings = world_settings
-        self._read_lists = read_lists
         self.limits = limits
         self._catalog = catalog
         self.room_rules = room_rules
@@ -325,7 +318,7 @@ class AgentHandle:
     @property
     def lists(self) -> ListStore:
         """Lists of rooms, messages and deliveries, page by page."""
-        return self._read_lists()
+        return self.operations.lists
 
     @property
     def character(self) -> Character:

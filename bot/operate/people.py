@@ -77,8 +77,9 @@ class FoundFact:
 class People:
     """The people of one agent as an operator sees and changes them.
 
-    `flush_activity` stores the counts of the last seconds; `source` in the methods that change something is
-    where the operator did it, for the log of decisions.
+    `flush_activity` stores the counts of the last seconds. Without `models`, where the agent does not run, facts are
+    found by their words. `source` in the methods that change something is where the operator did it, for the log of
+    decisions.
     """
 
     def __init__(
@@ -86,9 +87,9 @@ class People:
         agent_id: UUID,
         *,
         store: Store,
-        models: ModelRouter,
-        flush_activity: Callable[[], Awaitable[None]],
         muted: set[UUID],
+        models: ModelRouter | None = None,
+        flush_activity: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._muted, self._mute_lock = muted, asyncio.Lock()
@@ -97,7 +98,8 @@ class People:
 
     async def latest(self, limit: int = 50, before: tuple[datetime, UUID] | None = None) -> list[Person]:
         """Return those who wrote, the last one first; `before` is when the last of a page wrote, and their id."""
-        await self._flush_activity()
+        if self._flush_activity is not None:
+            await self._flush_activity()
         listed = await self._store.entities.active_entities(limit, before)
         counts = await self._store.memories.count_facts([entity.id for entity, _ in listed])
         return [Person(entity, activity, counts.get(entity.id, 0)) for entity, activity in listed]
@@ -107,7 +109,8 @@ class People:
         entity = (await self.entities([entity_id])).get(entity_id)
         if entity is None or entity_id == self._agent_id:
             return None
-        await self._flush_activity()
+        if self._flush_activity is not None:
+            await self._flush_activity()
         counts = await self._store.memories.count_facts([entity_id])
         return Person(entity, await self._store.entities.activity(entity_id), counts.get(entity_id, 0))
 
@@ -151,7 +154,7 @@ class People:
     async def find_facts(self, question: str, room: Room, limit: int = 10) -> list[FoundFact]:
         """Return the facts that a question finds among those that may be told in a room, best first."""
         scope = RecallScope(room.id, room.world_id)
-        if self._models.has_handler_for(ModelType.TEXT_EMBEDDING):
+        if self._models is not None and self._models.has_handler_for(ModelType.TEXT_EMBEDDING):
             with suppress(ModelError):  # as in a turn, words are compared then
                 embedded = await self._models.embed([question], is_urgent=True)
                 matches = await self._store.memories.recall(
@@ -166,7 +169,7 @@ class People:
     async def correct_fact(self, fact: Memory, text: str, *, source: str) -> Memory:
         """Store a fact with another text, and return it; it is found by the new words and their meaning."""
         corrected = replace(fact, content=replace(fact.content, text=text), embedding=None, embedding_model="")
-        if self._models.has_handler_for(ModelType.TEXT_EMBEDDING):
+        if self._models is not None and self._models.has_handler_for(ModelType.TEXT_EMBEDDING):
             with suppress(ModelError):  # the missing vector is added later
                 embedded = await self._models.embed([text])
                 corrected = replace(corrected, embedding=embedded.vectors[0], embedding_model=embedded.model)

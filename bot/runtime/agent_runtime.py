@@ -52,6 +52,7 @@ from bot.models.settings import CallTimeouts, ModelSettings, read_sampling
 from bot.models.types import ModelType
 from bot.operate.activity import AgentActivity
 from bot.operate.conversations import ConversationReader
+from bot.operate.operations import Operations
 from bot.operate.people import People, PersonActivityRecorder, load_muted_people
 from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
@@ -530,7 +531,14 @@ def build_handle(
         inbox=inbox,
         edits=edits,
         membership=MembershipReporter(agent.id, store=store, inbox=inbox, events=events, clock=clock),
-        conversations=ConversationReader(store, meter.flush, pipeline.traces.flush),
+        operations=Operations(
+            agent.id,
+            store,
+            ConversationReader(store, meter.flush, pipeline.traces.flush),
+            UndeliveredParts(store.ledger, agent.outbox),
+            People(agent.id, store=store, models=agent.models, flush_activity=activity.flush, muted=agent.muted_people),
+            edits.erase_entity,
+        ),
         activity=AgentActivity(
             store,
             agent.models.statuses,
@@ -538,13 +546,8 @@ def build_handle(
             recent_costs=meter.recent_costs,
             clock=clock,
         ),
-        undelivered=UndeliveredParts(store.ledger, agent.outbox),
-        people=People(
-            agent.id, store=store, models=agent.models, flush_activity=activity.flush, muted=agent.muted_people
-        ),
         tasks=TaskControl(store.tasks, clock),
         world_settings=agent.world_settings,
-        read_lists=lambda: store.lists,
         limits=limits,
         catalog=lambda: agent.catalog,
         room_rules=reloader.room_rules,

@@ -20,6 +20,7 @@ from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
 from bot import Component, Entity, Memory
+from bot.operate import ForgottenResponse
 from bot.platform import AgentHandle, Person, TaskSet
 
 SOURCE = "HTTP API"  # in the log of who changed what
@@ -116,19 +117,6 @@ class PersonResponse(PersonBody):
     relationships: list[RelationshipBody]
 
 
-class ForgottenResponse(ResponseModel):
-    """How many items of a person were deleted, by type."""
-
-    id: UUID
-    messages: int
-    replies: int
-    derived: int
-    components: int
-    relationships: int
-    tasks: int
-    costs: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class PeopleApi:
     """Handlers for people."""
@@ -199,12 +187,8 @@ class PeopleApi:
     async def forget_person(self, request: web.Request) -> web.StreamResponse:
         """Delete a person's data, as they could with `/forget-me`."""
         handle, person = await find_person(self._directory, request)
-        return await run_shielded(self._requests, self._forget(handle, person.entity.id))
-
-    async def _forget(self, handle: AgentHandle, entity_id: UUID) -> web.StreamResponse:
-        result = await handle.edits.erase_entity(entity_id)
-        await handle.people.log_erasure(entity_id, source=SOURCE)
-        return self._responder.respond(ForgottenResponse.build(result, id=entity_id))
+        forgetting = handle.operations.forget_person(person.entity.id, source=SOURCE)
+        return self._responder.respond(await run_shielded(self._requests, forgetting))
 
     async def mute_person(self, request: web.Request) -> web.StreamResponse:
         """Stop answering a person; their messages are still stored."""

@@ -9,7 +9,6 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import AwareDatetime, Field
 
-from adapters.web.api.deliveries import DeliveryBody
 from adapters.web.auth import GRANT, Access
 from adapters.web.incoming import is_own_room, name_room
 from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, validate_model
@@ -18,6 +17,7 @@ from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
 from bot import Entity, Outcome, Receipt, Room, system_clock
+from bot.operate import DeliveryBody
 from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten

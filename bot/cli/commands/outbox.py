@@ -3,29 +3,23 @@
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_rows
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import find_running_bot, open_store_for_reading, part_json, require_storage, room_label
+from bot.cli.running_bot import open_store_for_reading, part_json, run_connected
 from bot.domain.ledger import DeliveryState
-from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.logs import configure_logging
-from bot.operate.conversations import ConversationReader
-from bot.outbound.outbox import UndeliveredParts
-from bot.plugin_system.plugin import collect_schemas
+from bot.operate.operations import Operations, PartDecision
 from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_TEXT_LENGTH = 100, 60
-SEND, DROP = "send", "drop"
 
 
 app = new_group("List undelivered parts; send a held or failed part again, or give one up.")
@@ -47,21 +41,21 @@ def list_parts(
     return _print_parts(parts, header, _part_rows(parts), _part_lines(parts), as_json=as_json)
 
 
-@app.command(SEND, epilog=examples("bot outbox send 01a205c4"))
+@app.command(PartDecision.SEND, epilog=examples("bot outbox send 01a205c4"))
 def send_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Send held or failed parts again."""
-    return _decide_all(SEND, ids, character, as_json=as_json)
+    return _decide_all(PartDecision.SEND, ids, character, as_json=as_json)
 
 
-@app.command(DROP, epilog=examples("bot outbox drop 01a205c4"))
+@app.command(PartDecision.DROP, epilog=examples("bot outbox drop 01a205c4"))
 def drop_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Drop parts: they are not sent again."""
-    return _decide_all(DROP, ids, character, as_json=as_json)
+    return _decide_all(PartDecision.DROP, ids, character, as_json=as_json)
 
 
-def _decide_all(act: str, ids: Sequence[str], character: Path | None, *, as_json: bool) -> int:
+def _decide_all(decision: PartDecision, ids: Sequence[str], character: Path | None, *, as_json: bool) -> int:
     with _configured(character) as config:
-        parts = [_decide(config, act, part_id) for part_id in dict.fromkeys(ids)]
+        parts = [_decide(config, decision, part_id) for part_id in dict.fromkeys(ids)]
     rows = [(part["id"], part["note"]) for part in parts]
     return _print_parts(
         parts, ("part", "result"), rows, (f"{part_id}: {note}" for part_id, note in rows), as_json=as_json
@@ -93,18 +87,13 @@ def _print_parts(
 async def _load_parts(config: CharacterConfig, limit: int) -> list[dict[str, Any]]:
     """Return the undelivered parts as JSON, with the names of the HTTP API."""
     async with open_store_for_reading(config) as store:
-        conversations = ConversationReader(store)
-        deliveries = await UndeliveredParts(store.ledger).parts(limit)
-        rooms = {delivery.room_id: await conversations.room(delivery.room_id) for delivery in deliveries}
+        operations = Operations.on_store(config.agent_config.agent_id, store)
+        parts = await operations.describe_parts(await operations.undelivered.parts(limit))
     return [
-        {
-            **part_json(delivery),
-            "room_id": str(delivery.room_id),
-            "room": room_label(rooms[delivery.room_id], delivery.room_id),
-            "platform": delivery.platform,
-            "text": delivery.content.text,
-        }
-        for delivery in deliveries
+        part_json(part)
+        | {"room_id": str(part.room_id), "room": f"{part.room} ({part.platform})"}
+        | {"platform": part.platform, "text": part.text}
+        for part in parts
     ]
 
 
@@ -134,39 +123,10 @@ def _age(part: Mapping[str, Any]) -> str:
     return f"{seconds} s"
 
 
-def _decide(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
-    """Decide about one part: in the store or, if a running bot uses it, through that bot."""
-    if require_storage(config).is_shared(config.settings):
-        with suppress(ConfigError, TemporaryError):  # a running bot would not see a change of the store
-            return _decide_via_running_bot(config, act, delivery_id)
-    try:
-        return asyncio.run(_decide_in_store(config, act, delivery_id))
-    except StoreInaccessible as error:
-        refusal = error
-    try:
-        return _decide_via_running_bot(config, act, delivery_id)
-    except (ConfigError, TemporaryError) as error:
-        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
-
-
-async def _decide_in_store(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
-    agent_id = config.agent_config.agent_id
-    async with open_store_for_reading(config) as store:
-        if await store.ledger.delivery(delivery_id) is None:
-            raise UsageError(f"there is no part {delivery_id!r}: `bot outbox list` shows the parts")
-    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
-        undelivered = UndeliveredParts(store.ledger)
-        decision = await (undelivered.retry(delivery_id) if act == SEND else undelivered.drop(delivery_id))
-    if decision is None or not decision.is_done:
-        raise UsageError(f"part {delivery_id}: {decision.note if decision else 'it no longer exists'}")
-    return {"id": delivery_id, "state": decision.part.state.value, "note": decision.note}
-
-
-def _decide_via_running_bot(config: CharacterConfig, act: str, delivery_id: str) -> dict[str, Any]:
-    running_bot = find_running_bot(config)
-    reply = running_bot.post(f"/api/outbox/{quote(delivery_id, safe='')}/{act}")
-    if reply.status is HTTPStatus.OK:
-        return {name: reply.body.get(name, "") for name in ("id", "state", "note")}
-    if reply.status in (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT):
-        raise UsageError(f"part {delivery_id}: {reply.problem}")
-    raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
+def _decide(config: CharacterConfig, decision: PartDecision, part_id: str) -> dict[str, str]:
+    result = run_connected(config, lambda operations: operations.decide(part_id, decision))
+    if result.part is None:
+        raise UsageError(f"there is no part {part_id!r}: `bot outbox list` shows the parts")
+    if not result.is_done:
+        raise UsageError(f"part {part_id}: {result.note}")
+    return {"id": part_id, "state": result.part.state, "note": result.note}

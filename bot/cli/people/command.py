@@ -5,31 +5,26 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import find_running_bot, open_store_for_reading, require_storage
+from bot.cli.running_bot import SOURCE, open_store_for_reading, run_connected
 from bot.domain.environment import Entity
-from bot.errors import ConfigError, StoreInaccessible, TemporaryError
+from bot.errors import ConfigError
 from bot.logs import configure_logging
 from bot.operate.people import ArchiveCounts, find_people, write_person_archive
-from bot.plugin_system.plugin import collect_schemas
 from bot.redaction import redactor_of
 from bot.settings import CoreSettings
 from bot.text import strip_terminal_codes
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
-ERASED_TYPES = ("messages", "replies", "derived", "components", "relationships", "tasks", "costs")
 MAX_SHOWN_PEOPLE = 20
 app = new_group("Export everything that is stored about a person, or delete it.")
 PersonText = Annotated[
@@ -83,7 +78,8 @@ def forget(
         entity = asyncio.run(_find_stored(config, person))
         if not is_confirmed:
             _confirm(entity)
-        counts = _forget(config, entity)
+        forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
+    counts = forgotten.model_dump(exclude={"id"})
     if as_json:
         print(json.dumps({"id": str(entity.id), "deleted": counts}))
         return Exit.OK
@@ -150,38 +146,3 @@ def _confirm(entity: Entity) -> None:
     answer = input(strip_terminal_codes(f"Delete everything about {_describe(entity)}? It cannot be undone. [y/N] "))
     if answer.strip().casefold() not in ("y", "yes"):
         raise UsageError("nothing was deleted")
-
-
-def _forget(config: CharacterConfig, entity: Entity) -> dict[str, int]:
-    """Delete in the store or, if a running bot uses it, through that bot."""
-    if require_storage(config).is_shared(config.settings):
-        with suppress(ConfigError, TemporaryError):  # a running bot would go on working for this person
-            return _forget_via_running_bot(config, entity)
-    try:
-        return asyncio.run(_forget_in_store(config, entity))
-    except StoreInaccessible as error:
-        refusal = error
-    try:
-        return _forget_via_running_bot(config, entity)
-    except (ConfigError, TemporaryError) as error:
-        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
-
-
-async def _forget_in_store(config: CharacterConfig, entity: Entity) -> dict[str, int]:
-    agent_id = config.agent_config.agent_id
-    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
-        result = await store.edits.erase_entity(entity.id, datetime.now(UTC))
-    return {name: getattr(result, name) for name in ERASED_TYPES if hasattr(result, name)}
-
-
-def _forget_via_running_bot(config: CharacterConfig, entity: Entity) -> dict[str, int]:
-    running_bot = find_running_bot(config)
-    agent_id = config.agent_config.agent_id
-    reply = running_bot.post(f"/api/people/{entity.id}/forget?agent={agent_id}")
-    if reply.status is HTTPStatus.OK:
-        return _read_counts(reply.body)
-    raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
-
-
-def _read_counts(body: Mapping[str, Any]) -> dict[str, int]:
-    return {name: int(body[name]) for name in ERASED_TYPES if name in body}

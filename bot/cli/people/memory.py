@@ -5,10 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 from uuid import UUID
@@ -19,12 +16,10 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows
 from bot.cli.people.command import PersonText, choose_person
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot, open_store_for_reading, require_storage
+from bot.cli.running_bot import SOURCE, open_store_for_reading, run_connected
 from bot.domain.memory import Memory, MemoryKind
-from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.logs import configure_logging
 from bot.operate.people import find_people
-from bot.plugin_system.plugin import collect_schemas
 from bot.store.protocols import RecallScope, Store
 from bot.text import strip_terminal_codes
 
@@ -32,7 +27,6 @@ MAX_SEARCHED_ROOMS = 50
 PAGE_SIZE = 200
 MAX_EXPORTED_FACTS = 1_000_000  # of a room
 OWNER_ONLY = 0o600
-TIMEOUT_SECONDS = 60.0  # a corrected fact is embedded before it answers
 FactId = Annotated[UUID, typer.Argument(metavar="ID", help="As `bot memory list` shows it.")]
 app = new_group("List, search, explain, export, correct or delete the facts that the bot noted of what people told.")
 
@@ -179,8 +173,12 @@ async def _with_source(store: Store, fact_id: UUID) -> list[Memory]:
 async def _find_fact(store: Store, fact_id: UUID) -> Memory:
     fact = (await store.memories.memories([fact_id])).get(fact_id)
     if fact is None or fact.kind is not MemoryKind.FACT:
-        raise UsageError(f"{fact_id} is no stored fact: `bot memory list PERSON` shows the ids")
+        raise UsageError(_unknown_fact(fact_id))
     return fact
+
+
+def _unknown_fact(fact_id: UUID) -> str:
+    return f"{fact_id} is no stored fact: `bot memory list PERSON` shows the ids"
 
 
 def _to_document(memory: Memory, teller: str) -> dict[str, Any]:
@@ -214,52 +212,10 @@ def _change(fact_id: UUID, character: CharacterFile, *, text: str | None, as_jso
     """Replace the text of a fact, delete it without a text, and print what was done."""
     config = load_character_config(character)
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        _apply_change(config, fact_id, text)
+        if not run_connected(config, lambda operations: operations.change_fact(fact_id, text, source=SOURCE)):
+            raise UsageError(_unknown_fact(fact_id))
     if as_json:
         print(json.dumps({"id": str(fact_id), "text": text}, ensure_ascii=False))
     else:
         print(strip_terminal_codes(f"{fact_id}: {'deleted' if text is None else text}"))
     return Exit.OK
-
-
-def _apply_change(config: CharacterConfig, fact_id: UUID, text: str | None) -> None:
-    """Change a fact in the store or, if a running bot uses it, through that bot."""
-    if require_storage(config).is_shared(config.settings):
-        with suppress(ConfigError, TemporaryError):  # a running bot would go on with what it has read
-            _change_via_running_bot(config, fact_id, text)
-            return
-    try:
-        asyncio.run(_change_in_store(config, fact_id, text))
-    except StoreInaccessible as error:
-        refusal = error
-    else:
-        return
-    try:
-        _change_via_running_bot(config, fact_id, text)
-    except (ConfigError, TemporaryError) as error:
-        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
-
-
-async def _change_in_store(config: CharacterConfig, fact_id: UUID, text: str | None) -> None:
-    agent_id = config.agent_config.agent_id
-    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
-        fact = await _find_fact(store, fact_id)
-        if text is None:
-            await store.memories.remove([fact_id])
-        else:  # the missing vector is added when the bot runs
-            content = replace(fact.content, text=text)
-            await store.memories.add([replace(fact, content=content, embedding=None, embedding_model="")])
-
-
-def _change_via_running_bot(config: CharacterConfig, fact_id: UUID, text: str | None) -> None:
-    running_bot = find_running_bot(config)
-    path = f"/api/facts/{fact_id}?agent={config.agent_config.agent_id}"
-    reply = _send(running_bot, path, text)
-    if reply.status is not HTTPStatus.OK:
-        raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
-
-
-def _send(running_bot: RunningBot, path: str, text: str | None) -> HttpReply:
-    if text is None:
-        return running_bot.send("DELETE", path, timeout=TIMEOUT_SECONDS)
-    return running_bot.send("PATCH", path, {"text": text}, timeout=TIMEOUT_SECONDS)

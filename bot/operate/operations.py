@@ -1,0 +1,211 @@
+"""`Operations`: what operators do with one agent, beside the running bot or on the store of a stopped one.
+
+The parts of replies that have not arrived, and what comes of a decision about them.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Self
+from uuid import UUID
+
+from pydantic import Field
+
+from bot.domain.inbound import ErasureResult
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
+from bot.operate.conversations import ConversationReader
+from bot.operate.people import People
+from bot.operate.results import NameRoom, Result, name_room
+from bot.outbound.outbox import UndeliveredParts, is_dropped
+from bot.store.lists import ListStore
+from bot.store.protocols import Store
+
+
+class PartState(StrEnum):
+    """What is the matter with a part: it waits, an operator has to decide, it failed, or it was given up."""
+
+    WAITING = "waiting"
+    HELD = "held"
+    FAILED = "failed"
+    DROPPED = "dropped"
+
+    @classmethod
+    def of(cls, part: Delivery) -> "PartState":
+        """Return the state of a part that has not arrived."""
+        if part.state is DeliveryState.FAILED:
+            return cls.DROPPED if is_dropped(part) else cls.FAILED
+        return cls.HELD if part.state is DeliveryState.UNKNOWN else cls.WAITING
+
+
+DELIVERY_STATES = {
+    PartState.WAITING: (DeliveryState.PENDING, DeliveryState.ATTEMPTING),
+    PartState.HELD: (DeliveryState.UNKNOWN,),
+    PartState.FAILED: (DeliveryState.FAILED,),
+    PartState.DROPPED: (DeliveryState.FAILED,),
+}
+
+
+class PartDecision(StrEnum):
+    """What an operator decides about a part."""
+
+    SEND = "send"
+    DROP = "drop"
+
+
+class DeliveryBody(Result):
+    """One outgoing part of a reply and its delivery state."""
+
+    id: str
+    message_id: UUID
+    part: int
+    state: str
+    attempts: int
+    created_at: datetime
+    first_attempt_at: datetime | None
+    cause: str
+
+
+class UndeliveredPartBody(DeliveryBody):
+    """An undelivered part: it waits, is being sent, is held (`unknown`) or has failed.
+
+    `status` is the state in the word of the filter, `why` a sentence; `receipt_id` is the receipt of the message that
+    it answers, null for a post.
+    """
+
+    agent_id: UUID
+    room_id: UUID
+    room: str
+    platform: str
+    text: str
+    status: PartState
+    why: str
+    next_attempt_at: datetime | None
+    receipt_id: UUID | None
+    external_id: str = Field("", exclude=True)
+
+
+class PartCounts(Result):
+    """How many parts wait, are held and have failed; those that were given up are not counted."""
+
+    waiting: int
+    held: int
+    failed: int
+
+
+class DecisionResult(Result):
+    """What came of a decision about one part, with a note; `part` is null for an unknown one."""
+
+    id: str
+    is_done: bool
+    note: str
+    part: UndeliveredPartBody | None
+
+
+class ForgottenResponse(Result):
+    """How many items of a person were deleted, by type."""
+
+    id: UUID
+    messages: int
+    replies: int
+    derived: int
+    components: int
+    relationships: int
+    tasks: int
+    costs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Operations:
+    """What operators do with one agent and ask about it.
+
+    `erase` deletes a person's data; beside a running bot also the work for them. `source` in the methods that change
+    something is where the operator did it, for the log of decisions.
+    """
+
+    agent_id: UUID
+    _store: Store
+    conversations: ConversationReader
+    undelivered: UndeliveredParts
+    people: People
+    erase: Callable[[UUID], Awaitable[ErasureResult]]
+
+    @classmethod
+    def on_store(cls, agent_id: UUID, store: Store) -> Self:
+        """Return the operations on the store of an agent that does not run in this process."""
+
+        async def erase(entity_id: UUID) -> ErasureResult:
+            return await store.edits.erase_entity(entity_id, datetime.now(UTC))
+
+        people = People(agent_id, store=store, muted=set())
+        return cls(agent_id, store, ConversationReader(store), UndeliveredParts(store.ledger), people, erase)
+
+    @property
+    def lists(self) -> ListStore:
+        """Lists of rooms, messages and deliveries, page by page."""
+        return self._store.lists
+
+    async def describe_parts(
+        self, parts: Sequence[Delivery], name_room: NameRoom = name_room
+    ) -> list[UndeliveredPartBody]:
+        """Return parts with what belongs to them, by a fixed number of queries."""
+        rooms = await self._store.lists.rooms_by_id({part.room_id for part in parts})
+        replies = await self._store.memories.memories({part.memory_id for part in parts})
+        answered = {reply.id: reply.content.in_reply_to for reply in replies.values()}
+        receipts = await self._store.lists.receipts_of({message_id for message_id in answered.values() if message_id})
+        bodies = []
+        for part in parts:
+            room, message_id = rooms.get(part.room_id), answered.get(part.memory_id)
+            receipt = receipts.get(message_id) if message_id else None
+            status = self.undelivered.explain(part)
+            bodies.append(
+                UndeliveredPartBody.build(
+                    part,
+                    message_id=part.memory_id,
+                    agent_id=self.agent_id,
+                    room=name_room(room) if room else part.target,
+                    text=part.content.text,
+                    status=PartState.of(part),
+                    why=status.why,
+                    next_attempt_at=status.next_attempt_at,
+                    receipt_id=receipt.id if receipt else None,
+                    external_id=part.external_id,
+                )
+            )
+        return bodies
+
+    async def count_parts(self) -> PartCounts:
+        """Count the parts that wait, are held and have failed."""
+        counts = await self._store.lists.count_deliveries(without_cause=DROPPED_CAUSE)
+        return PartCounts.model_validate(
+            {
+                name: sum(counts.get(state, 0) for state in DELIVERY_STATES[PartState(name)])
+                for name in PartCounts.model_fields
+            }
+        )
+
+    async def decide(self, part_id: str, decision: PartDecision, name_room: NameRoom = name_room) -> DecisionResult:
+        """Send a held or failed part again, or give a part up."""
+        decide = self.undelivered.retry if decision is PartDecision.SEND else self.undelivered.drop
+        made = await decide(part_id)
+        if made is None:
+            return DecisionResult(id=part_id, is_done=False, note="there is no such part", part=None)
+        [part] = await self.describe_parts([made.part], name_room)
+        return DecisionResult(id=part_id, is_done=made.is_done, note=made.note, part=part)
+
+    async def change_fact(self, fact_id: UUID, text: str | None, *, source: str) -> bool:
+        """Replace the text of a fact, or delete it without a text; return whether there was one."""
+        fact = await self.people.fact(fact_id)
+        if fact is None:
+            return False
+        if text is None:
+            await self.people.delete_fact(fact, source=source)
+        else:
+            await self.people.correct_fact(fact, text, source=source)
+        return True
+
+    async def forget_person(self, entity_id: UUID, *, source: str) -> ForgottenResponse:
+        """Delete a person's data, as they could with `/forget-me`."""
+        result = await self.erase(entity_id)
+        await self.people.log_erasure(entity_id, source=source)
+        return ForgottenResponse.build(result, id=entity_id, costs=result.costs)
