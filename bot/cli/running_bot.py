@@ -7,10 +7,9 @@ import asyncio
 import http.client
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import datetime
 from http import HTTPStatus
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -23,7 +22,8 @@ from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.http import UploadedFile
 from bot.inbound.agent_handle import AdapterSpec
 from bot.operate.conversations import ConversationReader
-from bot.operate.operations import DecisionResult, ForgottenResponse, Operations, PartDecision, UndeliveredPartBody
+from bot.operate.operations import DecisionResult, DeliveryBody, ForgottenResponse, Operations, PartDecision
+from bot.operate.receipts import ReceiptBody
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.receipts import describe_receipt
@@ -161,32 +161,28 @@ class RemoteOperations:
 
     async def decide(self, part_id: str, decision: PartDecision) -> DecisionResult:
         """Send a held or failed part again, or give a part up."""
-        body = await self._send("POST", "/api/outbox/decisions", {"ids": [part_id], "decision": decision.value})
-        return DecisionResult.model_validate(body["results"][0])
+        reply = await self._send("POST", "/api/outbox/decisions", {"ids": [part_id], "decision": decision.value})
+        return DecisionResult.model_validate(reply.body["results"][0])
 
     async def change_fact(self, fact_id: UUID, text: str | None, *, source: str = "") -> bool:
         """Replace the text of a fact, or delete it without a text; return whether there was one."""
-        try:
-            if text is None:
-                await self._send("DELETE", f"/api/facts/{fact_id}")
-            else:
-                await self._send("PATCH", f"/api/facts/{fact_id}", {"text": text})
-        except LookupError:
-            return False
-        return True
+        method, body = ("DELETE", None) if text is None else ("PATCH", {"text": text})
+        reply = await self._send(method, f"/api/facts/{fact_id}", body, allowed=(HTTPStatus.OK, HTTPStatus.NOT_FOUND))
+        return reply.status is HTTPStatus.OK
 
     async def forget_person(self, entity_id: UUID, *, source: str = "") -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""
-        return ForgottenResponse.model_validate(await self._send("POST", f"/api/people/{entity_id}/forget"))
+        reply = await self._send("POST", f"/api/people/{entity_id}/forget")
+        return ForgottenResponse.model_validate(reply.body)
 
-    async def _send(self, method: str, path: str, body: Any = None) -> Mapping[str, Any]:
+    async def _send(
+        self, method: str, path: str, body: Any = None, allowed: Collection[HTTPStatus] = (HTTPStatus.OK,)
+    ) -> HttpReply:
         target = f"{path}?agent={self._agent_id}"
         reply = await asyncio.to_thread(self._bot.send, method, target, body, timeout=CHANGE_TIMEOUT_SECONDS)
-        if reply.status is HTTPStatus.NOT_FOUND:
-            raise LookupError(reply.problem)
-        if reply.status is not HTTPStatus.OK:
+        if reply.status not in allowed:
             raise ConfigError(f"the bot at {self._bot} refused: {reply.problem}")
-        return reply.body
+        return reply
 
 
 @asynccontextmanager
@@ -252,13 +248,9 @@ class MessageReport:
     message: Memory | None
     replies: tuple[Memory, ...]
     deliveries: tuple[Delivery, ...]
-    run: Mapping[str, Any] | None = None
-    agent_name: str = ""
-
-    @property
-    def headline(self) -> str:
-        """The outcome in one sentence, as the page and /why show it."""
-        return describe_receipt(self.receipt, self.agent_name)
+    run: Mapping[str, Any] | None
+    agent_id: UUID
+    agent_name: str
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
@@ -268,7 +260,7 @@ class MessageReport:
         if is_command:
             text = receipt.reason
         yield f"{receipt.received_at.astimezone():%Y-%m-%d %H:%M:%S}  {self.author} in {self.room_label}: {text}"
-        yield f"  {self.headline}"
+        yield f"  {describe_receipt(receipt, self.agent_name)}"
         for line in explain_receipt(receipt):
             yield f"  {line}"
         if receipt.attempts > 1:
@@ -283,31 +275,16 @@ class MessageReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON, with the names of the HTTP API."""
-        receipt, message = self.receipt, self.message
-        return {
-            "id": str(receipt.id),
-            "message_id": str(receipt.memory_id),
-            "platform": receipt.key.platform,
+        receipt = self.receipt
+        body = ReceiptBody.of(receipt, self.agent_id, self.agent_name)
+        return body.model_dump(exclude={"agent_id", "seconds", "tokens_in", "tokens_out", "cost"}) | {
             "platform_message_id": receipt.key.message_id,
-            "room_id": str(receipt.room_id),
             "room": self.room_label,
-            "author_id": str(receipt.author_id),
             "author": self.author,
-            "text": message.content.text if message else None,
-            "received_at": _to_iso(receipt.received_at),
-            "headline": self.headline,
-            "outcome": receipt.outcome.value,
-            "reason": receipt.reason,
-            "rule": receipt.rule,
-            "superseded_by": str(receipt.superseded_by) if receipt.superseded_by else None,
-            "attempts": receipt.attempts,
-            "carried": receipt.supersede_count,
-            "claimed_at": _to_iso(receipt.claimed_at),
-            "closed_at": _to_iso(receipt.closed_at),
+            "text": self.message.content.text if self.message else None,
             "model_calls": [asdict(call) for call in receipt.model_calls],
-            "notes": list(receipt.notes),
-            "replies": [{"id": str(reply.id), "text": reply.content.text} for reply in self.replies],
-            "deliveries": [part_json(part) for part in self.deliveries],
+            "replies": [{"id": reply.id, "text": reply.content.text} for reply in self.replies],
+            "deliveries": list(map(part_json, self.deliveries)),
             "run": self.run,
         }
 
@@ -333,6 +310,7 @@ async def build_report(
         replies=tuple(reply for reply in replies if reply.kind is MemoryKind.MESSAGE and reply.entity_id == agent_id),
         deliveries=tuple(parts),
         run=await conversations.run_log(receipt),
+        agent_id=agent_id,
         agent_name=agent_name,
     )
 
@@ -366,23 +344,9 @@ def format_part(part: Delivery) -> str:
     return f"part {part.id}: {part.state}{held}{tries}{cause}"
 
 
-def part_json(part: Delivery | UndeliveredPartBody) -> dict[str, Any]:
+def part_json(part: Delivery) -> dict[str, Any]:
     """Return an outgoing part as JSON."""
-    return {
-        "id": part.id,
-        "message_id": str(part.memory_id if isinstance(part, Delivery) else part.message_id),
-        "part": part.part,
-        "state": str(part.state),
-        "attempts": part.attempts,
-        "created_at": _to_iso(part.created_at),
-        "first_attempt_at": _to_iso(part.first_attempt_at),
-        "external_id": part.external_id,
-        "cause": part.cause,
-    }
-
-
-def _to_iso(timestamp: datetime | None) -> str | None:
-    return timestamp.isoformat() if timestamp else None
+    return DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
 
 
 def explain_receipt(receipt: Receipt) -> Iterator[str]:

@@ -11,6 +11,7 @@ from bot.operate.operations import (
     PartState,
     UndeliveredPartBody,
 )
+from bot.operate.receipts import ReceiptBody
 from bot.operate.results import Result
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PartCounts",
     "PartDecision",
     "PartState",
+    "ReceiptBody",
     "Result",
     "UndeliveredPartBody",
 ]

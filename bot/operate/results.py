@@ -19,7 +19,7 @@ def _required_names(model: type[BaseModel]) -> tuple[str, ...]:
 class Result(BaseModel):
     """What an operation returns; its fields are those of the HTTP API."""
 
-    model_config = ConfigDict(frozen=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True, from_attributes=True)
 
     @classmethod
     def build(cls, source: object, **fields: object) -> Self:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
@@ -17,7 +17,7 @@ from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
 from bot import Entity, Outcome, Receipt, Room, system_clock
-from bot.operate import DeliveryBody
+from bot.operate import DeliveryBody, ReceiptBody
 from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
@@ -54,52 +54,6 @@ class CountsQuery(AgentQuery):
     room: UUID | None = None
     since: Annotated[AwareDatetime | None, Field(alias="from")] = None
     until: Annotated[AwareDatetime | None, Field(alias="to")] = None
-
-
-class CallBody(ResponseModel):
-    """One call to a model; `cost` is in US dollars, null if the model's price is unknown."""
-
-    type: str
-    purpose: str
-    model: str
-    tokens_in: int
-    tokens_out: int
-    tokens_cached: int
-    is_estimate: bool
-    cost: float | None
-    seconds: float
-    error: str
-
-
-class ReceiptBody(ResponseModel):
-    """The receipt of an inbound message: outcome, reason, times and costs.
-
-    `headline` tells the outcome in one sentence; `seconds` is the total duration; `cost` is the sum of the calls with a
-    known price, null without any.
-    """
-
-    id: UUID
-    agent_id: UUID
-    message_id: UUID
-    room_id: UUID
-    author_id: UUID
-    platform: str
-    headline: str
-    outcome: Outcome
-    reason: str
-    rule: str
-    superseded_by: UUID | None
-    received_at: datetime
-    claimed_at: datetime | None
-    closed_at: datetime | None
-    seconds: float | None
-    attempts: int
-    carried: int
-    tokens_in: int
-    tokens_out: int
-    cost: float | None
-    model_calls: list[CallBody]
-    notes: list[str]
 
 
 class ListedReceiptBody(ReceiptBody):
@@ -282,24 +236,8 @@ class ReceiptsApi:
         ]
 
 
-def build_receipt_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
-    """Return a receipt with its costs."""
-    calls = receipt.model_calls
-    costs = [call.cost for call in calls if call.cost is not None]
-    duration = receipt.closed_at - receipt.received_at if receipt.closed_at else None
-    return ReceiptBody.build(
-        receipt,
-        agent_id=handle.agent_id,
-        headline=describe_receipt(receipt, handle.character.name),
-        message_id=receipt.memory_id,
-        platform=receipt.key.platform,
-        seconds=None if duration is None else duration.total_seconds(),
-        carried=receipt.supersede_count,
-        tokens_in=sum(call.tokens_in for call in calls if call.is_counted),
-        tokens_out=sum(call.tokens_out for call in calls if call.is_counted),
-        cost=sum(costs) if costs else None,
-        model_calls=[CallBody.build(call) for call in calls],
-    )
+def _build_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
+    return ReceiptBody.of(receipt, handle.agent_id, handle.character.name)
 
 
 def _build_query(query: ReceiptsQuery) -> ReceiptQuery:
@@ -329,7 +267,7 @@ def _format_cursors(cursors: Sequence[UUID | None]) -> str:
 
 def _build_listed(item: ListedReceipt, handle: AgentHandle) -> ListedReceiptBody:
     text = shorten(item.message.content.text, MAX_PREVIEW_LENGTH) if item.message else None
-    return ListedReceiptBody(**dict(build_receipt_body(item.receipt, handle)), text=text, **_names(item))
+    return ListedReceiptBody(**dict(_build_body(item.receipt, handle)), text=text, **_names(item))
 
 
 def _names(item: ListedReceipt) -> dict[str, str | None]:
@@ -380,7 +318,7 @@ async def _load_receipt(
     own_world = room.world_id if room and is_owner else None
     checks = list_checks(receipt, handle.character.name, str(trace["gate"]) if trace else "")
     return ReceiptResponse(
-        **dict(build_receipt_body(receipt, handle)),
+        **dict(_build_body(receipt, handle)),
         author=_name_of(await handle.conversations.receipt_author(receipt)),
         room=name_room(room) if room else None,
         world=world.name if world else None,

@@ -1,7 +1,6 @@
 """List undelivered parts; send a held or failed part again, or give one up."""
 
 import asyncio
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_rows
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_json, print_rows
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import open_store_for_reading, part_json, run_connected
+from bot.cli.running_bot import open_store_for_reading, run_connected
 from bot.domain.ledger import DeliveryState
 from bot.logs import configure_logging
 from bot.operate.operations import Operations, PartDecision
@@ -78,7 +77,7 @@ def _print_parts(
     as_json: bool,
 ) -> int:
     if as_json:
-        print(json.dumps({"parts": parts}, ensure_ascii=False, indent=2))
+        print_json({"parts": parts})
     else:
         print_rows(header, rows, lines if parts else ["nothing is undelivered"])
     return Exit.OK
@@ -89,10 +88,9 @@ async def _load_parts(config: CharacterConfig, limit: int) -> list[dict[str, Any
     async with open_store_for_reading(config) as store:
         operations = Operations.on_store(config.agent_config.agent_id, store)
         parts = await operations.describe_parts(await operations.undelivered.parts(limit))
+    hidden = {"agent_id", "status", "why", "next_attempt_at", "receipt_id"}
     return [
-        part_json(part)
-        | {"room_id": str(part.room_id), "room": f"{part.room} ({part.platform})"}
-        | {"platform": part.platform, "text": part.text}
+        part.model_dump(exclude=hidden) | {"external_id": part.external_id, "room": f"{part.room} ({part.platform})"}
         for part in parts
     ]
 
@@ -115,7 +113,7 @@ def _part_lines(parts: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 
 def _age(part: Mapping[str, Any]) -> str:
-    age = datetime.now(UTC) - datetime.fromisoformat(part["created_at"])
+    age = datetime.now(UTC) - part["created_at"]
     seconds = max(int(age.total_seconds()), 0)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:

@@ -1,7 +1,6 @@
 """Show why messages were answered or not, or what the models have cost."""
 
 import asyncio
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_command, print_rows
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_command, print_json, print_rows
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import (
     MessageReport,
@@ -198,7 +197,7 @@ def why(
             return _print_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY, as_json=as_json)
         reports = asyncio.run(_load_reports(config, message, room, last or DEFAULT_LAST))
     if as_json:
-        print(json.dumps({"messages": [report.to_json() for report in reports]}, ensure_ascii=False, indent=2))
+        print_json({"messages": [report.to_json() for report in reports]})
     elif reports:
         print("\n\n".join("\n".join(map(strip_terminal_codes, report.lines())) for report in reports))
     else:
@@ -209,7 +208,7 @@ def why(
 def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bool) -> int:
     costs = asyncio.run(_load_costs(config, days, by))
     if as_json:
-        print(json.dumps(costs.to_json(), ensure_ascii=False, indent=2))
+        print_json(costs.to_json())
     else:
         print(costs.total_line())
         if costs.sums:

@@ -41,6 +41,7 @@ from bot.cli.options import (
     find_settings_groups,
     list_variables,
     new_command,
+    print_json,
     print_rows,
 )
 from bot.cli.plugins import describe_unused_plugins, list_cards
@@ -349,8 +350,7 @@ def list_members(context: typer.Context, character: CharacterFile = None, as_jso
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
         members, lag = asyncio.run(_find(config))
     if as_json:
-        document = {"members": [asdict(member) for member in members], "lag": asdict(lag)}
-        print(json.dumps(document, default=_to_text, ensure_ascii=False, indent=2))
+        print_json({"members": [asdict(member) for member in members], "lag": asdict(lag)})
     else:
         now = datetime.now(UTC)
         header = ("member", "role", "state", "rooms", "accounts", "host", "process", "version", "heartbeat")
@@ -424,7 +424,3 @@ def _age(now: datetime, since: datetime | None) -> str:
 
 def _seconds(now: datetime, then: datetime) -> str:
     return f"{max((now - then) / timedelta(seconds=1), 0.0):.1f} s"
-
-
-def _to_text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
