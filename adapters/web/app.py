@@ -35,7 +35,7 @@ from adapters.web.live import LiveUpdates, RoomBroadcaster
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.metrics import PrometheusApi
 from adapters.web.middleware import KeptAnswers, Middleware, add_headers
-from adapters.web.openapi import SOCKET_PATH, Handler, Operation, build_document
+from adapters.web.openapi import SOCKET_PATH, Handler, Operation, OperationHandler, build_document
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.search import SearchApi
@@ -63,7 +63,7 @@ class WebApp:
         self.directory = AgentDirectory(handles)
         self.broadcaster = RoomBroadcaster()
         self._requests = TaskSet("a request", logs_failures=False)
-        responder = JsonResponder(secrets)
+        self._responder = responder = JsonResponder(secrets)
         self.uploads = UploadStore(data_folder, limits)
         self._background = TaskSet("removing uploaded files")
         self._message_service = MessageService(self.broadcaster, self._requests, self.uploads, limits)
@@ -76,22 +76,22 @@ class WebApp:
         topics = [
             OverviewApi(self.directory, responder).operations(),
             SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
-            AgentsApi(self.directory, responder, limits).operations(),
-            MessagesApi(self.directory, self._message_service, streams, responder, limits, answers).operations(),
-            ConversationsApi(self.directory, responder, limits, self._live.publish).operations(),
-            RoomsApi(self.directory, responder).operations(),
-            KnowledgeApi(self.directory, self._requests, responder, limits).operations(),
+            AgentsApi(self.directory, limits).operations(),
+            MessagesApi(self.directory, self._message_service, streams, limits, answers).operations(),
+            ConversationsApi(self.directory, limits, self._live.publish).operations(),
+            RoomsApi(self.directory).operations(),
+            KnowledgeApi(self.directory, self._requests, limits).operations(),
             PeopleApi(self.directory, self._requests, responder).operations(),
-            TasksApi(self.directory, self._requests, responder).operations(),
-            ReceiptsApi(self.directory, responder).operations(),
+            TasksApi(self.directory, self._requests).operations(),
+            ReceiptsApi(self.directory).operations(),
             CostsApi(self.directory, self._requests, responder, limits).operations(),
-            DeliveriesApi(self.directory, self._requests, responder, limits).operations(),
-            SearchApi(self.directory, responder).operations(),
-            FilesApi(self.directory, auth, responder, self.uploads, limits).operations(),
-            DocumentsApi(self.directory, responder, plugins).operations(),
-            WorldSettingsApi(self.directory, self._requests, responder, limits).operations(),
-            CharacterApi(self.directory, self._requests, responder, limits).operations(),
-            SystemApi(self.directory, self._requests, responder).operations(),
+            DeliveriesApi(self.directory, self._requests, limits).operations(),
+            SearchApi(self.directory).operations(),
+            FilesApi(self.directory, auth, self.uploads, limits).operations(),
+            DocumentsApi(self.directory, plugins).operations(),
+            WorldSettingsApi(self.directory, self._requests, limits).operations(),
+            CharacterApi(self.directory, self._requests, limits).operations(),
+            SystemApi(self.directory, self._requests).operations(),
             self._prometheus.operations(),
         ]
         self._sockets = WebSocketServer(
@@ -113,10 +113,11 @@ class WebApp:
         router = self.app.router
         bound_routes = [route for handle in self.directory for route in handle.routes]
         for operation in _add_own_operations(operations, self._sockets.serve, bound_routes):
+            handler = self._respond_with(operation.handler)
             if operation.method == "GET":  # which brings HEAD
-                route = router.add_get(operation.path, operation.handler)
+                route = router.add_get(operation.path, handler)
             else:
-                route = router.add_route(operation.method, operation.path, operation.handler)
+                route = router.add_route(operation.method, operation.path, handler)
             self._middleware.declare(route, operation.access)
             if operation.is_change and not operation.handles_key:
                 self._middleware.keep_answers(route)
@@ -126,6 +127,13 @@ class WebApp:
             self._middleware.declare(file, Access.PUBLIC)
         for route, access in plugins.register(router).items():
             self._middleware.declare(route, access)
+
+    def _respond_with(self, handle: OperationHandler) -> Handler:
+        async def respond(request: web.Request) -> web.StreamResponse:
+            answer = await handle(request)
+            return answer if isinstance(answer, web.StreamResponse) else self._responder.respond(answer)
+
+        return respond
 
     def start(self) -> None:
         """Start removing the uploaded files that no message has, and counting for `GET /metrics`."""

@@ -17,12 +17,14 @@ from adapters.web.auth import Access
 from adapters.web.live import LIVE_FRAMES
 from adapters.web.schemas import ErrorResponse, HealthResponse, Query
 from adapters.web.ws_frames import ClientFrame, ServerFrame
+from bot.operate import Result
 from bot.platform import BoundRoute, RouteScope, TokenScope
 
 HEALTH_PATH = "/healthz"
 METRICS_PATH = "/metrics"
 SOCKET_PATH = "/api/ws"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+OperationHandler = Callable[[web.Request], Awaitable[web.StreamResponse | Result]]
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = (*get_args(ServerFrame), *LIVE_FRAMES)
 PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
@@ -69,15 +71,15 @@ class Operation:
 
     `problem_statuses` come in addition to those of all paths and queries.
 
-    The handler's docstring is the summary. One that `is_file` responds with the bytes of a file; one that
-    `takes_files` expects a form with files. One that `can_stream` responds, if asked to, with events. One that
-    `has_csv` responds with a table for `Accept: text/csv`. One with a `content_type` responds with a text. Every
-    change accepts an idempotency key; one that `handles_key` does so by itself, for the others the server keeps the
-    answer.
+    The handler's docstring is the summary; a model that it returns is sent as JSON. One that `is_file` responds with
+    the bytes of a file; one that `takes_files` expects a form with files. One that `can_stream` responds, if asked to,
+    with events. One that `has_csv` responds with a table for `Accept: text/csv`. One with a `content_type` responds
+    with a text. Every change accepts an idempotency key; one that `handles_key` does so by itself, for the others the
+    server keeps the answer.
     """
 
     name: str
-    handler: Handler
+    handler: OperationHandler
     path: str
     access: Access
     response: type[BaseModel] | None = None

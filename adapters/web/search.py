@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 
 from adapters.web.auth import Access
 from adapters.web.incoming import name_room
-from adapters.web.json_io import JsonResponder, validate_model
+from adapters.web.json_io import validate_model
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text
 from adapters.web.schemas import AgentQuery, ResponseModel
@@ -52,9 +52,8 @@ class SearchApi:
     """Handler of the search."""
 
     _directory: AgentDirectory
-    _responder: JsonResponder
 
-    async def search(self, request: web.Request) -> web.StreamResponse:
+    async def search(self, request: web.Request) -> SearchResponse:
         """Find rooms and people by name, messages by text, and messages, receipts, rooms and people by id."""
         query = validate_model(SearchQuery, dict(request.query))
         hits: dict[tuple[str, UUID], SearchHit] = {}
@@ -64,7 +63,7 @@ class SearchApi:
         kinds = list(dict.fromkeys(hit.kind for hit in hits.values()))
         found = list(hits.values())
         best = [hit for kind in kinds for hit in [item for item in found if item.kind == kind][:MAX_OF_EACH_KIND]]
-        return self._responder.respond(SearchResponse(results=best))
+        return SearchResponse(results=best)
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""

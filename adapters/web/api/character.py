@@ -12,7 +12,7 @@ from pydantic import StringConstraints
 
 from adapters.web.auth import Access
 from adapters.web.config import Limits
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model
+from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory
@@ -152,29 +152,28 @@ class CharacterApi:
 
     _directory: AgentDirectory
     _requests: TaskSet
-    _responder: JsonResponder
     _limits: Limits
     _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING_CHECKS))
 
-    async def show(self, request: web.Request) -> web.StreamResponse:
+    async def show(self, request: web.Request) -> CharacterResponse:
         """Return a character's file, and which version of it runs."""
         handle, tools = self._find_tools(request)
         try:
             text = await tools.read()
         except ConfigError as error:
             raise _refused(error) from None
-        return self._responder.respond(_build_response(handle, text))
+        return _build_response(handle, text)
 
-    async def list_versions(self, request: web.Request) -> web.StreamResponse:
+    async def list_versions(self, request: web.Request) -> VersionsResponse:
         """List the versions of a character's file before the current one."""
         _, tools = self._find_tools(request)
         versions = [
             VersionBody(id=item.version, replaced_at=item.replaced_at, bytes=item.size)
             for item in await tools.versions()
         ]
-        return self._responder.respond(VersionsResponse(versions=versions))
+        return VersionsResponse(versions=versions)
 
-    async def show_version(self, request: web.Request) -> web.StreamResponse:
+    async def show_version(self, request: web.Request) -> CharacterResponse:
         """Return an older version of a character's file."""
         handle, tools = self._find_tools(request)
         version = request.match_info["id"]
@@ -184,27 +183,25 @@ class CharacterApi:
             raise build_not_found("version", version) from None
         except ConfigError as error:
             raise _refused(error) from None
-        return self._responder.respond(
-            CharacterResponse(
-                agent_id=handle.agent_id,
-                file=text.path,
-                text=text.text,
-                etag=text.version,
-                is_writable=False,
-                running_etag=None,
-                running_since=None,
-            )
+        return CharacterResponse(
+            agent_id=handle.agent_id,
+            file=text.path,
+            text=text.text,
+            etag=text.version,
+            is_writable=False,
+            running_etag=None,
+            running_since=None,
         )
 
-    async def check(self, request: web.Request) -> web.StreamResponse:
+    async def check(self, request: web.Request) -> CheckResponse:
         """Check a text as `bot character check` checks a file."""
         _, tools = self._find_tools(request)
         body = await self._read(request, CharacterRequest)
         async with self._checks:
             result = await tools.check(body.text)
-        return self._responder.respond(_build_check(result))
+        return _build_check(result)
 
-    async def preview(self, request: web.Request) -> web.StreamResponse:
+    async def preview(self, request: web.Request) -> PreviewResponse:
         """Return the prompt that a text would lead to."""
         _, tools = self._find_tools(request)
         body = await self._read(request, TrialRequest)
@@ -214,9 +211,9 @@ class CharacterApi:
         except ConfigError as error:
             raise _refused(error) from None
         bodies = [PromptSectionBody.build(section) for section in sections]
-        return self._responder.respond(PreviewResponse(size=sum(item.size for item in bodies), sections=bodies))
+        return PreviewResponse(size=sum(item.size for item in bodies), sections=bodies)
 
-    async def try_reply(self, request: web.Request) -> web.StreamResponse:
+    async def try_reply(self, request: web.Request) -> TrialResponse:
         """Ask the model to answer a message as the character of a text."""
         _, tools = self._find_tools(request)
         body = await self._read(request, TrialRequest)
@@ -226,17 +223,15 @@ class CharacterApi:
             raise _refused(error) from None
         except ModelError as error:
             raise HttpProblem(503, "model_failed", str(error)) from None
-        return self._responder.respond(TrialResponse.build(reply, actions=list(reply.actions)))
+        return TrialResponse.build(reply, actions=list(reply.actions))
 
-    async def save(self, request: web.Request) -> web.StreamResponse:
+    async def save(self, request: web.Request) -> SavedResponse:
         """Replace a character's file and take it up; the version before it is stored."""
         handle, tools = self._find_tools(request)
         body = await self._read(request, CharacterChangeRequest)
         return await run_shielded(self._requests, self._save(handle, tools, body))
 
-    async def _save(
-        self, handle: AgentHandle, tools: CharacterTools, body: CharacterChangeRequest
-    ) -> web.StreamResponse:
+    async def _save(self, handle: AgentHandle, tools: CharacterTools, body: CharacterChangeRequest) -> SavedResponse:
         try:
             async with self._checks:
                 saved = await tools.save(body.text, body.etag)
@@ -246,14 +241,12 @@ class CharacterApi:
         except ConfigError as error:
             raise _refused(error) from None
         reloaded = await handle.reload()
-        return self._responder.respond(
-            SavedResponse(
-                **dict(_build_response(handle, saved)),
-                changed=list(reloaded.changed),
-                needs_restart=list(reloaded.needs_restart),
-                untrusted_code=list(result.untrusted_code),
-                problem=reloaded.error,
-            )
+        return SavedResponse(
+            **dict(_build_response(handle, saved)),
+            changed=list(reloaded.changed),
+            needs_restart=list(reloaded.needs_restart),
+            untrusted_code=list(result.untrusted_code),
+            problem=reloaded.error,
         )
 
     def _find_tools(self, request: web.Request) -> tuple[AgentHandle, CharacterTools]:

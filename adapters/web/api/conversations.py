@@ -16,7 +16,7 @@ from adapters.web.auth import GRANT, Access
 from adapters.web.config import DELETED_KEY, DELETED_NAME, PLATFORM, Limits
 from adapters.web.incoming import CONVERSATION_PREFIX, Participant, is_own_room, room_id_of
 from adapters.web.incoming import build_place as build_conversation_place
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model, validate_with
+from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model, validate_with
 from adapters.web.live import ConversationFrame, LiveFrame
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, is_conversation, parse_id
@@ -83,11 +83,10 @@ class ConversationsApi:
     """Handlers for conversations; a chat token sees its own, other tokens those that belong to no chat token."""
 
     _directory: AgentDirectory
-    _responder: JsonResponder
     _limits: Limits
     _publish: Callable[[LiveFrame], None]
 
-    async def list_conversations(self, request: web.Request) -> web.StreamResponse:
+    async def list_conversations(self, request: web.Request) -> ConversationsResponse:
         """List conversations, the most recently active first."""
         query = validate_model(ConversationsQuery, dict(request.query))
         before = _parse_cursor(query.before)
@@ -107,9 +106,9 @@ class ConversationsApi:
         following |= {agent_id: before.get(agent_id, NO_KEY) for agent_id in unlisted}
         following |= {agent_id: key for _, agent_id, key, _ in page if agent_id in unlisted}
         bodies = [_build_body(agent_id, item.room, item.last_event_at) for _, agent_id, _, item in page]
-        return self._responder.respond(ConversationsResponse(conversations=bodies, next=_build_cursor(following)))
+        return ConversationsResponse(conversations=bodies, next=_build_cursor(following))
 
-    async def create_conversation(self, request: web.Request) -> web.StreamResponse:
+    async def create_conversation(self, request: web.Request) -> ConversationBody:
         """Begin a conversation; a repeated idempotency key returns the same one."""
         body = validate_model(ConversationRequest, await read_json(request, timeout=self._limits.body_seconds))
         handle = self._directory.find_agent(body.agent)
@@ -123,28 +122,28 @@ class ConversationsApi:
             world, room = build_conversation_place(handle.agent_id, participant, ChannelType.DM, body.title)
             await handle.membership.join_room(world, room)
             stored = room
-        return self._responder.respond(_build_body(handle.agent_id, stored, None))
+        return _build_body(handle.agent_id, stored, None)
 
-    async def show_conversation(self, request: web.Request) -> web.StreamResponse:
+    async def show_conversation(self, request: web.Request) -> ConversationBody:
         """Return a conversation."""
         handle, room = await self._find(request)
-        return self._responder.respond(_build_body(handle.agent_id, room, None))
+        return _build_body(handle.agent_id, room, None)
 
-    async def rename_conversation(self, request: web.Request) -> web.StreamResponse:
+    async def rename_conversation(self, request: web.Request) -> ConversationBody:
         """Change the title of a conversation."""
         handle, room = await self._find(request)
         body = validate_model(TitleRequest, await read_json(request, timeout=self._limits.body_seconds))
         room = await self._update(handle, replace(room, name=body.title))
         self._announce(handle, room)
-        return self._responder.respond(_build_body(handle.agent_id, room, None))
+        return _build_body(handle.agent_id, room, None)
 
-    async def delete_conversation(self, request: web.Request) -> web.StreamResponse:
+    async def delete_conversation(self, request: web.Request) -> DeletedConversation:
         """Delete a conversation with its title, its messages and what was learnt from them alone; its receipts stay."""
         handle, room = await self._find(request)
         count = await handle.edits.clear_room(room.id)
         await self._update(handle, replace(room, name=DELETED_NAME, metadata={**room.metadata, DELETED_KEY: True}))
         self._announce(handle, room, is_deleted=True)
-        return self._responder.respond(DeletedConversation(id=room.id, messages=count))
+        return DeletedConversation(id=room.id, messages=count)
 
     def _announce(self, handle: AgentHandle, room: Room, *, is_deleted: bool = False) -> None:
         """Publish the change to the pages that show the list."""

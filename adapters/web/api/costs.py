@@ -168,7 +168,7 @@ class CostsApi:
     _responder: JsonResponder
     _limits: Limits
 
-    async def show_costs(self, request: web.Request) -> web.StreamResponse:
+    async def show_costs(self, request: web.Request) -> CostsResponse | web.Response:
         """Return what models have cost, by day, room, person, model or purpose, or by two of them."""
         query = validate_model(CostsQuery, read_query(request, ("by",)))
         if len(set(query.by)) < len(query.by):
@@ -182,16 +182,14 @@ class CostsApi:
             return self._respond_csv(await _build_sums(handles, sums, query.by), query.by, first, last)
         shown = sums if query.limit is None else sums[: query.limit]
         others = [entry for _, entry in sums[len(shown) :]]
-        return self._responder.respond(
-            CostsResponse(
-                first=first,
-                last=last,
-                total=_total(entries, first),
-                sums=await _build_sums(handles, shown, query.by),
-                others=_total(others, first) if others else None,
-                others_count=len(others),
-                expected=await _forecast(handles) if query.expected else None,
-            )
+        return CostsResponse(
+            first=first,
+            last=last,
+            total=_total(entries, first),
+            sums=await _build_sums(handles, shown, query.by),
+            others=_total(others, first) if others else None,
+            others_count=len(others),
+            expected=await _forecast(handles) if query.expected else None,
         )
 
     def _respond_csv(self, sums: Sequence[SumBody], by: Sequence[str], first: date, last: date) -> web.Response:
@@ -210,12 +208,12 @@ class CostsApi:
             headers={"Content-Disposition": f'attachment; filename="costs-{first}-{last}.csv"'},
         )
 
-    async def list_limits(self, request: web.Request) -> web.StreamResponse:
+    async def list_limits(self, request: web.Request) -> LimitsResponse:
         """List the daily limits with what was used of them today."""
         query = validate_model(AgentQuery, dict(request.query))
         return await self._respond_limits(self._directory.select_agents(query.agent))
 
-    async def change_limits(self, request: web.Request) -> web.StreamResponse:
+    async def change_limits(self, request: web.Request) -> LimitsResponse:
         """Change daily limits of an agent; they count at once and are stored."""
         query = validate_model(AgentQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
@@ -224,17 +222,17 @@ class CostsApi:
         body = validate_model(LimitsRequest, await read_json(request, timeout=self._limits.body_seconds))
         return await run_shielded(self._requests, self._change(handles[0], body))
 
-    async def _change(self, handle: AgentHandle, body: LimitsRequest) -> web.StreamResponse:
+    async def _change(self, handle: AgentHandle, body: LimitsRequest) -> LimitsResponse:
         try:
             await handle.limits.change(body.limits, source=f"HTTP API, {GRANT.get().name or 'the server token'}")
         except SettingError as error:
             raise HttpProblem(422, "invalid_request", str(error)) from None
         return await self._respond_limits([handle])
 
-    async def _respond_limits(self, handles: Sequence[AgentHandle]) -> web.StreamResponse:
+    async def _respond_limits(self, handles: Sequence[AgentHandle]) -> LimitsResponse:
         today = system_clock().date()
         limits = [body for handle in handles for body in await _build_limits(handle, today)]
-        return self._responder.respond(LimitsResponse(day=today, limits=limits))
+        return LimitsResponse(day=today, limits=limits)
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""

@@ -12,7 +12,7 @@ from pydantic import Field
 from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model
+from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, merge_pages, parse_page_keys, read_query
@@ -68,10 +68,9 @@ class DeliveriesApi:
 
     _directory: AgentDirectory
     _requests: TaskSet
-    _responder: JsonResponder
     _limits: Limits
 
-    async def list_parts(self, request: web.Request) -> web.StreamResponse:
+    async def list_parts(self, request: web.Request) -> OutboxResponse:
         """List the parts that wait, are held or have failed."""
         query = validate_model(OutboxQuery, read_query(request, ("state",)))
         if query.room is not None:
@@ -99,22 +98,20 @@ class DeliveriesApi:
         counts = Counter[str]()
         for handle in handles:
             counts.update((await handle.operations.count_parts()).model_dump())
-        return self._responder.respond(
-            OutboxResponse(
-                parts=[bodies[part.id] for _, part in reversed(parts)],
-                next=following,
-                counts=PartCounts.model_validate(counts),
-            )
+        return OutboxResponse(
+            parts=[bodies[part.id] for _, part in reversed(parts)],
+            next=following,
+            counts=PartCounts.model_validate(counts),
         )
 
-    async def decide_parts(self, request: web.Request) -> web.StreamResponse:
+    async def decide_parts(self, request: web.Request) -> DecisionsResponse:
         """Send several held or failed parts again, or drop them."""
         body = validate_model(DecisionsRequest, await read_json(request, timeout=self._limits.body_seconds))
         return await run_shielded(self._requests, self._decide_all(body))
 
-    async def _decide_all(self, body: DecisionsRequest) -> web.StreamResponse:
+    async def _decide_all(self, body: DecisionsRequest) -> DecisionsResponse:
         results = [await self._decide(part_id, PartDecision(body.decision)) for part_id in dict.fromkeys(body.ids)]
-        return self._responder.respond(DecisionsResponse(results=results))
+        return DecisionsResponse(results=results)
 
     async def _decide(self, part_id: str, decision: PartDecision) -> DecisionResult:
         for handle in self._directory:
@@ -123,21 +120,21 @@ class DeliveriesApi:
                 break
         return result
 
-    async def send_part(self, request: web.Request) -> web.StreamResponse:
+    async def send_part(self, request: web.Request) -> DecisionResponse:
         """Send a held or failed part again."""
         return await self._decide_part(request, PartDecision.SEND)
 
-    async def drop_part(self, request: web.Request) -> web.StreamResponse:
+    async def drop_part(self, request: web.Request) -> DecisionResponse:
         """Drop a part."""
         return await self._decide_part(request, PartDecision.DROP)
 
-    async def _decide_part(self, request: web.Request, decision: PartDecision) -> web.StreamResponse:
+    async def _decide_part(self, request: web.Request, decision: PartDecision) -> DecisionResponse:
         result = await run_shielded(self._requests, self._decide(request.match_info["id"], decision))
         if result.part is None:
             raise build_not_found("part", result.id)
         if not result.is_done:
             raise HttpProblem(409, "conflict", result.note)
-        return self._responder.respond(DecisionResponse(**dict(result.part), note=result.note))
+        return DecisionResponse(**dict(result.part), note=result.note)
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""

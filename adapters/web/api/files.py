@@ -19,7 +19,7 @@ from adapters.web.auth import GRANT, Access, TokenAuth
 from adapters.web.config import Limits
 from adapters.web.files import UploadStore, read_uploads
 from adapters.web.incoming import is_own_room, uploader_of
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, validate_model
+from adapters.web.json_io import HttpProblem, build_not_found, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
@@ -92,11 +92,10 @@ class FilesApi:
 
     _directory: AgentDirectory
     _auth: TokenAuth
-    _responder: JsonResponder
     _uploads: UploadStore
     _limits: Limits
 
-    async def upload_files(self, request: web.Request) -> web.StreamResponse:
+    async def upload_files(self, request: web.Request) -> UploadsResponse:
         """Store the files of a form; those that are not attached to a message within a day are removed."""
         if request.content_type != "multipart/form-data":
             raise HttpProblem(415, "unsupported_media_type", "send the files as Content-Type: multipart/form-data")
@@ -107,7 +106,7 @@ class FilesApi:
             UploadBody.build(upload, bytes=upload.size, url=f"/api/files/{upload.id}", transcript="")
             for upload in uploads
         ]
-        return self._responder.respond(UploadsResponse(files=bodies))
+        return UploadsResponse(files=bodies)
 
     async def serve_file(self, request: web.Request) -> web.StreamResponse:
         """Return a file of a message, to any token that may read its room or by a signed link, or an own upload."""
@@ -127,13 +126,13 @@ class FilesApi:
             response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
         return response
 
-    async def sign_link(self, request: web.Request) -> web.StreamResponse:
+    async def sign_link(self, request: web.Request) -> FileLinkResponse:
         """Return a link to a file of a message that needs no token until it expires."""
         if not FILE_ID.fullmatch(request.match_info["id"]):
             raise build_not_found("file", request.match_info["id"])
         await self._find_file(request, is_signed=False)
         link, expires_at = self._auth.sign_path(request.path.removesuffix("/link"))
-        return self._responder.respond(FileLinkResponse(url=link, expires_at=expires_at))
+        return FileLinkResponse(url=link, expires_at=expires_at)
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""
@@ -291,10 +290,9 @@ class DocumentsApi:
     """Handlers for the documents of agents, which a plugin with the routes of `knowledge` keeps."""
 
     _directory: AgentDirectory
-    _responder: JsonResponder
     _plugins: PluginRoutes
 
-    async def list_documents(self, request: web.Request) -> web.StreamResponse:
+    async def list_documents(self, request: web.Request) -> DocumentsResponse:
         """List the documents of an agent."""
         query = validate_model(DocumentsQuery, dict(request.query))
         handle, routes = self._find_routes(query.agent)
@@ -305,33 +303,31 @@ class DocumentsApi:
         found = unreadable + documents
         start = int(query.before or 0)
         end = start + query.limit
-        return self._responder.respond(
-            DocumentsResponse(
-                agent_id=handle.agent_id,
-                is_available=bool(routes),
-                why="" if routes else NO_DOCUMENTS,
-                count=len(found),
-                parts=sum(item.parts for item in found),
-                documents=found[start:end],
-                next=str(end) if end < len(found) else None,
-            )
+        return DocumentsResponse(
+            agent_id=handle.agent_id,
+            is_available=bool(routes),
+            why="" if routes else NO_DOCUMENTS,
+            count=len(found),
+            parts=sum(item.parts for item in found),
+            documents=found[start:end],
+            next=str(end) if end < len(found) else None,
         )
 
-    async def add_documents(self, request: web.Request) -> web.StreamResponse:
+    async def add_documents(self, request: web.Request) -> AddedDocuments:
         """Add the files of a form, or a text or a URL as JSON; a document of the same name is replaced."""
         answer = await self._change(request, ("POST", "/documents"))
         documents = [_build_document(item) for item in answer["documents"]]
-        return self._responder.respond(AddedDocuments(documents=documents))
+        return AddedDocuments(documents=documents)
 
-    async def delete_document(self, request: web.Request) -> web.StreamResponse:
+    async def delete_document(self, request: web.Request) -> DeletedDocument:
         """Delete a document that was added while the bot ran."""
         answer = await self._change(request, ("DELETE", "/documents/{id}"))
-        return self._responder.respond(DeletedDocument.model_validate(answer))
+        return DeletedDocument.model_validate(answer)
 
-    async def read_document(self, request: web.Request) -> web.StreamResponse:
+    async def read_document(self, request: web.Request) -> DocumentBody:
         """Read a document once more: one of the character's file, or one that was added by its URL."""
         answer = await self._change(request, ("POST", "/documents/{id}/read"))
-        return self._responder.respond(_build_document(answer))
+        return _build_document(answer)
 
     async def _change(self, request: web.Request, name: tuple[str, str]) -> Any:
         query = validate_model(AgentQuery, dict(request.query))

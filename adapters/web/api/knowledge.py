@@ -15,7 +15,7 @@ from adapters.web.api.people import SOURCE, SearchText, find_person
 from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model
+from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text, parse_id
@@ -139,23 +139,21 @@ class KnowledgeApi:
 
     _directory: AgentDirectory
     _requests: TaskSet
-    _responder: JsonResponder
     _limits: Limits
 
-    async def search_memories(self, request: web.Request) -> web.StreamResponse:
+    async def search_memories(self, request: web.Request) -> MemoriesResponse:
         """Search what agents remember, by words."""
         query = validate_model(MemoriesQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
         bodies = [body for handle in handles for body in await _search_memories(handle, query.query, query.limit)]
-        return self._responder.respond(MemoriesResponse(memories=bodies[: query.limit]))
+        return MemoriesResponse(memories=bodies[: query.limit])
 
-    async def search_as_agent(self, request: web.Request) -> web.StreamResponse:
+    async def search_as_agent(self, request: web.Request) -> MemorySearchResponse:
         """Search documents and facts as the agent would for a question in a room."""
         query = validate_model(MemorySearchQuery, dict(request.query))
         if query.room is None:
             has_documents = any(map(find_document_routes, self._directory.select_agents(query.agent)))
-            nothing = MemorySearchResponse(agent_id=None, found=[], has_documents=has_documents, took_ms=0)
-            return self._responder.respond(nothing)
+            return MemorySearchResponse(agent_id=None, found=[], has_documents=has_documents, took_ms=0)
         handle, room = await self._directory.find_room(query.room)
         started = time.monotonic()
         route = find_document_routes(handle).get(DOCUMENT_SEARCH)
@@ -165,13 +163,11 @@ class KnowledgeApi:
         if query.q.strip():
             found += await _find_facts(handle, query.q, room)
         took_ms = round((time.monotonic() - started) * 1000, 1)
-        return self._responder.respond(
-            MemorySearchResponse(
-                agent_id=handle.agent_id, found=found, has_documents=route is not None, took_ms=took_ms
-            )
+        return MemorySearchResponse(
+            agent_id=handle.agent_id, found=found, has_documents=route is not None, took_ms=took_ms
         )
 
-    async def list_facts(self, request: web.Request) -> web.StreamResponse:
+    async def list_facts(self, request: web.Request) -> FactsResponse:
         """List the facts that a person told, the newest first."""
         handle, person = await find_person(self._directory, request)
         query = validate_model(FactsQuery, dict(request.query))
@@ -187,20 +183,20 @@ class KnowledgeApi:
 
         facts, cursor = await collect_page(fetch, is_wanted, query.limit, _parse_number(query.before))
         bodies = await _build_facts(handle, facts)
-        return self._responder.respond(FactsResponse(facts=bodies, next=None if cursor is None else str(cursor)))
+        return FactsResponse(facts=bodies, next=None if cursor is None else str(cursor))
 
-    async def correct_fact(self, request: web.Request) -> web.StreamResponse:
+    async def correct_fact(self, request: web.Request) -> FactBody:
         """Replace the text of a fact."""
         handle, fact = await self._find_fact(request)
         body = validate_model(FactRequest, await read_json(request, timeout=self._limits.body_seconds))
         corrected = await run_shielded(self._requests, handle.people.correct_fact(fact, body.text, source=SOURCE))
-        return self._responder.respond((await _build_facts(handle, [corrected]))[0])
+        return (await _build_facts(handle, [corrected]))[0]
 
-    async def delete_fact(self, request: web.Request) -> web.StreamResponse:
+    async def delete_fact(self, request: web.Request) -> DeletedFactResponse:
         """Delete a fact."""
         handle, fact = await self._find_fact(request)
         await run_shielded(self._requests, handle.people.delete_fact(fact, source=SOURCE))
-        return self._responder.respond(DeletedFactResponse(deleted=fact.id))
+        return DeletedFactResponse(deleted=fact.id)
 
     async def _find_fact(self, request: web.Request) -> tuple[AgentHandle, Memory]:
         fact_id = parse_id(request.match_info["id"])

@@ -161,7 +161,7 @@ class OverviewApi:
             health = health.model_copy(update={"status": "degraded"})
         return self._responder.respond(health)
 
-    async def show_overview(self, request: web.Request) -> web.StreamResponse:
+    async def show_overview(self, request: web.Request) -> OverviewResponse:
         """Return whether all is well, what needs attention, the accounts and the open work."""
         handles = self._directory.select_agents(validate_model(AgentQuery, dict(request.query)).agent)
         now = system_clock()
@@ -169,7 +169,7 @@ class OverviewApi:
         situation = await read_situation(handles, now, spending)
         conditions = find_conditions(situation)
         links = zip(situation.accounts, connections_of(handles), strict=True)
-        body = OverviewResponse(
+        return OverviewResponse(
             at=now,
             started_at=min(handle.activity.started_at for handle in handles),
             headline=build_headline(situation, conditions),
@@ -183,9 +183,8 @@ class OverviewApi:
                 limit=situation.limit or None,
             ),
         )
-        return self._responder.respond(body)
 
-    async def show_metrics(self, request: web.Request) -> web.StreamResponse:
+    async def show_metrics(self, request: web.Request) -> MetricsResponse:
         """Return messages, replies, times, failures and costs over an hour, a day or a month."""
         query = validate_model(MetricsQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
@@ -194,7 +193,7 @@ class OverviewApi:
         series = await asyncio.gather(*(handle.activity.buckets(time_range, query.platform) for handle in handles))
         causes = sorted({cause for buckets in series for bucket in buckets for cause in bucket.failures})
         steps = list(zip(*series, strict=True))
-        body = MetricsResponse(
+        return MetricsResponse(
             step_s=int(time_range.step.total_seconds()),
             start=series[0][0].start,
             received=[sum(bucket.received for bucket in step) for step in steps],
@@ -204,9 +203,8 @@ class OverviewApi:
             failures={cause: [sum(item.failures.get(cause, 0) for item in step) for step in steps] for cause in causes},
             spent=_build_spending(spending, system_clock()),
         )
-        return self._responder.respond(body)
 
-    async def list_models(self, request: web.Request) -> web.StreamResponse:
+    async def list_models(self, request: web.Request) -> ModelsResponse:
         """List the models: what they are used for, which of them rest and why, their calls and costs."""
         handles = self._directory.select_agents(validate_model(AgentQuery, dict(request.query)).agent)
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
@@ -215,7 +213,7 @@ class OverviewApi:
             ModelBody.model_validate(model, from_attributes=True)
             for model in list_models(handles, spending, system_clock())
         ]
-        return self._responder.respond(ModelsResponse(since=since, models=models))
+        return ModelsResponse(since=since, models=models)
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""

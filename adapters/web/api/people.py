@@ -125,7 +125,7 @@ class PeopleApi:
     _requests: TaskSet
     _responder: JsonResponder
 
-    async def list_people(self, request: web.Request) -> web.StreamResponse:
+    async def list_people(self, request: web.Request) -> PeopleResponse:
         """List the people who wrote, the last one first."""
         query = validate_model(PeopleQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
@@ -147,11 +147,9 @@ class PeopleApi:
 
         page, cursor = await collect_page(fetch, is_wanted, query.limit, parse_position(query.before))
         bodies = [PersonBody(**_person_fields(handle, person)) for handle, person in page]
-        return self._responder.respond(
-            PeopleResponse(people=bodies, next=None if cursor is None else build_cursor(*cursor))
-        )
+        return PeopleResponse(people=bodies, next=None if cursor is None else build_cursor(*cursor))
 
-    async def show_person(self, request: web.Request) -> web.StreamResponse:
+    async def show_person(self, request: web.Request) -> PersonResponse:
         """Return a person with their roles, contacts and relationships."""
         handle, person = await find_person(self._directory, request)
         people, entity_id = handle.people, person.entity.id
@@ -159,7 +157,7 @@ class PeopleApi:
         relationships = await people.relationships(entity_id)
         sources = (item.source_entity_id for item in components if item.source_entity_id is not None)
         others = await people.entities({*sources, *(item.target_id for item in relationships)})
-        body = PersonResponse(
+        return PersonResponse(
             **_person_fields(handle, person),
             roles=[
                 PersonRoleBody(
@@ -182,27 +180,26 @@ class PeopleApi:
                 for item in relationships
             ],
         )
-        return self._responder.respond(body)
 
-    async def forget_person(self, request: web.Request) -> web.StreamResponse:
+    async def forget_person(self, request: web.Request) -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""
         handle, person = await find_person(self._directory, request)
         forgetting = handle.operations.forget_person(person.entity.id, source=SOURCE)
-        return self._responder.respond(await run_shielded(self._requests, forgetting))
+        return await run_shielded(self._requests, forgetting)
 
-    async def mute_person(self, request: web.Request) -> web.StreamResponse:
+    async def mute_person(self, request: web.Request) -> PersonBody:
         """Stop answering a person; their messages are still stored."""
         return await self._set_muted(request, is_muted=True)
 
-    async def unmute_person(self, request: web.Request) -> web.StreamResponse:
+    async def unmute_person(self, request: web.Request) -> PersonBody:
         """Answer a person again."""
         return await self._set_muted(request, is_muted=False)
 
-    async def _set_muted(self, request: web.Request, *, is_muted: bool) -> web.StreamResponse:
+    async def _set_muted(self, request: web.Request, *, is_muted: bool) -> PersonBody:
         handle, person = await find_person(self._directory, request)
         muting = handle.people.mute(person.entity.id, is_muted=is_muted, source=SOURCE)
         await run_shielded(self._requests, muting)
-        return self._responder.respond(PersonBody.model_validate(_person_fields(handle, person)))
+        return PersonBody.model_validate(_person_fields(handle, person))
 
     async def export_person(self, request: web.Request) -> web.StreamResponse:
         """Return all that is stored about a person as a file of JSON lines, the person first."""

@@ -11,7 +11,7 @@ from pydantic import AwareDatetime, Field
 
 from adapters.web.auth import GRANT, Access
 from adapters.web.incoming import is_own_room, name_room
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, validate_model
+from adapters.web.json_io import HttpProblem, build_not_found, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
@@ -146,9 +146,8 @@ class ReceiptsApi:
     """Handlers for the receipts of messages."""
 
     _directory: AgentDirectory
-    _responder: JsonResponder
 
-    async def list_receipts(self, request: web.Request) -> web.StreamResponse:
+    async def list_receipts(self, request: web.Request) -> ReceiptsResponse:
         """List the receipts of the latest messages, or of those that the filters select."""
         query = validate_model(ReceiptsQuery, _read_lists(request))
         if query.room is not None:
@@ -168,23 +167,19 @@ class ReceiptsApi:
         for item, number in shown:
             cursors[number] = item.receipt.id
         has_more = len(newest) > len(shown) or any(len(page) == query.limit for page in pages)
-        return self._responder.respond(
-            ReceiptsResponse(
-                receipts=[_build_listed(item, handles[number]) for item, number in shown],
-                next=_format_cursors(cursors) if has_more else None,
-            )
+        return ReceiptsResponse(
+            receipts=[_build_listed(item, handles[number]) for item, number in shown],
+            next=_format_cursors(cursors) if has_more else None,
         )
 
-    async def _list_newer(self, query: ReceiptsQuery, after: UUID) -> web.StreamResponse:
+    async def _list_newer(self, query: ReceiptsQuery, after: UUID) -> ReceiptsResponse:
         if query.before is not None:
             raise HttpProblem(422, "invalid_request", "after: not together with `before`")
         handle, receipt = await self._directory.find_receipt(after)
         found = await handle.conversations.search_receipts(_build_query(query), after=receipt.id, limit=query.limit)
-        return self._responder.respond(
-            ReceiptsResponse(receipts=[_build_listed(item, handle) for item in found], next=None)
-        )
+        return ReceiptsResponse(receipts=[_build_listed(item, handle) for item in found], next=None)
 
-    async def count_receipts(self, request: web.Request) -> web.StreamResponse:
+    async def count_receipts(self, request: web.Request) -> CountsResponse:
         """Count the messages of a time by outcome and rule."""
         query = validate_model(CountsQuery, dict(request.query))
         if query.room is not None:
@@ -196,23 +191,23 @@ class ReceiptsApi:
             for handle in self._directory.select_agents(query.agent)
             for count in await handle.conversations.count_receipts(selection)
         ]
-        return self._responder.respond(CountsResponse(counts=sorted(counts, key=lambda body: -body.count)))
+        return CountsResponse(counts=sorted(counts, key=lambda body: -body.count))
 
-    async def show_receipt(self, request: web.Request) -> web.StreamResponse:
+    async def show_receipt(self, request: web.Request) -> ReceiptResponse:
         """Return the receipt of a message, by its id or its receipt's id."""
         receipt_id, grant = parse_id(request.match_info["id"]), GRANT.get()
         handle, receipt = await self._directory.find_receipt(receipt_id)
         room = await handle.conversations.room(receipt.room_id)
         if grant.owner and (room is None or not is_own_room(grant, room)):
             raise build_not_found("receipt", receipt_id)
-        return self._responder.respond(await _load_receipt(handle, receipt, room, is_owner=bool(grant.owner)))
+        return await _load_receipt(handle, receipt, room, is_owner=bool(grant.owner))
 
-    async def show_prompts(self, request: web.Request) -> web.StreamResponse:
+    async def show_prompts(self, request: web.Request) -> PromptsResponse:
         """Return the prompts of a message's turn, by sections; secrets are removed."""
         handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
         trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
         prompts = [_build_prompt(prompt, trace) for prompt in trace["prompts"]] if trace else []
-        return self._responder.respond(PromptsResponse(prompts=prompts))
+        return PromptsResponse(prompts=prompts)
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""

@@ -15,7 +15,7 @@ from adapters.web.answers import AnswerService
 from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.incoming import is_command, is_own_room, name_room, parse_api_message
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model, validate_with
+from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model, validate_with
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.openapi import Operation
 from adapters.web.outgoing import build_message_body
@@ -117,9 +117,8 @@ class RoomsApi:
     """Handlers for the rooms of all platforms."""
 
     _directory: AgentDirectory
-    _responder: JsonResponder
 
-    async def list_rooms(self, request: web.Request) -> web.StreamResponse:
+    async def list_rooms(self, request: web.Request) -> RoomsResponse:
         """List rooms."""
         query = validate_model(RoomsQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
@@ -132,9 +131,9 @@ class RoomsApi:
         ]
         rooms, following = merge_pages(pages, keys, lambda summary: summary.last_event_at, query.limit)
         bodies = [_build_room_body(summary, handles[number]) for number, summary in rooms]
-        return self._responder.respond(RoomsResponse(rooms=bodies, next=following))
+        return RoomsResponse(rooms=bodies, next=following)
 
-    async def list_messages(self, request: web.Request) -> web.StreamResponse:
+    async def list_messages(self, request: web.Request) -> MessagesResponse:
         """List the last messages of a room, or of those that the filters select."""
         query = validate_model(MessagesQuery, read_query(request, LISTS))
         room_id = parse_id(request.match_info["id"])
@@ -155,12 +154,10 @@ class RoomsApi:
         newest = items[-1][0] if items else after
         authors = await handle.conversations.authors([item.memory for _, item in items])
         bodies = [_build_message(item, handle, authors) for _, item in items]
-        return self._responder.respond(
-            MessagesResponse(
-                messages=bodies,
-                next=None if page.next is None else format_page_keys([page.next]),
-                newest=None if newest is None else format_page_keys([newest]),
-            )
+        return MessagesResponse(
+            messages=bodies,
+            next=None if page.next is None else format_page_keys([page.next]),
+            newest=None if newest is None else format_page_keys([newest]),
         )
 
     def operations(self) -> list[Operation]:
@@ -199,11 +196,10 @@ class MessagesApi:
     _directory: AgentDirectory
     _message_service: MessageService
     _streams: MessageStreams
-    _responder: JsonResponder
     _limits: Limits
     _answers: AnswerService
 
-    async def send_message(self, request: web.Request) -> web.StreamResponse:
+    async def send_message(self, request: web.Request) -> MessageResponse | web.StreamResponse:
         """Send an agent, by id or name, a message or a command such as `/help`, and wait for its outcome."""
         handle = self._directory.find_agent(request.match_info["agent"])
         body = validate_model(MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
@@ -213,30 +209,30 @@ class MessagesApi:
             answer = await self._message_service.answer_command(handle, submitted)
             if body.stream:
                 return await self._streams.respond_to_command(request, answer)
-            return self._responder.respond(answer)
+            return answer
         if body.stream:
             return await self._streams.respond(request, handle, submitted)
         receipt = await self._message_service.submit(handle, submitted)
-        return self._responder.respond(await self._message_service.wait_response(handle, receipt, submitted.room))
+        return await self._message_service.wait_response(handle, receipt, submitted.room)
 
-    async def stop_answer(self, request: web.Request) -> web.StreamResponse:
+    async def stop_answer(self, request: web.Request) -> OutcomeResponse:
         """Stop the answer to a message, named by its id or its reply's, and return its outcome."""
         message_id = parse_id(request.match_info["id"])
-        return self._responder.respond(await self._answers.stop(message_id, GRANT.get()))
+        return await self._answers.stop(message_id, GRANT.get())
 
-    async def regenerate_answer(self, request: web.Request) -> web.StreamResponse:
+    async def regenerate_answer(self, request: web.Request) -> MessageResponse:
         """Answer a message once more, named by its id or its reply's, and wait for the outcome."""
         message_id, key = parse_id(request.match_info["id"]), _read_key(request)
         receipt = await self._answers.repeat(message_id, GRANT.get(), key or "")
-        return self._responder.respond(await self._answers.wait_response(receipt))
+        return await self._answers.wait_response(receipt)
 
-    async def edit_message(self, request: web.Request) -> web.StreamResponse:
+    async def edit_message(self, request: web.Request) -> MessageResponse:
         """Replace the text of a message to an agent, and wait for the outcome of the new one."""
         message_id, key = parse_id(request.match_info["id"]), _read_key(request)
         await self._answers.find(message_id, GRANT.get())
         body = validate_model(EditRequest, await read_json(request, timeout=self._limits.body_seconds))
         receipt = await self._answers.edit(message_id, body.text, GRANT.get(), key or "")
-        return self._responder.respond(await self._answers.wait_response(receipt))
+        return await self._answers.wait_response(receipt)
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""

@@ -71,9 +71,9 @@ class SessionApi:
     _responder: JsonResponder
     _limits: Limits
 
-    async def show_session(self, request: web.Request) -> web.StreamResponse:
+    async def show_session(self, request: web.Request) -> SessionResponse:
         """Return what the token of the request allows."""
-        return self._respond(GRANT.get())
+        return self._describe(GRANT.get())
 
     async def sign_in(self, request: web.Request) -> web.StreamResponse:
         """Exchange a token for a cookie of the browser, which scripts of pages cannot read."""
@@ -83,7 +83,7 @@ class SessionApi:
         if grant is None:
             client = self._proxies.find_client(request.remote, request.headers)
             self._guess_limiter.refuse(client, build_wrong_token())
-        response = self._respond(grant)
+        response = self._responder.respond(self._describe(grant))
         self._auth.set_cookie(response, grant, credential, request.cookies)
         return response
 
@@ -93,19 +93,17 @@ class SessionApi:
         self._auth.remove_cookies(response, request.cookies)
         return response
 
-    def _respond(self, grant: Grant) -> web.Response:
+    def _describe(self, grant: Grant) -> SessionResponse:
         limits = SizeLimits(
             body_bytes=self._limits.max_body_bytes, frame_bytes=self._limits.max_frame_bytes, files=MAX_ATTACHMENTS
         )
-        return self._responder.respond(
-            SessionResponse(
-                role=grant.scope,
-                name=grant.name,
-                agents=[build_agent_body(handle) for handle in self._directory],
-                version=package_version(),
-                limits=limits,
-                files=build_file_limits(self._limits),
-            )
+        return SessionResponse(
+            role=grant.scope,
+            name=grant.name,
+            agents=[build_agent_body(handle) for handle in self._directory],
+            version=package_version(),
+            limits=limits,
+            files=build_file_limits(self._limits),
         )
 
     def operations(self) -> list[Operation]:
@@ -162,15 +160,14 @@ class AgentsApi:
     """Handlers for the agents of the process."""
 
     _directory: AgentDirectory
-    _responder: JsonResponder
     _limits: Limits
 
-    async def list_agents(self, request: web.Request) -> web.StreamResponse:
+    async def list_agents(self, request: web.Request) -> AgentsResponse:
         """List the agents."""
         bodies = [build_agent_body(handle) for handle in self._directory]
-        return self._responder.respond(AgentsResponse(agents=bodies, files=build_file_limits(self._limits)))
+        return AgentsResponse(agents=bodies, files=build_file_limits(self._limits))
 
-    async def list_commands(self, request: web.Request) -> web.StreamResponse:
+    async def list_commands(self, request: web.Request) -> CommandsResponse:
         """List the commands of an agent that need no role on the page."""
         handle = self._directory.find_agent(request.match_info["agent"])
         commands = [
@@ -178,7 +175,7 @@ class AgentsApi:
             for command in sorted(handle.commands, key=lambda command: command.name)
             if command.role is Role.NONE or command.is_open_in_direct_chat
         ]
-        return self._responder.respond(CommandsResponse(commands=commands))
+        return CommandsResponse(commands=commands)
 
     async def show_picture(self, request: web.Request) -> web.StreamResponse:
         """Return the picture of an agent's character; 404 without one, or if it cannot be used."""
@@ -191,20 +188,18 @@ class AgentsApi:
         response.headers["Content-Security-Policy"] = FILE_POLICY
         return response
 
-    async def reload_agent(self, request: web.Request) -> web.StreamResponse:
+    async def reload_agent(self, request: web.Request) -> ReloadResponse:
         """Read an agent's character file again and take up what can change while it runs."""
         handle = self._directory.find_agent(request.match_info["agent"])
         result = await handle.reload()
         if result.error:
             raise HttpProblem(422, "character_refused", result.error)
-        return self._responder.respond(
-            ReloadResponse(
-                agent_id=handle.agent_id,
-                name=handle.character.name,
-                file=result.file,
-                changed=list(result.changed),
-                needs_restart=list(result.needs_restart),
-            )
+        return ReloadResponse(
+            agent_id=handle.agent_id,
+            name=handle.character.name,
+            file=result.file,
+            changed=list(result.changed),
+            needs_restart=list(result.needs_restart),
         )
 
     def operations(self) -> list[Operation]:

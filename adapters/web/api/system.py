@@ -13,7 +13,7 @@ from aiohttp import web
 from pydantic import Field, StringConstraints
 
 from adapters.web.auth import Access
-from adapters.web.json_io import HttpProblem, JsonResponder, validate_model
+from adapters.web.json_io import HttpProblem, validate_model
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, Query, ResponseModel
@@ -144,11 +144,10 @@ class SystemApi:
 
     _directory: AgentDirectory
     _requests: TaskSet
-    _responder: JsonResponder
     _running: dict[UUID, asyncio.Task[DoctorResponse]] = field(default_factory=dict)
     _results: dict[UUID, DoctorResponse] = field(default_factory=dict)
 
-    async def list_plugins(self, request: web.Request) -> web.StreamResponse:
+    async def list_plugins(self, request: web.Request) -> PluginsResponse:
         """List the plugins of an agent: what each brings, and why one is off."""
         query = validate_model(AgentQuery, dict(request.query))
         handle, tools = self._find_tools(query.agent)
@@ -161,9 +160,9 @@ class SystemApi:
             )
             for plugin in await tools.program.plugins()
         ]
-        return self._responder.respond(PluginsResponse(agent_id=handle.agent_id, plugins=plugins))
+        return PluginsResponse(agent_id=handle.agent_id, plugins=plugins)
 
-    async def list_settings(self, request: web.Request) -> web.StreamResponse:
+    async def list_settings(self, request: web.Request) -> SettingsResponse:
         """List the variables with their values and where these stand."""
         query = validate_model(SettingsQuery, dict(request.query))
         handle, tools = self._find_tools(query.agent)
@@ -177,9 +176,9 @@ class SystemApi:
             for item in await tools.program.settings(handle.settings)
             if words in f"{item.name}\n{item.part}\n{item.meaning}".casefold() and query.is_set in (None, item.is_set)
         ]
-        return self._responder.respond(SettingsResponse(agent_id=handle.agent_id, settings=settings))
+        return SettingsResponse(agent_id=handle.agent_id, settings=settings)
 
-    async def list_log_lines(self, request: web.Request) -> web.StreamResponse:
+    async def list_log_lines(self, request: web.Request) -> LogsResponse:
         """List the last lines of the log."""
         query = validate_model(LogsQuery, dict(request.query))
         buffer = find_log_buffer()
@@ -191,16 +190,16 @@ class SystemApi:
         )
         shown = lines[: query.limit]
         cursor = str(shown[-1].number) if len(lines) > query.limit else None
-        return self._responder.respond(LogsResponse(lines=[build_log_line(line) for line in shown], next=cursor))
+        return LogsResponse(lines=[build_log_line(line) for line in shown], next=cursor)
 
-    async def show_checks(self, request: web.Request) -> web.StreamResponse:
+    async def show_checks(self, request: web.Request) -> DoctorResponse:
         """Return the last results of the checks of `bot doctor`."""
         query = validate_model(AgentQuery, dict(request.query))
         handle, _ = self._find_tools(query.agent)
         empty = DoctorResponse(agent_id=handle.agent_id, ran_at=None, seconds=None, findings=[])
-        return self._responder.respond(self._results.get(handle.agent_id, empty))
+        return self._results.get(handle.agent_id, empty)
 
-    async def run_checks(self, request: web.Request) -> web.StreamResponse:
+    async def run_checks(self, request: web.Request) -> DoctorResponse:
         """Run the checks of `bot doctor` beside the agent; it takes seconds, and a small call to the model."""
         query = validate_model(AgentQuery, dict(request.query))
         handle, tools = self._find_tools(query.agent)
@@ -208,7 +207,7 @@ class SystemApi:
         if task is None:
             task = self._running[handle.agent_id] = self._requests.start(self._run_checks(handle, tools))
             task.add_done_callback(lambda _: self._running.pop(handle.agent_id, None))
-        return self._responder.respond(await asyncio.shield(task))
+        return await asyncio.shield(task)
 
     async def _run_checks(self, handle: AgentHandle, tools: OperatorTools) -> DoctorResponse:
         started, ran_at = time.monotonic(), system_clock()

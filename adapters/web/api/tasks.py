@@ -16,7 +16,7 @@ from pydantic import StringConstraints
 from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, read_json, validate_model
+from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
 from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
@@ -77,9 +77,8 @@ class TasksApi:
 
     _directory: AgentDirectory
     _requests: TaskSet
-    _responder: JsonResponder
 
-    async def list_tasks(self, request: web.Request) -> web.StreamResponse:
+    async def list_tasks(self, request: web.Request) -> TasksResponse:
         """List the scheduled tasks, those that are due first."""
         query = validate_model(TasksQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
@@ -95,29 +94,29 @@ class TasksApi:
 
         page, cursor = await collect_page(fetch, is_wanted, query.limit, parse_position(query.before))
         next_page = None if cursor is None else build_cursor(*cursor)
-        return self._responder.respond(TasksResponse(tasks=await _build_bodies(page), next=next_page))
+        return TasksResponse(tasks=await _build_bodies(page), next=next_page)
 
-    async def run_task(self, request: web.Request) -> web.StreamResponse:
+    async def run_task(self, request: web.Request) -> TaskBody:
         """Make a task due now."""
         return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.run))
 
-    async def pause_task(self, request: web.Request) -> web.StreamResponse:
+    async def pause_task(self, request: web.Request) -> TaskBody:
         """Leave a task out until it is resumed."""
         return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.pause))
 
-    async def resume_task(self, request: web.Request) -> web.StreamResponse:
+    async def resume_task(self, request: web.Request) -> TaskBody:
         """Queue a task again that was paused or failed too often."""
         return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.resume))
 
-    async def delete_task(self, request: web.Request) -> web.StreamResponse:
+    async def delete_task(self, request: web.Request) -> DeletedTaskResponse:
         """Delete a task; a plugin that schedules it at every start does so again."""
         task_id = parse_id(request.match_info["id"])
         for handle in self._directory:
             if await run_shielded(self._requests, handle.tasks.delete(task_id)):
-                return self._responder.respond(DeletedTaskResponse(deleted=task_id))
+                return DeletedTaskResponse(deleted=task_id)
         raise build_not_found("task", task_id)
 
-    async def _decide(self, text: str, decide: Decision) -> web.StreamResponse:
+    async def _decide(self, text: str, decide: Decision) -> TaskBody:
         task_id = parse_id(text)
         for handle in self._directory:
             decision = await decide(handle.tasks, task_id)
@@ -126,7 +125,7 @@ class TasksApi:
             if not decision.is_done:
                 raise HttpProblem(409, "conflict", decision.note)
             [body] = await _build_bodies([(handle, decision.task)])
-            return self._responder.respond(body)
+            return body
         raise build_not_found("task", task_id)
 
     def operations(self) -> list[Operation]:
@@ -239,15 +238,14 @@ class WorldSettingsApi:
 
     _directory: AgentDirectory
     _requests: TaskSet
-    _responder: JsonResponder
     _limits: Limits
 
-    async def list_settings(self, request: web.Request) -> web.StreamResponse:
+    async def list_settings(self, request: web.Request) -> WorldSettingsResponse:
         """List the settings of a world that plugins declare."""
         handle, world = await self._find_world(request)
         return await self._respond(handle, world)
 
-    async def set_setting(self, request: web.Request) -> web.StreamResponse:
+    async def set_setting(self, request: web.Request) -> WorldSettingsResponse:
         """Set a setting of a world; a blank value removes it."""
         handle, world = await self._find_world(request)
         name = request.match_info["name"]
@@ -256,7 +254,7 @@ class WorldSettingsApi:
         body = validate_model(WorldSettingRequest, await read_json(request, timeout=self._limits.body_seconds))
         return await run_shielded(self._requests, self._change(handle, world, name, body.value))
 
-    async def _change(self, handle: AgentHandle, world: World, name: str, value: str) -> web.StreamResponse:
+    async def _change(self, handle: AgentHandle, world: World, name: str, value: str) -> WorldSettingsResponse:
         try:
             note = await handle.world_settings.change(world.id, name, value, actor=None, source=SOURCE)
         except SettingError as error:
@@ -270,16 +268,14 @@ class WorldSettingsApi:
                 return handle, world
         raise build_not_found("world", world_id)
 
-    async def _respond(self, handle: AgentHandle, world: World, note: str = "") -> web.StreamResponse:
+    async def _respond(self, handle: AgentHandle, world: World, note: str = "") -> WorldSettingsResponse:
         states = await handle.world_settings.states(world)
         bodies = [
             WorldSettingBody.build(state.spec, is_set=state.is_set, value="" if state.spec.is_secret else state.value)
             for state in states
         ]
-        return self._responder.respond(
-            WorldSettingsResponse(
-                world_id=world.id, agent_id=handle.agent_id, name=world.name, settings=bodies, note=note
-            )
+        return WorldSettingsResponse(
+            world_id=world.id, agent_id=handle.agent_id, name=world.name, settings=bodies, note=note
         )
 
     def operations(self) -> list[Operation]:
