@@ -123,17 +123,7 @@ class HeadlineBody(ResponseModel):
 def build_problem(condition: Condition) -> ProblemBody:
     """Return a condition with the place where it can be solved."""
     href, action = _place_of(condition)
-    return ProblemBody(
-        key=condition.key,
-        kind=condition.kind,
-        level=condition.level.value,
-        text=condition.text,
-        why=condition.why,
-        since=condition.since,
-        count=condition.count,
-        href=href,
-        action=action,
-    )
+    return ProblemBody.build(condition, href=href, action=action)
 
 
 def build_headline(situation: Situation, problems: Sequence[object]) -> HeadlineBody:
@@ -169,21 +159,8 @@ def build_summary(situation: Situation) -> str:
 
 def build_account(account: AccountSituation, history: Sequence[HalfHour]) -> AccountBody:
     """Return an account as the page shows it."""
-    return AccountBody(
-        platform=account.platform,
-        name=account.name,
-        account=account.account,
-        agent_id=account.agent_id,
-        state=account.state,
-        cause=account.cause,
-        why=account.why,
-        since=account.since,
-        last_in_at=account.last_in_at,
-        last_out_at=account.last_out_at,
-        late_since=account.late_since,
-        usual_gap_s=account.usual_gap.total_seconds() if account.usual_gap is not None else None,
-        history=list(history),
-    )
+    gap = account.usual_gap
+    return AccountBody.build(account, usual_gap_s=None if gap is None else gap.total_seconds(), history=history)
 
 
 def _place_of(condition: Condition) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Annotated, TypeVar
 from uuid import UUID
 
 from aiohttp import web
-from pydantic import StringConstraints
+from pydantic import BeforeValidator, StringConstraints
 
 from adapters.web.auth import Access
 from adapters.web.config import Limits
@@ -19,10 +19,11 @@ from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import RequestModel, ResponseModel, Text
 from bot import ConfigError
 from bot.models import ModelError
-from bot.platform import AgentHandle, CharacterCheck, CharacterText, CharacterTools, FileConflict, FileProblem, TaskSet
+from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict, TaskSet
 
 M = TypeVar("M", bound="CharacterRequest")
 MAX_RUNNING_CHECKS = 2  # at a time: each takes a thread
+PlaceInFile = Annotated[int | None, BeforeValidator(lambda number: number or None)]  # 0 is unknown
 NO_FILE = "no file of this character can be edited here: it was not started with `bot run` or `bot dev`"
 
 
@@ -73,8 +74,8 @@ class VersionsResponse(ResponseModel):
 class ProblemBody(ResponseModel):
     """What is wrong at a place of the file; `line` and `column` are null where the place is not known."""
 
-    line: int | None
-    column: int | None
+    line: PlaceInFile
+    column: PlaceInFile
     path: str
     message: str
 
@@ -199,7 +200,7 @@ class CharacterApi:
         body = await self._read(request, CharacterRequest)
         async with self._checks:
             result = await tools.check(body.text)
-        return _build_check(result)
+        return CheckResponse.model_validate(result)
 
     async def preview(self, request: web.Request) -> PreviewResponse:
         """Return the prompt that a text would lead to."""
@@ -210,8 +211,7 @@ class CharacterApi:
                 sections = await tools.preview(body.text, body.message)
         except ConfigError as error:
             raise _refused(error) from None
-        bodies = [PromptSectionBody.build(section) for section in sections]
-        return PreviewResponse(size=sum(item.size for item in bodies), sections=bodies)
+        return PreviewResponse.model_validate({"size": sum(item.size for item in sections), "sections": sections})
 
     async def try_reply(self, request: web.Request) -> TrialResponse:
         """Ask the model to answer a message as the character of a text."""
@@ -223,7 +223,7 @@ class CharacterApi:
             raise _refused(error) from None
         except ModelError as error:
             raise HttpProblem(503, "model_failed", str(error)) from None
-        return TrialResponse.build(reply, actions=list(reply.actions))
+        return TrialResponse.model_validate(reply)
 
     async def save(self, request: web.Request) -> SavedResponse:
         """Replace a character's file and take it up; the version before it is stored."""
@@ -327,24 +327,6 @@ def _build_response(handle: AgentHandle, text: CharacterText) -> CharacterRespon
         running_etag=definition.version or None,
         running_since=definition.loaded_at,
     )
-
-
-def _build_check(result: CharacterCheck) -> CheckResponse:
-    return CheckResponse(
-        errors=[_build_problem(item) for item in result.errors],
-        warnings=[_build_problem(item) for item in result.warnings],
-        name=result.name,
-        plugin_notes=list(result.plugin_notes),
-        untrusted_code=list(result.untrusted_code),
-        sections={
-            place: [SectionShareBody.build(share) for share in shares] for place, shares in result.sections.items()
-        },
-    )
-
-
-def _build_problem(problem: FileProblem) -> ProblemBody:
-    line, column = problem.line or None, problem.column or None
-    return ProblemBody(line=line, column=column, path=problem.path, message=problem.message)
 
 
 def _refused(error: ConfigError) -> HttpProblem:

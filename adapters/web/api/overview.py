@@ -175,8 +175,8 @@ class OverviewApi:
             headline=build_headline(situation, conditions),
             problems=list(map(build_problem, conditions)),
             accounts=[build_account(account, _half_hours(link)) for account, link in links],
-            open=OpenBody.model_validate(situation.items, from_attributes=True),
-            tasks=TasksBody.model_validate(situation.tasks, from_attributes=True),
+            open=OpenBody.model_validate(situation.items),
+            tasks=TasksBody.model_validate(situation.tasks),
             spent=SpentBody(
                 usd=situation.spent,
                 unpriced_calls=sum(entry.unpriced_calls for item in spending for entry in item.by_model.values()),
@@ -209,11 +209,8 @@ class OverviewApi:
         handles = self._directory.select_agents(validate_model(AgentQuery, dict(request.query)).agent)
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
         since = min(handle.activity.started_at for handle in handles)
-        models = [
-            ModelBody.model_validate(model, from_attributes=True)
-            for model in list_models(handles, spending, system_clock())
-        ]
-        return ModelsResponse(since=since, models=models)
+        models = list_models(handles, spending, system_clock())
+        return ModelsResponse.model_validate({"since": since, "models": models})
 
     def operations(self) -> list[Operation]:
         """Return the operations with their handlers."""

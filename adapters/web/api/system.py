@@ -155,8 +155,7 @@ class SystemApi:
             PluginBody.build(
                 plugin,
                 state="failed" if plugin.is_failed else "on" if plugin.is_on else "off",
-                brings={kind: list(names) for kind, names in plugin.components.items()},
-                settings=list(plugin.settings),
+                brings=plugin.components,
             )
             for plugin in await tools.program.plugins()
         ]
