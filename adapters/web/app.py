@@ -32,7 +32,7 @@ from adapters.web.config import Limits
 from adapters.web.files import UploadStore
 from adapters.web.json_io import SIGN_IN_PATH, JsonResponder, add_pages, add_static_files
 from adapters.web.live import LiveUpdates, RoomBroadcaster
-from adapters.web.messages import MessageService, MessageStreams
+from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.metrics import PrometheusApi
 from adapters.web.middleware import KeptAnswers, Middleware, add_headers
 from adapters.web.openapi import SOCKET_PATH, Handler, Operation, OperationHandler, build_document
@@ -80,17 +80,17 @@ class WebApp:
             MessagesApi(self.directory, self._message_service, streams, limits, answers).operations(),
             ConversationsApi(self.directory, limits, self._live.publish).operations(),
             RoomsApi(self.directory).operations(),
-            KnowledgeApi(self.directory, self._requests, limits).operations(),
-            PeopleApi(self.directory, self._requests, responder).operations(),
-            TasksApi(self.directory, self._requests).operations(),
+            KnowledgeApi(self.directory, limits).operations(),
+            PeopleApi(self.directory, responder).operations(),
+            TasksApi(self.directory).operations(),
             ReceiptsApi(self.directory).operations(),
-            CostsApi(self.directory, self._requests, responder, limits).operations(),
-            DeliveriesApi(self.directory, self._requests, limits).operations(),
+            CostsApi(self.directory, responder, limits).operations(),
+            DeliveriesApi(self.directory, limits).operations(),
             SearchApi(self.directory).operations(),
             FilesApi(self.directory, auth, self.uploads, limits).operations(),
             DocumentsApi(self.directory, plugins).operations(),
-            WorldSettingsApi(self.directory, self._requests, limits).operations(),
-            CharacterApi(self.directory, self._requests, limits).operations(),
+            WorldSettingsApi(self.directory, limits).operations(),
+            CharacterApi(self.directory, limits).operations(),
             SystemApi(self.directory, self._requests).operations(),
             self._prometheus.operations(),
         ]
@@ -113,7 +113,7 @@ class WebApp:
         router = self.app.router
         bound_routes = [route for handle in self.directory for route in handle.routes]
         for operation in _add_own_operations(operations, self._sockets.serve, bound_routes):
-            handler = self._respond_with(operation.handler)
+            handler = self._build_handler(operation)
             if operation.method == "GET":  # which brings HEAD
                 route = router.add_get(operation.path, handler)
             else:
@@ -128,9 +128,13 @@ class WebApp:
         for route, access in plugins.register(router).items():
             self._middleware.declare(route, access)
 
-    def _respond_with(self, handle: OperationHandler) -> Handler:
+    def _build_handler(self, operation: Operation) -> Handler:
+        """Return a handler that sends results as JSON; a change is finished also where the request is cancelled."""
+
         async def respond(request: web.Request) -> web.StreamResponse:
-            answer = await handle(request)
+            answering = operation.handler(request)
+            is_finished = operation.access is Access.CHANGE and operation.method != "GET"
+            answer = await (run_shielded(self._requests, answering) if is_finished else answering)
             return answer if isinstance(answer, web.StreamResponse) else self._responder.respond(answer)
 
         return respond
@@ -150,7 +154,9 @@ class WebApp:
         await self._message_service.stop()
 
 
-def _add_own_operations(operations: list[Operation], socket: Handler, routes: Sequence[BoundRoute]) -> list[Operation]:
+def _add_own_operations(
+    operations: list[Operation], socket: OperationHandler, routes: Sequence[BoundRoute]
+) -> list[Operation]:
     """Return the operations with those of the OpenAPI document, which describes all of them, and the WebSocket."""
 
     @cache

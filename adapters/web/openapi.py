@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
@@ -24,7 +24,7 @@ HEALTH_PATH = "/healthz"
 METRICS_PATH = "/metrics"
 SOCKET_PATH = "/api/ws"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-OperationHandler = Callable[[web.Request], Awaitable[web.StreamResponse | Result]]
+OperationHandler = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse | Result]]
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = (*get_args(ServerFrame), *LIVE_FRAMES)
 PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")

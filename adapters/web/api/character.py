@@ -13,13 +13,12 @@ from pydantic import BeforeValidator, StringConstraints
 from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import RequestModel, ResponseModel, Text
 from bot import ConfigError
 from bot.models import ModelError
-from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict, TaskSet
+from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict
 
 M = TypeVar("M", bound="CharacterRequest")
 MAX_RUNNING_CHECKS = 2  # at a time: each takes a thread
@@ -152,7 +151,6 @@ class CharacterApi:
     """Handlers for the files of characters; the operator's alone."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
     _limits: Limits
     _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING_CHECKS))
 
@@ -229,9 +227,6 @@ class CharacterApi:
         """Replace a character's file and take it up; the version before it is stored."""
         handle, tools = self._find_tools(request)
         body = await self._read(request, CharacterChangeRequest)
-        return await run_shielded(self._requests, self._save(handle, tools, body))
-
-    async def _save(self, handle: AgentHandle, tools: CharacterTools, body: CharacterChangeRequest) -> SavedResponse:
         try:
             async with self._checks:
                 saved = await tools.save(body.text, body.etag)

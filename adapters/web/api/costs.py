@@ -16,12 +16,11 @@ from adapters.web.auth import GRANT, Access
 from adapters.web.config import Limits
 from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem, JsonResponder, read_json, validate_model
-from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, read_query
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
 from bot import SettingError, system_clock
-from bot.platform import AgentHandle, LimitState, TaskSet
+from bot.platform import AgentHandle, LimitState
 from bot.store import CostDimension, CostEntry, sum_costs
 
 Grouping = Literal["day", "room", "person", "model", "purpose"]
@@ -164,7 +163,6 @@ class CostsApi:
     """Handlers for the costs of models and their limits."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
     _responder: JsonResponder
     _limits: Limits
 
@@ -220,14 +218,11 @@ class CostsApi:
         if len(handles) > 1:
             raise HttpProblem(422, "invalid_request", "agent: name one, each has limits of its own")
         body = validate_model(LimitsRequest, await read_json(request, timeout=self._limits.body_seconds))
-        return await run_shielded(self._requests, self._change(handles[0], body))
-
-    async def _change(self, handle: AgentHandle, body: LimitsRequest) -> LimitsResponse:
         try:
-            await handle.limits.change(body.limits, source=f"HTTP API, {GRANT.get().name or 'the server token'}")
+            await handles[0].limits.change(body.limits, source=f"HTTP API, {GRANT.get().name or 'the server token'}")
         except SettingError as error:
             raise HttpProblem(422, "invalid_request", str(error)) from None
-        return await self._respond_limits([handle])
+        return await self._respond_limits(handles)
 
     async def _respond_limits(self, handles: Sequence[AgentHandle]) -> LimitsResponse:
         today = system_clock().date()

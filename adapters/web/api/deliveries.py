@@ -13,12 +13,11 @@ from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, merge_pages, parse_page_keys, read_query
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
 from bot.operate import DELIVERY_STATES, DecisionResult, PartCounts, PartDecision, PartState, UndeliveredPartBody
-from bot.platform import Delivery, TaskSet
+from bot.platform import Delivery
 from bot.store import Page
 
 
@@ -67,7 +66,6 @@ class DeliveriesApi:
     """Handlers for undelivered parts."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
     _limits: Limits
 
     async def list_parts(self, request: web.Request) -> OutboxResponse:
@@ -107,9 +105,6 @@ class DeliveriesApi:
     async def decide_parts(self, request: web.Request) -> DecisionsResponse:
         """Send several held or failed parts again, or drop them."""
         body = validate_model(DecisionsRequest, await read_json(request, timeout=self._limits.body_seconds))
-        return await run_shielded(self._requests, self._decide_all(body))
-
-    async def _decide_all(self, body: DecisionsRequest) -> DecisionsResponse:
         results = [await self._decide(part_id, PartDecision(body.decision)) for part_id in dict.fromkeys(body.ids)]
         return DecisionsResponse(results=results)
 
@@ -129,7 +124,7 @@ class DeliveriesApi:
         return await self._decide_part(request, PartDecision.DROP)
 
     async def _decide_part(self, request: web.Request, decision: PartDecision) -> DecisionResponse:
-        result = await run_shielded(self._requests, self._decide(request.match_info["id"], decision))
+        result = await self._decide(request.match_info["id"], decision)
         if result.part is None:
             raise build_not_found("part", result.id)
         if not result.is_done:

@@ -16,12 +16,11 @@ from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text, parse_id
 from adapters.web.schemas import AgentQuery, PageQuery, RequestModel, ResponseModel, Text
 from bot import Memory, MemoryKind, MemoryScope, Room, RouteRequest
-from bot.platform import AgentHandle, BoundRoute, TaskSet
+from bot.platform import AgentHandle, BoundRoute
 
 MAX_FACT_LENGTH = 1000
 AUDIENCES = {MemoryScope.ROOM: "room", MemoryScope.WORLD: "world", MemoryScope.SHARED: "everyone"}
@@ -138,7 +137,6 @@ class KnowledgeApi:
     """Handlers for what agents remember."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
     _limits: Limits
 
     async def search_memories(self, request: web.Request) -> MemoriesResponse:
@@ -189,13 +187,13 @@ class KnowledgeApi:
         """Replace the text of a fact."""
         handle, fact = await self._find_fact(request)
         body = validate_model(FactRequest, await read_json(request, timeout=self._limits.body_seconds))
-        corrected = await run_shielded(self._requests, handle.people.correct_fact(fact, body.text, source=SOURCE))
+        corrected = await handle.people.correct_fact(fact, body.text, source=SOURCE)
         return (await _build_facts(handle, [corrected]))[0]
 
     async def delete_fact(self, request: web.Request) -> DeletedFactResponse:
         """Delete a fact."""
         handle, fact = await self._find_fact(request)
-        await run_shielded(self._requests, handle.people.delete_fact(fact, source=SOURCE))
+        await handle.people.delete_fact(fact, source=SOURCE)
         return DeletedFactResponse(deleted=fact.id)
 
     async def _find_fact(self, request: web.Request) -> tuple[AgentHandle, Memory]:

@@ -15,13 +15,12 @@ from pydantic import StringConstraints
 from adapters.web.auth import Access
 from adapters.web.incoming import name_room
 from adapters.web.json_io import JsonResponder, build_not_found, validate_model
-from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
 from bot import Component, Entity, Memory
 from bot.operate import ForgottenResponse
-from bot.platform import AgentHandle, Person, TaskSet
+from bot.platform import AgentHandle, Person
 
 SOURCE = "HTTP API"  # in the log of who changed what
 SearchText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)]
@@ -122,7 +121,6 @@ class PeopleApi:
     """Handlers for people."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
     _responder: JsonResponder
 
     async def list_people(self, request: web.Request) -> PeopleResponse:
@@ -184,8 +182,7 @@ class PeopleApi:
     async def forget_person(self, request: web.Request) -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""
         handle, person = await find_person(self._directory, request)
-        forgetting = handle.operations.forget_person(person.entity.id, source=SOURCE)
-        return await run_shielded(self._requests, forgetting)
+        return await handle.operations.forget_person(person.entity.id, source=SOURCE)
 
     async def mute_person(self, request: web.Request) -> PersonBody:
         """Stop answering a person; their messages are still stored."""
@@ -197,8 +194,7 @@ class PeopleApi:
 
     async def _set_muted(self, request: web.Request, *, is_muted: bool) -> PersonBody:
         handle, person = await find_person(self._directory, request)
-        muting = handle.people.mute(person.entity.id, is_muted=is_muted, source=SOURCE)
-        await run_shielded(self._requests, muting)
+        await handle.people.mute(person.entity.id, is_muted=is_muted, source=SOURCE)
         return PersonBody.model_validate(_person_fields(handle, person))
 
     async def export_person(self, request: web.Request) -> web.StreamResponse:

@@ -17,12 +17,11 @@ from adapters.web.auth import Access
 from adapters.web.config import Limits
 from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.messages import run_shielded
 from adapters.web.openapi import Operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
 from adapters.web.schemas import PageQuery, RequestModel, ResponseModel, Text
 from bot import SettingError, Task, World
-from bot.platform import AgentHandle, TaskControl, TaskDecision, TaskSet, TaskState, last_run_of
+from bot.platform import AgentHandle, TaskControl, TaskDecision, TaskState, last_run_of
 
 Decision = Callable[[TaskControl, UUID], Awaitable[TaskDecision | None]]
 
@@ -76,7 +75,6 @@ class TasksApi:
     """Handlers for scheduled tasks."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
 
     async def list_tasks(self, request: web.Request) -> TasksResponse:
         """List the scheduled tasks, those that are due first."""
@@ -98,21 +96,21 @@ class TasksApi:
 
     async def run_task(self, request: web.Request) -> TaskBody:
         """Make a task due now."""
-        return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.run))
+        return await self._decide(request.match_info["id"], TaskControl.run)
 
     async def pause_task(self, request: web.Request) -> TaskBody:
         """Leave a task out until it is resumed."""
-        return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.pause))
+        return await self._decide(request.match_info["id"], TaskControl.pause)
 
     async def resume_task(self, request: web.Request) -> TaskBody:
         """Queue a task again that was paused or failed too often."""
-        return await run_shielded(self._requests, self._decide(request.match_info["id"], TaskControl.resume))
+        return await self._decide(request.match_info["id"], TaskControl.resume)
 
     async def delete_task(self, request: web.Request) -> DeletedTaskResponse:
         """Delete a task; a plugin that schedules it at every start does so again."""
         task_id = parse_id(request.match_info["id"])
         for handle in self._directory:
-            if await run_shielded(self._requests, handle.tasks.delete(task_id)):
+            if await handle.tasks.delete(task_id):
                 return DeletedTaskResponse(deleted=task_id)
         raise build_not_found("task", task_id)
 
@@ -237,7 +235,6 @@ class WorldSettingsApi:
     """Handlers for the settings of worlds."""
 
     _directory: AgentDirectory
-    _requests: TaskSet
     _limits: Limits
 
     async def list_settings(self, request: web.Request) -> WorldSettingsResponse:
@@ -252,11 +249,8 @@ class WorldSettingsApi:
         if name not in {spec.name for spec in handle.catalog.world_settings}:
             raise build_not_found("setting of worlds", name)
         body = validate_model(WorldSettingRequest, await read_json(request, timeout=self._limits.body_seconds))
-        return await run_shielded(self._requests, self._change(handle, world, name, body.value))
-
-    async def _change(self, handle: AgentHandle, world: World, name: str, value: str) -> WorldSettingsResponse:
         try:
-            note = await handle.world_settings.change(world.id, name, value, actor=None, source=SOURCE)
+            note = await handle.world_settings.change(world.id, name, body.value, actor=None, source=SOURCE)
         except SettingError as error:
             raise HttpProblem(422, "invalid_request", str(error)) from None
         return await self._respond(handle, await handle.conversations.world(world.id) or world, note)
