@@ -35,7 +35,7 @@ from adapters.web.live import LiveUpdates, RoomBroadcaster
 from adapters.web.messages import MessageService, MessageStreams, run_shielded
 from adapters.web.metrics import PrometheusApi
 from adapters.web.middleware import KeptAnswers, Middleware, add_headers
-from adapters.web.openapi import SOCKET_PATH, Handler, Operation, OperationHandler, build_document
+from adapters.web.openapi import SOCKET_PATH, Handler, Operation, OperationHandler, build_document, operations_of
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.search import SearchApi
@@ -72,27 +72,28 @@ class WebApp:
         self._live = LiveUpdates(self.directory, responder, limits)
         answers = AnswerService(self.directory, self._message_service, self.broadcaster, self._requests)
         plugins = PluginRoutes(self.directory, self._requests, responder, limits)
+        self._body_seconds = limits.body_seconds
         self._prometheus = PrometheusApi(self.directory)
-        topics = [
-            OverviewApi(self.directory, responder).operations(),
-            SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits).operations(),
-            AgentsApi(self.directory, limits).operations(),
-            MessagesApi(self.directory, self._message_service, streams, limits, answers).operations(),
-            ConversationsApi(self.directory, limits, self._live.publish).operations(),
-            RoomsApi(self.directory).operations(),
-            KnowledgeApi(self.directory, limits).operations(),
-            PeopleApi(self.directory, responder).operations(),
-            TasksApi(self.directory).operations(),
-            ReceiptsApi(self.directory).operations(),
-            CostsApi(self.directory, responder, limits).operations(),
-            DeliveriesApi(self.directory, limits).operations(),
-            SearchApi(self.directory).operations(),
-            FilesApi(self.directory, auth, self.uploads, limits).operations(),
-            DocumentsApi(self.directory, plugins).operations(),
-            WorldSettingsApi(self.directory, limits).operations(),
-            CharacterApi(self.directory, limits).operations(),
-            SystemApi(self.directory, self._requests).operations(),
-            self._prometheus.operations(),
+        apis = [
+            OverviewApi(self.directory, responder),
+            SessionApi(self.directory, auth, guess_limiter, proxies, responder, limits),
+            AgentsApi(self.directory, limits),
+            MessagesApi(self.directory, self._message_service, streams, answers),
+            ConversationsApi(self.directory, self._live.publish),
+            RoomsApi(self.directory),
+            KnowledgeApi(self.directory),
+            PeopleApi(self.directory, responder),
+            TasksApi(self.directory),
+            ReceiptsApi(self.directory),
+            CostsApi(self.directory, responder),
+            DeliveriesApi(self.directory),
+            SearchApi(self.directory),
+            FilesApi(self.directory, auth, self.uploads, limits),
+            DocumentsApi(self.directory, plugins),
+            WorldSettingsApi(self.directory),
+            CharacterApi(self.directory),
+            SystemApi(self.directory, self._requests),
+            self._prometheus,
         ]
         self._sockets = WebSocketServer(
             self.directory, self._message_service, self.broadcaster, responder, limits, self._live, answers
@@ -106,7 +107,7 @@ class WebApp:
             middlewares=[self._middleware.handle_errors, self._middleware.authorize],
         )
         self.app.on_response_prepare.append(add_headers)
-        self._add_routes([operation for topic in topics for operation in topic], plugins)
+        self._add_routes([operation for api in apis for operation in operations_of(api)], plugins)
 
     def _add_routes(self, operations: list[Operation], plugins: PluginRoutes) -> None:
         """Add the routes of the API, the pages and the plugins, each with what it needs."""
@@ -132,7 +133,7 @@ class WebApp:
         """Return a handler that sends results as JSON; a change is finished also where the request is cancelled."""
 
         async def respond(request: web.Request) -> web.StreamResponse:
-            answering = operation.handler(request)
+            answering = operation.answer(request, body_seconds=self._body_seconds)
             is_finished = operation.access is Access.CHANGE and operation.method != "GET"
             answer = await (run_shielded(self._requests, answering) if is_finished else answering)
             return answer if isinstance(answer, web.StreamResponse) else self._responder.respond(answer)
@@ -169,7 +170,7 @@ def _add_own_operations(
 
     complete = [
         *operations,
-        Operation("openapi", show_openapi, "/api/openapi.json", Access.READ),
-        Operation("socket", socket, SOCKET_PATH, Access.ANY),  # each frame needs its own access
+        Operation("GET", "/api/openapi.json", "openapi", Access.READ, show_openapi),
+        Operation("GET", SOCKET_PATH, "socket", Access.ANY, socket),  # each frame needs its own access
     ]
     return complete

@@ -2,11 +2,11 @@
 
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, get_args
+from typing import Any, Self, TypeVar, get_args, get_origin, get_type_hints
 from urllib.parse import quote
 
 from aiohttp import web
@@ -14,17 +14,19 @@ from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from adapters.web.auth import Access
+from adapters.web.json_io import read_json, validate_model
 from adapters.web.live import LIVE_FRAMES
 from adapters.web.schemas import ErrorResponse, HealthResponse, Query
 from adapters.web.ws_frames import ClientFrame, ServerFrame
-from bot.operate import Result
 from bot.platform import BoundRoute, RouteScope, TokenScope
 
 HEALTH_PATH = "/healthz"
 METRICS_PATH = "/metrics"
 SOCKET_PATH = "/api/ws"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-OperationHandler = Callable[[web.Request], Coroutine[Any, Any, web.StreamResponse | Result]]
+M = TypeVar("M", bound=BaseModel)
+ReadBody = Callable[[], Awaitable[M]]
+OperationHandler = Callable[..., Coroutine[Any, Any, web.StreamResponse | BaseModel]]
 CLIENT_FRAMES: tuple[type[BaseModel], ...] = get_args(ClientFrame)
 SERVER_FRAMES: tuple[type[BaseModel], ...] = (*get_args(ServerFrame), *LIVE_FRAMES)
 PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
@@ -62,6 +64,7 @@ STATUS_DESCRIPTIONS = {
 COMMON_STATUSES = (401, 403, 421, 429)
 QUERY_STATUSES = (404, 422)
 KEY_STATUSES = (408, 413, 422)
+BODY_STATUSES = (400, 408, 413, 415, 422)
 Json = dict[str, Any]
 
 
@@ -78,21 +81,35 @@ class Operation:
     server keeps the answer.
     """
 
-    name: str
-    handler: OperationHandler
+    method: str
     path: str
+    name: str
     access: Access
+    handler: OperationHandler
     response: type[BaseModel] | None = None
     query: type[Query] | None = None
-    problem_statuses: tuple[int, ...] = ()
     body: type[BaseModel] | None = None
-    method: str = "GET"
+    problem_statuses: tuple[int, ...] = ()
+    parameters: Collection[str] = ()
     is_file: bool = False
     takes_files: bool = False
     can_stream: bool = False
     has_csv: bool = False
     content_type: str = ""
     handles_key: bool = False
+
+    def bind(self, api: object) -> Self:
+        """Return the operation of an object whose class declares it."""
+        return replace(self, handler=partial(self.handler, api))
+
+    async def answer(self, request: web.Request, *, body_seconds: float) -> web.StreamResponse | BaseModel:
+        """Call the handler with what it takes of the request. Raises HttpProblem for an invalid query."""
+        arguments: dict[str, Any] = {}
+        if self.query is not None and "query" in self.parameters:
+            arguments["query"] = validate_model(self.query, _read_query(request, self.query))
+        if self.body is not None and "read_body" in self.parameters:
+            arguments["read_body"] = partial(_read_body, request, self.body, body_seconds)
+        return await self.handler(request, **arguments)
 
     @property
     def is_change(self) -> bool:
@@ -102,7 +119,64 @@ class Operation:
     @property
     def summary(self) -> str:
         """The first line of the handler's docstring."""
-        return (inspect.getdoc(self.handler) or self.name).partition("\n")[0].rstrip(".")
+        handler = self.handler.func if isinstance(self.handler, partial) else self.handler
+        return (inspect.getdoc(handler) or self.name).partition("\n")[0].rstrip(".")
+
+
+def operation(
+    method: str,
+    path: str,
+    name: str,
+    access: Access,
+    problem_statuses: tuple[int, ...] = (),
+    *,
+    response: type[BaseModel] | None = None,
+    query: type[Query] | None = None,
+    body: type[BaseModel] | None = None,
+    **details: Any,
+) -> Callable[[OperationHandler], Operation]:
+    """Turn a method into an operation of its class, which `operations_of` binds to an object.
+
+    The method may take a validated `query` beside the request, and `read_body`, which returns the validated body or
+    raises HttpProblem. These and the model that it returns are described as annotated, unless they are given; the
+    statuses of reading a body need not be.
+    """
+
+    def declare(handler: OperationHandler) -> Operation:
+        hints = get_type_hints(handler)
+        returned = hints.pop("return")
+        models = [item for item in get_args(returned) or (returned,) if issubclass(item, BaseModel)]
+        read_body = hints.get("read_body")
+        return Operation(
+            method,
+            path,
+            name,
+            access,
+            handler,
+            response or next(iter(models), None),
+            query or hints.get("query"),
+            body or (get_args(get_args(read_body)[-1])[0] if read_body else None),
+            problem_statuses + (BODY_STATUSES if read_body else ()),
+            hints.keys(),
+            **details,
+        )
+
+    return declare
+
+
+def operations_of(api: object) -> list[Operation]:
+    """Return the operations that the class of an object declares."""
+    return [value.bind(api) for value in vars(type(api)).values() if isinstance(value, Operation)]
+
+
+async def _read_body(request: web.Request, model: type[M], body_seconds: float) -> M:
+    return validate_model(model, await read_json(request, timeout=body_seconds))
+
+
+def _read_query(request: web.Request, model: type[BaseModel]) -> dict[str, str | list[str]]:
+    """Return the query of a request, with a list of values for each of the names that may be repeated."""
+    lists = {item.alias or name for name, item in model.model_fields.items() if get_origin(item.annotation) is list}
+    return {name: request.query.getall(name) if name in lists else value for name, value in request.query.items()}
 
 
 def build_document(operations: Sequence[Operation], routes: Iterable[BoundRoute] = ()) -> Json:

@@ -6,8 +6,6 @@ from datetime import UTC, datetime
 from typing import TypeVar
 from uuid import UUID
 
-from aiohttp import web
-
 from adapters.web.config import DELETED_KEY, PLATFORM
 from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.outgoing import build_figures, build_message_body
@@ -147,11 +145,6 @@ def has_text(wanted: str, texts: Iterable[str]) -> bool:
     """Return whether one of the texts contains another, in any case."""
     folded = wanted.casefold()
     return not folded or any(folded in text.casefold() for text in texts)
-
-
-def read_query(request: web.Request, lists: Collection[str] = ()) -> dict[str, str | list[str]]:
-    """Return the query of a request, with a list of values for each of the names that may be repeated."""
-    return {name: request.query.getall(name) if name in lists else value for name, value in request.query.items()}
 
 
 def parse_page_keys(text: str | None, count: int) -> list[PageKey | None]:

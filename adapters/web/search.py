@@ -11,8 +11,7 @@ from pydantic import Field, StringConstraints
 
 from adapters.web.auth import Access
 from adapters.web.incoming import name_room
-from adapters.web.json_io import validate_model
-from adapters.web.openapi import Operation
+from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text
 from adapters.web.schemas import AgentQuery, ResponseModel
 from bot import Entity, Memory, Room, system_clock
@@ -53,9 +52,9 @@ class SearchApi:
 
     _directory: AgentDirectory
 
-    async def search(self, request: web.Request) -> SearchResponse:
+    @operation("GET", "/api/search", "search", Access.READ)
+    async def search(self, request: web.Request, query: SearchQuery) -> SearchResponse:
         """Find rooms and people by name, messages by text, and messages, receipts, rooms and people by id."""
-        query = validate_model(SearchQuery, dict(request.query))
         hits: dict[tuple[str, UUID], SearchHit] = {}
         for handle in self._directory.select_agents(query.agent):
             async for hit in _find(handle, query.q):
@@ -64,10 +63,6 @@ class SearchApi:
         found = list(hits.values())
         best = [hit for kind in kinds for hit in [item for item in found if item.kind == kind][:MAX_OF_EACH_KIND]]
         return SearchResponse(results=best)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        return [Operation("search", self.search, "/api/search", Access.READ, SearchResponse, SearchQuery)]
 
 
 def _find(handle: AgentHandle, text: str) -> AsyncIterator[SearchHit]:

@@ -3,24 +3,21 @@
 import asyncio
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
-from typing import Annotated, TypeVar
+from typing import Annotated
 from uuid import UUID
 
 from aiohttp import web
 from pydantic import BeforeValidator, StringConstraints
 
 from adapters.web.auth import Access
-from adapters.web.config import Limits
-from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.openapi import Operation
+from adapters.web.json_io import HttpProblem, build_not_found
+from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import RequestModel, ResponseModel, Text
 from bot import ConfigError
 from bot.models import ModelError
 from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict
 
-M = TypeVar("M", bound="CharacterRequest")
 MAX_RUNNING_CHECKS = 2  # at a time: each takes a thread
 PlaceInFile = Annotated[int | None, BeforeValidator(lambda number: number or None)]  # 0 is unknown
 NO_FILE = "no file of this character can be edited here: it was not started with `bot run` or `bot dev`"
@@ -151,9 +148,9 @@ class CharacterApi:
     """Handlers for the files of characters; the operator's alone."""
 
     _directory: AgentDirectory
-    _limits: Limits
     _checks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_RUNNING_CHECKS))
 
+    @operation("GET", "/api/agents/{agent}/character", "character", Access.CHANGE, (404, 422))
     async def show(self, request: web.Request) -> CharacterResponse:
         """Return a character's file, and which version of it runs."""
         handle, tools = self._find_tools(request)
@@ -163,6 +160,7 @@ class CharacterApi:
             raise _refused(error) from None
         return _build_response(handle, text)
 
+    @operation("GET", "/api/agents/{agent}/character/versions", "character-versions", Access.CHANGE, (404,))
     async def list_versions(self, request: web.Request) -> VersionsResponse:
         """List the versions of a character's file before the current one."""
         _, tools = self._find_tools(request)
@@ -172,6 +170,7 @@ class CharacterApi:
         ]
         return VersionsResponse(versions=versions)
 
+    @operation("GET", "/api/agents/{agent}/character/versions/{id}", "character-version", Access.CHANGE, (404, 422))
     async def show_version(self, request: web.Request) -> CharacterResponse:
         """Return an older version of a character's file."""
         handle, tools = self._find_tools(request)
@@ -192,18 +191,20 @@ class CharacterApi:
             running_since=None,
         )
 
-    async def check(self, request: web.Request) -> CheckResponse:
+    @operation("POST", "/api/agents/{agent}/character/check", "check-character", Access.CHANGE, (404,))
+    async def check(self, request: web.Request, read_body: ReadBody[CharacterRequest]) -> CheckResponse:
         """Check a text as `bot character check` checks a file."""
         _, tools = self._find_tools(request)
-        body = await self._read(request, CharacterRequest)
+        body = await read_body()
         async with self._checks:
             result = await tools.check(body.text)
         return CheckResponse.model_validate(result)
 
-    async def preview(self, request: web.Request) -> PreviewResponse:
+    @operation("POST", "/api/agents/{agent}/character/preview", "preview-character", Access.CHANGE, (404,))
+    async def preview(self, request: web.Request, read_body: ReadBody[TrialRequest]) -> PreviewResponse:
         """Return the prompt that a text would lead to."""
         _, tools = self._find_tools(request)
-        body = await self._read(request, TrialRequest)
+        body = await read_body()
         try:
             async with self._checks:
                 sections = await tools.preview(body.text, body.message)
@@ -211,10 +212,11 @@ class CharacterApi:
             raise _refused(error) from None
         return PreviewResponse.model_validate({"size": sum(item.size for item in sections), "sections": sections})
 
-    async def try_reply(self, request: web.Request) -> TrialResponse:
+    @operation("POST", "/api/agents/{agent}/character/try", "try-character", Access.CHANGE, (404, 503))
+    async def try_reply(self, request: web.Request, read_body: ReadBody[TrialRequest]) -> TrialResponse:
         """Ask the model to answer a message as the character of a text."""
         _, tools = self._find_tools(request)
-        body = await self._read(request, TrialRequest)
+        body = await read_body()
         try:
             reply = await tools.try_reply(body.text, body.message)
         except ConfigError as error:
@@ -223,10 +225,11 @@ class CharacterApi:
             raise HttpProblem(503, "model_failed", str(error)) from None
         return TrialResponse.model_validate(reply)
 
-    async def save(self, request: web.Request) -> SavedResponse:
+    @operation("PUT", "/api/agents/{agent}/character", "save-character", Access.CHANGE, (404, 409, 503))
+    async def save(self, request: web.Request, read_body: ReadBody[CharacterChangeRequest]) -> SavedResponse:
         """Replace a character's file and take it up; the version before it is stored."""
         handle, tools = self._find_tools(request)
-        body = await self._read(request, CharacterChangeRequest)
+        body = await read_body()
         try:
             async with self._checks:
                 saved = await tools.save(body.text, body.etag)
@@ -249,66 +252,6 @@ class CharacterApi:
         if handle.operator_tools is None:
             raise HttpProblem(404, "not_found", NO_FILE)
         return handle, handle.operator_tools.character
-
-    async def _read(self, request: web.Request, model: type[M]) -> M:
-        return validate_model(model, await read_json(request, timeout=self._limits.body_seconds))
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/agents/{agent}/character"
-        operator = partial(Operation, access=Access.CHANGE)
-        body_problems = (400, 404, 408, 413, 415, 422)
-        post = partial(operator, method="POST")
-        return [
-            operator("character", self.show, path, response=CharacterResponse, problem_statuses=(404, 422)),
-            operator(
-                "save-character",
-                self.save,
-                path,
-                response=SavedResponse,
-                problem_statuses=(*body_problems, 409, 503),
-                body=CharacterChangeRequest,
-                method="PUT",
-            ),
-            operator(
-                "character-versions",
-                self.list_versions,
-                f"{path}/versions",
-                response=VersionsResponse,
-                problem_statuses=(404,),
-            ),
-            operator(
-                "character-version",
-                self.show_version,
-                f"{path}/versions/{{id}}",
-                response=CharacterResponse,
-                problem_statuses=(404, 422),
-            ),
-            post(
-                "check-character",
-                self.check,
-                f"{path}/check",
-                response=CheckResponse,
-                problem_statuses=body_problems,
-                body=CharacterRequest,
-            ),
-            post(
-                "preview-character",
-                self.preview,
-                f"{path}/preview",
-                response=PreviewResponse,
-                problem_statuses=body_problems,
-                body=TrialRequest,
-            ),
-            post(
-                "try-character",
-                self.try_reply,
-                f"{path}/try",
-                response=TrialResponse,
-                problem_statuses=(*body_problems, 503),
-                body=TrialRequest,
-            ),
-        ]
 
 
 def _build_response(handle: AgentHandle, text: CharacterText) -> CharacterResponse:

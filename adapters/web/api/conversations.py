@@ -5,7 +5,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from typing import Annotated
 from uuid import UUID
 
@@ -13,12 +12,12 @@ from aiohttp import web
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
 
 from adapters.web.auth import GRANT, Access
-from adapters.web.config import DELETED_KEY, DELETED_NAME, PLATFORM, Limits
+from adapters.web.config import DELETED_KEY, DELETED_NAME, PLATFORM
 from adapters.web.incoming import CONVERSATION_PREFIX, Participant, is_own_room, room_id_of
 from adapters.web.incoming import build_place as build_conversation_place
-from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model, validate_with
+from adapters.web.json_io import HttpProblem, build_not_found, validate_with
 from adapters.web.live import ConversationFrame, LiveFrame
-from adapters.web.openapi import Operation
+from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory, is_conversation, parse_id
 from adapters.web.schemas import KEY_ADAPTER, AgentName, AgentQuery, RequestModel, ResponseModel, Text
 from bot import ChannelType, Room, derived_id, new_id, system_clock
@@ -83,12 +82,11 @@ class ConversationsApi:
     """Handlers for conversations; a chat token sees its own, other tokens those that belong to no chat token."""
 
     _directory: AgentDirectory
-    _limits: Limits
     _publish: Callable[[LiveFrame], None]
 
-    async def list_conversations(self, request: web.Request) -> ConversationsResponse:
+    @operation("GET", "/api/conversations", "conversations", Access.ANY)
+    async def list_conversations(self, request: web.Request, query: ConversationsQuery) -> ConversationsResponse:
         """List conversations, the most recently active first."""
-        query = validate_model(ConversationsQuery, dict(request.query))
         before = _parse_cursor(query.before)
         listed: list[tuple[datetime, UUID, PageKey, RoomSummary]] = []
         ends: dict[UUID, PageKey | None] = {}
@@ -108,9 +106,12 @@ class ConversationsApi:
         bodies = [_build_body(agent_id, item.room, item.last_event_at) for _, agent_id, _, item in page]
         return ConversationsResponse(conversations=bodies, next=_build_cursor(following))
 
-    async def create_conversation(self, request: web.Request) -> ConversationBody:
+    @operation("POST", "/api/conversations", "create_conversation", Access.CHAT, (404, 503), handles_key=True)
+    async def create_conversation(
+        self, request: web.Request, read_body: ReadBody[ConversationRequest]
+    ) -> ConversationBody:
         """Begin a conversation; a repeated idempotency key returns the same one."""
-        body = validate_model(ConversationRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         handle = self._directory.find_agent(body.agent)
         header = request.headers.get("Idempotency-Key")
         name = (
@@ -124,19 +125,22 @@ class ConversationsApi:
             stored = room
         return _build_body(handle.agent_id, stored, None)
 
+    @operation("GET", "/api/conversations/{id}", "conversation", Access.ANY, (404,))
     async def show_conversation(self, request: web.Request) -> ConversationBody:
         """Return a conversation."""
         handle, room = await self._find(request)
         return _build_body(handle.agent_id, room, None)
 
-    async def rename_conversation(self, request: web.Request) -> ConversationBody:
+    @operation("PATCH", "/api/conversations/{id}", "rename_conversation", Access.CHAT, (404, 503))
+    async def rename_conversation(self, request: web.Request, read_body: ReadBody[TitleRequest]) -> ConversationBody:
         """Change the title of a conversation."""
         handle, room = await self._find(request)
-        body = validate_model(TitleRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         room = await self._update(handle, replace(room, name=body.title))
         self._announce(handle, room)
         return _build_body(handle.agent_id, room, None)
 
+    @operation("DELETE", "/api/conversations/{id}", "delete_conversation", Access.CHAT, (404, 503))
     async def delete_conversation(self, request: web.Request) -> DeletedConversation:
         """Delete a conversation with its title, its messages and what was learnt from them alone; its receipts stay."""
         handle, room = await self._find(request)
@@ -163,46 +167,6 @@ class ConversationsApi:
         if not is_conversation(room) or not is_own_room(GRANT.get(), room):
             raise build_not_found("conversation", room_id)
         return handle, room
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path, path_by_id = "/api/conversations", "/api/conversations/{id}"
-        change = partial(
-            Operation,
-            access=Access.CHAT,
-            response=ConversationBody,
-            problem_statuses=(400, 404, 408, 413, 415, 422, 503),
-        )
-        return [
-            Operation(
-                "conversations", self.list_conversations, path, Access.ANY, ConversationsResponse, ConversationsQuery
-            ),
-            change(
-                "create_conversation",
-                self.create_conversation,
-                path,
-                body=ConversationRequest,
-                method="POST",
-                handles_key=True,
-            ),
-            Operation(
-                "conversation",
-                self.show_conversation,
-                path_by_id,
-                Access.ANY,
-                ConversationBody,
-                problem_statuses=(404,),
-            ),
-            change("rename_conversation", self.rename_conversation, path_by_id, body=TitleRequest, method="PATCH"),
-            change(
-                "delete_conversation",
-                self.delete_conversation,
-                path_by_id,
-                response=DeletedConversation,
-                problem_statuses=(404, 503),
-                method="DELETE",
-            ),
-        ]
 
 
 async def _find_conversations(

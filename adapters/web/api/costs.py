@@ -13,11 +13,10 @@ from aiohttp import web
 from pydantic import Field
 
 from adapters.web.auth import GRANT, Access
-from adapters.web.config import Limits
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, JsonResponder, read_json, validate_model
-from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory, read_query
+from adapters.web.json_io import HttpProblem, JsonResponder
+from adapters.web.openapi import ReadBody, operation
+from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
 from bot import SettingError, system_clock
 from bot.platform import AgentHandle, LimitState
@@ -164,11 +163,10 @@ class CostsApi:
 
     _directory: AgentDirectory
     _responder: JsonResponder
-    _limits: Limits
 
-    async def show_costs(self, request: web.Request) -> CostsResponse | web.Response:
+    @operation("GET", "/api/costs", "costs", Access.READ, has_csv=True)
+    async def show_costs(self, request: web.Request, query: CostsQuery) -> CostsResponse | web.Response:
         """Return what models have cost, by day, room, person, model or purpose, or by two of them."""
-        query = validate_model(CostsQuery, read_query(request, ("by",)))
         if len(set(query.by)) < len(query.by):
             raise HttpProblem(422, "invalid_request", "by: two different groupings")
         first, last = _read_period(query)
@@ -206,18 +204,20 @@ class CostsApi:
             headers={"Content-Disposition": f'attachment; filename="costs-{first}-{last}.csv"'},
         )
 
-    async def list_limits(self, request: web.Request) -> LimitsResponse:
+    @operation("GET", "/api/limits", "limits", Access.READ)
+    async def list_limits(self, request: web.Request, query: AgentQuery) -> LimitsResponse:
         """List the daily limits with what was used of them today."""
-        query = validate_model(AgentQuery, dict(request.query))
         return await self._respond_limits(self._directory.select_agents(query.agent))
 
-    async def change_limits(self, request: web.Request) -> LimitsResponse:
+    @operation("PUT", "/api/limits", "set-limits", Access.CHANGE, (503,))
+    async def change_limits(
+        self, request: web.Request, query: AgentQuery, read_body: ReadBody[LimitsRequest]
+    ) -> LimitsResponse:
         """Change daily limits of an agent; they count at once and are stored."""
-        query = validate_model(AgentQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
         if len(handles) > 1:
             raise HttpProblem(422, "invalid_request", "agent: name one, each has limits of its own")
-        body = validate_model(LimitsRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         try:
             await handles[0].limits.change(body.limits, source=f"HTTP API, {GRANT.get().name or 'the server token'}")
         except SettingError as error:
@@ -228,25 +228,6 @@ class CostsApi:
         today = system_clock().date()
         limits = [body for handle in handles for body in await _build_limits(handle, today)]
         return LimitsResponse(day=today, limits=limits)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/limits"
-        return [
-            Operation("costs", self.show_costs, "/api/costs", Access.READ, CostsResponse, CostsQuery, has_csv=True),
-            Operation("limits", self.list_limits, path, Access.READ, LimitsResponse, AgentQuery),
-            Operation(
-                "set-limits",
-                self.change_limits,
-                path,
-                Access.CHANGE,
-                LimitsResponse,
-                AgentQuery,
-                problem_statuses=(400, 408, 413, 415, 422, 503),
-                body=LimitsRequest,
-                method="PUT",
-            ),
-        ]
 
 
 def _read_period(query: CostsQuery) -> tuple[date, date]:

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -10,11 +9,10 @@ from aiohttp import web
 from pydantic import Field
 
 from adapters.web.auth import Access
-from adapters.web.config import Limits
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.openapi import Operation
-from adapters.web.queries import AgentDirectory, merge_pages, parse_page_keys, read_query
+from adapters.web.json_io import HttpProblem, build_not_found
+from adapters.web.openapi import ReadBody, operation
+from adapters.web.queries import AgentDirectory, merge_pages, parse_page_keys
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
 from bot.operate import DELIVERY_STATES, DecisionResult, PartCounts, PartDecision, PartState, UndeliveredPartBody
 from bot.platform import Delivery
@@ -66,11 +64,10 @@ class DeliveriesApi:
     """Handlers for undelivered parts."""
 
     _directory: AgentDirectory
-    _limits: Limits
 
-    async def list_parts(self, request: web.Request) -> OutboxResponse:
+    @operation("GET", "/api/outbox", "outbox", Access.READ)
+    async def list_parts(self, request: web.Request, query: OutboxQuery) -> OutboxResponse:
         """List the parts that wait, are held or have failed."""
-        query = validate_model(OutboxQuery, read_query(request, ("state",)))
         if query.room is not None:
             await self._directory.find_room(query.room)
         handles = self._directory.select_agents(query.agent)
@@ -102,9 +99,10 @@ class DeliveriesApi:
             counts=PartCounts.model_validate(counts),
         )
 
-    async def decide_parts(self, request: web.Request) -> DecisionsResponse:
+    @operation("POST", "/api/outbox/decisions", "decisions", Access.CHANGE, (503,))
+    async def decide_parts(self, request: web.Request, read_body: ReadBody[DecisionsRequest]) -> DecisionsResponse:
         """Send several held or failed parts again, or drop them."""
-        body = validate_model(DecisionsRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         results = [await self._decide(part_id, PartDecision(body.decision)) for part_id in dict.fromkeys(body.ids)]
         return DecisionsResponse(results=results)
 
@@ -115,10 +113,12 @@ class DeliveriesApi:
                 break
         return result
 
+    @operation("POST", "/api/outbox/{id}/send", "send", Access.CHANGE, (404, 409))
     async def send_part(self, request: web.Request) -> DecisionResponse:
         """Send a held or failed part again."""
         return await self._decide_part(request, PartDecision.SEND)
 
+    @operation("POST", "/api/outbox/{id}/drop", "drop", Access.CHANGE, (404, 409))
     async def drop_part(self, request: web.Request) -> DecisionResponse:
         """Drop a part."""
         return await self._decide_part(request, PartDecision.DROP)
@@ -130,25 +130,3 @@ class DeliveriesApi:
         if not result.is_done:
             raise HttpProblem(409, "conflict", result.note)
         return DecisionResponse(**dict(result.part), note=result.note)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/outbox"
-        decision = partial(
-            Operation, access=Access.CHANGE, response=DecisionResponse, problem_statuses=(404, 409), method="POST"
-        )
-        return [
-            Operation("outbox", self.list_parts, path, Access.READ, OutboxResponse, OutboxQuery),
-            Operation(
-                "decisions",
-                self.decide_parts,
-                f"{path}/decisions",
-                Access.CHANGE,
-                DecisionsResponse,
-                problem_statuses=(400, 408, 413, 415, 422, 503),
-                body=DecisionsRequest,
-                method="POST",
-            ),
-            decision("send", self.send_part, f"{path}/{{id}}/send"),
-            decision("drop", self.drop_part, f"{path}/{{id}}/drop"),
-        ]

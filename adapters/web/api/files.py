@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -20,7 +19,7 @@ from adapters.web.config import Limits
 from adapters.web.files import UploadStore, read_uploads
 from adapters.web.incoming import is_own_room, uploader_of
 from adapters.web.json_io import HttpProblem, build_not_found, validate_model
-from adapters.web.openapi import Operation
+from adapters.web.openapi import operation
 from adapters.web.plugin_routes import PluginRoutes
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import MAX_ATTACHMENTS, AgentQuery, FileLimits, Query, RequestModel, ResponseModel
@@ -95,6 +94,7 @@ class FilesApi:
     _uploads: UploadStore
     _limits: Limits
 
+    @operation("POST", "/api/files", "upload_files", Access.CHAT, (400, 408, 413, 415, 422, 503), takes_files=True)
     async def upload_files(self, request: web.Request) -> UploadsResponse:
         """Store the files of a form; those that are not attached to a message within a day are removed."""
         if request.content_type != "multipart/form-data":
@@ -108,6 +108,7 @@ class FilesApi:
         ]
         return UploadsResponse(files=bodies)
 
+    @operation("GET", "/api/files/{id}", "file", Access.SIGNED, (416,), query=FileQuery, is_file=True)
     async def serve_file(self, request: web.Request) -> web.StreamResponse:
         """Return a file of a message, to any token that may read its room or by a signed link, or an own upload."""
         validate_model(FileQuery, dict(request.query))
@@ -126,6 +127,7 @@ class FilesApi:
             response.headers["Cross-Origin-Resource-Policy"] = "cross-origin"
         return response
 
+    @operation("GET", "/api/files/{id}/link", "file_link", Access.ANY, (404,))
     async def sign_link(self, request: web.Request) -> FileLinkResponse:
         """Return a link to a file of a message that needs no token until it expires."""
         if not FILE_ID.fullmatch(request.match_info["id"]):
@@ -133,28 +135,6 @@ class FilesApi:
         await self._find_file(request, is_signed=False)
         link, expires_at = self._auth.sign_path(request.path.removesuffix("/link"))
         return FileLinkResponse(url=link, expires_at=expires_at)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/files/{id}"
-        return [
-            Operation(
-                "upload_files",
-                self.upload_files,
-                "/api/files",
-                Access.CHAT,
-                UploadsResponse,
-                problem_statuses=(400, 408, 413, 415, 422, 503),
-                method="POST",
-                takes_files=True,
-            ),
-            Operation(
-                "file", self.serve_file, path, Access.SIGNED, query=FileQuery, problem_statuses=(416,), is_file=True
-            ),
-            Operation(
-                "file_link", self.sign_link, f"{path}/link", Access.ANY, FileLinkResponse, problem_statuses=(404,)
-            ),
-        ]
 
     async def _find_file(self, request: web.Request, *, is_signed: bool) -> StoredFile:
         """Return a file that the request may read. Raises HttpProblem (404) for any other."""
@@ -292,9 +272,9 @@ class DocumentsApi:
     _directory: AgentDirectory
     _plugins: PluginRoutes
 
-    async def list_documents(self, request: web.Request) -> DocumentsResponse:
+    @operation("GET", "/api/documents", "documents", Access.READ)
+    async def list_documents(self, request: web.Request, query: DocumentsQuery) -> DocumentsResponse:
         """List the documents of an agent."""
-        query = validate_model(DocumentsQuery, dict(request.query))
         handle, routes = self._find_routes(query.agent)
         listed = (await self._call(request, routes, ("GET", "/documents"))) if routes else {}
         documents = [_build_document(item) for item in listed.get("documents", ())]
@@ -313,17 +293,42 @@ class DocumentsApi:
             next=str(end) if end < len(found) else None,
         )
 
+    @operation(
+        "POST",
+        "/api/documents",
+        "add-documents",
+        Access.CHANGE,
+        (400, 404, 408, 409, 413, 422, 503),
+        query=AgentQuery,
+        body=DocumentRequest,
+    )
     async def add_documents(self, request: web.Request) -> AddedDocuments:
         """Add the files of a form, or a text or a URL as JSON; a document of the same name is replaced."""
         answer = await self._change(request, ("POST", "/documents"))
         documents = [_build_document(item) for item in answer["documents"]]
         return AddedDocuments(documents=documents)
 
+    @operation(
+        "DELETE",
+        "/api/documents/{id}",
+        "delete-document",
+        Access.CHANGE,
+        (400, 404, 408, 409, 413, 422, 503),
+        query=AgentQuery,
+    )
     async def delete_document(self, request: web.Request) -> DeletedDocument:
         """Delete a document that was added while the bot ran."""
         answer = await self._change(request, ("DELETE", "/documents/{id}"))
         return DeletedDocument.model_validate(answer)
 
+    @operation(
+        "POST",
+        "/api/documents/{id}/read",
+        "read-document",
+        Access.CHANGE,
+        (400, 404, 408, 409, 413, 422, 503),
+        query=AgentQuery,
+    )
     async def read_document(self, request: web.Request) -> DocumentBody:
         """Read a document once more: one of the character's file, or one that was added by its URL."""
         answer = await self._change(request, ("POST", "/documents/{id}/read"))
@@ -350,23 +355,6 @@ class DocumentsApi:
         handles = self._directory.select_agents(agent)
         found = [(handle, find_document_routes(handle)) for handle in handles]
         return next((pair for pair in found if pair[1]), found[0])
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/documents"
-        change = partial(
-            Operation, access=Access.CHANGE, query=AgentQuery, problem_statuses=(400, 404, 408, 409, 413, 422, 503)
-        )
-        return [
-            Operation("documents", self.list_documents, path, Access.READ, DocumentsResponse, DocumentsQuery),
-            change(
-                "add-documents", self.add_documents, path, response=AddedDocuments, body=DocumentRequest, method="POST"
-            ),
-            change(
-                "delete-document", self.delete_document, f"{path}/{{id}}", response=DeletedDocument, method="DELETE"
-            ),
-            change("read-document", self.read_document, f"{path}/{{id}}/read", response=DocumentBody, method="POST"),
-        ]
 
 
 def find_document_routes(handle: AgentHandle) -> DocumentRoutes:

@@ -13,10 +13,9 @@ from pydantic import Field, StringConstraints
 from adapters.web.api.files import DOCUMENT_SEARCH, find_document_routes
 from adapters.web.api.people import SOURCE, SearchText, find_person
 from adapters.web.auth import Access
-from adapters.web.config import Limits
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.openapi import Operation
+from adapters.web.json_io import HttpProblem, build_not_found
+from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text, parse_id
 from adapters.web.schemas import AgentQuery, PageQuery, RequestModel, ResponseModel, Text
 from bot import Memory, MemoryKind, MemoryScope, Room, RouteRequest
@@ -137,18 +136,17 @@ class KnowledgeApi:
     """Handlers for what agents remember."""
 
     _directory: AgentDirectory
-    _limits: Limits
 
-    async def search_memories(self, request: web.Request) -> MemoriesResponse:
+    @operation("GET", "/api/memories", "memories", Access.READ)
+    async def search_memories(self, request: web.Request, query: MemoriesQuery) -> MemoriesResponse:
         """Search what agents remember, by words."""
-        query = validate_model(MemoriesQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
         bodies = [body for handle in handles for body in await _search_memories(handle, query.query, query.limit)]
         return MemoriesResponse(memories=bodies[: query.limit])
 
-    async def search_as_agent(self, request: web.Request) -> MemorySearchResponse:
+    @operation("GET", "/api/memory/search", "search-memory", Access.READ)
+    async def search_as_agent(self, request: web.Request, query: MemorySearchQuery) -> MemorySearchResponse:
         """Search documents and facts as the agent would for a question in a room."""
-        query = validate_model(MemorySearchQuery, dict(request.query))
         if query.room is None:
             has_documents = any(map(find_document_routes, self._directory.select_agents(query.agent)))
             return MemorySearchResponse(agent_id=None, found=[], has_documents=has_documents, took_ms=0)
@@ -165,10 +163,10 @@ class KnowledgeApi:
             agent_id=handle.agent_id, found=found, has_documents=route is not None, took_ms=took_ms
         )
 
-    async def list_facts(self, request: web.Request) -> FactsResponse:
+    @operation("GET", "/api/people/{id}/facts", "facts", Access.READ)
+    async def list_facts(self, request: web.Request, query: FactsQuery) -> FactsResponse:
         """List the facts that a person told, the newest first."""
         handle, person = await find_person(self._directory, request)
-        query = validate_model(FactsQuery, dict(request.query))
         scopes = {audience: scope for scope, audience in AUDIENCES.items()}
 
         async def fetch(limit: int, before: int | None) -> Sequence[tuple[int, Memory]]:
@@ -183,13 +181,15 @@ class KnowledgeApi:
         bodies = await _build_facts(handle, facts)
         return FactsResponse(facts=bodies, next=None if cursor is None else str(cursor))
 
-    async def correct_fact(self, request: web.Request) -> FactBody:
+    @operation("PATCH", "/api/facts/{id}", "correct-fact", Access.CHANGE, (404, 503))
+    async def correct_fact(self, request: web.Request, read_body: ReadBody[FactRequest]) -> FactBody:
         """Replace the text of a fact."""
         handle, fact = await self._find_fact(request)
-        body = validate_model(FactRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         corrected = await handle.people.correct_fact(fact, body.text, source=SOURCE)
         return (await _build_facts(handle, [corrected]))[0]
 
+    @operation("DELETE", "/api/facts/{id}", "delete-fact", Access.CHANGE, (404, 503))
     async def delete_fact(self, request: web.Request) -> DeletedFactResponse:
         """Delete a fact."""
         handle, fact = await self._find_fact(request)
@@ -202,29 +202,6 @@ class KnowledgeApi:
             if (fact := await handle.people.fact(fact_id)) is not None:
                 return handle, fact
         raise build_not_found("fact", fact_id)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        read, change = Access.READ, Access.CHANGE
-        fact, search = "/api/facts/{id}", "/api/memory/search"
-        body_statuses = (400, 404, 408, 413, 415, 422, 503)
-        return [
-            Operation("memories", self.search_memories, "/api/memories", read, MemoriesResponse, MemoriesQuery),
-            Operation("search-memory", self.search_as_agent, search, read, MemorySearchResponse, MemorySearchQuery),
-            Operation("facts", self.list_facts, "/api/people/{id}/facts", read, FactsResponse, FactsQuery),
-            Operation(
-                "correct-fact", self.correct_fact, fact, change, FactBody, None, body_statuses, FactRequest, "PATCH"
-            ),
-            Operation(
-                "delete-fact",
-                self.delete_fact,
-                fact,
-                change,
-                DeletedFactResponse,
-                problem_statuses=(404, 503),
-                method="DELETE",
-            ),
-        ]
 
 
 async def _find_passages(route: BoundRoute, query: MemorySearchQuery) -> list[FoundMemoryBody]:

@@ -10,8 +10,8 @@ from aiohttp import web
 from pydantic import Field
 
 from adapters.web.auth import Access
-from adapters.web.json_io import JsonResponder, validate_model
-from adapters.web.openapi import HEALTH_PATH, Operation
+from adapters.web.json_io import JsonResponder
+from adapters.web.openapi import HEALTH_PATH, operation
 from adapters.web.problems import (
     AccountBody,
     HalfHour,
@@ -143,6 +143,7 @@ class OverviewApi:
     _directory: AgentDirectory
     _responder: JsonResponder
 
+    @operation("GET", HEALTH_PATH, "health", Access.PUBLIC, (503,), response=HealthResponse)
     async def show_health(self, request: web.Request) -> web.StreamResponse:
         """Return whether messages are accepted, and the connection of each platform; needs no token.
 
@@ -161,9 +162,10 @@ class OverviewApi:
             health = health.model_copy(update={"status": "degraded"})
         return self._responder.respond(health)
 
-    async def show_overview(self, request: web.Request) -> OverviewResponse:
+    @operation("GET", "/api/overview", "overview", Access.READ)
+    async def show_overview(self, request: web.Request, query: AgentQuery) -> OverviewResponse:
         """Return whether all is well, what needs attention, the accounts and the open work."""
-        handles = self._directory.select_agents(validate_model(AgentQuery, dict(request.query)).agent)
+        handles = self._directory.select_agents(query.agent)
         now = system_clock()
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
         situation = await read_situation(handles, now, spending)
@@ -184,9 +186,9 @@ class OverviewApi:
             ),
         )
 
-    async def show_metrics(self, request: web.Request) -> MetricsResponse:
+    @operation("GET", "/api/metrics", "metrics", Access.READ)
+    async def show_metrics(self, request: web.Request, query: MetricsQuery) -> MetricsResponse:
         """Return messages, replies, times, failures and costs over an hour, a day or a month."""
-        query = validate_model(MetricsQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
         time_range = ActivityRange(query.range)
@@ -204,23 +206,14 @@ class OverviewApi:
             spent=_build_spending(spending, system_clock()),
         )
 
-    async def list_models(self, request: web.Request) -> ModelsResponse:
+    @operation("GET", "/api/models", "models", Access.READ)
+    async def list_models(self, request: web.Request, query: AgentQuery) -> ModelsResponse:
         """List the models: what they are used for, which of them rest and why, their calls and costs."""
-        handles = self._directory.select_agents(validate_model(AgentQuery, dict(request.query)).agent)
+        handles = self._directory.select_agents(query.agent)
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
         since = min(handle.activity.started_at for handle in handles)
         models = list_models(handles, spending, system_clock())
         return ModelsResponse.model_validate({"since": since, "models": models})
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        read = Access.READ
-        return [
-            Operation("health", self.show_health, HEALTH_PATH, Access.PUBLIC, HealthResponse, problem_statuses=(503,)),
-            Operation("overview", self.show_overview, "/api/overview", read, OverviewResponse, AgentQuery),
-            Operation("metrics", self.show_metrics, "/api/metrics", read, MetricsResponse, MetricsQuery),
-            Operation("models", self.list_models, "/api/models", read, ModelsResponse, AgentQuery),
-        ]
 
 
 def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnapshot]:

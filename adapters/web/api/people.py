@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Annotated
 from urllib.parse import quote
 from uuid import UUID
@@ -14,8 +13,8 @@ from pydantic import StringConstraints
 
 from adapters.web.auth import Access
 from adapters.web.incoming import name_room
-from adapters.web.json_io import JsonResponder, build_not_found, validate_model
-from adapters.web.openapi import Operation
+from adapters.web.json_io import JsonResponder, build_not_found
+from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
 from bot import Component, Entity, Memory
@@ -123,9 +122,9 @@ class PeopleApi:
     _directory: AgentDirectory
     _responder: JsonResponder
 
-    async def list_people(self, request: web.Request) -> PeopleResponse:
+    @operation("GET", "/api/people", "people", Access.READ)
+    async def list_people(self, request: web.Request, query: PeopleQuery) -> PeopleResponse:
         """List the people who wrote, the last one first."""
-        query = validate_model(PeopleQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
 
         async def fetch(
@@ -147,6 +146,7 @@ class PeopleApi:
         bodies = [PersonBody(**_person_fields(handle, person)) for handle, person in page]
         return PeopleResponse(people=bodies, next=None if cursor is None else build_cursor(*cursor))
 
+    @operation("GET", "/api/people/{id}", "person", Access.READ, query=AgentQuery)
     async def show_person(self, request: web.Request) -> PersonResponse:
         """Return a person with their roles, contacts and relationships."""
         handle, person = await find_person(self._directory, request)
@@ -179,15 +179,18 @@ class PeopleApi:
             ],
         )
 
+    @operation("POST", "/api/people/{id}/forget", "forget-person", Access.CHANGE, (503,), query=AgentQuery)
     async def forget_person(self, request: web.Request) -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""
         handle, person = await find_person(self._directory, request)
         return await handle.operations.forget_person(person.entity.id, source=SOURCE)
 
+    @operation("POST", "/api/people/{id}/mute", "mute-person", Access.CHANGE, (503,), query=AgentQuery)
     async def mute_person(self, request: web.Request) -> PersonBody:
         """Stop answering a person; their messages are still stored."""
         return await self._set_muted(request, is_muted=True)
 
+    @operation("POST", "/api/people/{id}/unmute", "unmute-person", Access.CHANGE, (503,), query=AgentQuery)
     async def unmute_person(self, request: web.Request) -> PersonBody:
         """Answer a person again."""
         return await self._set_muted(request, is_muted=False)
@@ -197,6 +200,7 @@ class PeopleApi:
         await handle.people.mute(person.entity.id, is_muted=is_muted, source=SOURCE)
         return PersonBody.model_validate(_person_fields(handle, person))
 
+    @operation("GET", "/api/people/{id}/export", "export-person", Access.CHANGE, query=AgentQuery, is_file=True)
     async def export_person(self, request: web.Request) -> web.StreamResponse:
         """Return all that is stored about a person as a file of JSON lines, the person first."""
         handle, person = await find_person(self._directory, request)
@@ -225,32 +229,6 @@ class PeopleApi:
     def _format_lines(self, items: Iterable[dict[str, object]]) -> bytes:
         lines = (self._responder.redact(json.dumps(item, ensure_ascii=False)) + "\n" for item in items)
         return "".join(lines).encode("utf-8", "replace")
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path, read, change = "/api/people", Access.READ, Access.CHANGE
-        decide = partial(
-            Operation, access=change, response=PersonBody, query=AgentQuery, problem_statuses=(503,), method="POST"
-        )
-        return [
-            decide("mute-person", self.mute_person, f"{path}/{{id}}/mute"),
-            decide("unmute-person", self.unmute_person, f"{path}/{{id}}/unmute"),
-            Operation("people", self.list_people, path, read, PeopleResponse, PeopleQuery),
-            Operation("person", self.show_person, f"{path}/{{id}}", read, PersonResponse, AgentQuery),
-            Operation(
-                "export-person", self.export_person, f"{path}/{{id}}/export", change, query=AgentQuery, is_file=True
-            ),
-            Operation(
-                "forget-person",
-                self.forget_person,
-                f"{path}/{{id}}/forget",
-                change,
-                ForgottenResponse,
-                AgentQuery,
-                problem_statuses=(503,),
-                method="POST",
-            ),
-        ]
 
 
 async def find_person(directory: AgentDirectory, request: web.Request) -> Found:

@@ -11,8 +11,8 @@ from pydantic import AwareDatetime, Field
 
 from adapters.web.auth import GRANT, Access
 from adapters.web.incoming import is_own_room, name_room
-from adapters.web.json_io import HttpProblem, build_not_found, validate_model
-from adapters.web.openapi import Operation
+from adapters.web.json_io import HttpProblem, build_not_found
+from adapters.web.openapi import operation
 from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
@@ -27,7 +27,6 @@ Platforms = Annotated[list[Annotated[str, Field(max_length=100)]], Field(max_len
 MAX_PREVIEW_LENGTH = 160
 DEFAULT_COUNTED = timedelta(days=1)
 CURSOR_SEPARATOR = "."
-LISTS = frozenset({"outcome", "rule", "platform"})
 
 
 class ReceiptsQuery(PageQuery):
@@ -147,9 +146,9 @@ class ReceiptsApi:
 
     _directory: AgentDirectory
 
-    async def list_receipts(self, request: web.Request) -> ReceiptsResponse:
+    @operation("GET", "/api/receipts", "receipts", Access.READ)
+    async def list_receipts(self, request: web.Request, query: ReceiptsQuery) -> ReceiptsResponse:
         """List the receipts of the latest messages, or of those that the filters select."""
-        query = validate_model(ReceiptsQuery, _read_lists(request))
         if query.room is not None:
             await self._directory.find_room(query.room)
         if query.after is not None:
@@ -179,9 +178,9 @@ class ReceiptsApi:
         found = await handle.conversations.search_receipts(_build_query(query), after=receipt.id, limit=query.limit)
         return ReceiptsResponse(receipts=[_build_listed(item, handle) for item in found], next=None)
 
-    async def count_receipts(self, request: web.Request) -> CountsResponse:
+    @operation("GET", "/api/receipts/counts", "receipt-counts", Access.READ)
+    async def count_receipts(self, request: web.Request, query: CountsQuery) -> CountsResponse:
         """Count the messages of a time by outcome and rule."""
-        query = validate_model(CountsQuery, dict(request.query))
         if query.room is not None:
             await self._directory.find_room(query.room)
         since = query.since or (query.until or system_clock()) - DEFAULT_COUNTED
@@ -193,6 +192,7 @@ class ReceiptsApi:
         ]
         return CountsResponse(counts=sorted(counts, key=lambda body: -body.count))
 
+    @operation("GET", "/api/receipts/{id}", "receipt", Access.ANY, (404,))
     async def show_receipt(self, request: web.Request) -> ReceiptResponse:
         """Return the receipt of a message, by its id or its receipt's id."""
         receipt_id, grant = parse_id(request.match_info["id"]), GRANT.get()
@@ -202,33 +202,13 @@ class ReceiptsApi:
             raise build_not_found("receipt", receipt_id)
         return await _load_receipt(handle, receipt, room, is_owner=bool(grant.owner))
 
+    @operation("GET", "/api/receipts/{id}/prompts", "receipt-prompts", Access.CHANGE, (404,))
     async def show_prompts(self, request: web.Request) -> PromptsResponse:
         """Return the prompts of a message's turn, by sections; secrets are removed."""
         handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
         trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
         prompts = [_build_prompt(prompt, trace) for prompt in trace["prompts"]] if trace else []
         return PromptsResponse(prompts=prompts)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/receipts"
-        return [
-            Operation(
-                "receipt-prompts",
-                self.show_prompts,
-                f"{path}/{{id}}/prompts",
-                Access.CHANGE,
-                PromptsResponse,
-                problem_statuses=(404,),
-            ),
-            Operation("receipts", self.list_receipts, path, Access.READ, ReceiptsResponse, ReceiptsQuery),
-            Operation(
-                "receipt-counts", self.count_receipts, f"{path}/counts", Access.READ, CountsResponse, CountsQuery
-            ),
-            Operation(
-                "receipt", self.show_receipt, f"{path}/{{id}}", Access.ANY, ReceiptResponse, problem_statuses=(404,)
-            ),
-        ]
 
 
 def _build_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
@@ -237,11 +217,6 @@ def _build_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
 
 def _build_query(query: ReceiptsQuery) -> ReceiptQuery:
     return ReceiptQuery(query.room, query.author, query.outcome, query.rule, query.platform, query.since, query.until)
-
-
-def _read_lists(request: web.Request) -> dict[str, str | list[str]]:
-    """Return the query of a request: a list of values for what may be repeated."""
-    return {name: request.query.getall(name) if name in LISTS else value for name, value in request.query.items()}
 
 
 def _parse_cursors(text: str | None, count: int) -> list[UUID | None]:

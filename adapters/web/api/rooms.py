@@ -13,13 +13,12 @@ from pydantic import AwareDatetime, Field
 
 from adapters.web.answers import AnswerService
 from adapters.web.auth import GRANT, Access
-from adapters.web.config import Limits
 from adapters.web.incoming import is_command, is_own_room, name_room, parse_api_message
-from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model, validate_with
+from adapters.web.json_io import HttpProblem, build_not_found, validate_with
 from adapters.web.messages import MessageService, MessageStreams
-from adapters.web.openapi import Operation
+from adapters.web.openapi import ReadBody, operation
 from adapters.web.outgoing import build_message_body
-from adapters.web.queries import AgentDirectory, format_page_keys, merge_pages, parse_id, parse_page_keys, read_query
+from adapters.web.queries import AgentDirectory, format_page_keys, merge_pages, parse_id, parse_page_keys
 from adapters.web.schemas import (
     KEY_ADAPTER,
     AgentQuery,
@@ -36,7 +35,6 @@ from bot.platform import AgentHandle, describe_receipt
 from bot.store import ListedMessage, MessageFilter, RoomFilter, RoomSummary
 
 Cursor = Annotated[str, Field(max_length=4000)]
-LISTS = frozenset({"outcome", "rule"})
 
 
 class RoomsQuery(AgentQuery):
@@ -118,9 +116,9 @@ class RoomsApi:
 
     _directory: AgentDirectory
 
-    async def list_rooms(self, request: web.Request) -> RoomsResponse:
+    @operation("GET", "/api/rooms", "rooms", Access.READ)
+    async def list_rooms(self, request: web.Request, query: RoomsQuery) -> RoomsResponse:
         """List rooms."""
-        query = validate_model(RoomsQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
         keys = parse_page_keys(query.before, len(handles))
         wanted = RoomFilter(query.platform, query.world, query.q.strip())
@@ -133,9 +131,9 @@ class RoomsApi:
         bodies = [_build_room_body(summary, handles[number]) for number, summary in rooms]
         return RoomsResponse(rooms=bodies, next=following)
 
-    async def list_messages(self, request: web.Request) -> MessagesResponse:
+    @operation("GET", "/api/rooms/{id}/messages", "messages", Access.ANY)
+    async def list_messages(self, request: web.Request, query: MessagesQuery) -> MessagesResponse:
         """List the last messages of a room, or of those that the filters select."""
-        query = validate_model(MessagesQuery, read_query(request, LISTS))
         room_id = parse_id(request.match_info["id"])
         handle, room = await self._directory.find_room(room_id)
         if not is_own_room(GRANT.get(), room):
@@ -159,16 +157,6 @@ class RoomsApi:
             next=None if page.next is None else format_page_keys([page.next]),
             newest=None if newest is None else format_page_keys([newest]),
         )
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/rooms"
-        return [
-            Operation("rooms", self.list_rooms, path, Access.READ, RoomsResponse, RoomsQuery),
-            Operation(
-                "messages", self.list_messages, f"{path}/{{id}}/messages", Access.ANY, MessagesResponse, MessagesQuery
-            ),
-        ]
 
 
 def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
@@ -196,13 +184,17 @@ class MessagesApi:
     _directory: AgentDirectory
     _message_service: MessageService
     _streams: MessageStreams
-    _limits: Limits
     _answers: AnswerService
 
-    async def send_message(self, request: web.Request) -> MessageResponse | web.StreamResponse:
+    @operation(
+        "POST", "/api/agents/{agent}/messages", "say", Access.CHAT, (404, 503), can_stream=True, handles_key=True
+    )
+    async def send_message(
+        self, request: web.Request, read_body: ReadBody[MessageRequest]
+    ) -> MessageResponse | web.StreamResponse:
         """Send an agent, by id or name, a message or a command such as `/help`, and wait for its outcome."""
         handle = self._directory.find_agent(request.match_info["agent"])
-        body = validate_model(MessageRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         header_key = _read_key(request)
         submitted = parse_api_message(body, header_key, GRANT.get())
         if is_command(body.text):
@@ -215,71 +207,29 @@ class MessagesApi:
         receipt = await self._message_service.submit(handle, submitted)
         return await self._message_service.wait_response(handle, receipt, submitted.room)
 
+    @operation("POST", "/api/messages/{id}/stop", "stop_answer", Access.CHAT, (404, 409, 503))
     async def stop_answer(self, request: web.Request) -> OutcomeResponse:
         """Stop the answer to a message, named by its id or its reply's, and return its outcome."""
         message_id = parse_id(request.match_info["id"])
         return await self._answers.stop(message_id, GRANT.get())
 
+    @operation(
+        "POST", "/api/messages/{id}/regenerate", "regenerate", Access.CHAT, (404, 409, 422, 503), handles_key=True
+    )
     async def regenerate_answer(self, request: web.Request) -> MessageResponse:
         """Answer a message once more, named by its id or its reply's, and wait for the outcome."""
         message_id, key = parse_id(request.match_info["id"]), _read_key(request)
         receipt = await self._answers.repeat(message_id, GRANT.get(), key or "")
         return await self._answers.wait_response(receipt)
 
-    async def edit_message(self, request: web.Request) -> MessageResponse:
+    @operation("PUT", "/api/messages/{id}", "edit_message", Access.CHAT, (404, 409, 503), handles_key=True)
+    async def edit_message(self, request: web.Request, read_body: ReadBody[EditRequest]) -> MessageResponse:
         """Replace the text of a message to an agent, and wait for the outcome of the new one."""
         message_id, key = parse_id(request.match_info["id"]), _read_key(request)
         await self._answers.find(message_id, GRANT.get())
-        body = validate_model(EditRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         receipt = await self._answers.edit(message_id, body.text, GRANT.get(), key or "")
         return await self._answers.wait_response(receipt)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        return [
-            Operation(
-                "say",
-                self.send_message,
-                "/api/agents/{agent}/messages",
-                Access.CHAT,
-                MessageResponse,
-                problem_statuses=(400, 404, 408, 413, 415, 422, 503),
-                body=MessageRequest,
-                method="POST",
-                can_stream=True,
-                handles_key=True,
-            ),
-            Operation(
-                "stop_answer",
-                self.stop_answer,
-                "/api/messages/{id}/stop",
-                Access.CHAT,
-                OutcomeResponse,
-                problem_statuses=(404, 409, 503),
-                method="POST",
-            ),
-            Operation(
-                "regenerate",
-                self.regenerate_answer,
-                "/api/messages/{id}/regenerate",
-                Access.CHAT,
-                MessageResponse,
-                problem_statuses=(404, 409, 422, 503),
-                method="POST",
-                handles_key=True,
-            ),
-            Operation(
-                "edit_message",
-                self.edit_message,
-                "/api/messages/{id}",
-                Access.CHAT,
-                MessageResponse,
-                problem_statuses=(400, 404, 408, 409, 413, 415, 422, 503),
-                body=EditRequest,
-                method="PUT",
-                handles_key=True,
-            ),
-        ]
 
 
 def _read_key(request: web.Request) -> str | None:

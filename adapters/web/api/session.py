@@ -13,15 +13,8 @@ from pydantic import StringConstraints
 from adapters.web.api.files import FILE_POLICY, build_file_limits
 from adapters.web.auth import GRANT, Access, Credential, CredentialKind, Grant, TokenAuth
 from adapters.web.config import Limits
-from adapters.web.json_io import (
-    HttpProblem,
-    JsonResponder,
-    build_not_found,
-    build_wrong_token,
-    read_json,
-    validate_model,
-)
-from adapters.web.openapi import Operation, package_version
+from adapters.web.json_io import HttpProblem, JsonResponder, build_not_found, build_wrong_token
+from adapters.web.openapi import ReadBody, operation, package_version
 from adapters.web.outgoing import build_agent_body
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import MAX_ATTACHMENTS, AgentBody, FileLimits, RequestModel, ResponseModel
@@ -71,13 +64,15 @@ class SessionApi:
     _responder: JsonResponder
     _limits: Limits
 
+    @operation("GET", "/api/session", "session", Access.ANY)
     async def show_session(self, request: web.Request) -> SessionResponse:
         """Return what the token of the request allows."""
         return self._describe(GRANT.get())
 
-    async def sign_in(self, request: web.Request) -> web.StreamResponse:
+    @operation("POST", "/api/session", "sign-in", Access.PUBLIC, response=SessionResponse)
+    async def sign_in(self, request: web.Request, read_body: ReadBody[SignInRequest]) -> web.StreamResponse:
         """Exchange a token for a cookie of the browser, which scripts of pages cannot read."""
-        body = validate_model(SignInRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         credential = Credential(CredentialKind.BEARER, body.token)
         grant = self._auth.find_grant(credential)
         if grant is None:
@@ -87,6 +82,7 @@ class SessionApi:
         self._auth.set_cookie(response, grant, credential, request.cookies)
         return response
 
+    @operation("DELETE", "/api/session", "sign-out", Access.ANY, response=SignedOutResponse)
     async def sign_out(self, request: web.Request) -> web.StreamResponse:
         """Remove the cookies of the browser; the token itself stays valid."""
         response = self._responder.respond(SignedOutResponse())
@@ -105,24 +101,6 @@ class SessionApi:
             limits=limits,
             files=build_file_limits(self._limits),
         )
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/session"
-        return [
-            Operation("session", self.show_session, path, Access.ANY, SessionResponse),
-            Operation(
-                "sign-in",
-                self.sign_in,
-                path,
-                Access.PUBLIC,
-                SessionResponse,
-                problem_statuses=(400, 408, 413, 415, 422),
-                body=SignInRequest,
-                method="POST",
-            ),
-            Operation("sign-out", self.sign_out, path, Access.ANY, SignedOutResponse, method="DELETE"),
-        ]
 
 
 class AgentsResponse(ResponseModel):
@@ -162,11 +140,13 @@ class AgentsApi:
     _directory: AgentDirectory
     _limits: Limits
 
+    @operation("GET", "/api/agents", "agents", Access.ANY)
     async def list_agents(self, request: web.Request) -> AgentsResponse:
         """List the agents."""
         bodies = [build_agent_body(handle) for handle in self._directory]
         return AgentsResponse(agents=bodies, files=build_file_limits(self._limits))
 
+    @operation("GET", "/api/agents/{agent}/commands", "commands", Access.ANY, (404,))
     async def list_commands(self, request: web.Request) -> CommandsResponse:
         """List the commands of an agent that need no role on the page."""
         handle = self._directory.find_agent(request.match_info["agent"])
@@ -177,6 +157,7 @@ class AgentsApi:
         ]
         return CommandsResponse(commands=commands)
 
+    @operation("GET", "/api/agents/{agent}/picture", "picture", Access.ANY, (404,), is_file=True)
     async def show_picture(self, request: web.Request) -> web.StreamResponse:
         """Return the picture of an agent's character; 404 without one, or if it cannot be used."""
         handle = self._directory.find_agent(request.match_info["agent"])
@@ -188,6 +169,7 @@ class AgentsApi:
         response.headers["Content-Security-Policy"] = FILE_POLICY
         return response
 
+    @operation("POST", "/api/agents/{agent}/reload", "reload", Access.CHANGE, (404, 422))
     async def reload_agent(self, request: web.Request) -> ReloadResponse:
         """Read an agent's character file again and take up what can change while it runs."""
         handle = self._directory.find_agent(request.match_info["agent"])
@@ -201,34 +183,3 @@ class AgentsApi:
             changed=list(result.changed),
             needs_restart=list(result.needs_restart),
         )
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        return [
-            Operation("agents", self.list_agents, "/api/agents", Access.ANY, AgentsResponse),
-            Operation(
-                "picture",
-                self.show_picture,
-                "/api/agents/{agent}/picture",
-                Access.ANY,
-                problem_statuses=(404,),
-                is_file=True,
-            ),
-            Operation(
-                "commands",
-                self.list_commands,
-                "/api/agents/{agent}/commands",
-                Access.ANY,
-                CommandsResponse,
-                problem_statuses=(404,),
-            ),
-            Operation(
-                "reload",
-                self.reload_agent,
-                "/api/agents/{agent}/reload",
-                Access.CHANGE,
-                ReloadResponse,
-                problem_statuses=(404, 422),
-                method="POST",
-            ),
-        ]

@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -13,8 +12,8 @@ from aiohttp import web
 from pydantic import Field, StringConstraints
 
 from adapters.web.auth import Access
-from adapters.web.json_io import HttpProblem, validate_model
-from adapters.web.openapi import Operation
+from adapters.web.json_io import HttpProblem
+from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, Query, ResponseModel
 from bot import system_clock
@@ -147,9 +146,9 @@ class SystemApi:
     _running: dict[UUID, asyncio.Task[DoctorResponse]] = field(default_factory=dict)
     _results: dict[UUID, DoctorResponse] = field(default_factory=dict)
 
-    async def list_plugins(self, request: web.Request) -> PluginsResponse:
+    @operation("GET", "/api/plugins", "plugins", Access.CHANGE, (404,))
+    async def list_plugins(self, request: web.Request, query: AgentQuery) -> PluginsResponse:
         """List the plugins of an agent: what each brings, and why one is off."""
-        query = validate_model(AgentQuery, dict(request.query))
         handle, tools = self._find_tools(query.agent)
         plugins = [
             PluginBody.build(
@@ -161,9 +160,9 @@ class SystemApi:
         ]
         return PluginsResponse(agent_id=handle.agent_id, plugins=plugins)
 
-    async def list_settings(self, request: web.Request) -> SettingsResponse:
+    @operation("GET", "/api/settings", "settings", Access.CHANGE, (404,))
+    async def list_settings(self, request: web.Request, query: SettingsQuery) -> SettingsResponse:
         """List the variables with their values and where these stand."""
-        query = validate_model(SettingsQuery, dict(request.query))
         handle, tools = self._find_tools(query.agent)
         words = query.q.casefold()
         settings = [
@@ -177,9 +176,9 @@ class SystemApi:
         ]
         return SettingsResponse(agent_id=handle.agent_id, settings=settings)
 
-    async def list_log_lines(self, request: web.Request) -> LogsResponse:
+    @operation("GET", "/api/logs", "logs", Access.CHANGE, (404,))
+    async def list_log_lines(self, request: web.Request, query: LogsQuery) -> LogsResponse:
         """List the last lines of the log."""
-        query = validate_model(LogsQuery, dict(request.query))
         buffer = find_log_buffer()
         before = None if query.before is None else int(query.before)
         lines = (
@@ -191,16 +190,16 @@ class SystemApi:
         cursor = str(shown[-1].number) if len(lines) > query.limit else None
         return LogsResponse(lines=[build_log_line(line) for line in shown], next=cursor)
 
-    async def show_checks(self, request: web.Request) -> DoctorResponse:
+    @operation("GET", "/api/doctor", "doctor", Access.CHANGE, (404,))
+    async def show_checks(self, request: web.Request, query: AgentQuery) -> DoctorResponse:
         """Return the last results of the checks of `bot doctor`."""
-        query = validate_model(AgentQuery, dict(request.query))
         handle, _ = self._find_tools(query.agent)
         empty = DoctorResponse(agent_id=handle.agent_id, ran_at=None, seconds=None, findings=[])
         return self._results.get(handle.agent_id, empty)
 
-    async def run_checks(self, request: web.Request) -> DoctorResponse:
+    @operation("POST", "/api/doctor", "run-doctor", Access.CHANGE, (404,))
+    async def run_checks(self, request: web.Request, query: AgentQuery) -> DoctorResponse:
         """Run the checks of `bot doctor` beside the agent; it takes seconds, and a small call to the model."""
-        query = validate_model(AgentQuery, dict(request.query))
         handle, tools = self._find_tools(query.agent)
         task = self._running.get(handle.agent_id)
         if task is None:
@@ -228,19 +227,6 @@ class SystemApi:
         if handle.operator_tools is None:
             raise HttpProblem(404, "not_found", NO_TOOLS)
         return handle, handle.operator_tools
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        operator = partial(Operation, access=Access.CHANGE, problem_statuses=(404,))
-        return [
-            operator("plugins", self.list_plugins, "/api/plugins", response=PluginsResponse, query=AgentQuery),
-            operator("settings", self.list_settings, "/api/settings", response=SettingsResponse, query=SettingsQuery),
-            operator("logs", self.list_log_lines, "/api/logs", response=LogsResponse, query=LogsQuery),
-            operator("doctor", self.show_checks, "/api/doctor", response=DoctorResponse, query=AgentQuery),
-            operator(
-                "run-doctor", self.run_checks, "/api/doctor", response=DoctorResponse, query=AgentQuery, method="POST"
-            ),
-        ]
 
 
 def build_log_line(line: LogLine) -> LogLineBody:

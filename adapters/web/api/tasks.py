@@ -6,7 +6,6 @@ HTTP handlers of the settings of worlds that plugins declare; a secret can be wr
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
@@ -14,10 +13,9 @@ from aiohttp import web
 from pydantic import StringConstraints
 
 from adapters.web.auth import Access
-from adapters.web.config import Limits
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, build_not_found, read_json, validate_model
-from adapters.web.openapi import Operation
+from adapters.web.json_io import HttpProblem, build_not_found
+from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
 from adapters.web.schemas import PageQuery, RequestModel, ResponseModel, Text
 from bot import SettingError, Task, World
@@ -76,9 +74,9 @@ class TasksApi:
 
     _directory: AgentDirectory
 
-    async def list_tasks(self, request: web.Request) -> TasksResponse:
+    @operation("GET", "/api/tasks", "tasks", Access.READ)
+    async def list_tasks(self, request: web.Request, query: TasksQuery) -> TasksResponse:
         """List the scheduled tasks, those that are due first."""
-        query = validate_model(TasksQuery, dict(request.query))
         handles = self._directory.select_agents(query.agent)
 
         async def fetch(
@@ -94,18 +92,22 @@ class TasksApi:
         next_page = None if cursor is None else build_cursor(*cursor)
         return TasksResponse(tasks=await _build_bodies(page), next=next_page)
 
+    @operation("POST", "/api/tasks/{id}/run", "run-task", Access.CHANGE, (404, 409, 503))
     async def run_task(self, request: web.Request) -> TaskBody:
         """Make a task due now."""
         return await self._decide(request.match_info["id"], TaskControl.run)
 
+    @operation("POST", "/api/tasks/{id}/pause", "pause-task", Access.CHANGE, (404, 409, 503))
     async def pause_task(self, request: web.Request) -> TaskBody:
         """Leave a task out until it is resumed."""
         return await self._decide(request.match_info["id"], TaskControl.pause)
 
+    @operation("POST", "/api/tasks/{id}/resume", "resume-task", Access.CHANGE, (404, 409, 503))
     async def resume_task(self, request: web.Request) -> TaskBody:
         """Queue a task again that was paused or failed too often."""
         return await self._decide(request.match_info["id"], TaskControl.resume)
 
+    @operation("DELETE", "/api/tasks/{id}", "delete-task", Access.CHANGE, (404, 503))
     async def delete_task(self, request: web.Request) -> DeletedTaskResponse:
         """Delete a task; a plugin that schedules it at every start does so again."""
         task_id = parse_id(request.match_info["id"])
@@ -125,28 +127,6 @@ class TasksApi:
             [body] = await _build_bodies([(handle, decision.task)])
             return body
         raise build_not_found("task", task_id)
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/tasks"
-        decision = partial(
-            Operation, access=Access.CHANGE, response=TaskBody, problem_statuses=(404, 409, 503), method="POST"
-        )
-        return [
-            Operation("tasks", self.list_tasks, path, Access.READ, TasksResponse, TasksQuery),
-            decision("run-task", self.run_task, f"{path}/{{id}}/run"),
-            decision("pause-task", self.pause_task, f"{path}/{{id}}/pause"),
-            decision("resume-task", self.resume_task, f"{path}/{{id}}/resume"),
-            Operation(
-                "delete-task",
-                self.delete_task,
-                f"{path}/{{id}}",
-                Access.CHANGE,
-                DeletedTaskResponse,
-                problem_statuses=(404, 503),
-                method="DELETE",
-            ),
-        ]
 
 
 def _order(item: tuple[tuple[datetime, UUID], object]) -> tuple[datetime, UUID]:
@@ -235,20 +215,23 @@ class WorldSettingsApi:
     """Handlers for the settings of worlds."""
 
     _directory: AgentDirectory
-    _limits: Limits
 
+    @operation("GET", "/api/worlds/{id}/settings", "world-settings", Access.READ, (404,))
     async def list_settings(self, request: web.Request) -> WorldSettingsResponse:
         """List the settings of a world that plugins declare."""
         handle, world = await self._find_world(request)
         return await self._respond(handle, world)
 
-    async def set_setting(self, request: web.Request) -> WorldSettingsResponse:
+    @operation("POST", "/api/worlds/{id}/settings/{name}", "set-world-setting", Access.CHANGE, (404, 503))
+    async def set_setting(
+        self, request: web.Request, read_body: ReadBody[WorldSettingRequest]
+    ) -> WorldSettingsResponse:
         """Set a setting of a world; a blank value removes it."""
         handle, world = await self._find_world(request)
         name = request.match_info["name"]
         if name not in {spec.name for spec in handle.catalog.world_settings}:
             raise build_not_found("setting of worlds", name)
-        body = validate_model(WorldSettingRequest, await read_json(request, timeout=self._limits.body_seconds))
+        body = await read_body()
         try:
             note = await handle.world_settings.change(world.id, name, body.value, actor=None, source=SOURCE)
         except SettingError as error:
@@ -271,22 +254,3 @@ class WorldSettingsApi:
         return WorldSettingsResponse(
             world_id=world.id, agent_id=handle.agent_id, name=world.name, settings=bodies, note=note
         )
-
-    def operations(self) -> list[Operation]:
-        """Return the operations with their handlers."""
-        path = "/api/worlds/{id}/settings"
-        return [
-            Operation(
-                "world-settings", self.list_settings, path, Access.READ, WorldSettingsResponse, problem_statuses=(404,)
-            ),
-            Operation(
-                "set-world-setting",
-                self.set_setting,
-                f"{path}/{{name}}",
-                Access.CHANGE,
-                WorldSettingsResponse,
-                problem_statuses=(400, 404, 408, 413, 415, 422, 503),
-                body=WorldSettingRequest,
-                method="POST",
-            ),
-        ]

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from adapters.web.auth import Access
 from adapters.web.json_io import HttpProblem
-from adapters.web.openapi import METRICS_PATH, Operation, package_version
+from adapters.web.openapi import METRICS_PATH, operation, package_version
 from adapters.web.queries import AgentDirectory
 from bot import Outcome, system_clock
 from bot.events import DeliveryFinished, MarkupRemoved, MessageClosed, MessageReceived, ModelUsed, TaskEnded
@@ -258,6 +258,7 @@ class PrometheusApi:
         """Stop measuring the event loop."""
         await self._tasks.cancel()
 
+    @operation("GET", METRICS_PATH, "prometheus", Access.METRICS, (404,), content_type="text/plain")
     async def show_figures(self, request: web.Request) -> web.StreamResponse:
         """Return the figures of the process in the text format of Prometheus, or in OpenMetrics where that is asked."""
         if not self._is_installed:
@@ -274,16 +275,3 @@ class PrometheusApi:
         )
         body, content_type = encode(figures, request.headers.get("Accept", ""))
         return web.Response(body=body, headers={"Content-Type": content_type})
-
-    def operations(self) -> list[Operation]:
-        """Return the operation with its handler."""
-        return [
-            Operation(
-                "prometheus",
-                self.show_figures,
-                METRICS_PATH,
-                Access.METRICS,
-                content_type="text/plain",
-                problem_statuses=(404,),
-            )
-        ]
