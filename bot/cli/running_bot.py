@@ -8,7 +8,7 @@ import http.client
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.http import UploadedFile
 from bot.inbound.agent_handle import AdapterSpec
+from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
 from bot.operate.operations import DecisionResult, DeliveryBody, ForgottenResponse, Operations, PartDecision
 from bot.operate.receipts import ReceiptBody
@@ -33,6 +34,7 @@ from bot.store.storage import Storage
 from bot.text import shorten
 
 T = TypeVar("T")
+U = TypeVar("U")
 TIMEOUT_SECONDS = 10.0
 CHANGE_TIMEOUT_SECONDS = 60.0  # a corrected fact is embedded before it answers
 SOURCE = "command line"  # in the log of who changed what
@@ -226,12 +228,23 @@ def run_connected(
     config: CharacterConfig, work: Callable[[Operations | RemoteOperations], Coroutine[Any, Any, T]]
 ) -> T:
     """Return what a change returns that is made as `connect` says."""
+    return _run(config, connect(config), work)
 
+
+def read_store(config: CharacterConfig, read: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    """Return what is read of a character's store, which a running bot may use meanwhile."""
+    return _run(config, open_store_for_reading(config), read)
+
+
+def _run(
+    config: CharacterConfig, opened: AbstractAsyncContextManager[U], work: Callable[[U], Coroutine[Any, Any, T]]
+) -> T:
     async def run() -> T:
-        async with connect(config) as operations:
-            return await work(operations)
+        async with opened as value:
+            return await work(value)
 
-    return asyncio.run(run())
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
+        return asyncio.run(run())
 
 
 MAX_TEXT_LENGTH = 120

@@ -1,19 +1,16 @@
 """List the events of the platforms that could not be read."""
 
-import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import Annotated
 
 import typer
 
-from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_rows
+from bot.cli.characters import load_character_config
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_json, print_rows
 from bot.cli.process.shutdown import Exit
-from bot.cli.running_bot import open_store_for_reading
+from bot.cli.running_bot import read_store
 from bot.domain.inbound import UnreadableEvent
-from bot.logs import configure_logging
 from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_RAW_LENGTH = 100, 200
@@ -31,11 +28,11 @@ def list_events(
     as_json: AsJson = False,
 ) -> int:
     """List the events that could not be read, newest first; with --json, whole."""
-    config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        events = asyncio.run(_load_events(config, limit))
+    events = read_store(load_character_config(character), lambda store: store.ledger.unreadable_events(limit))
     if as_json:
-        print(json.dumps({"events": [_event_json(event) for event in events]}, ensure_ascii=False, indent=2))
+        fields = ("platform", "account", "received_at", "cause", "raw")
+        documents = [{"id": event.event_id} | {name: getattr(event, name) for name in fields} for event in events]
+        print_json({"events": documents})
     else:
         rows = [
             (event.event_id, event.platform, event.account, _received(event), shorten(event.raw, 60), event.cause)
@@ -44,22 +41,6 @@ def list_events(
         lines = list(_event_lines(events)) or ["every event could be read"]
         print_rows(("event", "platform", "account", "received", "content", "cause"), rows, lines)
     return Exit.OK
-
-
-async def _load_events(config: CharacterConfig, limit: int) -> list[UnreadableEvent]:
-    async with open_store_for_reading(config) as store:
-        return await store.ledger.unreadable_events(limit)
-
-
-def _event_json(event: UnreadableEvent) -> dict[str, str]:
-    return {
-        "id": event.event_id,
-        "platform": event.platform,
-        "account": event.account,
-        "received_at": event.received_at.isoformat(),
-        "cause": event.cause,
-        "raw": event.raw,
-    }
 
 
 def _event_lines(events: Sequence[UnreadableEvent]) -> Iterator[str]:

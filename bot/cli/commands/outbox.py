@@ -1,8 +1,6 @@
 """List undelivered parts; send a held or failed part again, or give one up."""
 
-import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,9 +10,8 @@ import typer
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_json, print_rows
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import open_store_for_reading, run_connected
+from bot.cli.running_bot import read_store, run_connected
 from bot.domain.ledger import DeliveryState
-from bot.logs import configure_logging
 from bot.operate.operations import Operations, PartDecision
 from bot.text import shorten
 
@@ -34,8 +31,10 @@ def list_parts(
     as_json: AsJson = False,
 ) -> int:
     """List the parts that wait, are being sent, are held or have failed."""
-    with _configured(character) as config:
-        parts = asyncio.run(_load_parts(config, limit))
+    config = load_character_config(character)
+    parts = read_store(
+        config, lambda store: _load_parts(Operations.on_store(config.agent_config.agent_id, store), limit)
+    )
     header = ("part", "state", "age", "attempts", "room", "text", "cause")
     return _print_parts(parts, header, _part_rows(parts), _part_lines(parts), as_json=as_json)
 
@@ -53,19 +52,12 @@ def drop_parts(ids: PartIds, character: CharacterFile = None, as_json: AsJson = 
 
 
 def _decide_all(decision: PartDecision, ids: Sequence[str], character: Path | None, *, as_json: bool) -> int:
-    with _configured(character) as config:
-        parts = [_decide(config, decision, part_id) for part_id in dict.fromkeys(ids)]
+    config = load_character_config(character)
+    parts = [_decide(config, decision, part_id) for part_id in dict.fromkeys(ids)]
     rows = [(part["id"], part["note"]) for part in parts]
     return _print_parts(
         parts, ("part", "result"), rows, (f"{part_id}: {note}" for part_id, note in rows), as_json=as_json
     )
-
-
-@contextmanager
-def _configured(character: Path | None) -> Iterator[CharacterConfig]:
-    config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        yield config
 
 
 def _print_parts(
@@ -83,11 +75,9 @@ def _print_parts(
     return Exit.OK
 
 
-async def _load_parts(config: CharacterConfig, limit: int) -> list[dict[str, Any]]:
+async def _load_parts(operations: Operations, limit: int) -> list[dict[str, Any]]:
     """Return the undelivered parts as JSON, with the names of the HTTP API."""
-    async with open_store_for_reading(config) as store:
-        operations = Operations.on_store(config.agent_config.agent_id, store)
-        parts = await operations.describe_parts(await operations.undelivered.parts(limit))
+    parts = await operations.describe_parts(await operations.undelivered.parts(limit))
     hidden = {"agent_id", "status", "why", "next_attempt_at", "receipt_id"}
     return [
         part.model_dump(exclude=hidden) | {"external_id": part.external_id, "room": f"{part.room} ({part.platform})"}

@@ -1,6 +1,5 @@
 """Show why messages were answered or not, or what the models have cost."""
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,13 +21,12 @@ from bot.cli.running_bot import (
     build_report,
     find_running_bot,
     format_price,
-    open_store_for_reading,
+    read_store,
     room_label,
 )
 from bot.domain.environment import Room
 from bot.domain.ledger import CostEntry, Receipt, sum_costs
 from bot.errors import ConfigError, TemporaryError
-from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
 from bot.store.protocols import Store
 from bot.text import shorten, strip_terminal_codes, suggest
@@ -192,10 +190,9 @@ def why(
     if not costs and (by or days):
         raise UsageError("--by and --days need --costs")
     config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        if costs:
-            return _print_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY, as_json=as_json)
-        reports = asyncio.run(_load_reports(config, message, room, last or DEFAULT_LAST))
+    if costs:
+        return _print_costs(config, days or DEFAULT_DAYS, by or GroupBy.DAY, as_json=as_json)
+    reports = read_store(config, lambda store: _load_reports(config, store, message, room, last or DEFAULT_LAST))
     if as_json:
         print_json({"messages": [report.to_json() for report in reports]})
     elif reports:
@@ -206,7 +203,10 @@ def why(
 
 
 def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bool) -> int:
-    costs = asyncio.run(_load_costs(config, days, by))
+    with suppress(ConfigError, TemporaryError):  # no bot is running: all costs are stored
+        find_running_bot(config).get("/api/costs?days=1")  # it stores the latest first
+    now = config.agent_config.clock()
+    costs = read_store(config, lambda store: build_cost_report(store, now, days=days, by=by))
     if as_json:
         print_json(costs.to_json())
     else:
@@ -218,27 +218,19 @@ def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bo
     return Exit.OK
 
 
-async def _load_costs(config: CharacterConfig, days: int, by: GroupBy) -> CostReport:
-    with suppress(ConfigError, TemporaryError):  # no bot is running: all costs are stored
-        await asyncio.to_thread(find_running_bot(config).get, "/api/costs?days=1")  # it stores the latest first
-    async with open_store_for_reading(config) as store:
-        return await build_cost_report(store, config.agent_config.clock(), days=days, by=by)
-
-
 async def _load_reports(
-    config: CharacterConfig, message: str | None, room: str | None, last: int
+    config: CharacterConfig, store: Store, message: str | None, room: str | None, last: int
 ) -> list[MessageReport]:
     """Return the requested reports, oldest first."""
     agent_id, name = config.agent_config.agent_id, config.agent_config.character.name
-    async with open_store_for_reading(config) as store:
-        conversations = ConversationReader(store)
-        if message:
-            receipts: Sequence[Receipt] = await _find_receipts(store, message)
-        else:
-            rooms = [None] if room is None else [item.id for item in await _find_rooms(conversations, room)]
-            matches = [item for room_id in rooms for item in await conversations.receipts(room_id=room_id, limit=last)]
-            receipts = sorted(matches, key=lambda item: item.received_at, reverse=True)[:last]
-        return [await build_report(conversations, receipt, agent_id, name) for receipt in reversed(receipts)]
+    conversations = ConversationReader(store)
+    if message:
+        receipts: Sequence[Receipt] = await _find_receipts(store, message)
+    else:
+        rooms = [None] if room is None else [item.id for item in await _find_rooms(conversations, room)]
+        matches = [item for room_id in rooms for item in await conversations.receipts(room_id=room_id, limit=last)]
+        receipts = sorted(matches, key=lambda item: item.received_at, reverse=True)[:last]
+    return [await build_report(conversations, receipt, agent_id, name) for receipt in reversed(receipts)]
 
 
 async def _find_receipts(store: Store, name: str) -> Sequence[Receipt]:

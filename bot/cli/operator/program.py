@@ -46,7 +46,7 @@ from bot.cli.options import (
 )
 from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import open_store_for_reading, require_storage
+from bot.cli.running_bot import read_store, require_storage
 from bot.errors import CharacterError, ConfigError, FileProblem, PluginError, SettingError
 from bot.logs import configure_logging
 from bot.models.types import TextRequest
@@ -69,7 +69,7 @@ from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.runtime.character_reload import LIVE_SETTINGS, AgentConfig
 from bot.settings import CoreSettings, Settings
 from bot.store.protocols import Store
-from bot.store.work_sharing import Member, Members, WorkLag
+from bot.store.work_sharing import Member, Members
 from bot.turn import Turn
 
 LOG_ADVICE = "the log says more; correct the cause and start the bot again"
@@ -347,8 +347,7 @@ def list_members(context: typer.Context, character: CharacterFile = None, as_jso
     if context.invoked_subcommand is not None:
         return Exit.OK
     config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        members, lag = asyncio.run(_find(config))
+    members, lag = read_store(config, lambda store: _members(config, store).find())
     if as_json:
         print_json({"members": [asdict(member) for member in members], "lag": asdict(lag)})
     else:
@@ -376,11 +375,6 @@ def drain(
     else:
         print(f"{member}: it releases its work; `bot cluster` shows what it still holds, stop it at 0 rooms")
     return Exit.OK
-
-
-async def _find(config: CharacterConfig) -> tuple[list[Member], WorkLag]:
-    async with open_store_for_reading(config) as store:
-        return await _members(config, store).find()
 
 
 async def _drain(config: CharacterConfig, number: int) -> bool:

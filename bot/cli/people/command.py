@@ -1,27 +1,26 @@
 """Export everything that is stored about a person, or delete it."""
 
-import asyncio
 import json
 import os
 import re
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import SOURCE, open_store_for_reading, run_connected
+from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.environment import Entity
 from bot.errors import ConfigError
-from bot.logs import configure_logging
 from bot.operate.people import ArchiveCounts, find_people, write_person_archive
 from bot.redaction import redactor_of
 from bot.settings import CoreSettings
+from bot.store.protocols import Store
 from bot.text import strip_terminal_codes
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
@@ -52,8 +51,7 @@ def export(
 ) -> int:
     """Write a ZIP with everything that is stored about a person; also while the bot runs."""
     config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        exported = asyncio.run(_export(config, person, file))
+    exported = read_store(config, lambda store: _export(config, store, person, file))
     if as_json:
         document = {"file": str(exported.file), "id": str(exported.entity.id), "items": exported.counts.items}
         print(json.dumps(document, ensure_ascii=False))
@@ -74,11 +72,10 @@ def forget(
 ) -> int:
     """Delete everything that is stored about a person, as their own /forget-me does."""
     config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        entity = asyncio.run(_find_stored(config, person))
-        if not is_confirmed:
-            _confirm(entity)
-        forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
+    entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
+    if not is_confirmed:
+        _confirm(entity)
+    forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
     counts = forgotten.model_dump(exclude={"id"})
     if as_json:
         print(json.dumps({"id": str(entity.id), "deleted": counts}))
@@ -88,40 +85,35 @@ def forget(
     return Exit.OK
 
 
-async def _export(config: CharacterConfig, person: str, file: Path | None) -> ExportedPerson:
-    async with open_store_for_reading(config) as store:
-        entity = choose_person(await find_people(store, person, config.agent_config.agent_id), person)
-        target = file or Path(f"{_to_file_name(entity.name) or entity.id}.zip")
-        unfinished = target.with_name(f"{target.name}.part")
-        if target.exists():
-            raise ConfigError(f"{target} exists already: name another file, or remove it")
-        try:
-            handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        except OSError as error:
-            raise ConfigError(f"{target} cannot be written: {error.strerror}; name another file") from None
-        try:
-            with os.fdopen(handle, "w+b") as archive:
-                counts = await write_person_archive(
-                    store,
-                    entity,
-                    archive,
-                    agent_name=config.name,
-                    redact=redactor_of(frozenset(config.secrets)).redact,
-                    uploads=config.settings.load(CoreSettings).bot_data_dir / UPLOADS_FOLDER,
-                )
-            unfinished.replace(target)
-        finally:
-            unfinished.unlink(missing_ok=True)
+async def _export(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:
+    entity = await choose_person(store, person, config.agent_config.agent_id)
+    target = file or Path(f"{_to_file_name(entity.name) or entity.id}.zip")
+    unfinished = target.with_name(f"{target.name}.part")
+    if target.exists():
+        raise ConfigError(f"{target} exists already: name another file, or remove it")
+    try:
+        handle = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError as error:
+        raise ConfigError(f"{target} cannot be written: {error.strerror}; name another file") from None
+    try:
+        with os.fdopen(handle, "w+b") as archive:
+            counts = await write_person_archive(
+                store,
+                entity,
+                archive,
+                agent_name=config.name,
+                redact=redactor_of(frozenset(config.secrets)).redact,
+                uploads=config.settings.load(CoreSettings).bot_data_dir / UPLOADS_FOLDER,
+            )
+        unfinished.replace(target)
+    finally:
+        unfinished.unlink(missing_ok=True)
     return ExportedPerson(entity, target, counts)
 
 
-async def _find_stored(config: CharacterConfig, person: str) -> Entity:
-    async with open_store_for_reading(config) as store:
-        return choose_person(await find_people(store, person, config.agent_config.agent_id), person)
-
-
-def choose_person(people: Sequence[Entity], text: str) -> Entity:
-    """Return the only one of these people. Raises UsageError where there is none or several."""
+async def choose_person(store: Store, text: str, agent_id: UUID) -> Entity:
+    """Return the person whose id, account or name is a text. Raises UsageError where there is none or several."""
+    people = await find_people(store, text, agent_id)
     if not people:
         raise UsageError(f"{text!r} is no stored person: name the id of the account, as the Console's people show it")
     if len(people) > 1:

@@ -1,6 +1,5 @@
 """List, search, explain, export, correct or delete the facts that the bot noted of what people told."""
 
-import asyncio
 import json
 import os
 import sys
@@ -13,13 +12,11 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, print_rows
 from bot.cli.people.command import PersonText, choose_person
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import SOURCE, open_store_for_reading, run_connected
+from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.memory import Memory, MemoryKind
-from bot.logs import configure_logging
-from bot.operate.people import find_people
 from bot.store.protocols import RecallScope, Store
 from bot.text import strip_terminal_codes
 
@@ -84,35 +81,33 @@ def export(
 ) -> int:
     """Write all stored facts with all that is known of each, one JSON object a line; also while the bot runs."""
     config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        if file is None:
-            asyncio.run(_export(config, sys.stdout))
-            return Exit.OK
-        try:
-            with open(file, "x", encoding="utf-8", opener=partial(os.open, mode=OWNER_ONLY)) as target:
-                count = asyncio.run(_export(config, target))
-        except OSError as error:
-            raise UsageError(f"{file} could not be written: {error.strerror}; name a new file") from None
+    if file is None:
+        read_store(config, lambda store: _export(store, sys.stdout))
+        return Exit.OK
+    try:
+        with open(file, "x", encoding="utf-8", opener=partial(os.open, mode=OWNER_ONLY)) as target:
+            count = read_store(config, lambda store: _export(store, target))
+    except OSError as error:
+        raise UsageError(f"{file} could not be written: {error.strerror}; name a new file") from None
     print(f"{count} facts are in {file}")
     return Exit.OK
 
 
-async def _export(config: CharacterConfig, target: TextIO) -> int:
+async def _export(store: Store, target: TextIO) -> int:
     """Write the facts of all rooms, oldest first in each, and return how many there are."""
     count = 0
-    async with open_store_for_reading(config) as store:
-        for room in await store.worlds.rooms():
-            facts = await store.memories.recent(room.id, MAX_EXPORTED_FACTS, kind=MemoryKind.FACT)
-            people = await store.entities.entities({fact.entity_id for fact in facts})
-            for fact in facts:
-                teller = people.get(fact.entity_id)
-                document = _to_document(fact, teller.name if teller else "") | {
-                    "told_on": room.platform,
-                    "room_name": room.name,
-                    "metadata": fact.metadata,
-                }
-                target.write(json.dumps(document, ensure_ascii=False) + "\n")
-            count += len(facts)
+    for room in await store.worlds.rooms():
+        facts = await store.memories.recent(room.id, MAX_EXPORTED_FACTS, kind=MemoryKind.FACT)
+        people = await store.entities.entities({fact.entity_id for fact in facts})
+        for fact in facts:
+            teller = people.get(fact.entity_id)
+            document = _to_document(fact, teller.name if teller else "") | {
+                "told_on": room.platform,
+                "room_name": room.name,
+                "metadata": fact.metadata,
+            }
+            target.write(json.dumps(document, ensure_ascii=False) + "\n")
+        count += len(facts)
     return count
 
 
@@ -125,17 +120,15 @@ def _read(
 ) -> int:
     """Print the memories that are found in the store, which a running bot may use meanwhile."""
 
-    async def read() -> tuple[Sequence[Memory], dict[UUID, str]]:
-        async with open_store_for_reading(config) as store:
-            memories = await find(store)
-            people = await store.entities.entities({memory.entity_id for memory in memories})
-            return memories, {entity.id: entity.name for entity in people.values()}
+    async def read(store: Store) -> tuple[Sequence[Memory], dict[UUID, str]]:
+        memories = await find(store)
+        people = await store.entities.entities({memory.entity_id for memory in memories})
+        return memories, {entity.id: entity.name for entity in people.values()}
 
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        memories, names = asyncio.run(read())
+    memories, names = read_store(config, read)
     documents = [_to_document(memory, names.get(memory.entity_id, "")) for memory in memories]
     if as_json:
-        print(json.dumps(documents, ensure_ascii=False, indent=2))
+        print_json(documents)
     else:
         rows = [] if is_detailed else [_row(document) for document in documents]
         lines = [line for document in documents for line in _to_lines(document, is_detailed=is_detailed)]
@@ -144,7 +137,7 @@ def _read(
 
 
 async def _facts_of(store: Store, person: str, agent_id: UUID) -> list[Memory]:
-    entity = choose_person(await find_people(store, person, agent_id), person)
+    entity = await choose_person(store, person, agent_id)
     facts: list[Memory] = []
     before: int | None = None
     while True:
@@ -211,9 +204,8 @@ def _to_lines(document: dict[str, Any], *, is_detailed: bool) -> list[str]:
 def _change(fact_id: UUID, character: CharacterFile, *, text: str | None, as_json: bool) -> int:
     """Replace the text of a fact, delete it without a text, and print what was done."""
     config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        if not run_connected(config, lambda operations: operations.change_fact(fact_id, text, source=SOURCE)):
-            raise UsageError(_unknown_fact(fact_id))
+    if not run_connected(config, lambda operations: operations.change_fact(fact_id, text, source=SOURCE)):
+        raise UsageError(_unknown_fact(fact_id))
     if as_json:
         print(json.dumps({"id": str(fact_id), "text": text}, ensure_ascii=False))
     else:
