@@ -7,13 +7,11 @@ from typing import Annotated
 import typer
 
 from bot.characters import load_character
-from bot.characters.source import mask_secrets
-from bot.cli.characters import ignored_settings_note, load_character_config, read_character_settings
+from bot.cli.characters import describe_variables, ignored_settings_note, load_character_config, read_character_settings
 from bot.cli.options import (
     AsJson,
     CharacterFile,
     SettingsGroup,
-    Variable,
     examples,
     find_settings_groups,
     group_summary,
@@ -24,8 +22,8 @@ from bot.cli.options import (
 )
 from bot.cli.process.shutdown import Exit, print_notice
 from bot.errors import ConfigError
+from bot.operate.tools import VariableState
 from bot.plugin_system.plugin import Plugin
-from bot.settings import Settings
 from bot.text import strip_terminal_codes
 
 LINE_WIDTH = 100
@@ -67,13 +65,12 @@ def settings(
     values = read_character_settings(loaded).with_models(*(group.model for group in groups))
     for note in ignored_settings_note(values):
         print_notice(note)
+    variables = describe_variables(groups, values)
     if as_json:
-        variables = [_to_json(group.name, item, values) for group in groups for item in list_variables(group.model)]
-        print_json({"variables": variables})
+        print_json({"variables": list(map(_to_json, variables))})
     else:
-        shown = [item for group in groups for item in list_variables(group.model)]
-        rows = [(item.name, _format_value(item, values), item.description) for item in shown]
-        print_rows(("variable", "value", "meaning"), rows, _setting_lines(groups, values))
+        rows = [(variable.name, _format_value(variable), variable.meaning) for variable in variables]
+        print_rows(("variable", "value", "meaning"), rows, _setting_lines(groups, variables))
     return Exit.OK
 
 
@@ -102,36 +99,32 @@ def build_owner_table(groups: Sequence[SettingsGroup]) -> str:
     return "\n".join([*lines, ""])
 
 
-def _setting_lines(groups: Sequence[SettingsGroup], settings: Settings) -> Iterator[str]:
+def _setting_lines(groups: Sequence[SettingsGroup], variables: Sequence[VariableState]) -> Iterator[str]:
     for number, group in enumerate(groups):
         if number:
             yield ""
         yield f"{group.name}: {group_summary(group.model)}"
-        for variable in list_variables(group.model):
-            yield f"  {variable.name} = {_format_value(variable, settings)}"
-            yield f"      {variable.description}"
+        for variable in variables:
+            if variable.part == group.name:
+                yield f"  {variable.name} = {_format_value(variable)}"
+                yield f"      {variable.meaning}"
 
 
-def _to_json(group: str, variable: Variable, settings: Settings) -> dict[str, object]:
+def _to_json(variable: VariableState) -> dict[str, object]:
     """Return a variable as JSON; the value of a secret is null."""
-    source = settings.source_of(variable.name)
-    value = (settings.get(variable.name) if source else variable.default) or ""
     return {
         "name": variable.name,
-        "group": group,
-        "description": variable.description,
-        "value": None if variable.is_secret else mask_secrets(value)[0],
-        "is_set": bool(source),
-        "origin": source or "default",
+        "group": variable.part,
+        "description": variable.meaning,
+        "value": None if variable.is_secret else variable.value or "",
+        "is_set": variable.is_set,
+        "origin": variable.origin or "default",
         "is_secret": variable.is_secret,
     }
 
 
-def _format_value(variable: Variable, settings: Settings) -> str:
-    source = settings.source_of(variable.name)
-    if not source:
+def _format_value(variable: VariableState) -> str:
+    if not variable.is_set:
         return f"{variable.default}  (default)" if variable.default else "(not set)"
-    value = "(set, not shown)"
-    if not variable.is_secret:
-        value, _ = mask_secrets(settings.get(variable.name) or "")
-    return strip_terminal_codes(f"{value}  (from {source})")
+    value = "(set, not shown)" if variable.is_secret else variable.value or ""
+    return strip_terminal_codes(f"{value}  (from {variable.origin})")

@@ -19,10 +19,10 @@ import typer
 
 from bot.agent import Agent, AgentDefinition
 from bot.characters import Note, load_character
-from bot.characters.source import mask_secrets
 from bot.cli.characters import (
     WEB,
     CharacterConfig,
+    describe_variables,
     ignored_settings_note,
     list_platforms,
     load_character_config,
@@ -32,18 +32,7 @@ from bot.cli.doctor import checks
 from bot.cli.doctor.checks import check_accounts, check_tasks
 from bot.cli.doctor.model_checks import SAMPLE_MESSAGE, ask_model, check_budget, prompt_finding
 from bot.cli.operator.characters import CharacterStore, CheckResult, check_text, compose_prompt, split_prompt, try_reply
-from bot.cli.options import (
-    AsJson,
-    CharacterFile,
-    SettingsGroup,
-    Variable,
-    examples,
-    find_settings_groups,
-    list_variables,
-    new_command,
-    print_json,
-    print_rows,
-)
+from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_json, print_rows
 from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import read_store, require_storage
@@ -134,25 +123,7 @@ def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) 
 def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[VariableState]:
     """Return every variable of the core, adapters and plugins; a secret has no value."""
     groups, _ = find_settings_groups(plugins, imports_others=False)
-    settings = settings.with_models(*(group.model for group in groups))
-    return [_variable_state(group, item, settings) for group in groups for item in list_variables(group.model)]
-
-
-def _variable_state(group: SettingsGroup, variable: Variable, settings: Settings) -> VariableState:
-    origin = settings.source_of(variable.name)
-    value = None
-    if not variable.is_secret:
-        value, _ = mask_secrets(settings.get(variable.name) or variable.default)
-    return VariableState(
-        name=variable.name,
-        part=group.name,
-        meaning=variable.description,
-        value=value or None,
-        default=variable.default,
-        origin=origin,
-        is_secret=variable.is_secret,
-        is_character_setting=variable.is_character_setting,
-    )
+    return describe_variables(groups, settings.with_models(*(group.model for group in groups)))
 
 
 def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[Finding]:
