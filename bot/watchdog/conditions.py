@@ -190,7 +190,7 @@ def find_conditions(situation: Situation) -> list[Condition]:
     """Return what needs attention, worst first."""
     finders = (
         *(_find_store_problem, _find_accounts, _find_budgets, _find_models, _find_plugins, _find_process),
-        *(_find_stuck, _find_deliveries, _find_messages, _find_late, _find_tasks, _find_backup, _find_expiries),
+        *(_find_stuck, _find_messages, _find_late, _find_tasks, _find_backup, _find_expiries),
     )
     conditions = [condition for find in finders for condition in find(situation)]
     return sorted(conditions, key=lambda condition: condition.level is not ConditionLevel.BAD)
@@ -220,10 +220,6 @@ def format_seconds(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s"
     return f"{minutes} min" if minutes < 60 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
-
-
-def _count_text(name: str, count: int) -> str:
-    return user_text(f"watchdog.{name}.one") if count == 1 else user_text(f"watchdog.{name}.many", count=count)
 
 
 def _to_sentence(text: str) -> str:
@@ -336,23 +332,25 @@ def _find_stuck(situation: Situation) -> Iterator[Condition]:
             yield Condition(ConditionKind.STUCK, ConditionLevel.BAD, text, why, subject=name, since=since)
 
 
-def _find_deliveries(situation: Situation) -> Iterator[Condition]:
-    for kind, items in ((ConditionKind.HELD, situation.items.held), (ConditionKind.FAILED, situation.items.failed)):
-        if items.count:
-            text, why = _count_text(kind, items.count), user_text(f"watchdog.{kind}.why")
-            yield Condition(kind, ConditionLevel.WARN, text, why, since=items.oldest_at, count=items.count)
-
-
 def _find_messages(situation: Situation) -> Iterator[Condition]:
-    parked = situation.items.parked
-    if parked.count:
-        text, why = _count_text("parked", parked.count), user_text("watchdog.parked.why")
-        yield Condition(
-            ConditionKind.PARKED, ConditionLevel.WARN, text, why, since=parked.oldest_at, count=parked.count
-        )
-    if situation.poisoned:
-        text, why = _count_text("poisoned", situation.poisoned), user_text("watchdog.poisoned.why")
-        yield Condition(ConditionKind.POISONED, ConditionLevel.WARN, text, why, count=situation.poisoned)
+    items = situation.items
+    yield from _describe_backlog(ConditionKind.HELD, items.held)
+    yield from _describe_backlog(ConditionKind.FAILED, items.failed)
+    yield from _describe_backlog(ConditionKind.PARKED, items.parked)
+    yield from _describe_backlog(ConditionKind.POISONED, Backlog(situation.poisoned))
+
+
+def _find_tasks(situation: Situation) -> Iterator[Condition]:
+    yield from _describe_backlog(ConditionKind.TASKS, situation.tasks.late, "late")
+    yield from _describe_backlog(ConditionKind.TASKS, Backlog(situation.failed_tasks), "failed", "failed_tasks")
+
+
+def _describe_backlog(kind: ConditionKind, backlog: Backlog, subject: str = "", name: str = "") -> Iterator[Condition]:
+    """Yield what needs attention where something waits; `name` is that of its texts, if it is not the kind's."""
+    if count := backlog.count:
+        key = f"watchdog.{name or kind}"
+        text = user_text(f"{key}.one") if count == 1 else user_text(f"{key}.many", count=count)
+        yield Condition(kind, ConditionLevel.WARN, text, user_text(f"{key}.why"), subject, backlog.oldest_at, count)
 
 
 def _find_late(situation: Situation) -> Iterator[Condition]:
@@ -372,19 +370,6 @@ def _find_late(situation: Situation) -> Iterator[Condition]:
             subject=f"{account.platform}/{account.name}",
             since=account.late_since,
         )
-
-
-def _find_tasks(situation: Situation) -> Iterator[Condition]:
-    late = situation.tasks.late
-    if late.count:
-        text, why = _count_text("tasks", late.count), user_text("watchdog.tasks.why")
-        yield Condition(
-            ConditionKind.TASKS, ConditionLevel.WARN, text, why, "late", since=late.oldest_at, count=late.count
-        )
-    if situation.failed_tasks:
-        text, why = _count_text("failed_tasks", situation.failed_tasks), user_text("watchdog.failed_tasks.why")
-        count = situation.failed_tasks
-        yield Condition(ConditionKind.TASKS, ConditionLevel.WARN, text, why, "failed", count=count)
 
 
 def _find_backup(situation: Situation) -> Iterator[Condition]:
