@@ -46,12 +46,18 @@ class AgentDirectory:
         """Return the agent with this id or name, all agents for None. Raises HttpProblem if there is none."""
         return self._handles if name is None else [self.find_agent(name)]
 
+    async def find(
+        self, label: str, item_id: object, get: Callable[[AgentHandle], Awaitable[T | None]], agent: str | None = None
+    ) -> tuple[AgentHandle, T]:
+        """Return the first item that an agent returns, with that agent. Raises HttpProblem if there is none."""
+        for handle in self.select_agents(agent):
+            if (item := await get(handle)) is not None:
+                return handle, item
+        raise build_not_found(label, item_id)
+
     async def find_room(self, room_id: UUID) -> tuple[AgentHandle, Room]:
         """Return a room with its agent. Raises HttpProblem if there is none."""
-        for handle in self._handles:
-            if (room := await handle.conversations.room(room_id)) is not None:
-                return handle, room
-        raise build_not_found("room", room_id)
+        return await self.find("room", room_id, lambda handle: handle.conversations.room(room_id))
 
     async def find_message(self, message_id: UUID) -> tuple[AgentHandle, Memory] | None:
         """Return a message with its agent; None where there is none."""
@@ -72,10 +78,7 @@ class AgentDirectory:
 
     async def find_receipt(self, receipt_id: UUID) -> tuple[AgentHandle, Receipt]:
         """Return a receipt, by its id or its message's id, with its agent. Raises HttpProblem if none."""
-        for handle in self._handles:
-            if (receipt := await handle.conversations.receipt(receipt_id)) is not None:
-                return handle, receipt
-        raise build_not_found("receipt", receipt_id)
+        return await self.find("receipt", receipt_id, lambda handle: handle.conversations.receipt(receipt_id))
 
 
 def is_conversation(room: Room) -> bool:

@@ -197,7 +197,7 @@ async def connect(config: CharacterConfig) -> AsyncIterator[Operations | RemoteO
     operations: Operations | RemoteOperations | None = None
     if storage.is_shared(config.settings):
         with suppress(ConfigError, TemporaryError):  # a running bot would not see a change of the store
-            operations = await asyncio.to_thread(_ask_running_bot, config)
+            operations = RemoteOperations(await asyncio.to_thread(find_own_bot, config), agent_id)
     async with AsyncExitStack() as stack:
         if operations is None:
             async with open_store_for_reading(config):
@@ -207,21 +207,21 @@ async def connect(config: CharacterConfig) -> AsyncIterator[Operations | RemoteO
                 operations = Operations.on_store(agent_id, await stack.enter_async_context(opened))
             except StoreInaccessible as refusal:
                 try:
-                    operations = await asyncio.to_thread(_ask_running_bot, config)
+                    operations = RemoteOperations(await asyncio.to_thread(find_own_bot, config), agent_id)
                 except (ConfigError, TemporaryError) as error:
                     raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
         yield operations
 
 
-def _ask_running_bot(config: CharacterConfig) -> RemoteOperations:
-    """Return the operations of the bot that runs this character. Raises ConfigError, TemporaryError."""
-    running_bot, agent_id = find_running_bot(config), config.agent_config.agent_id
+def find_own_bot(config: CharacterConfig) -> RunningBot:
+    """Return the bot that runs this character, once it has answered. Raises ConfigError, TemporaryError."""
+    running_bot = find_running_bot(config)
     reply = running_bot.get("/api/agents")
     if reply.status is not HTTPStatus.OK:
         raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
-    if str(agent_id) not in [agent.get("id") for agent in reply.body.get("agents", ())]:
+    if str(config.agent_config.agent_id) not in [agent.get("id") for agent in reply.body.get("agents", ())]:
         raise ConfigError(f"the bot at {running_bot} does not run {config.name}")
-    return RemoteOperations(running_bot, agent_id)
+    return running_bot
 
 
 def run_connected(

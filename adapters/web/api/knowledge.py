@@ -14,7 +14,7 @@ from adapters.web.api.files import DOCUMENT_SEARCH, find_document_routes
 from adapters.web.api.people import SOURCE, SearchText, find_person
 from adapters.web.auth import Access
 from adapters.web.incoming import name_room
-from adapters.web.json_io import HttpProblem, build_not_found
+from adapters.web.json_io import HttpProblem
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text, parse_id
 from adapters.web.schemas import AgentQuery, PageQuery, RequestModel, ResponseModel, Text
@@ -198,10 +198,7 @@ class KnowledgeApi:
 
     async def _find_fact(self, request: web.Request) -> tuple[AgentHandle, Memory]:
         fact_id = parse_id(request.match_info["id"])
-        for handle in self._directory:
-            if (fact := await handle.people.fact(fact_id)) is not None:
-                return handle, fact
-        raise build_not_found("fact", fact_id)
+        return await self._directory.find("fact", fact_id, lambda handle: handle.people.fact(fact_id))
 
 
 async def _find_passages(route: BoundRoute, query: MemorySearchQuery) -> list[FoundMemoryBody]:

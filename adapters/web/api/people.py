@@ -13,7 +13,7 @@ from pydantic import StringConstraints
 
 from adapters.web.auth import Access
 from adapters.web.incoming import name_room
-from adapters.web.json_io import JsonResponder, build_not_found
+from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
@@ -237,10 +237,8 @@ async def find_person(directory: AgentDirectory, request: web.Request) -> Found:
     Raises HttpProblem.
     """
     person_id = parse_id(request.match_info["id"])
-    for handle in directory.select_agents(request.query.get("agent")):
-        if (person := await handle.people.find(person_id)) is not None:
-            return handle, person
-    raise build_not_found("person", person_id)
+    agent = request.query.get("agent")
+    return await directory.find("person", person_id, lambda handle: handle.people.find(person_id), agent)
 
 
 def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:

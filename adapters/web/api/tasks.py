@@ -118,15 +118,11 @@ class TasksApi:
 
     async def _decide(self, text: str, decide: Decision) -> TaskBody:
         task_id = parse_id(text)
-        for handle in self._directory:
-            decision = await decide(handle.tasks, task_id)
-            if decision is None:
-                continue
-            if not decision.is_done:
-                raise HttpProblem(409, "conflict", decision.note)
-            [body] = await _build_bodies([(handle, decision.task)])
-            return body
-        raise build_not_found("task", task_id)
+        handle, decision = await self._directory.find("task", task_id, lambda handle: decide(handle.tasks, task_id))
+        if not decision.is_done:
+            raise HttpProblem(409, "conflict", decision.note)
+        [body] = await _build_bodies([(handle, decision.task)])
+        return body
 
 
 def _order(item: tuple[tuple[datetime, UUID], object]) -> tuple[datetime, UUID]:
@@ -240,10 +236,7 @@ class WorldSettingsApi:
 
     async def _find_world(self, request: web.Request) -> tuple[AgentHandle, World]:
         world_id = parse_id(request.match_info["id"])
-        for handle in self._directory:
-            if (world := await handle.conversations.world(world_id)) is not None:
-                return handle, world
-        raise build_not_found("world", world_id)
+        return await self._directory.find("world", world_id, lambda handle: handle.conversations.world(world_id))
 
     async def _respond(self, handle: AgentHandle, world: World, note: str = "") -> WorldSettingsResponse:
         states = await handle.world_settings.states(world)

@@ -22,7 +22,7 @@ from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_sections, measure_sections
 from bot.cli.options import SettingsGroup, colour_state, list_variables
 from bot.cli.plugins import list_components
-from bot.cli.running_bot import find_running_bot, open_store_for_reading
+from bot.cli.running_bot import find_own_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
@@ -224,12 +224,9 @@ def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]
 def _check_running_bot(config: CharacterConfig) -> Finding | None:
     """Return the state of the process that runs this character; None if no such process has the port."""
     try:
-        running_bot = find_running_bot(config)
-        agents = running_bot.get("/api/agents").body.get("agents", ())
+        running_bot = find_own_bot(config)
         health = running_bot.get("/healthz").body
     except (ConfigError, TemporaryError):
-        return None
-    if str(config.agent_config.agent_id) not in [agent.get("id") for agent in agents]:
         return None
     platforms = [f"{name} {state['state']}" for name, state in health.get("platforms", {}).items()]
     details = ", ".join([str(health.get("cause") or ""), *platforms]).strip(", ")
