@@ -10,7 +10,7 @@ from bot.cli.main import entry
 from bot.domain.content import Content
 from bot.domain.ids import new_id
 from bot.domain.memory import Memory, MemoryKind
-from bot.store.protocols import Store
+from bot.store.protocols import LogKind, Store
 from bot.testing import make_message
 from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
 
@@ -85,3 +85,9 @@ def test_a_fact_is_corrected_and_deleted(fact: Memory, capsys: Out) -> None:
     assert capsys.readouterr().out == "no facts\n"
     assert entry(["memory", "delete", str(fact.id), "-c", FILE]) != 0
     assert "is no stored fact" in capsys.readouterr().err
+
+
+def test_who_changed_a_fact_of_a_stopped_bot_is_logged(fact: Memory) -> None:
+    assert entry(["memory", "correct", str(fact.id), "Alice lives in Oslo.", "-c", FILE]) == 0
+    [logged] = run_with_store(lambda store: store.logs.logs(kind=LogKind.AUTHORIZATION))
+    assert (logged["body"]["action"], logged["body"]["event"]) == ("CORRECT_FACT", "command line")
