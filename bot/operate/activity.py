@@ -6,7 +6,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, Self
+from typing import Self
+
+from pydantic import TypeAdapter
 
 from bot.concurrency.clock import Clock, every
 from bot.concurrency.tasks import TaskSet
@@ -25,10 +27,10 @@ MIN_EXPECTED = 8  # messages whose absence is no chance: of so many on average, 
 MIN_SAMPLES = 2  # days that show what is usual
 FIRST_WEEKEND_DAY = 5
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-SECOND, MICROSECOND = timedelta(seconds=1), timedelta(microseconds=1)
 REFRESH_SECONDS = 60.0
 MAX_SPANS_READ = 60
-MONTH_KEY, HOURS_KEY = "activity.month.1:{platform}", "activity.hours.1"  # 1: what their values look like
+MONTH_KEY, HOURS_KEY = "activity.month.2:{platform}", "activity.hours.2"  # 2: what their values look like
+BUCKETS, HOURS = TypeAdapter(list[ActivityBucket]), TypeAdapter(dict[datetime, list[PlatformHour]])
 RecentCosts = Callable[[], Mapping[datetime, float]]
 
 
@@ -149,15 +151,14 @@ class AgentActivity:
             before = (await self._known_hours()).keys()
             hours = await self._fill_hours(is_current_wanted=False)
             if hours.keys() != before:
-                rows = [[_seconds_of(hour), *map(_hour_row, hours[hour])] for hour in sorted(hours)]
-                await self._store.cache.set(HOURS_KEY, rows)
+                await self._store.cache.set(HOURS_KEY, HOURS.dump_python(hours, mode="json"))
         for platform in sorted({"", *(item.platform for items in hours.values() for item in items)}):
             async with self._locks[0]:
                 known = (await self._known_buckets(ActivityRange.MONTH, platform)).keys()
                 finished = await self._fill(ActivityRange.MONTH, platform, is_current_wanted=False)
                 if finished.keys() != known:
-                    rows = [_bucket_row(finished[start]) for start in sorted(finished)]
-                    await self._store.cache.set(MONTH_KEY.format(platform=platform), rows)
+                    stored = BUCKETS.dump_python(list(finished.values()), mode="json")
+                    await self._store.cache.set(MONTH_KEY.format(platform=platform), stored)
 
     async def open_items(self) -> OpenItems:
         """Count what is open now."""
@@ -207,7 +208,7 @@ class AgentActivity:
             stored = None
             if time_range is ActivityRange.MONTH:
                 stored = await self._store.cache.get(MONTH_KEY.format(platform=platform))
-            known = {bucket.start: bucket for bucket in map(_bucket_of, stored or ())}
+            known = {bucket.start: bucket for bucket in BUCKETS.validate_python(stored or ())}
             self._buckets[time_range, platform] = known
         return known
 
@@ -242,8 +243,7 @@ class AgentActivity:
 
     async def _known_hours(self) -> dict[datetime, list[PlatformHour]]:
         if self._hours is None:
-            stored = await self._store.cache.get(HOURS_KEY) or ()
-            self._hours = {_time_of(hour): [_hour_of(hour, *row) for row in rows] for hour, *rows in stored}
+            self._hours = HOURS.validate_python(await self._store.cache.get(HOURS_KEY) or {})
         return self._hours
 
     @property
@@ -269,32 +269,6 @@ def _runs(starts: Sequence[datetime], step: timedelta) -> Iterator[tuple[datetim
         if is_last or count == MAX_SPANS_READ:
             yield starts[first], count
             first, count = number + 1, 0
-
-
-def _bucket_row(bucket: ActivityBucket) -> list[Any]:
-    figures = [bucket.received, bucket.answered, dict(bucket.failures), bucket.p50_ms, bucket.p95_ms]
-    return [_seconds_of(bucket.start), *figures]
-
-
-def _bucket_of(row: Sequence[Any]) -> ActivityBucket:
-    start, received, answered, failures, p50_ms, p95_ms = row
-    return ActivityBucket(_time_of(start), received, answered, 0, failures, p50_ms, p95_ms)
-
-
-def _hour_row(hour: PlatformHour) -> list[Any]:
-    return [hour.platform, hour.received, (hour.last_at - EPOCH) // MICROSECOND]
-
-
-def _hour_of(start: int, platform: str, received: int, last_at: int) -> PlatformHour:
-    return PlatformHour(platform, _time_of(start), received, EPOCH + last_at * MICROSECOND)
-
-
-def _seconds_of(at: datetime) -> int:
-    return (at - EPOCH) // SECOND
-
-
-def _time_of(seconds: int) -> datetime:
-    return EPOCH + seconds * SECOND
 
 
 def _floor(at: datetime, step: timedelta) -> datetime:
