@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from pathlib import Path
@@ -78,10 +78,7 @@ def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_j
     plugin = _find_plugin(config)
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     with configure_logging(level=level, secrets=config.secrets), working("reading documents"):
-        try:
-            result = asyncio.run(_run_here(config, plugin, work, is_indexed=is_indexed))
-        except StoreInaccessible as refusal:
-            result = asyncio.run(_await(work(partial(_send_to_running_bot, config, plugin, refusal))))
+        result = asyncio.run(_carry_out(config, plugin, work, is_indexed=is_indexed))
     if as_json:
         print(strip_terminal_codes(json.dumps(result, ensure_ascii=False, indent=2), allowed="\n"))
     else:
@@ -90,8 +87,13 @@ def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_j
     return Exit.OK
 
 
-async def _await(result: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
-    return await result
+async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, is_indexed: bool) -> Mapping[str, Any]:
+    try:
+        async with _open_documents(config, plugin, is_indexed=is_indexed) as routes:
+            return await work(partial(_send_here, routes))
+    except StoreInaccessible as error:
+        refusal = error
+    return await work(partial(_send_to_running_bot, config, plugin, refusal))
 
 
 def _find_plugin(config: CharacterConfig) -> Plugin:
@@ -103,66 +105,41 @@ def _find_plugin(config: CharacterConfig) -> Plugin:
     raise ConfigError(f'{config.name} uses no documents: add "{name}" to the plugins in {config.path}')
 
 
-@dataclass(frozen=True, slots=True)
-class DocumentCall:
-    """A call of one of the plugin's routes, with what it takes of these."""
-
-    method: str
-    path: str
-    document_id: str = ""
-    query: Mapping[str, str] = field(default_factory=dict)
-    body: Mapping[str, Any] | None = None
-    file: UploadedFile | None = None
-
-
-Send = Callable[[DocumentCall], Awaitable[HttpReply]]
+Send = Callable[[RouteRequest], Awaitable[HttpReply]]
 Work = Callable[[Send], Awaitable[Mapping[str, Any]]]
 
 
-async def _send_here(routes: Sequence[BoundRoute], call: DocumentCall) -> HttpReply:
+async def _send_here(routes: Sequence[BoundRoute], request: RouteRequest) -> HttpReply:
     """Call a route in this process."""
-    route = next(route for route in routes if (route.method, route.path) == (call.method, call.path))
-    request = RouteRequest(
-        call.method,
-        call.path,
-        call.query,
-        body=b"" if call.body is None else json.dumps(call.body).encode(),
-        parameters={"id": call.document_id},
-        files=[call.file] if call.file else (),
-    )
+    route = next(route for route in routes if (route.method, route.path) == (request.method, request.path))
     response = await route.handle(request)
     return HttpReply(HTTPStatus(response.status), response.json)
 
 
 async def _send_to_running_bot(
-    config: CharacterConfig, plugin: Plugin, refusal: StoreInaccessible, call: DocumentCall
+    config: CharacterConfig, plugin: Plugin, refusal: StoreInaccessible, request: RouteRequest
 ) -> HttpReply:
     """Call a route of the running bot, which uses the store."""
-    path = call.path.replace("{id}", quote(call.document_id, safe=""))
-    query = urlencode({**call.query, "agent": str(config.agent_config.agent_id)})
+    path = request.path.format_map({name: quote(value, safe="") for name, value in request.parameters.items()})
+    query = urlencode({**request.query, "agent": str(config.agent_config.agent_id)})
     target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
+    body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
     try:
         send = find_running_bot(config).send
-        return await asyncio.to_thread(send, call.method, target, call.body, call.file, timeout=TIMEOUT_SECONDS)
+        return await asyncio.to_thread(send, request.method, target, body, file, timeout=TIMEOUT_SECONDS)
     except (ConfigError, TemporaryError) as error:
         raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
 
 
-async def _call(send: Send, call: DocumentCall) -> Mapping[str, Any]:
+async def _call(send: Send, request: RouteRequest) -> Mapping[str, Any]:
     """Return the body of a response. Raises UsageError, ConfigError, TemporaryError."""
-    reply = await send(call)
+    reply = await send(request)
     if reply.status < HTTPStatus.MULTIPLE_CHOICES:
         return reply.body
     if reply.status in (HTTPStatus.UNPROCESSABLE_ENTITY, HTTPStatus.NOT_FOUND, HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
         raise UsageError(reply.problem)
     error_type = TemporaryError if reply.status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError
     raise error_type(f"the documents cannot be reached: {reply.problem}")
-
-
-async def _run_here(config: CharacterConfig, plugin: Plugin, work: Work, *, is_indexed: bool) -> Mapping[str, Any]:
-    """Carry out the work without the bot. Raises StoreInaccessible if another process uses the store."""
-    async with _open_documents(config, plugin, is_indexed=is_indexed) as routes:
-        return await work(partial(_send_here, routes))
 
 
 @asynccontextmanager
@@ -187,11 +164,11 @@ async def _open_documents(
 
 
 async def _list(send: Send) -> Mapping[str, Any]:
-    return await _call(send, DocumentCall("GET", DOCUMENTS))
+    return await _call(send, RouteRequest("GET", DOCUMENTS))
 
 
 async def _search(question: str, send: Send) -> Mapping[str, Any]:
-    return await _call(send, DocumentCall("GET", FOUND, query={"q": question}))
+    return await _call(send, RouteRequest("GET", FOUND, query={"q": question}))
 
 
 async def _add_all(sources: Sequence[str], send: Send) -> Mapping[str, Any]:
@@ -213,14 +190,14 @@ async def _delete_all(names: Sequence[str], send: Send) -> Mapping[str, Any]:
     listed = await _list(send)
     chosen = [_choose(listed["documents"], name) for name in dict.fromkeys(names)]
     for document in chosen:
-        await _call(send, DocumentCall("DELETE", DOCUMENT_BY_ID, document_id=document["id"]))
+        await _call(send, RouteRequest("DELETE", DOCUMENT_BY_ID, parameters={"id": document["id"]}))
     return {"deleted": chosen}
 
 
 async def _add(send: Send, source: str) -> Sequence[Mapping[str, Any]]:
     """Add what is in a file or at a URL; return the documents as they were added."""
     if source.startswith(("http://", "https://")):
-        added = await _call(send, DocumentCall("POST", DOCUMENTS, body={"url": source}))
+        added = await _call(send, RouteRequest("POST", DOCUMENTS, body=json.dumps({"url": source}).encode()))
     else:
         path = Path(source)
         try:
@@ -228,7 +205,7 @@ async def _add(send: Send, source: str) -> Sequence[Mapping[str, Any]]:
         except OSError as error:
             raise UsageError(f"{source}: it cannot be read: {error.strerror}") from None
         file = UploadedFile("file", path.name, "application/octet-stream", data)
-        added = await _call(send, DocumentCall("POST", DOCUMENTS, file=file))
+        added = await _call(send, RouteRequest("POST", DOCUMENTS, files=[file]))
     items: Sequence[Mapping[str, Any]] = added["documents"]
     return items
 
