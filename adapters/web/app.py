@@ -148,7 +148,6 @@ class WebApp:
     async def stop(self) -> None:
         """Close the WebSockets and cancel the background tasks."""
         await self._background.cancel()
-        await self._prometheus.stop()
         await self._sockets.close()
         await self._live.stop()
         await self._requests.cancel()

@@ -19,6 +19,7 @@ from bot.concurrency.tasks import TaskSet
 TICK_SECONDS = 1.0
 DISK_TICKS = 15  # between two readings of the free space
 LAG_TICKS = 15  # of which the median counts: a single long call is logged, and is no state of the process
+MAX_LAGS = 60  # of a minute
 CLOCK_JUMP_SECONDS = 5.0  # what differs less is a slow tick or the correction of a clock
 CLOCK_JUMP_MEMORY_SECONDS = 600.0
 
@@ -35,8 +36,8 @@ class DiskSpace:
 class ProcessHealth:
     """How late the event loop reacts, by how much the clock jumped in the last ten minutes, and the free space.
 
-    `clock_jump` is None where it did not jump; `free_bytes` is None where it cannot be read. `ends` says when the
-    certificates and tokens end that are watched, by name.
+    `longest_lag_seconds` is the longest of the last minute. `clock_jump` is None where it did not jump; `free_bytes`
+    is None where it cannot be read. `ends` says when the certificates and tokens end that are watched, by name.
     """
 
     lag_seconds: float = 0.0
@@ -44,6 +45,7 @@ class ProcessHealth:
     free_bytes: int | None = None
     disk_bytes: int = 0
     ends: Mapping[str, datetime] = field(default_factory=dict)
+    longest_lag_seconds: float = 0.0
 
 
 def read_disk_space(folder: Path) -> DiskSpace | None:
@@ -72,7 +74,7 @@ class ProcessMonitor:
         self._time = time_source or TimeSource()
         self._read_disk = read_disk
         self._tasks = TaskSet("measuring the process")
-        self._lags = deque[float](maxlen=LAG_TICKS)
+        self._lags = deque[float](maxlen=MAX_LAGS)
         self._jump: tuple[float, timedelta] | None = None  # with the monotonic time of it
         self._disk: DiskSpace | None = None
         self.ends: dict[str, datetime] = {}
@@ -88,13 +90,14 @@ class ProcessMonitor:
 
     def read(self) -> ProcessHealth:
         """Return the health as it was measured last."""
-        lag = median(self._lags) if len(self._lags) == LAG_TICKS else 0.0
+        lags = list(self._lags)
+        lag = median(lags[-LAG_TICKS:]) if len(lags) >= LAG_TICKS else 0.0
         jump = None
         if self._jump is not None and self._time.monotonic() - self._jump[0] < CLOCK_JUMP_MEMORY_SECONDS:
             jump = self._jump[1]
         disk = self._disk
         free, size = (disk.free_bytes, disk.disk_bytes) if disk is not None else (None, 0)
-        return ProcessHealth(lag, jump, free, size, dict(self.ends))
+        return ProcessHealth(lag, jump, free, size, dict(self.ends), max(lags, default=0.0))
 
     async def _run(self) -> None:
         for tick in count():

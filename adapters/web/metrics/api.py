@@ -2,12 +2,12 @@
 
 The figures of a process at one moment: what was counted, and what the store and the connections say.
 
-What is counted while the bot runs: outcomes, parts, model calls, runs of tasks, and how late the event loop is.
+What is counted while the bot runs: outcomes, parts, model calls, runs of tasks.
 """
 
 import asyncio
 from bisect import bisect_left
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -25,17 +25,7 @@ from adapters.web.queries import AgentDirectory
 from bot import Outcome, system_clock
 from bot.events import DeliveryFinished, MarkupRemoved, MessageClosed, MessageReceived, ModelUsed, TaskEnded
 from bot.models import ModelStatus
-from bot.platform import (
-    AgentHandle,
-    Arrivals,
-    ConnectionStatus,
-    DeliveryState,
-    LazyImport,
-    Spending,
-    TaskSet,
-    TimeSource,
-    install_command,
-)
+from bot.platform import AgentHandle, Arrivals, ConnectionStatus, DeliveryState, LazyImport, Spending, install_command
 from bot.store import OpenItems, StoreUnavailable, TaskBacklog
 
 K = TypeVar("K")
@@ -43,7 +33,6 @@ BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0) 
 MAX_LABEL_VALUES = 100
 MAX_LABEL_LENGTH = 80
 OTHER = "other"
-LAG_INTERVAL_SECONDS, LAG_SAMPLES = 1.0, 60
 
 
 class LabelValues:
@@ -156,26 +145,6 @@ class EventCounters:
         self.task_runs[event.agent_id, "failed" if event.error else "done"] += 1
 
 
-class LoopLag:
-    """Looks once a second how much later than asked the event loop continues; keeps the last minute."""
-
-    def __init__(self, time: TimeSource) -> None:
-        self._time = time
-        self._samples = deque[float](maxlen=LAG_SAMPLES)
-
-    async def run(self) -> None:
-        """Take samples until cancelled."""
-        while True:
-            started = self._time.monotonic()
-            await self._time.sleep(LAG_INTERVAL_SECONDS)
-            self._samples.append(max(0.0, self._time.monotonic() - started - LAG_INTERVAL_SECONDS))
-
-    @property
-    def longest(self) -> float:
-        """The longest lag of the last minute, in seconds; 0 before the first sample."""
-        return max(self._samples, default=0.0)
-
-
 @dataclass(frozen=True, slots=True)
 class StoredFigures:
     """What the store says of one agent."""
@@ -242,11 +211,9 @@ encode: Callable[[Figures, str], tuple[bytes, str]] = LazyImport("adapters.web.m
 class PrometheusApi:
     """Serves the figures for Prometheus. Counts nothing unless its client library is installed."""
 
-    def __init__(self, directory: AgentDirectory, time: TimeSource | None = None) -> None:
+    def __init__(self, directory: AgentDirectory) -> None:
         self._directory = directory
         self._counters = EventCounters()
-        self._lag = LoopLag(time or TimeSource())
-        self._tasks = TaskSet("measuring the event loop")
         self._is_installed = find_spec(LIBRARY) is not None
 
     def start(self) -> None:
@@ -254,23 +221,19 @@ class PrometheusApi:
         if self._is_installed:
             self._counters.subscribe(self._directory)
 
-    async def stop(self) -> None:
-        """Stop measuring the event loop."""
-        await self._tasks.cancel()
-
     @operation("GET", METRICS_PATH, "prometheus", Access.METRICS, (404,), content_type="text/plain")
     async def show_figures(self, request: web.Request) -> web.StreamResponse:
         """Return the figures of the process in the text format of Prometheus, or in OpenMetrics where that is asked."""
         if not self._is_installed:
             raise HttpProblem(404, "not_found", f"{LIBRARY} is not installed: {install_command(EXTRA)}")
-        if not self._tasks:  # a bot that is not scraped is not woken every second
-            self._tasks.start(self._lag.run())
+        first = self._directory.find_agent(None)
+        monitor = first.process_monitor
         figures = Figures(
             version=package_version(),
             now=system_clock(),
-            lag=self._lag.longest,
+            lag=monitor.read().longest_lag_seconds if monitor is not None else 0.0,
             agents=await asyncio.gather(*(read_agent(handle) for handle in self._directory)),
-            connections=self._directory.find_agent(None).connections(),
+            connections=first.connections(),
             counters=self._counters,
         )
         body, content_type = encode(figures, request.headers.get("Accept", ""))

@@ -12,23 +12,13 @@ import yaml
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from adapters.web.metrics.api import (
-    BUCKETS,
-    MAX_LABEL_VALUES,
-    OTHER,
-    EventCounters,
-    Histogram,
-    LabelValues,
-    LoopLag,
-    PrometheusApi,
-)
-from adapters.web.queries import AgentDirectory
+from adapters.web.metrics.api import BUCKETS, MAX_LABEL_VALUES, OTHER, EventCounters, Histogram, LabelValues
 from bot.events import MessageClosed, ModelUsed
 from bot.models import ModelCall
-from bot.platform import AccessTokens, DocumentFormat, TaskSet, TokenScope, extract_document_text
+from bot.platform import AccessTokens, DocumentFormat, TokenScope, extract_document_text
 from bot.store import InMemoryStore, OpenItems, StoreUnavailable
 from bot.store.inmemory.activity import InMemoryActivity
-from bot.testing import AgentHarness, ManualClock
+from bot.testing import AgentHarness
 from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
@@ -207,19 +197,6 @@ def test_the_tokens_of_a_call_that_the_provider_did_not_count_are_left_out() -> 
     assert (sums.calls, sums.failed, sums.input_tokens, sums.unpriced) == (3, 1, 20, 2)
 
 
-async def test_the_lag_is_how_much_later_than_asked_the_loop_continues() -> None:
-    clock, tasks = ManualClock(), TaskSet("lag")
-    lag = LoopLag(clock.time_source)
-    assert lag.longest == 0
-    tasks.start(lag.run())
-    for seconds in (1.0, 4.5, 1.0):
-        await clock.wait_for_sleepers()
-        clock.advance(seconds)
-    await clock.wait_for_sleepers()
-    await tasks.cancel()
-    assert lag.longest == 3.5
-
-
 def list_expressions() -> Iterator[tuple[str, str]]:
     """Yield the file and text of each expression in deploy/."""
     rules = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))
@@ -255,7 +232,3 @@ def test_the_scrape_example_reads_the_path_and_names_the_rules() -> None:
     assert job["metrics_path"] == "/metrics"
     assert job["authorization"]["type"] == "Bearer"
     assert all((DEPLOY / "prometheus" / file).exists() for file in config["rule_files"])
-
-
-def test_a_directory_without_a_scrape_takes_no_samples() -> None:
-    assert not PrometheusApi(AgentDirectory([]))._tasks
