@@ -94,7 +94,7 @@ def test_conflicting_options_are_usage_errors(capsys: Out) -> None:
 
 def test_without_costs_the_sum_is_zero_and_one_day_is_today() -> None:
     none = CostReport(1, GroupBy.DAY, CostEntry(today(), ""), ())
-    assert list(none.lines()) == ["today (UTC): $0, 0 calls, 0 tokens in, 0 out"]
+    assert none.total_line() == "today (UTC): $0, 0 calls, 0 tokens in, 0 out"
 
 
 @pytest.mark.parametrize(

@@ -60,12 +60,6 @@ class CostReport:
     total: CostEntry
     sums: Sequence[tuple[str, CostEntry]]
 
-    def lines(self) -> Iterator[str]:
-        """Yield the report as lines of text."""
-        yield self.total_line()
-        yield from self.sum_lines()
-        yield from self.notes()
-
     def total_line(self) -> str:
         """Return the period and its costs."""
         period = "today (UTC)" if self.days == 1 else f"the last {self.days} days (UTC)"
@@ -121,7 +115,15 @@ async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[s
 
 def format_costs(entry: CostEntry) -> str:
     """Return a sum as text."""
-    return ", ".join(_cost_parts(entry))
+    is_unknown = _is_unpriced(entry)
+    parts = [format_price(None if is_unknown else entry.cost)]
+    parts.append("1 call" if entry.calls == 1 else f"{entry.calls:,} calls")
+    if entry.failed_calls:
+        parts.append(f"{entry.failed_calls:,} failed")
+    if entry.unpriced_calls and not is_unknown:
+        parts.append(f"{entry.unpriced_calls:,} without a price")
+    cached = f" ({entry.tokens_cached:,} cached)" if entry.tokens_cached else ""
+    return ", ".join([*parts, f"{entry.tokens_in:,} tokens in{cached}", f"{entry.tokens_out:,} out"])
 
 
 def _cost_row(name: str, entry: CostEntry) -> tuple[str, ...]:
@@ -139,18 +141,6 @@ def _cost_row(name: str, entry: CostEntry) -> tuple[str, ...]:
 
 def _is_unpriced(entry: CostEntry) -> bool:
     return not entry.cost and 0 < entry.unpriced_calls >= entry.calls - entry.failed_calls
-
-
-def _cost_parts(entry: CostEntry) -> Iterator[str]:
-    is_unknown = _is_unpriced(entry)
-    yield format_price(None if is_unknown else entry.cost)
-    yield "1 call" if entry.calls == 1 else f"{entry.calls:,} calls"
-    if entry.failed_calls:
-        yield f"{entry.failed_calls:,} failed"
-    if entry.unpriced_calls and not is_unknown:
-        yield f"{entry.unpriced_calls:,} without a price"
-    yield f"{entry.tokens_in:,} tokens in" + (f" ({entry.tokens_cached:,} cached)" if entry.tokens_cached else "")
-    yield f"{entry.tokens_out:,} out"
 
 
 app = new_command()
