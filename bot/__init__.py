@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bot.adapter.adapter import Adapter
-    from bot.agent import Agent
     from bot.characters import load_character
     from bot.concurrency.clock import Clock, system_clock
     from bot.concurrency.tasks import crash_point
@@ -65,7 +64,7 @@ if TYPE_CHECKING:
         reject_redirected_key,
     )
     from bot.store.protocols import RecallScope
-    from bot.turn import Turn
+    from bot.turn import Agent, Turn
 
 __all__ = [
     "ActionPlan",
@@ -153,7 +152,7 @@ __all__ = [
 # The names of each module.
 MODULES = {
     "bot.adapter.adapter": "Adapter",
-    "bot.agent": "Agent",
+    "bot.turn": "Agent Turn",
     "bot.characters": "load_character",
     "bot.concurrency.clock": "Clock system_clock",
     "bot.concurrency.tasks": "crash_point",
@@ -179,7 +178,6 @@ MODULES = {
     "bot.runtime.runtime": "Runtime",
     "bot.settings": "CommaList CoreSettings Secret Settings SettingsModel load_settings reject_redirected_key",
     "bot.store.protocols": "RecallScope",
-    "bot.turn": "Turn",
 }
 PLACES = {name: module for module, names in MODULES.items() for name in names.split()}
 

@@ -8,20 +8,18 @@ from bot.adapter.adapter import (
     Adapter,
     AnswerPolicy,
     ChannelProblems,
+    ConnectionSnapshot,
+    ConnectionState,
+    ConnectionStatus,
+    DisconnectCause,
     Feed,
     FoundPost,
     KnownPeople,
     RoomRule,
     RoomRules,
     TerminalSession,
-    select_accounts,
-)
-from bot.adapter.connection_status import (
-    ConnectionSnapshot,
-    ConnectionState,
-    ConnectionStatus,
-    DisconnectCause,
     TokenCheck,
+    select_accounts,
 )
 from bot.adapter.pacing import SlidingWindow, TypingIndicator
 from bot.concurrency.clock import Backoff, TimeSource

@@ -13,7 +13,7 @@ from bot.domain.ledger import ModelCall, Outcome
 from bot.errors import ModelError
 from bot.event_bus import EventBus
 from bot.models.handler import ModelHandler
-from bot.models.retry import FailedAttempts, OnRetry, failed_attempts
+from bot.models.router import FailedAttempts, OnRetry, failed_attempts
 from bot.receipts import TurnTrace, current_trace
 
 STATUS_BY_OUTCOME = {

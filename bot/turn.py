@@ -1,15 +1,24 @@
-"""`Turn`: one message being answered; `TurnInput`: one message and its receipt."""
+"""`Agent`: the collaborators of one running character, and its services looked up by class.
+
+`Turn`: one message being answered; `TurnInput`: one message and its receipt.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from datetime import tzinfo
-from typing import Any, Self
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import Any, Protocol, Self, TypeVar
 from uuid import UUID
 
-from bot.agent import Agent
-from bot.domain.character import ActionSpec
+from pydantic import SecretStr
+
+from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.tasks import MemorySemaphore
+from bot.costs.budget import Budget
+from bot.domain.character import ActionSpec, Catalog, Character, WorldSettingState
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_words
 from bot.domain.events import Event
@@ -17,11 +26,352 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
 from bot.domain.ledger import ActionResult, EditState, EventKey, ModelCall, Receipt, State
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
+from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
-from bot.outbound.sender import OutgoingReply
-from bot.prompts.templates import find_template
+from bot.event_bus import EventBus
+from bot.fetch.documents import DocumentReader
+from bot.fetch.response import UrlFetcher
+from bot.models.router import ModelRouter
+from bot.outbound.outbox import Outbox
+from bot.outbound.sender import OutgoingReply, Speech
+from bot.prompts.template_language import render_template
+from bot.prompts.templates import find_problems, find_template
 from bot.receipts import TurnTrace
+from bot.settings import Settings, find_time_zone
+from bot.store.protocols import RecallScope, Store
 from bot.text import sanitize_name, suggest, truncate_line
+
+T = TypeVar("T")
+TIMEZONE = "TIMEZONE"
+
+
+class Services:
+    """The running services of one agent, by class: `agent.services[Forecasts]`."""
+
+    def __init__(self) -> None:
+        self._running: dict[type, object] = {}
+        self._failures: dict[type, str] = {}
+
+    def __getitem__(self, kind: type[T]) -> T:
+        """Return the running service of a class, else the first of a subclass.
+
+        Raises LookupError with the reason where there is none.
+        """
+        running = self._running.get(kind)
+        if isinstance(running, kind):
+            return running
+        for service in self._running.values():
+            if isinstance(service, kind):
+                return service
+        causes = (cause for failed_kind, cause in self._failures.items() if issubclass(failed_kind, kind))
+        cause = next(causes, "no plugin of this agent brings it")
+        raise LookupError(f"service {kind.__name__} is not running: {cause}")
+
+    def __contains__(self, kind: type) -> bool:
+        return any(isinstance(service, kind) for service in self._running.values())
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(self._running.values())
+
+    @property
+    def failures(self) -> Mapping[type, str]:
+        """Why services that an agent should have are not running, by class."""
+        return dict(self._failures)
+
+    def add(self, service: object) -> None:
+        """Register a started service."""
+        self._running[type(service)] = service
+        self._failures.pop(type(service), None)
+
+    def remove(self, kind: type, cause: str = "it has stopped") -> None:
+        """Remove a service and remember the reason, which `__getitem__` then reports."""
+        self._running.pop(kind, None)
+        self._failures[kind] = cause
+
+
+class WorldSettings(Protocol):
+    """The settings of worlds that the plugins of one agent declare."""
+
+    async def worlds_of(self, person_id: UUID) -> list[World]:
+        """Return the worlds that a person owns, by name; none where no plugin declares settings of worlds."""
+
+    async def states(self, world: World) -> list[WorldSettingState]:
+        """Return the settings that a world can have now, without values of secrets, in the plugins' order."""
+
+    def value(self, world: World, name: str) -> str:
+        """Return the value of a setting, or its default.
+
+        Raises SettingError for a secret, and for one that no plugin declares.
+        """
+
+    def secret(self, world: World, name: str) -> SecretStr | None:
+        """Return the value of a secret setting; None if it is not set, or was encrypted with another key.
+
+        Raises SettingError for one that is no secret, and for one that no plugin declares.
+        """
+
+    async def find_problem(self, world: World, name: str, value: str) -> str:
+        """Return why a setting cannot have this value in a world; empty if it can."""
+
+    async def change(self, world_id: UUID, name: str, value: str, *, actor: UUID | None, source: str) -> str:
+        """Set a setting of a world, or remove it with a blank value; return what the plugin says about it.
+
+        Who did it (None: the operator) and by what is logged, but not the value of a secret. It is not checked
+        whether the actor may. Raises SettingError for a value that is not accepted, LookupError for an unknown
+        world.
+        """
+
+
+class Components(Protocol):
+    """The components of one agent: what they are, and how plugins add to them while the agent runs."""
+
+    @property
+    def catalog(self) -> Catalog:
+        """The descriptions of all components, as they are now."""
+
+    def register(self, plugin: str, component: object, *, replaces_own: bool = False) -> Callable[[], None]:
+        """Add an action, provider, evaluator, worker or listener to a plugin; the returned function removes it.
+
+        With `replaces_own` it is used instead of the one of its name that the plugin brings. Raises PluginError
+        for a plugin that the agent does not have, for another kind of component, and for a name that is taken.
+        """
+
+    @property
+    def world_settings(self) -> WorldSettings:
+        """The settings of worlds that plugins declare."""
+
+    async def set_setting(self, plugin: str, name: str, value: str) -> None:
+        """Set a variable that a plugin declares, from now on and after a restart; a blank value removes it again.
+
+        It is above the operator's value. Raises SettingError for a variable that the plugin does not declare,
+        for a secret one, and for a value that is not valid.
+        """
+
+
+class Rooms(Protocol):
+    """What code that answers no message can do in the rooms of one agent."""
+
+    async def compose(
+        self,
+        room: Room,
+        include: Collection[str] = (),
+        *,
+        only_included: bool = False,
+        author: Entity | None = None,
+        text: str = "",
+    ) -> State:
+        """Return the state of a room: the texts and values of the default providers and of those in `include`.
+
+        With `only_included` only the latter run. Dynamic and hidden providers are included by their names.
+        Providers see a message of `author`, by default of the agent itself, with this text.
+        """
+
+    async def submit(
+        self, room: Room, content: str | Content, *, author: Entity, key: str, role: Role | None = None
+    ) -> Receipt:
+        """Store a message as if it had come from the room's platform, start on it, and return its receipt.
+
+        It is processed like any other, and counts as addressed to the agent. With the same `key` it is stored
+        once. `role` is that of `author` in the room's world from now on; without one a person of the room's
+        platform keeps theirs, and any other author has none. Raises InboxClosed while the agent starts or stops,
+        and StoreUnavailable.
+        """
+
+    async def wait_outcome(self, receipt_id: UUID) -> Receipt:
+        """Wait for the final receipt of a message; raises as `AgentHandle.wait_outcome`."""
+
+    async def find(self, platform: str, external_id: str, *, account: str = "") -> Room | None:
+        """Return the room with this id of a platform; None where the agent has not been in it."""
+
+    async def open_direct(self, person: Entity) -> Room | None:
+        """Return the private chat with a person, opened where the platform can; None where it cannot."""
+
+    async def visible_to(self, person_id: UUID) -> RecallScope:
+        """Return the scope of all that a person may see: the rooms they take part in, and their worlds.
+
+        Of more than fifty rooms the most recently active count. Show what is found with it to that person alone.
+        """
+
+    def charge(self, room: Room, person: Entity | None = None) -> AbstractContextManager[None]:
+        """Count the model calls in this block for a room and a person, within their budgets too."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDefinition:
+    """What the file of a character says of an agent; another one replaces it when a changed file is taken up.
+
+    `templates` are prompt templates by name, the character's over the plugins' over the defaults. `version` is a hash
+    of the file's text, empty for a character without a file; it was read `loaded_at`.
+    """
+
+    character: Character
+    settings: Settings
+    templates: Mapping[str, str] = field(default_factory=dict)
+    version: str = ""
+    loaded_at: datetime | None = None
+
+
+class CurrentDefinition:
+    """The definition of one agent as it is now; only who has built it can replace it, with `replace`."""
+
+    def __init__(self, definition: AgentDefinition) -> None:
+        self._definition = definition
+
+    def read(self) -> AgentDefinition:
+        """Return the definition."""
+        return self._definition
+
+    def replace(self, definition: AgentDefinition) -> None:
+        """Use another definition from now on."""
+        self._definition = definition
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """One running character and everything it works with.
+
+    `id` is also its entity: its own messages carry it. `character`, `settings` and `templates`
+    may change while the agent runs: read them when they are needed. `folder` is where the character's file is; None
+    for a character without one. `memory` bounds what all agents of the process hold of files and responses, see
+    MEMORY_LIMIT. `muted_people` are those whose messages are stored and not answered.
+    """
+
+    id: UUID
+    read_definition: Callable[[], AgentDefinition] = field(repr=False)
+    models: ModelRouter
+    store: Store
+    events: EventBus
+    outbox: Outbox
+    speech: Speech
+    services: Services
+    components: Components
+    rooms: Rooms
+    fetcher: UrlFetcher
+    budget: Budget = field(default_factory=Budget)
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
+    clock: Clock = system_clock
+    folder: Path | None = None
+    muted_people: set[UUID] = field(default_factory=set)
+    document_reader: DocumentReader = field(default_factory=DocumentReader, repr=False)
+
+    @property
+    def character(self) -> Character:
+        """The character, as it is now."""
+        return self.read_definition().character
+
+    @property
+    def settings(self) -> Settings:
+        """The settings, as they are now."""
+        return self.read_definition().settings
+
+    @property
+    def templates(self) -> Mapping[str, str]:
+        """The prompt templates by name, the character's over the plugins' over the defaults."""
+        return self.read_definition().templates
+
+    @property
+    def name(self) -> str:
+        """The character's name."""
+        return self.character.name
+
+    @property
+    def catalog(self) -> Catalog:
+        """The descriptions of all components."""
+        return self.components.catalog
+
+    @property
+    def world_settings(self) -> WorldSettings:
+        """The settings of worlds that the plugins declare."""
+        return self.components.world_settings
+
+    def find_time_zone(self, world: World | None = None) -> tzinfo:
+        """Return the time zone of a world (`TIMEZONE`), by default the agent's."""
+        names = (world.settings.get(TIMEZONE) if world is not None else None, self.settings.get(TIMEZONE))
+        return next((zone for name in names if name and (zone := find_time_zone(name))), UTC)
+
+    def render(self, template: str, values: Mapping[str, Any]) -> str:
+        """Render one of the agent's templates with values, such as those of a state that was composed.
+
+        Raises TemplateError for a name that no template has.
+        """
+        source = find_template(template, self.templates)
+        if source is None:
+            hint = suggest(template, self.templates, start="; ")
+            raise TemplateError(f"there is no template {template!r}{hint}")
+        return render_template(source, values)
+
+    async def set_template(self, world_id: UUID, name: str, source: str) -> None:
+        """Replace a template in one world, above that of the character; a blank one removes the replacement.
+
+        Raises TemplateError for one that cannot be used, and LookupError for an unknown world. The templates of
+        a world are what its prompts say: take them from the operator, not from people in rooms.
+        """
+        if source.strip():
+            for problem in find_problems(name, source, self.templates):
+                if problem.is_error or not (problem.variable or problem.is_completed):
+                    raise TemplateError(f"template {name!r}: {problem.message}")
+        await self.store.worlds.set_setting(world_id, name, source)
+
+    async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
+        """Send a message in a room without being asked: a reminder, a greeting, news.
+
+        Return the message once it is stored and queued; None where the content filter left nothing. With a
+        `key` it is sent once, however often this is called with it: work that may run again passes its own.
+        """
+        if isinstance(content, str):
+            content = Content(text=content)
+        turn_id = derived_id(self.id, "said", key) if key else new_id()
+        memory_id = derived_id(turn_id, "reply", "0")
+        if key and (existing := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
+            return existing
+        memory = Memory(
+            id=memory_id,
+            kind=MemoryKind.MESSAGE,
+            entity_id=self.id,
+            room_id=room.id,
+            world_id=room.world_id,
+            content=content,
+            created_at=self.clock(),
+            turn_id=turn_id,
+        )
+        stored = await self.outbox.commit([OutgoingReply(memory, room)])
+        return stored[0] if stored else None
+
+    async def say_to(self, entity_id: UUID, content: str | Content, *, key: str = "") -> Memory | None:
+        """Send a private message, as `say` does, in the room where the entity last wrote privately.
+
+        Where there is none, it is opened if the platform can. Return None also where there is no such room on a
+        connected platform.
+        """
+        rooms = await self.store.worlds.rooms_of(entity_id)
+        direct_rooms = (
+            room for room in rooms if room.type is ChannelType.DM and self.outbox.ownership.is_connected(room.platform)
+        )
+        room = next(direct_rooms, None)
+        if room is None:
+            person = (await self.store.entities.entities([entity_id])).get(entity_id)
+            room = None if person is None else await self.rooms.open_direct(person)
+        return None if room is None else await self.say(room, content, key=key)
+
+    async def schedule(self, task: Task) -> Task:
+        """Store a task for later; `store.tasks` finds, changes and removes tasks.
+
+        A repeating task first runs one interval after its `next_run`, or at the next time of its cron
+        expression; at `next_run` itself if it is `immediate`. It may be scheduled again at every start: a
+        stored task with its id keeps its next run, failures and metadata, unless its times have changed or it
+        was parked. A cron expression without a time zone counts in that of the task's world. Raises ValueError for
+        invalid times.
+        """
+        if task.is_repeating and "cron" in task.metadata and "timezone" not in task.metadata:
+            world = None if task.world_id is None else await self.store.worlds.world(task.world_id)
+            if (zone := self.find_time_zone(world)) is not UTC:
+                task = replace(task, metadata={**task.metadata, "timezone": str(zone)})
+        existing = await self.store.tasks.task(task.id)
+        merged = merge_schedule(task, existing)
+        if merged != existing:
+            await self.store.tasks.save_task(merged)
+        return merged
+
 
 REPLIES_PER_STEP = 1_000
 MAX_CHECKED_REPLIES = 20

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bot.agent import Agent
 from bot.background.scheduler import Scheduler
 from bot.domain.ids import new_id
 from bot.domain.task import Task, TaskTag
@@ -16,6 +15,7 @@ from bot.plugin_system.registry import Registry
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import running_agent
+from bot.turn import Agent
 
 START = datetime(2026, 5, 4, 12, tzinfo=UTC)
 DEADLINE = 10.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.agent import Services
+from bot.turn import Services
 
 
 class Weather:

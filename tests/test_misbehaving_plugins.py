@@ -10,7 +10,6 @@ from typing import Any, Self
 import pytest
 
 from bot import event_bus
-from bot.agent import Agent
 from bot.background.scheduler import Scheduler
 from bot.concurrency import supervisor, tasks
 from bot.domain.character import Character
@@ -31,7 +30,7 @@ from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 BRIEF, LONG = 0.3, 60.0
 Fault = Callable[[], Awaitable[Any]]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from bot.agent import Agent
 from bot.background.scheduler import MAX_CONCURRENT_TASKS, MAX_FAILURES, MAX_SLEEP_SECONDS, RECHECK_INTERVAL, Scheduler
 from bot.domain.ids import derived_id
 from bot.domain.task import Task, TaskTag
@@ -22,6 +21,7 @@ from bot.plugin_system.registry import Registry
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import running_agent
+from bot.turn import Agent
 from plugins.sql.sqlite.storage import OpenFiles
 from tests.scheduling import START, a_bench, fail, repeating
 

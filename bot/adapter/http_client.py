@@ -10,7 +10,7 @@ from ipaddress import ip_address
 import aiohttp
 from yarl import URL
 
-from bot.adapter.connection_status import DisconnectCause
+from bot.adapter.adapter import DisconnectCause
 from bot.concurrency.tasks import crash_point
 from bot.fetch.client import Proxies, build_tls_context
 

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from bot.agent import Agent
 from bot.concurrency.clock import Clock, TimeSource
 from bot.concurrency.tasks import Failure, TaskSet, run_isolated
 from bot.domain.content import Content
@@ -40,7 +39,7 @@ from bot.plugin_system.registry import CONFIRMED_WORKER, Registry
 from bot.settings import CoreSettings, Settings
 from bot.store.protocols import MemoryStore
 from bot.store.storage import Storage, listen_to_progress
-from bot.turn import Turn, TurnInput
+from bot.turn import Agent, Turn, TurnInput
 from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)

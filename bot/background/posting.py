@@ -8,7 +8,6 @@ from datetime import timedelta
 from difflib import SequenceMatcher
 
 from bot.adapter.adapter import Feed
-from bot.agent import Agent
 from bot.domain.character import ProviderKind
 from bot.domain.content import Attachment, Content
 from bot.domain.environment import ChannelType, Room, World
@@ -26,7 +25,7 @@ from bot.prompts.history import HistoryLine, render_history
 from bot.prompts.reply_parser.reader import read_fields, read_reply
 from bot.prompts.templates import POST_CREATION
 from bot.text import escape_line, shorten
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ from types import TracebackType
 from typing import Self
 from uuid import UUID
 
-from bot.agent import Agent
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.tasks import Failure, TaskSet, run_isolated
 from bot.domain.events import TaskEnded
@@ -18,6 +17,7 @@ from bot.domain.task import LAST_RUN_KEY, Task
 from bot.errors import StoreUnavailable
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
+from bot.turn import Agent
 
 logger = logging.getLogger(__name__)
 

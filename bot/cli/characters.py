@@ -67,7 +67,7 @@ from bot.settings import (
     load_settings,
 )
 from bot.store.inmemory import InMemoryStore
-from bot.store.work_sharing import ProcessRole
+from bot.store.ledger import ProcessRole
 from bot.text import suggest
 
 MAX_REFERENCE_NOTES = 40  # of one kind: each costs a search for the nearest name

@@ -27,7 +27,7 @@ from bot.cli.process.shutdown import UsageError, print_notice
 from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.models.settings import ModelSettings
+from bot.models.handler import ModelSettings
 from bot.plugin_system.loading import bundled_descriptions, find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.settings import CoreSettings, NetworkSettings, SettingsModel, character_settings, is_secret_name, secret_fields

@@ -11,7 +11,6 @@ from random import Random
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from bot.agent import Agent
 from bot.domain.character import CommandSpec, WorldSettingState
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
 from bot.domain.environment import Entity, ParticipantState, Role, World
@@ -31,6 +30,7 @@ from bot.receipts import COMMAND_RULE, describe_receipt
 from bot.redaction import redactor_of
 from bot.settings import CoreSettings, Settings, room_setting
 from bot.text import sanitize_name, shorten
+from bot.turn import Agent
 from bot.user_texts import user_text
 
 SETTINGS_COMMAND = "settings"

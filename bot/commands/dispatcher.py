@@ -16,7 +16,6 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from bot.agent import Agent
 from bot.concurrency.clock import Clock
 from bot.concurrency.tasks import Failure, crash_point, run_isolated
 from bot.domain.content import MAX_VALUE_LENGTH, Choice, Content
@@ -34,6 +33,7 @@ from bot.plugin_system.registry import find_liked_task
 from bot.runs import Run, current_run
 from bot.store.protocols import LogKind
 from bot.text import find_closest, sanitize_text
+from bot.turn import Agent
 from bot.user_texts import user_text
 
 RESPONSE_STEP = "response"  # key of the step that holds a response which the caller shows

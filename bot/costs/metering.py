@@ -15,8 +15,7 @@ from bot.concurrency.tasks import TaskSet, run_isolated
 from bot.costs.budget import Budget, PriceList
 from bot.domain.ledger import CostEntry, CostKey, CostUsage, ModelCall
 from bot.errors import StoreUnavailable
-from bot.models.handler import ModelHandler, PendingCall, estimate_usage
-from bot.models.settings import Record
+from bot.models.handler import ModelHandler, PendingCall, Record, estimate_usage
 from bot.models.types import ModelRequest, TextRequest
 from bot.runs import Run, current_run
 from bot.store.protocols import CostStore

@@ -13,9 +13,7 @@ from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
-from bot.adapter.adapter import Adapter, RoomRules
-from bot.adapter.connection_status import ConnectionStatus
-from bot.agent import AgentDefinition, WorldSettings
+from bot.adapter.adapter import Adapter, ConnectionStatus, RoomRules
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.process_health import ProcessMonitor
 from bot.costs.budget import CostLimits
@@ -43,11 +41,11 @@ from bot.operate.activity import AgentActivity
 from bot.operate.operations import Operations
 from bot.operate.tools import OperatorTools, TaskControl
 from bot.settings import Settings, SettingsModel
-from bot.store.ledger import StoreProblem
+from bot.store.ledger import LeaseSharing, StoreProblem
 from bot.store.lists import ListStore
 from bot.store.protocols import Store
 from bot.store.storage import CheckReport
-from bot.store.work_sharing import LeaseSharing
+from bot.turn import AgentDefinition, WorldSettings
 
 BATCH_SIZE = 500  # in some twenty milliseconds
 

@@ -19,8 +19,8 @@ from bot.inbound.inbox import Inbox
 from bot.inbound.processing import EventState
 from bot.operate.people import refresh_muted_people
 from bot.outbound.outbox import Outbox
+from bot.store.ledger import NewWork, WorkSharing
 from bot.store.protocols import Store
-from bot.store.work_sharing import NewWork, WorkSharing
 
 logger = logging.getLogger(__name__)
 HEARTBEAT_SECONDS, POLL_SECONDS = 0.5, 0.5

@@ -14,8 +14,7 @@ from bot.errors import (
 from bot.http import host_label
 from bot.models.handler import ResponseMemory, note_call
 from bot.models.listing import ModelListing
-from bot.models.retry import ModelStatus, parse_retry_after
-from bot.models.router import read_arguments
+from bot.models.router import ModelStatus, parse_retry_after, read_arguments
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,

@@ -3,26 +3,37 @@
 Usage of model calls: as the provider counted it, or estimated.
 
 How much memory requests and responses of models take.
+
+Sampling settings: the operator's values per model type, for what a request leaves open.
+
+What a router learns of each model: its speed, how many tokens it writes and reads, and the limits of its answers.
+
+One attempt to call a handler: deadlines, result validation.
 """
 
+import asyncio
 import json
 import logging
+import re
 import string
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import partial
 from io import BytesIO
-from math import inf
+from math import inf, isfinite
 from types import TracebackType
-from typing import Any, Generic, Self, TypeGuard, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeGuard, TypeVar
 
+from pydantic import ConfigDict, Field, ValidationError
 from tinytag import TinyTag, TinyTagException
 
-from bot.concurrency.tasks import MemorySemaphore
+from bot.concurrency.tasks import CancellationScope, MemorySemaphore
 from bot.domain.ledger import ModelCall
-from bot.errors import MemoryLimitReached, ModelError
+from bot.errors import MemoryLimitReached, ModelBusy, ModelError, ModelTooSlow, SettingError
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
@@ -33,6 +44,7 @@ from bot.models.types import (
     ModelRequest,
     ModelResult,
     ModelType,
+    Purpose,
     SpeechRequest,
     SpeechResult,
     TextRequest,
@@ -41,6 +53,11 @@ from bot.models.types import (
     TranscriptionRequest,
     Usage,
 )
+from bot.prompts.reply_parser.dialects import peel
+from bot.prompts.reply_parser.reader import read_reply
+from bot.receipts import TracedCall, current_trace
+from bot.settings import Settings, SettingsModel
+from bot.text import sanitize_text
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +174,7 @@ class PendingCall(Generic[R]):
 
 BYTES_PER_TOKEN = 3  # letters, digits and spaces of ASCII; any other byte may be a token of its own
 PLAIN_BYTES = b" " + string.ascii_letters.encode() + string.digits.encode()
-DEFAULT_OUTPUT_TOKENS, IMAGE_TOKENS, IMAGE_OUTPUT_TOKENS = 1024, 5000, 6240  # assumed if unknown
+IMAGE_TOKENS, IMAGE_OUTPUT_TOKENS = 5000, 6240  # assumed if unknown
 HIDDEN_TOKENS_PER_SECOND = 200
 SPEECH_BYTES_PER_TOKEN = 4  # speech has a price by length of its text
 AUDIO_TOKENS, SPOKEN_TOKENS = 32, 8  # for a second of a recording, and of its words
@@ -375,3 +392,471 @@ class ResponseMemory:
         except MemoryLimitReached as error:
             raise ModelError(f"{self._label}: the response is too long: {error}") from None
         self._size += missing
+
+
+# Names of elizaOS that apply to all types.
+LEGACY_NAMES = {
+    "MAX_TOKENS": "MODEL_MAX_TOKEN",
+    "TEMPERATURE": "MODEL_TEMPERATURE",
+    "FREQUENCY_PENALTY": "MODEL_FREQ_PENALTY",
+    "PRESENCE_PENALTY": "MODEL_PRESENCE_PENALTY",
+}
+TEXT_TYPES = tuple(kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_")))
+Tokens = Annotated[int | None, Field(ge=1)]
+Probability = Annotated[float | None, Field(ge=0, le=1)]
+Penalty = Annotated[float | None, Field(ge=-2, le=2)]
+
+
+class AnswerFormSetting(StrEnum):
+    """The form in which answers are requested."""
+
+    AUTO = "auto"
+    TAGS = "tags"
+    JSON = "json"
+    TEXT = "text"
+
+
+class ModelSettings(SettingsModel):
+    """Settings for calling any model."""
+
+    CHARACTER_SETTINGS = frozenset(
+        [
+            "DEFAULT_MAX_TOKENS",
+            "DEFAULT_TEMPERATURE",
+            "DEFAULT_TOP_P",
+            "DEFAULT_TOP_K",
+            "DEFAULT_MIN_P",
+            "DEFAULT_SEED",
+            "DEFAULT_REPETITION_PENALTY",
+            "DEFAULT_FREQUENCY_PENALTY",
+            "DEFAULT_PRESENCE_PENALTY",
+        ]
+    )
+
+    model_timeout: float = Field(
+        120.0,
+        gt=0,
+        description="Seconds to wait for the first word of a model. A server on this machine has as long as it needs "
+        "to read the prompt, and works on one request after the other.",
+    )
+    model_token_timeout: float = Field(
+        30.0, gt=0, description="Seconds that a model may pause between two words of an answer."
+    )
+    model_retries: int = Field(8, ge=0, le=8, description="How often a call to a busy or unreachable model is retried.")
+    model_answer_form: AnswerFormSetting = Field(
+        AnswerFormSetting.AUTO,
+        description="The form in which answers are requested: `json`, which some servers make a model write by a "
+        "schema, `tags`, which most models can write, `text`, without actions, for the smallest, or `auto`: JSON until "
+        "the server has refused or ignored it, and text for a model of less than a billion parameters.",
+    )
+    default_max_tokens: Tokens = Field(
+        None,
+        description="Maximum length of a text in tokens. This and the next eight can be set for one type "
+        "alone: TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. "
+        "Unset, it is 1024 for a reply, and 8192 more for a model that thinks.",
+    )
+    default_temperature: float | None = Field(
+        None, ge=0, le=2, description="Sampling temperature: higher is more random."
+    )
+    default_top_p: Probability = Field(
+        None, description="Sample only from the most likely tokens that have this probability together."
+    )
+    default_top_k: int | None = Field(None, ge=0, description="Sample only from this number of most likely tokens.")
+    default_min_p: Probability = Field(
+        None, description="Skip tokens less likely than this share of the most likely one."
+    )
+    default_seed: int | None = Field(
+        None, description="The same seed gives the same text, if the provider supports it."
+    )
+    default_repetition_penalty: float | None = Field(
+        None, ge=0, description="Above 1, tokens that were used already become less likely."
+    )
+    default_frequency_penalty: Penalty = Field(None, description="The same, by how often they were used.")
+    default_presence_penalty: Penalty = Field(None, description="The same, by whether they were used at all.")
+
+
+class Sampling(SettingsModel):
+    """Sampling values of one type of text; None leaves the value to the provider."""
+
+    model_config = ConfigDict(alias_generator=None)
+
+    max_tokens: Tokens = None
+    temperature: float | None = Field(None, ge=0, le=2)
+    top_p: Probability = None
+    top_k: int | None = Field(None, ge=0)
+    min_p: Probability = None
+    seed: int | None = None
+    repetition_penalty: float | None = Field(None, ge=0)
+    frequency_penalty: Penalty = None
+    presence_penalty: Penalty = None
+
+    def fill(self, request: TextRequest) -> TextRequest:
+        """Return the request with these values where it has none of its own."""
+        values = self.model_dump(exclude_none=True)
+        missing = {name: value for name, value in values.items() if getattr(request, name) is None}
+        return replace(request, **missing) if missing else request
+
+
+def read_sampling(settings: Settings) -> dict[ModelType, Sampling]:
+    """Return the values of every text type; raises SettingError with the name of an invalid variable."""
+    return {kind: _read_type(kind, settings) for kind in TEXT_TYPES}
+
+
+def _read_type(kind: ModelType, settings: Settings) -> Sampling:
+    variables = {name: next(_list_variables(kind, name.upper(), settings), "") for name in Sampling.model_fields}
+    values = {name: settings.get(variable) for name, variable in variables.items() if variable}
+    try:
+        return Sampling.model_validate(values)
+    except ValidationError as error:
+        [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
+        variable = variables[str(problem["loc"][0])]
+        source = settings.source_of(variable)
+        raise SettingError(f"{variable} (in {source}): {problem['msg']}") from None
+
+
+def _list_variables(kind: ModelType, name: str, settings: Settings) -> Iterator[str]:
+    """Yield the variables that set this value, the most specific first."""
+    for variable in (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY_NAMES.get(name, "")):
+        if variable in settings:
+            yield variable
+
+
+Record = Callable[[ModelCall], None]
+Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[tuple[Record, ModelRequest]]]
+MAX_TEXT_LENGTH = 262_144
+MAX_TOOL_CALLS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class CallTimeouts:
+    """Seconds an attempt may take: until the first piece of a text, between two pieces, for each token of its limit.
+
+    A result that is not streamed, such as a picture or a description, may take twice the first.
+    """
+
+    first: float = 120.0
+    token: float = 30.0
+    slowest_token: float = 2.0
+
+    def whole(self) -> float:
+        """Return the seconds for a result that is not streamed."""
+        return 2 * self.first
+
+
+class CallTimer:
+    """The deadlines of one attempt. `first` are the seconds until the first piece, once the attempt is `started`."""
+
+    def __init__(self, timeout: asyncio.Timeout, timeouts: CallTimeouts, first: float, max_tokens: int | None) -> None:
+        self._timeout = timeout
+        self._timeouts = timeouts
+        self._first = first
+        self._total = inf if max_tokens is None else max_tokens * timeouts.slowest_token
+        self._end = inf
+        self._time = asyncio.get_running_loop().time
+        self.started_at = self._time()
+        self.first_piece_at: float | None = None
+        self.cause = ""
+
+    def start(self) -> None:
+        """Start the time until the first piece."""
+        if self.first_piece_at is None and not self._timeout.expired():
+            self.started_at = self._time()
+            self._timeout.reschedule(self.started_at + self._first)
+            self.cause = f"no answer within {self._first:g} s"
+
+    def extend(self) -> None:
+        """Extend the deadline after a piece."""
+        if self._timeout.expired():
+            return
+        now = self._time()
+        if self.first_piece_at is None:
+            self.first_piece_at, self._end = now, now + self._total
+        pause_end = now + self._timeouts.token
+        self._timeout.reschedule(min(pause_end, self._end))
+        self.cause = f"no data for {self._timeouts.token:g} s"
+        if pause_end > self._end:
+            self.cause = f"not finished within {self._total:g} s after its first piece"
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt: the seconds until its first piece, and the queue of a server on this machine.
+
+    `last_model` is the model that answered last. After it, `timer` has its times and `call` is its record.
+    """
+
+    first_seconds: float
+    queue: "ServerQueue | None" = None
+    last_model: str = ""
+    timer: CallTimer | None = None
+    call: ModelCall | None = None
+
+
+class ServerQueue:
+    """The running attempts at one server on this machine, in order.
+
+    Such a server may work on one request after the other: an attempt waits for its first piece only from the end of
+    those before it.
+    """
+
+    def __init__(self) -> None:
+        self._timers: list[CallTimer] = []
+
+    @contextmanager
+    def wait(self, timer: CallTimer) -> Iterator[None]:
+        """Start the timer when it is first in the queue; it leaves the queue at the end of the block."""
+        self._timers.append(timer)
+        if self._timers[0] is timer:
+            timer.start()
+        try:
+            yield
+        finally:
+            is_first = self._timers[0] is timer
+            self._timers.remove(timer)
+            if is_first and self._timers:
+                self._timers[0].start()
+
+
+async def attempt_call(
+    handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve, attempt: Attempt
+) -> R:
+    """Call a handler once, after its cost is reserved; the limit of its answer may be lower than requested.
+
+    A call without a result counts for the model that the handler has noted, else for that of the `attempt`.
+    Raises ModelBusy if another attempt may succeed, ModelTooSlow if none will, BudgetSpent if it may not be paid for,
+    ModelError for any other failure of the handler.
+    """
+    record, request = await reserve(handler, pending)
+    started_at = time.monotonic()
+    cancellation = CancellationScope()
+    result: R | None = None
+    error = "cancelled"
+    progress = CallProgress(attempt.last_model)
+    token = current_call.set(progress)
+    try:
+        async with asyncio.timeout(None) as timeout:
+            timer = attempt.timer = CallTimer(timeout, timeouts, attempt.first_seconds, _max_tokens(request))
+            with (attempt.queue or ServerQueue()).wait(timer):
+                async with StreamRelay(pending.output, partial(_note_piece, timer, progress)) as relay:
+                    output = await handler.handle(_with_relay(request, relay))
+        result = validate_result(output, request, pending.result_type, handler.name)
+        error = ""
+    except ModelError as exception:
+        error = str(exception)
+        raise
+    except TimeoutError as exception:
+        error = f"{handler.name}: TimeoutError: {exception}"
+        if timeout.expired():
+            error = f"{handler.name}: {timer.cause}"
+        # A server on this machine would begin again with what it has just not finished.
+        raise (ModelBusy if attempt.queue is None else ModelTooSlow)(error) from None
+    except BaseException as exception:  # a handler is plugin code: any exception is a failure of its model
+        error = f"{handler.name}: {type(exception).__name__}: {exception}"
+        raise ModelError(error) from exception
+    else:
+        return result
+    finally:
+        if cancellation.requested:
+            error = "cancelled"
+        with suppress(ValueError):  # a call stopped by force ends in another context
+            current_call.reset(token)
+        ended_at = time.monotonic()
+        if (trace := current_trace.get()) is not None:
+            sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
+            trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
+        was_stopped = cancellation.requested or timeout.expired()
+        attempt.call = build_model_call(
+            handler, pending.kind, request, result, ended_at - started_at, error, progress, was_stopped=was_stopped
+        )
+        record(attempt.call)
+        if cancellation.requested:  # also if the handler swallowed the cancellation
+            raise asyncio.CancelledError
+
+
+def _max_tokens(request: ModelRequest) -> int | None:
+    return request.max_tokens if isinstance(request, TextRequest) else None
+
+
+def _note_piece(timer: CallTimer, progress: CallProgress, text: str) -> None:
+    timer.extend()
+    progress.note_piece(text)
+
+
+def _with_relay(request: ModelRequest, relay: StreamRelay) -> ModelRequest:
+    """Return a request for a text with the relay as its sink: each piece shows that the model is at work."""
+    return replace(request, sink=relay) if isinstance(request, TextRequest) else request
+
+
+def validate_result(result: object, request: ModelRequest, result_type: type[R], name: str) -> R:
+    """Return the result of a handler, with bounded text; raises ModelError if it is invalid."""
+    if not isinstance(result, result_type):
+        raise ModelError(f"{name}: returned {type(result).__name__} instead of {result_type.__name__}")
+    if isinstance(result, TextResult):
+        if not isinstance(result.text, str):
+            raise ModelError(f"{name}: returned a text of type {type(result.text).__name__}")
+        text, tool_calls = sanitize_text(result.text, MAX_TEXT_LENGTH), result.tool_calls[:MAX_TOOL_CALLS]
+        is_bounded = text == result.text and len(tool_calls) == len(result.tool_calls)
+        return result if is_bounded else replace(result, text=text, tool_calls=tool_calls)
+    if isinstance(result, ImageResult) and not result.data and not result.url:
+        raise ModelError(f"{name}: returned an image without data and URL")
+    if isinstance(result, SpeechResult) and not result.audio:
+        raise ModelError(f"{name}: returned empty audio")
+    if isinstance(result, EmbeddingResult) and isinstance(request, EmbeddingRequest):
+        _check_vectors(result, len(request.texts), name)
+    return result
+
+
+def _check_vectors(result: EmbeddingResult, count: int, name: str) -> None:
+    if len(result.vectors) != count:
+        raise ModelError(f"{name}: returned {len(result.vectors)} vectors for {count} texts")
+    if len({len(vector) for vector in result.vectors}) > 1:
+        raise ModelError(f"{name}: returned vectors of different dimensions")
+    if not all(vector and all(map(isfinite, vector)) for vector in result.vectors):
+        raise ModelError(f"{name}: returned a vector that is empty or not finite")
+
+
+# The limit of an answer in tokens by its purpose, where neither the request nor the operator sets one.
+OUTPUT_TOKENS = {Purpose.SHOULD_RESPOND: 256, Purpose.CHECK: 256, Purpose.REFLECTION: 2048, Purpose.OTHER: 2048}
+DEFAULT_OUTPUT_TOKENS = 1024  # assumed if unknown
+THINKING_TOKENS = 8192  # in addition, for a model that thinks
+MORE_TOKENS = 4  # times the limit, after an answer that ended before its text began
+MIN_OUTPUT_TOKENS = 64
+MIN_ANSWER_TOKENS, MIN_THINKING_TOKENS = 256, 2048  # a shorter answer or thought is not worth its price
+SHORTENED_PURPOSES = frozenset({Purpose.REPLY, Purpose.SUMMARY})  # others are of no use when they are cut
+MIN_WINDOW = 256  # tokens; a smaller number is not a context window in which a prompt fits
+MAX_OUTPUT_SHARE = 4  # an answer has at least this part of a small context window
+MARGIN_TOKENS = 64  # of a context window, for the template of the server
+ASSUMED_BYTES_PER_TOKEN, MIN_BYTES_PER_TOKEN = 3.0, 1.0  # assumed before the first answer, and the smallest plausible
+MIN_COUNTED_TOKENS = 64  # in a shorter prompt, the server's own text is too large a part
+TINY_PARAMETERS = 1_000_000_000
+SPEED_MARGIN = 2.0
+MAX_EXTENSION = 10  # times the deadline for a first piece, for a server on this machine
+MIN_THOUGHT_LENGTH = 32  # characters in front of an answer; headers are shorter
+WINDOW = re.compile(
+    r"(?:context (?:length|size|window|limit)|n_ctx|num_ctx|max_model_len)\W{0,8}(?:\w+ ){0,4}?\W{0,4}(\d[\d,]{2,8})\b"
+    r"|>\s*(\d[\d,]{2,8})\s*(?:tokens\s*)?maximum",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class ModelProfile:
+    """What is known of one model.
+
+    `window` is its context window in tokens, None if it is unknown. `prompt_speed` is the slowest so far, in bytes a
+    second. `factor` multiplies the limit of its answers. `thinks` says that it has written thoughts before an answer.
+    """
+
+    name: str
+    is_local: bool = False
+    window: int | None = None
+    bytes_per_token: float = ASSUMED_BYTES_PER_TOKEN
+    prompt_speed: float | None = None
+    factor: int = 1
+    thinks: bool = False
+    parameter_count: int | None = None
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether the model is too small to write an answer in a form."""
+        return 0 < (self.parameter_count or 0) < TINY_PARAMETERS
+
+    def update(self, info: ModelInfo) -> None:
+        """Take over what the server reports now."""
+        self.name, self.is_local = info.name or self.name, info.is_local
+        if info.context_length is not None and info.context_length >= MIN_WINDOW:
+            self.window = info.context_length
+        self.parameter_count = info.parameter_count
+
+    def output_tokens(self, request: TextRequest) -> int:
+        """Return the limit of the visible answer to a request, in tokens."""
+        tokens = request.max_tokens or OUTPUT_TOKENS.get(request.purpose, DEFAULT_OUTPUT_TOKENS)
+        tokens *= self.factor
+        return tokens if self.window is None else min(tokens, max(MIN_OUTPUT_TOKENS, self.window // MAX_OUTPUT_SHARE))
+
+    def min_tokens(self, request: TextRequest) -> int:
+        """Return the lowest limit with which an answer to a request is worth its price, in tokens."""
+        tokens = self.output_tokens(request)
+        if request.purpose in SHORTENED_PURPOSES:
+            tokens = min(tokens, MIN_ANSWER_TOKENS)
+        return tokens + MIN_THINKING_TOKENS if self.thinks else tokens
+
+    def max_prompt_bytes(self, request: TextRequest) -> int | None:
+        """Return how long the prompt of a request may be; None if the model's context window is unknown."""
+        if self.window is None:
+            return None
+        return max(0, int((self.window - self.output_tokens(request) - MARGIN_TOKENS) * self.bytes_per_token))
+
+    def with_limit(self, request: TextRequest, prompt_bytes: int) -> TextRequest:
+        """Return the request with the limit of its answer, which a model that thinks may exceed by an allowance."""
+        tokens = self.output_tokens(request) + (THINKING_TOKENS if self.thinks else 0)
+        return self.clamp(replace(request, max_tokens=tokens), prompt_bytes)
+
+    def clamp(self, request: TextRequest, prompt_bytes: int) -> TextRequest:
+        """Return the request with a limit that fits into the context window beside the prompt."""
+        if self.window is None or request.max_tokens is None:
+            return request
+        left = self.window - MARGIN_TOKENS - int(prompt_bytes / self.bytes_per_token)
+        return replace(request, max_tokens=min(request.max_tokens, max(MIN_OUTPUT_TOKENS, left)))
+
+    def first_seconds(self, prompt_bytes: int, minimum: float) -> float:
+        """Return the seconds to wait for the first piece of an answer.
+
+        A server on this machine has no fewer than it needs to read the prompt, as far as its speed is known.
+        """
+        if not self.is_local or self.prompt_speed is None:
+            return minimum
+        return min(max(minimum, SPEED_MARGIN * prompt_bytes / self.prompt_speed), MAX_EXTENSION * minimum)
+
+    def learn(self, result: TextResult, call: ModelCall, timer: CallTimer) -> None:
+        """Learn from an answer and its record."""
+        if timer.first_piece_at is not None and call.prompt_bytes:
+            self._learn_speed(call.prompt_bytes, timer.first_piece_at - timer.started_at)
+        if not call.is_estimate and call.tokens_in >= MIN_COUNTED_TOKENS:
+            self.bytes_per_token = max(MIN_BYTES_PER_TOKEN, call.prompt_bytes / call.tokens_in)
+        if not self.thinks and (result.has_thoughts or _has_thoughts(result.text)):
+            self.thinks = True
+
+    def learn_slowness(self, prompt_bytes: int, timer: CallTimer, seconds: float) -> None:
+        """Learn that no piece of an answer came in this time: the next call may take longer."""
+        if timer.first_piece_at is None and prompt_bytes:
+            self._learn_speed(prompt_bytes, seconds)
+
+    def _learn_speed(self, prompt_bytes: int, seconds: float) -> None:
+        speed = prompt_bytes / max(seconds, 1e-3)
+        self.prompt_speed = speed if self.prompt_speed is None else min(speed, 2 * self.prompt_speed)
+
+    def learn_window(self, message: str) -> None:
+        """Learn the context window from the error for a prompt that is too long, if it contains the number."""
+        for match in WINDOW.finditer(message):
+            tokens = int((match[1] or match[2]).replace(",", ""))
+            if tokens >= MIN_WINDOW and (self.window is None or tokens < self.window):
+                self.window = tokens
+                logger.info("%s: its context window has %d tokens, says its server", self.name, tokens)
+
+    def learn_factor(self) -> None:
+        """Remember that answers need more tokens."""
+        if self.factor == 1:
+            self.factor = MORE_TOKENS
+            logger.warning(
+                "%s reached the limit of an answer before its text began; from now on the limit is %d times as high",
+                self.name,
+                MORE_TOKENS,
+                extra={"once": True},
+            )
+
+
+def ends_too_early(result: TextResult) -> bool:
+    """Return whether the limit ended an answer before its text began, or within the arguments of a call."""
+    if not result.is_truncated:
+        return False
+    reply = read_reply(result.text)
+    if result.has_cut_call or not all(name for name, _ in reply.calls):
+        return True
+    if reply.text and (reply.is_tagged or reply.is_complete):
+        return False
+    return not (result.tool_calls or (reply.actions and reply.is_complete))
+
+
+def _has_thoughts(text: str) -> bool:
+    return len(text) - len(peel(text).text) >= MIN_THOUGHT_LENGTH

@@ -1,28 +1,73 @@
 """`ModelRouter`: priority, failover and structured output.
 
 Read the arguments of function calls, which models and servers write in several forms.
+
+Retries, circuit breaker, outage log, and the client of one handler.
+
+Find the tools that a provider refuses, and leave them out of requests.
 """
 
 import asyncio
 import json
+import logging
+import random
 import re
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from functools import partial
+from math import isfinite
+from statistics import median
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from bot.errors import BudgetSpent, ModelError, ModelRefused, ModelUnavailable, PromptTooLong
-from bot.models.handler import ModelHandler, PendingCall, R, StreamOutput, measure_audio
-from bot.models.retry import CallPolicy, HandlerClient, ListOwners, ModelStatus, OnRetry, OutageLog
-from bot.models.settings import AnswerFormSetting, ModelProfile, Record, Reserve, Sampling, ServerQueue
+from bot.concurrency.clock import Backoff, TimeSource
+from bot.concurrency.tasks import FairSlots, MemorySemaphore
+from bot.errors import (
+    BudgetSpent,
+    InvalidAnswer,
+    MemoryLimitReached,
+    ModelBusy,
+    ModelError,
+    ModelRefused,
+    ModelTooSlow,
+    ModelUnavailable,
+    ModelUnreachable,
+    PromptTooLong,
+    ToolsRefused,
+)
+from bot.models.handler import (
+    MORE_TOKENS,
+    AnswerFormSetting,
+    Attempt,
+    CallTimeouts,
+    ModelHandler,
+    ModelProfile,
+    PendingCall,
+    R,
+    Record,
+    Reserve,
+    Sampling,
+    ServerQueue,
+    StreamOutput,
+    attempt_call,
+    count_bytes,
+    count_prompt_bytes,
+    ends_too_early,
+    measure_audio,
+)
 from bot.models.types import (
     EmbeddingRequest,
     EmbeddingResult,
     ImageDescriptionRequest,
     ImageRequest,
     ImageResult,
+    ModelInfo,
     ModelRequest,
     ModelType,
     Purpose,
@@ -30,10 +75,502 @@ from bot.models.types import (
     SpeechResult,
     TextRequest,
     TextResult,
+    Tool,
     TranscriptionRequest,
 )
 from bot.prompts.reply_parser.field_scanner import first_object, read_mapping
 from bot.text import shorten
+
+logger = logging.getLogger(__name__)
+
+MAX_CALLS = 24  # of one search
+INDEX = re.compile(r"(?:tools|functions?|function_?declarations)\W{1,4}(\d+)", re.IGNORECASE)
+
+
+class RefusedTools:
+    """The tools that the provider behind one handler refuses; they are left out of all later requests.
+
+    A provider refuses a whole request for the schema of one tool, and does not always say which one it is.
+    """
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._refused: set[str] = set()
+
+    async def call(self, request: TextRequest, send: Callable[[TextRequest], Awaitable[R]]) -> R:
+        """Return what `send` returns for the request without the tools that are refused.
+
+        Those not known yet are found by halving: n tools, one of which is refused, take at most log2 n + 2 calls.
+        After `MAX_CALLS` calls, all tools that no successful call contained are left out. Raises as `send` does;
+        ToolsRefused if a request without tools is refused too.
+        """
+        tools = {key: tool for tool in request.tools if (key := _identify(tool)) not in self._refused}
+        trial: list[str] = list(tools)
+        accepted: list[str] = []
+        suspects: list[str] = []
+        result: R | None = None
+        cause = ""
+        for _ in range(MAX_CALLS):
+            named: list[str] = []
+            try:
+                result = await send(replace(request, tools=tuple(tools[key] for key in trial)))
+            except ToolsRefused as error:
+                if not trial:
+                    raise
+                cause = str(error)
+                suspects = [key for key in trial if key not in accepted]
+                named = [key for key in _find_named(cause, trial, tools) if key in suspects]
+            else:
+                accepted, suspects = trial, [key for key in suspects if key not in trial]
+            if len(suspects) == 1:
+                self._leave_out([tools.pop(suspects.pop())], cause)
+            if result is not None and len(accepted) == len(tools):
+                return result
+            trial = [*accepted, *_reduce(suspects, named)] if suspects else list(tools)
+        self._leave_out([tool for key, tool in tools.items() if key not in accepted], cause)
+        return result if result is not None else await send(replace(request, tools=()))
+
+    def _leave_out(self, tools: Iterable[Tool], cause: str) -> None:
+        for tool in tools:
+            self._refused.add(_identify(tool))
+            logger.warning(
+                "%s refuses the tool %s, which is left out from now on: %s",
+                self._provider,
+                tool.name,
+                cause,
+                extra={"once": True},
+            )
+
+
+def _identify(tool: Tool) -> str:
+    return f"{tool.name} {json.dumps(dict(tool.parameters), sort_keys=True)}"
+
+
+def _find_named(cause: str, sent: Sequence[str], tools: Mapping[str, Tool]) -> list[str]:
+    """Return the tools that the cause of a refusal names, or the one whose index it names."""
+    named = [key for key in sent if re.search(rf"(?<![\w-]){re.escape(tools[key].name)}(?![\w-])", cause)]
+    indexes = [int(index) for index in INDEX.findall(cause) if int(index) < len(sent)]
+    return named or [sent[index] for index in indexes[-1:]]
+
+
+def _reduce(suspects: Sequence[str], named: Sequence[str]) -> Sequence[str]:
+    """Return the suspects to try next: all but the named ones, else half of them."""
+    others = [key for key in suspects if key not in named]
+    return others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
+
+
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
+JITTER = 0.25  # so that clients do not retry at the same time
+FAILURE_THRESHOLD = 3
+OPEN_SECONDS = 30.0
+FAILING_CALLS = 2  # in a row that were refused: a single one may have been for what it asks
+LOG_INTERVAL_SECONDS = 3600.0
+MAX_DURATIONS = 200  # of the latest answers, for their median
+MAX_CONCURRENT_CALLS = 128  # per handler; waiting calls see the breaker open
+MIN_EPOCH_SECONDS = 1e9  # a smaller time of a reset is relative; one a hundred times as large is in milliseconds
+RETRY_MESSAGE = re.compile(
+    r"\b(?:again|retry|wait)\b\D{0,30}?(?=\d)(?:([\d.]+)\s*h[a-z]*\W*)?(?:([\d.]+)\s*m(?!s|illi)[a-z]*\W*(?:and\s)?)?"
+    r"(?:([\d.]+)\s*s[a-z]*)?(?:([\d.]+)\s*(?:ms|milli)[a-z]*)?",
+    re.IGNORECASE,
+)
+MAX_BILLED_RETRIES = 2  # of answers that broke off: the provider bills each of them
+RETRY_UNITS = (3600.0, 60.0, 1.0, 0.001)  # seconds
+OnRetry = Callable[[ModelHandler, ModelError, float], None]  # the delay in seconds
+ListOwners = Callable[[], Collection[Hashable]]  # for whom a call is made: a person, a room, a token
+
+
+@dataclass(slots=True)
+class FailedAttempts:
+    """How many attempts have failed for one message, over all its calls and handlers, and how many of them cost."""
+
+    total: int = 0
+    billed: int = 0
+
+    def is_enough(self, max_retries: int) -> bool:
+        """Return whether no attempt is repeated any more."""
+        return self.total > max_retries or self.billed > MAX_BILLED_RETRIES
+
+
+failed_attempts: ContextVar[FailedAttempts | None] = ContextVar("failed_attempts", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a failed call is retried, and for how many seconds after the first attempt.
+
+    `failover_seconds` is the shorter time if another handler can be called instead. The retries of all calls for one
+    message are counted together.
+    """
+
+    max_retries: int = 8
+    max_seconds: float = 90.0
+    failover_seconds: float = 10.0
+    random_fraction: Callable[[], float] = random.random
+
+    def next_delay(self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool) -> float | None:
+        """Return the seconds to wait after `failures` failed attempts in `elapsed` seconds; None to stop.
+
+        `retry_after` is the provider's request: the delay is never shorter than that.
+        """
+        if failures > self.max_retries:
+            return None
+        if retry_after is None:
+            retry_after = 0.0
+            delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JITTER, self.random_fraction).delay(failures)
+        else:
+            retry_after = max(retry_after, 0.0) if isfinite(retry_after) else self.max_seconds
+            delay = retry_after * (1 + JITTER * self.random_fraction())
+        remaining = (self.failover_seconds if has_next else self.max_seconds) - elapsed
+        return None if max(retry_after, delay) > remaining else delay
+
+
+def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = "") -> float | None:
+    """Return the seconds after which a server wants to be called again, from its headers or the message of its error.
+
+    Header names are in lower case. None if there is no valid value.
+    """
+    for name, unit in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        value = headers.get(name, "").strip()
+        if value.replace(".", "", 1).isdecimal():
+            return float(value) / unit
+    with suppress(ValueError, TypeError, OverflowError):
+        retry_at = parsedate_to_datetime(headers.get("retry-after", ""))
+        retry_at = retry_at if retry_at.tzinfo else retry_at.replace(tzinfo=UTC)
+        return max(0.0, (retry_at - now).total_seconds())
+    reset = headers.get("x-ratelimit-reset", "").strip()
+    if reset.replace(".", "", 1).isdecimal():
+        seconds = float(reset)
+        if seconds > MIN_EPOCH_SECONDS:
+            seconds = (seconds / 1000 if seconds > MIN_EPOCH_SECONDS * 100 else seconds) - now.timestamp()
+        if seconds > 0:  # a time that is over says nothing
+            return seconds
+    match = RETRY_MESSAGE.search(message)
+    if match is None or not any(match.groups()):
+        return None
+    numbers = (number.strip(".") for number in match.groups("0"))
+    with suppress(ValueError):
+        return sum(float(number) * unit for number, unit in zip(numbers, RETRY_UNITS, strict=True))
+    return None
+
+
+class CircuitBreaker:
+    """Stops calling a model for half a minute after three failures in a row.
+
+    Then one trial call is allowed: if it fails, the breaker opens again.
+    """
+
+    def __init__(self, name: str, clock: Callable[[], float]) -> None:
+        self._name = name
+        self._clock = clock
+        self._failures = 0
+        self._open_until = 0.0
+        self._has_trial = False
+        self.cause = ""  # of the last failure
+
+    @property
+    def remaining_seconds(self) -> float:
+        """For how long the model is not called; 0 where it is."""
+        return max(0.0, self._open_until - self._clock()) if self._failures >= FAILURE_THRESHOLD else 0.0
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Wrap one call; raises ModelUnavailable at once while the breaker is open."""
+        is_trial = self._check_admission()
+        self._has_trial |= is_trial
+        try:
+            yield
+        except BudgetSpent:
+            raise  # the handler was not called
+        except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
+            self._fail(str(error))
+            raise
+        except ModelError:
+            self._failures = 0  # it is reachable
+            raise
+        else:
+            self._failures = 0
+        finally:
+            if is_trial:  # not a call that was running before the breaker opened
+                self._has_trial = False
+
+    def _check_admission(self) -> bool:
+        """Return whether this call is the trial; raises ModelUnavailable while the breaker is open."""
+        if self._failures < FAILURE_THRESHOLD:
+            return False
+        remaining = self._open_until - self._clock()
+        if remaining > 0:
+            raise ModelUnavailable(f"{self._name}: failed repeatedly, next attempt in {remaining:.0f} s")
+        if self._has_trial:
+            raise ModelUnavailable(f"{self._name}: failed repeatedly, a trial call is running")
+        return True
+
+    def _fail(self, cause: str) -> None:
+        self._failures += 1
+        self.cause = cause
+        if self._failures >= FAILURE_THRESHOLD:
+            self._open_until = self._clock() + OPEN_SECONDS
+
+
+@dataclass(slots=True)
+class _Outage:
+    logged_at: float
+    since: float
+    unlogged_count: int = 0
+    is_logged: bool = True
+    is_resolved: bool = False
+
+
+class OutageLog:
+    """Logs model outages, at most once an hour per model."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._outages: dict[str, _Outage] = {}
+
+    def record_failure(self, name: str, cause: str) -> None:
+        """Record that a model could not be used."""
+        now = self._clock()
+        outage = self._outages.get(name)
+        if outage is None:
+            self._outages[name] = _Outage(logged_at=now, since=now)
+            logger.error("model %s does not answer: %s", name, cause)
+            return
+        if outage.is_resolved:
+            outage.since, outage.is_resolved, outage.is_logged = now, False, False
+        outage.unlogged_count += 1
+        if now - outage.logged_at >= LOG_INTERVAL_SECONDS:
+            logger.error(
+                "model %s does not answer, %d failures since the last message: %s", name, outage.unlogged_count, cause
+            )
+            outage.logged_at, outage.unlogged_count, outage.is_logged = now, 0, True
+
+    def record_success(self, name: str) -> None:
+        """Record that a model could be used."""
+        outage = self._outages.get(name)
+        if outage is None or outage.is_resolved:
+            return
+        outage.is_resolved = True
+        if outage.is_logged:
+            logger.warning("model %s answers again, after %.0f s", name, self._clock() - outage.since)
+
+
+@dataclass(frozen=True, slots=True)
+class CallPolicy:
+    """How handlers are called: timeouts, retries, the time they are measured in, and the memory that they share."""
+
+    timeouts: CallTimeouts = field(default_factory=CallTimeouts)
+    retries: RetryPolicy = field(default_factory=RetryPolicy)
+    time: TimeSource = field(default_factory=TimeSource)
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelStatus:
+    """How the model behind one handler has answered since the start of the process.
+
+    `model` is empty until it has answered. `calls` and `failed` count each attempt, as the costs do, but no refusal of
+    a tool that is then left out. `median_seconds` is that of the latest answers, with the attempts before them. While
+    it rests after failures, it is not called for `rest_seconds`. `cause` is the last failure if it rests, if the server
+    was busy or not there at the last attempt, also while that is repeated, or if the last two calls were refused.
+    """
+
+    provider: str
+    type: ModelType
+    model: str = ""
+    calls: int = 0
+    failed: int = 0
+    median_seconds: float | None = None
+    rest_seconds: float = 0.0
+    cause: str = ""
+
+
+class HandlerClient:
+    """Calls one handler, with its circuit breaker and a limit of concurrent calls, which their owners share.
+
+    `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
+    """
+
+    def __init__(
+        self,
+        handler: ModelHandler,
+        policy: CallPolicy,
+        *,
+        reserve: Reserve,
+        on_retry: OnRetry,
+        list_owners: ListOwners,
+        outage_log: OutageLog,
+        profiles: dict[tuple[str, str], ModelProfile],
+        queues: dict[str, ServerQueue],
+    ) -> None:
+        self.handler = handler
+        self._policy = policy
+        self._profiles = profiles
+        self._queues = queues
+        self._reserve = reserve
+        self._on_retry = on_retry
+        self._outage_log = outage_log
+        self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
+        self._list_owners = list_owners
+        self._slots = FairSlots(MAX_CONCURRENT_CALLS)
+        self._model, self._calls, self._failed = "", 0, 0
+        self._failures_in_row, self._cause = 0, ""
+        self._durations = deque[float](maxlen=MAX_DURATIONS)
+        self._refused_tools = RefusedTools(f"{handler.name} ({handler.type})")
+
+    def status(self) -> ModelStatus:
+        """Return how the handler has answered."""
+        rest_seconds = self._breaker.remaining_seconds
+        return ModelStatus(
+            self.handler.name,
+            self.handler.type,
+            self._model,
+            self._calls,
+            self._failed,
+            median(self._durations) if self._durations else None,
+            rest_seconds,
+            self._breaker.cause if rest_seconds else self._cause if self._failures_in_row >= FAILING_CALLS else "",
+        )
+
+    async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
+        """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
+        retried once, an unreachable server never. Tools that the provider refuses are left out.
+
+        Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
+        """
+        try:
+            # The memory first: what holds some, such as an attachment, also waits for a slot.
+            async with self._policy.memory.hold(count_bytes(pending.request)), self._slots.hold(self._list_owners()):
+                with self._breaker.guard():
+                    return await self._call_logged(pending, has_next=has_next)
+        except MemoryLimitReached as error:
+            raise ModelError(f"{self.handler.name}: {error}") from error
+        except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
+            raise ModelUnavailable(str(error)) from error
+
+    async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
+        """Log outages; a long prompt or a spent budget is none."""
+        label = f"{self.handler.name} ({self.handler.type})"
+        started_at = self._policy.time.monotonic()
+        try:
+            result = await self._send(pending, has_next=has_next)
+        except ModelError as error:
+            if not isinstance(error, PromptTooLong | BudgetSpent):
+                self._failed += 1
+                self._record_failure(error)
+                self._outage_log.record_failure(label, str(error))
+            raise
+        self._outage_log.record_success(label)
+        self._model, self._failures_in_row = result.model, 0
+        self._durations.append(self._policy.time.monotonic() - started_at)
+        return result
+
+    def _record_failure(self, error: ModelError) -> None:
+        is_outage = isinstance(error, ModelBusy | ModelUnreachable)
+        self._failures_in_row = max(self._failures_in_row + 1, FAILING_CALLS if is_outage else 0)
+        self._cause = str(error)
+
+    async def profile(self) -> ModelProfile:
+        """Return what is known of the model that will answer."""
+        info = ModelInfo("")
+        if self.handler.describe_model is not None:
+            try:
+                info = await self.handler.describe_model()
+            except Exception as error:  # the call itself reports what is wrong with the server
+                logger.debug("%s: the model is not described: %s", self.handler.name, error)
+        key = (self.handler.name, info.name or self.handler.type)
+        profile = self._profiles.setdefault(key, ModelProfile(self.handler.name))
+        profile.update(info)
+        return profile
+
+    async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
+        profile = await self.profile()
+        pending = replace(pending, model="" if profile.name == self.handler.name else profile.name)
+        if not isinstance(pending.request, TextRequest):
+            return await self._retry(pending, profile, has_next=has_next)
+        prompt_bytes = count_prompt_bytes(pending.request)
+        max_bytes = profile.max_prompt_bytes(pending.request)
+        if max_bytes is not None and prompt_bytes > max_bytes:
+            raise PromptTooLong(
+                f"{self.handler.name}: a prompt of {prompt_bytes} bytes is too long for {profile.name}, whose context "
+                f"window has {profile.window} tokens"
+            )
+
+        least: int = profile.min_tokens(pending.request)
+
+        async def send(request: TextRequest, min_tokens: int = least) -> R:
+            min_tokens = min(min_tokens, request.max_tokens or min_tokens)
+            limited = replace(pending, request=request, min_tokens=min_tokens)
+            return await self._retry(limited, profile, has_next=has_next)
+
+        request = profile.with_limit(pending.request, prompt_bytes)
+        thought_before, factor = profile.thinks, profile.factor
+        result = await (self._refused_tools.call(request, send) if request.tools else send(request))
+        if factor > 1 or not (isinstance(result, TextResult) and ends_too_early(result)):
+            return result
+        if profile.thinks == thought_before:
+            profile.learn_factor()
+        sent_tokens = request.max_tokens or 1
+        more = profile.clamp(replace(request, max_tokens=MORE_TOKENS * sent_tokens), prompt_bytes)
+        if more.max_tokens == sent_tokens:
+            return result
+        send_more = partial(send, min_tokens=sent_tokens + 1)
+        try:
+            return await (self._refused_tools.call(more, send_more) if more.tools else send_more(more))
+        except BudgetSpent:
+            return result
+
+    async def _attempt(self, pending: PendingCall[R], profile: ModelProfile, failed: FailedAttempts) -> R:
+        """Call the handler once, and learn from its answer."""
+        request, timeouts = pending.request, self._policy.timeouts
+        first_seconds = timeouts.whole()
+        if isinstance(request, TextRequest):
+            first_seconds = profile.first_seconds(count_prompt_bytes(request), timeouts.first)
+        queue = self._queues.setdefault(self.handler.name, ServerQueue()) if profile.is_local else None
+        attempt = Attempt(first_seconds, queue, self._model)
+        try:
+            result = await attempt_call(self.handler, pending, timeouts, self._reserve, attempt)
+        except PromptTooLong as error:
+            profile.learn_window(str(error))
+            raise
+        except ModelTooSlow:
+            if attempt.timer is not None:
+                profile.learn_slowness(count_prompt_bytes(request), attempt.timer, first_seconds)
+            raise
+        except (ModelBusy, InvalidAnswer):
+            failed.total += 1
+            failed.billed += attempt.call is not None and attempt.call.is_counted
+            raise
+        finally:
+            self._calls += attempt.call is not None  # as the costs count them: each attempt
+        if isinstance(result, TextResult) and attempt.call is not None and attempt.timer is not None:
+            profile.learn(result, attempt.call, attempt.timer)
+        return result
+
+    async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
+        policy = self._policy
+        max_retries = policy.retries.max_retries
+        if pending.max_retries is not None:
+            max_retries = min(max_retries, pending.max_retries)
+        failed = failed_attempts.get() or FailedAttempts()
+        started_at, failures, has_invalid = policy.time.monotonic(), 0, False
+        while True:
+            try:
+                return await self._attempt(pending, profile, failed)
+            except ModelBusy as error:
+                failures += 1
+                self._record_failure(error)
+                elapsed = policy.time.monotonic() - started_at
+                delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
+                if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
+                    raise
+                self._on_retry(self.handler, error, delay)
+            except InvalidAnswer:
+                if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
+                    raise
+                has_invalid, delay = True, 0.0
+            self._failed += 1
+            await policy.time.sleep(delay)
+
 
 M = TypeVar("M", bound=BaseModel)
 

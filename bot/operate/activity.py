@@ -14,7 +14,7 @@ from bot.concurrency.clock import Clock, every
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import CostDimension, CostEntry
 from bot.errors import StoreUnavailable
-from bot.models.retry import ModelStatus
+from bot.models.router import ModelStatus
 from bot.store.activity import ActivityBucket, ActivityStore, OpenItems, PlatformHour, TaskBacklog
 from bot.store.protocols import Store
 

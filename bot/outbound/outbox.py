@@ -18,8 +18,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from bot.adapter.adapter import Adapter, Feed
-from bot.adapter.connection_status import ConnectionState
+from bot.adapter.adapter import Adapter, ConnectionState, Feed
 from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep, system_clock
 from bot.concurrency.tasks import BoundedSet, TaskSet, crash_point
 from bot.domain.content import MediaKind
@@ -56,8 +55,7 @@ from bot.outbound.sender import (
     split_reply,
     without_references,
 )
-from bot.store.ledger import Ledger, TurnCommit
-from bot.store.work_sharing import ProcessRole, WorkSharing
+from bot.store.ledger import Ledger, ProcessRole, TurnCommit, WorkSharing
 from bot.text import redact, shorten
 
 logger = logging.getLogger(__name__)

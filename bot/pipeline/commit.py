@@ -13,7 +13,6 @@ from datetime import datetime, timedelta
 from typing import Any, Self
 from uuid import UUID
 
-from bot.agent import Agent
 from bot.concurrency.tasks import crash_point
 from bot.domain.character import ActionSpec
 from bot.domain.content import Content
@@ -31,7 +30,7 @@ from bot.pipeline.should_respond import MessageCounters, ResponseDecision, limit
 from bot.prompts.templates import APOLOGY
 from bot.store.similarity import normalize_wording
 from bot.text import shorten
-from bot.turn import Turn, TurnInput
+from bot.turn import Agent, Turn, TurnInput
 from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)

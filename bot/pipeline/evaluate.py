@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from bot.agent import Agent
 from bot.concurrency.tasks import Batcher, Failure, call_isolated, call_plugin, crash_point, run_isolated
 from bot.domain.events import (
     EmbeddingCompleted,
@@ -23,7 +22,7 @@ from bot.models.types import ModelType
 from bot.plugin_system.components import Evaluator
 from bot.plugin_system.registry import Registry
 from bot.text import is_blank
-from bot.turn import Turn, TurnInput
+from bot.turn import Agent, Turn, TurnInput
 
 logger = logging.getLogger(__name__)
 EVALUATOR_TIMEOUT = 60.0

@@ -9,7 +9,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from uuid import UUID
 
-from bot.agent import Agent
 from bot.concurrency.tasks import Batcher, BoundedDict, CancellationScope, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content
@@ -55,7 +54,7 @@ from bot.pipeline.turn_order import (
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
-from bot.turn import Turn, TurnEnded, TurnInput
+from bot.turn import Agent, Turn, TurnEnded, TurnInput
 
 MAX_DEATHS = 3
 MAX_INTERRUPTED = 1_000  # messages of which the model calls of interrupted turns are kept

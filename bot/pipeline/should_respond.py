@@ -32,8 +32,7 @@ from bot.pipeline.turn_order import LatestResponse
 from bot.prompts.reply_parser.reader import read_decision
 from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings
-from bot.store.ledger import BucketRequest, SharedLimits
-from bot.store.work_sharing import WorkSharing
+from bot.store.ledger import BucketRequest, SharedLimits, WorkSharing
 from bot.text import is_blank
 from bot.turn import Turn
 from bot.user_texts import user_text

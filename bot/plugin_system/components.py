@@ -38,7 +38,6 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema
 
-from bot.agent import Agent
 from bot.domain.character import (
     DEFAULT_AUTHORITY,
     MAX_DEADLINE,
@@ -61,7 +60,7 @@ from bot.errors import PluginError
 from bot.http import DEFAULT_BODY_BYTES, MAX_BODY_BYTES, RouteRequest, RouteResponse, RouteScope
 from bot.models.types import ModelInfo, ModelResult, ModelType
 from bot.settings import Settings
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 P = ParamSpec("P")
 TurnCondition = Callable[[Turn], Awaitable[bool] | bool]

@@ -12,12 +12,11 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from bot.agent import Agent
 from bot.costs.budget import BudgetSettings
 from bot.domain.character import WorldSettingSpec
 from bot.domain.environment import World
 from bot.errors import ComponentDataError, PluginError
-from bot.models.settings import ModelSettings
+from bot.models.handler import ModelSettings
 from bot.plugin_system.components import (
     Action,
     Command,
@@ -34,6 +33,7 @@ from bot.prompts.templates import DEFAULTS, find_problems
 from bot.settings import CoreSettings, NetworkSettings, Settings, SettingsModel, character_settings
 from bot.store.protocols import Schema, Schemas
 from bot.store.storage import OpenStore, SimpleStorage, Storage
+from bot.turn import Agent
 from bot.watchdog.settings import OwnerSettings
 
 MIN_API, MAX_API = 1, 1

@@ -14,7 +14,6 @@ from string import ascii_lowercase, ascii_uppercase
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bot.agent import Agent
 from bot.domain.character import Catalog, ComponentTypeSpec, ProviderKind
 from bot.domain.content import Content
 from bot.domain.environment import ChoiceRequest, Room
@@ -27,7 +26,7 @@ from bot.plugin_system.components import Action, Command, Evaluator, Provider, W
 from bot.plugin_system.plugin import ComponentType, Plugin, WorldSetting
 from bot.settings import CoreSettings
 from bot.text import sanitize_name, suggest
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 from bot.user_texts import user_phrases, user_text
 
 T = TypeVar("T")

@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from bot.adapter.connection_status import ConnectionStatus
-from bot.agent import Agent, CurrentDefinition, Services
+from bot.adapter.adapter import ConnectionStatus
 from bot.background.maintenance import ConfirmedActions, MemoryRetention
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
@@ -45,10 +44,8 @@ from bot.inbound.agent_handle import AgentHandle, MembershipReporter
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import ForgottenWords, Inbox
 from bot.inbound.work_sharing import WorkSharingLoop
-from bot.models.handler import ModelHandler
-from bot.models.retry import CallPolicy, RetryPolicy
-from bot.models.router import ModelRouter
-from bot.models.settings import CallTimeouts, ModelSettings, read_sampling
+from bot.models.handler import CallTimeouts, ModelHandler, ModelSettings, read_sampling
+from bot.models.router import CallPolicy, ModelRouter, RetryPolicy
 from bot.models.types import ModelType
 from bot.operate.activity import AgentActivity
 from bot.operate.conversations import ConversationReader
@@ -68,11 +65,11 @@ from bot.runtime.character_reload import AgentConfig, CharacterPicture, Characte
 from bot.runtime.world_settings import AgentWorldSettings, open_world_settings
 from bot.settings import CoreSettings, Layer, Settings
 from bot.settings.model import is_secret_name, secret_fields
+from bot.store.ledger import ProcessRole
 from bot.store.protocols import RecallScope, Schemas, Store
 from bot.store.storage import NO_SCHEMAS
-from bot.store.work_sharing import ProcessRole
 from bot.text import suggest
-from bot.turn import Turn
+from bot.turn import Agent, CurrentDefinition, Services, Turn
 
 logger = logging.getLogger(__name__)
 MAX_VISIBLE_ROOMS = 50

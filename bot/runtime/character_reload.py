@@ -15,7 +15,6 @@ from typing import Final
 from uuid import UUID
 
 from bot.adapter.adapter import RoomRules, parse_room_rules
-from bot.agent import Agent, AgentDefinition, CurrentDefinition
 from bot.characters.cards import MAX_PICTURE_BYTES, read_data_address
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import MemorySemaphore
@@ -35,8 +34,9 @@ from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.settings import CoreSettings, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
+from bot.store.ledger import ProcessRole
 from bot.store.protocols import Schemas, Store
-from bot.store.work_sharing import ProcessRole
+from bot.turn import Agent, AgentDefinition, CurrentDefinition
 
 logger = logging.getLogger(__name__)
 MAX_AGE: Final = 3600.0  # seconds until a picture is read again, or tried again where it cannot be used

@@ -9,8 +9,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from bot.adapter.adapter import Adapter
-from bot.adapter.connection_status import ConnectionStatus
+from bot.adapter.adapter import Adapter, ConnectionStatus
 from bot.background.maintenance import BackupFolder, ScheduledBackups
 from bot.concurrency.clock import ShutdownDeadline, TimeSource
 from bot.concurrency.process_health import ProcessMonitor
@@ -22,7 +21,7 @@ from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.agent_runtime import AgentRuntime, open_memory, run_agent
 from bot.runtime.character_reload import AgentConfig
 from bot.settings import CoreSettings
-from bot.store.work_sharing import Duty, ProcessRole, connection_name
+from bot.store.ledger import Duty, ProcessRole, connection_name
 from bot.watchdog.watchdog import build_watchdog
 
 logger = logging.getLogger(__name__)

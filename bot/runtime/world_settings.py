@@ -8,7 +8,6 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
-from bot.agent import Agent
 from bot.concurrency.tasks import Failure, call_isolated, run_isolated
 from bot.domain.character import WorldSettingState
 from bot.domain.environment import Role, World
@@ -20,6 +19,7 @@ from bot.settings import CoreSettings
 from bot.settings.model import SettingCipher, is_encrypted
 from bot.store.protocols import LogKind
 from bot.text import is_storable, redact, shorten, suggest
+from bot.turn import Agent
 
 logger = logging.getLogger(__name__)
 

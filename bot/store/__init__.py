@@ -49,13 +49,25 @@ from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour,
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (
     BucketRequest,
+    Duty,
+    LeaseSharing,
     ListedReceipt,
+    Member,
+    Members,
+    NewWork,
+    OpenWork,
+    ProcessRole,
     ReceiptCount,
     ReceiptQuery,
     SharedLimits,
     StoreHealth,
     StoreProblem,
     TurnCommit,
+    WorkLag,
+    WorkSharing,
+    account_name,
+    connection_name,
+    part_name,
 )
 from bot.store.lists import (
     MAX_EXAMINED_ROWS,
@@ -90,20 +102,6 @@ from bot.store.similarity import (
     word_weights,
 )
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
-from bot.store.work_sharing import (
-    Duty,
-    LeaseSharing,
-    Member,
-    Members,
-    NewWork,
-    OpenWork,
-    ProcessRole,
-    WorkLag,
-    WorkSharing,
-    account_name,
-    connection_name,
-    part_name,
-)
 
 __all__ = [
     "COMMAND_PREFIX",

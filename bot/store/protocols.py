@@ -17,9 +17,8 @@ from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, Mem
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore
 from bot.store.environment import EntityStore, WorldStore
-from bot.store.ledger import EditStore, Ledger
+from bot.store.ledger import EditStore, Ledger, WorkSharing
 from bot.store.lists import ListStore
-from bot.store.work_sharing import WorkSharing
 
 T = TypeVar("T")
 MAX_NAME_MATCHES = 20

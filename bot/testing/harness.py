@@ -9,7 +9,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from bot.agent import Agent
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.character import Character
 from bot.domain.content import Content
@@ -24,11 +23,11 @@ from bot.runtime.agent_runtime import AgentRuntime
 from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
+from bot.store.ledger import ProcessRole
 from bot.store.protocols import Store
-from bot.store.work_sharing import ProcessRole
 from bot.testing.recording_adapter import RecordingAdapter
 from bot.testing.scripted_model import ScriptedModel
-from bot.turn import Turn, TurnInput
+from bot.turn import Agent, Turn, TurnInput
 
 PLUGIN_TEST_TIMEOUT = 60.0  # seconds
 

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from xml.sax.saxutils import escape
 
-from bot.agent import Agent
 from bot.models.handler import note_call
 from bot.models.types import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.plugin_system.components import Model, model
 from bot.plugin_system.plugin import Plugin
+from bot.turn import Agent
 
 
 class Restart:

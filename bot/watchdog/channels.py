@@ -25,8 +25,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 from yarl import URL
 
-from bot.adapter.connection_status import ConnectionState
-from bot.agent import Agent
+from bot.adapter.adapter import ConnectionState
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Room
 from bot.domain.ids import derived_id
@@ -35,6 +34,7 @@ from bot.errors import BotError
 from bot.fetch.client import Proxies
 from bot.inbound.agent_handle import AgentHandle
 from bot.outbound.sender import OutgoingReply, split_reply
+from bot.turn import Agent
 from bot.user_texts import user_text
 from bot.watchdog.conditions import Condition, ConditionKind, ConditionLevel, format_seconds
 from bot.watchdog.settings import OwnerSettings

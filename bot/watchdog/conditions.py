@@ -11,12 +11,12 @@ from enum import StrEnum
 from functools import reduce
 from uuid import UUID
 
-from bot.adapter.connection_status import ConnectionState, ConnectionStatus, DisconnectCause
+from bot.adapter.adapter import ConnectionState, ConnectionStatus, DisconnectCause
 from bot.concurrency.process_health import ProcessHealth
 from bot.domain.ledger import CostEntry, Outcome, Rule
 from bot.errors import ModelUnavailable
 from bot.inbound.agent_handle import AgentHandle
-from bot.models.retry import ModelStatus
+from bot.models.router import ModelStatus
 from bot.operate.activity import Arrivals, Spending
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem

@@ -20,8 +20,7 @@ from socket import gethostname
 from types import TracebackType
 from typing import Any, Self
 
-from bot.adapter.connection_status import ConnectionState
-from bot.agent import Agent
+from bot.adapter.adapter import ConnectionState
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Failure, TaskSet, run_isolated
 from bot.domain.content import Content
@@ -29,10 +28,10 @@ from bot.errors import StoreUnavailable
 from bot.inbound.agent_handle import AgentHandle
 from bot.outbound.content_filter import LinkPolicy, filter_outgoing
 from bot.settings import Settings
-from bot.store.ledger import StoreProblem
+from bot.store.ledger import Duty, ProcessRole, StoreProblem
 from bot.store.protocols import CacheStore
-from bot.store.work_sharing import Duty, ProcessRole
 from bot.text import shorten
+from bot.turn import Agent
 from bot.user_texts import user_text
 from bot.watchdog.channels import (
     Notice,

@@ -3,7 +3,7 @@
 from bot import Agent, Plugin
 from plugins.bootstrap.actions.messages import choose_option, generate_image, ignore, none, reply, send_message
 from plugins.bootstrap.actions.people import register_update_entity, update_contact
-from plugins.bootstrap.actions.settings import (
+from plugins.bootstrap.actions.permissions import (
     follow_room,
     mute_room,
     register_update_settings,
@@ -13,6 +13,7 @@ from plugins.bootstrap.actions.settings import (
     update_settings,
 )
 from plugins.bootstrap.commands import list_known_facts
+from plugins.bootstrap.evaluators.facts import SharedFacts, on_consent_erased, share_my_facts
 from plugins.bootstrap.evaluators.reflection import Reflections, on_channel_cleared, on_message_received, reflection
 from plugins.bootstrap.listeners import (
     EmbeddingBackfill,
@@ -36,15 +37,20 @@ from plugins.bootstrap.providers.capabilities import (
     facts,
     providers,
 )
-from plugins.bootstrap.providers.conversation import HistoryStarts, attachments, memory, recall, recent_messages, time
-from plugins.bootstrap.providers.environment import (
+from plugins.bootstrap.providers.conversation import (
+    HistoryStarts,
     anxiety,
+    attachments,
     contacts,
     entities,
+    memory,
+    recall,
+    recent_messages,
     register_owner_settings,
     relationships,
     roles,
     settings,
+    time,
     world,
 )
 from plugins.bootstrap.recall.ranking import (
@@ -55,7 +61,6 @@ from plugins.bootstrap.recall.ranking import (
     on_room_cleared,
     on_room_migrated,
 )
-from plugins.bootstrap.shared_facts import SharedFacts, on_consent_erased, share_my_facts
 
 
 async def _register_on_demand(agent: Agent) -> None:

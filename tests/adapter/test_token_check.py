@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from bot.adapter.connection_status import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
+from bot.adapter.adapter import FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS
 from bot.concurrency.clock import TimeSource
 from bot.platform import ConnectionState, ConnectionStatus, DisconnectCause, TokenCheck
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from bot.agent import Agent
 from bot.background import scheduler as scheduler_module
 from bot.background.scheduler import MAX_FAILURES, Scheduler
 from bot.domain.task import Task
@@ -15,7 +14,8 @@ from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.tasks import InMemoryTasks
+from bot.store.inmemory.records import InMemoryTasks
+from bot.turn import Agent
 from tests.scheduling import DEADLINE, START, a_bench, fail, repeating
 
 

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from bot.agent import Agent
 from bot.commands import builtin
 from bot.commands.dispatcher import MAX_COMMANDS, RATE_WINDOW
 from bot.domain.character import Character
@@ -22,6 +21,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.receipts import TRACE_KEY
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
+from bot.turn import Agent
 from bot.user_texts import user_text
 from tests.commands.asking import give, press
 from tests.scheduling import START

@@ -37,7 +37,7 @@ from bot.models.types import (
     Usage,
 )
 from bot.runs import Run, current_run, usage_recorder
-from bot.store.inmemory.cache_logs_costs import InMemoryCosts
+from bot.store.inmemory.records import InMemoryCosts
 
 ROOM, PERSON, OTHER_PERSON = (derived_id(name) for name in ("here", "Ann", "Bo"))
 REQUEST = TextRequest("x" * 300, max_tokens=100)  # held to be 200 tokens

@@ -7,7 +7,6 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from bot.agent import Agent
 from bot.costs.budget import Budget, load_prices
 from bot.costs.metering import CostMeter
 from bot.domain.ids import derived_id
@@ -17,8 +16,9 @@ from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
 from bot.runs import Run
-from bot.store.inmemory.cache_logs_costs import InMemoryCosts
+from bot.store.inmemory.records import InMemoryCosts
 from bot.testing import running_agent
+from bot.turn import Agent
 
 DAY = date(2026, 5, 4)
 ROOM, PERSON = derived_id("here"), derived_id("Ann")

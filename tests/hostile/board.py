@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from bot import ActionResult, Effect, Plugin, ProviderResult, Role, Turn, action, model, provider
-from bot.agent import Agent
 from bot.models import ImageRequest, ImageResult, ModelType
+from bot.turn import Agent
 
 WriteHostile = Callable[[str], str]
 

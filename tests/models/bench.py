@@ -6,10 +6,8 @@ from typing import Any
 
 from bot.concurrency.clock import TimeSource
 from bot.domain.ledger import ModelCall
-from bot.models.handler import ModelHandler
-from bot.models.retry import CallPolicy, RetryPolicy
-from bot.models.router import ModelRouter
-from bot.models.settings import CallTimeouts
+from bot.models.handler import CallTimeouts, ModelHandler
+from bot.models.router import CallPolicy, ModelRouter, RetryPolicy
 from bot.models.types import ModelType, TextResult, Usage
 
 NO_JITTER = 0.0

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from bot.errors import ModelBusy, ModelError, ModelUnavailable
-from bot.models.handler import MAX_STREAMED_LENGTH
-from bot.models.settings import CallTimeouts
+from bot.models.handler import MAX_STREAMED_LENGTH, CallTimeouts
 from bot.models.types import TextRequest, TextResult
 from tests.models.bench import RouterBench, Sink, answer_never, build_result, stream_pieces
 

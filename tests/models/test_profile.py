@@ -10,13 +10,13 @@ from bot.costs.budget import Budget, load_prices
 from bot.costs.metering import ReservationLedger
 from bot.domain.ledger import Limit, LimitScope
 from bot.errors import ModelUnavailable, PromptTooLong
-from bot.models.handler import ModelHandler
-from bot.models.settings import (
+from bot.models.handler import (
     DEFAULT_OUTPUT_TOKENS,
     MIN_ANSWER_TOKENS,
     MIN_THINKING_TOKENS,
     THINKING_TOKENS,
     CallTimeouts,
+    ModelHandler,
     ModelProfile,
     ends_too_early,
 )

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from bot.errors import ModelBusy, ModelRefused, ModelUnavailable, ModelUnreachable, PromptTooLong
-from bot.models.retry import LOG_INTERVAL_SECONDS, MAX_CONCURRENT_CALLS, OPEN_SECONDS
+from bot.models.router import LOG_INTERVAL_SECONDS, MAX_CONCURRENT_CALLS, OPEN_SECONDS
 from bot.models.types import ModelType, TextRequest, TextResult
 from tests.models.bench import RouterBench, build_result
 
@@ -159,7 +159,7 @@ async def test_every_model_type_has_its_own_breaker() -> None:
 
 
 def log_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [record.message for record in caplog.records if record.name == "bot.models.retry"]
+    return [record.message for record in caplog.records if record.name == "bot.models.router"]
 
 
 @pytest.mark.failure("E-06")

@@ -17,8 +17,7 @@ from bot.errors import (
     ModelUnreachable,
     PromptTooLong,
 )
-from bot.models.retry import FailedAttempts, RetryPolicy, failed_attempts, parse_retry_after
-from bot.models.router import ModelRouter
+from bot.models.router import FailedAttempts, ModelRouter, RetryPolicy, failed_attempts, parse_retry_after
 from bot.models.types import ImageDescriptionRequest, ModelType, TextRequest, TextResult, TranscriptionRequest
 from bot.testing import RecordingAdapter, ScriptedModel, model_answer, running_agent
 from plugins.openai import plugin as openai

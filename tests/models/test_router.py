@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from bot.errors import ModelError, ModelRefused, ModelUnavailable
-from bot.models.handler import note_call
+from bot.models.handler import MAX_TEXT_LENGTH, CallTimeouts, note_call
 from bot.models.router import ModelRouter
-from bot.models.settings import MAX_TEXT_LENGTH, CallTimeouts
 from bot.models.types import (
     EmbeddingResult,
     ImageDescriptionRequest,

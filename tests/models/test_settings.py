@@ -3,7 +3,7 @@
 import pytest
 
 from bot.errors import SettingError
-from bot.models.settings import ModelSettings, read_sampling
+from bot.models.handler import ModelSettings, read_sampling
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.settings import Layer, Settings
 from tests.models.bench import RouterBench, build_result

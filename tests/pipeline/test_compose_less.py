@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 
-from bot.agent import Agent
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome, ProviderResult
 from bot.errors import PromptTooLong
@@ -18,7 +17,7 @@ from bot.plugin_system.components import provider
 from bot.plugin_system.plugin import Plugin
 from bot.prompts.history import HistoryLine, parse_history, render_history, truncate_history
 from bot.testing import ScriptedModel, make_turn, model_answer, running_agent
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 GROUP = {"kind": ChannelType.GROUP}
 START = datetime(2026, 11, 21, 23, 58, tzinfo=UTC)

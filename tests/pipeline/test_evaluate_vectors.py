@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from bot.agent import Agent
 from bot.domain.events import EmbeddingCompleted, EmbeddingFailed, EmbeddingRequested, Event
 from bot.errors import ModelRefused, ModelUnavailable
 from bot.models.types import EmbeddingRequest, EmbeddingResult
@@ -14,7 +13,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 BARE = Plugin("bootstrap", "Nothing: its back-fill would see to what waits here.")
 

@@ -2,13 +2,13 @@
 
 import pytest
 
-from bot.agent import Agent
 from bot.domain.environment import ChannelType
 from bot.domain.ledger import Outcome
 from bot.models.types import ModelInfo, ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import model as model_handler
 from bot.plugin_system.plugin import Plugin
 from bot.testing import ScriptedModel, running_agent
+from bot.turn import Agent
 
 PLAIN = {"MODEL_ANSWER_FORM": "text"}
 

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from bot.agent import Agent
 from bot.domain.character import EvaluatorSpec, ProviderSpec, Shortening
 from bot.domain.events import Event, MessageDeleted, MessageReceived
 from bot.domain.ledger import ProviderResult
@@ -14,7 +13,7 @@ from bot.http import RouteRequest, RouteResponse
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin_system.components import Service, evaluator, model, on, provider, route, worker
 from bot.testing import AgentHarness, make_turn
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 
 async def knowing(turn: Turn) -> ProviderResult:

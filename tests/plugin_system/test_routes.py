@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from bot.agent import Agent
 from bot.errors import PluginError
 from bot.http import DEFAULT_BODY_BYTES, MAX_BODY_BYTES, RouteRequest, RouteResponse, RouteScope
 from bot.plugin_system.components import WebhookSignature, route, static_folder
+from bot.turn import Agent
 
 
 async def respond(agent: Agent, request: RouteRequest) -> RouteResponse:

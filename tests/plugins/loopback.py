@@ -13,8 +13,7 @@ from aiohttp.test_utils import TestServer
 
 from bot.concurrency.clock import TimeSource
 from bot.models.handler import ModelHandler
-from bot.models.retry import CallPolicy
-from bot.models.router import ModelRouter
+from bot.models.router import CallPolicy, ModelRouter
 from bot.plugin_system.components import Model
 from bot.testing import AgentHarness
 

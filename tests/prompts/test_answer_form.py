@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bot.models.settings import AnswerFormSetting
+from bot.models.handler import AnswerFormSetting
 from bot.prompts.templates import DEFAULTS, MESSAGE_HANDLER, MULTI_STEP_DECISION, SHOULD_RESPOND, request_json
 from bot.testing import ScriptedModel, model_answer, running_agent
 

@@ -11,7 +11,6 @@ from uuid import UUID
 import pytest
 from pydantic import Field, SecretStr
 
-from bot.agent import Agent
 from bot.concurrency import supervisor as upkeep_module
 from bot.concurrency.clock import system_clock
 from bot.domain.character import Character
@@ -31,7 +30,7 @@ from bot.settings import Layer, Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import ScriptedModel
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 Step = Callable[[], Awaitable[object]]
 

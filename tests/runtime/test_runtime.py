@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from bot.agent import Agent
 from bot.background import scheduler
 from bot.concurrency import supervisor as upkeep_module
 from bot.domain.character import Character
@@ -30,7 +29,7 @@ from bot.runtime.runtime import Runtime
 from bot.settings import Settings, SettingsModel
 from bot.store.inmemory import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 NOW = datetime.now(UTC)
 

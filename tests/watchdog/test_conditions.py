@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from bot.adapter.connection_status import ConnectionState, DisconnectCause
+from bot.adapter.adapter import ConnectionState, DisconnectCause
 from bot.concurrency.process_health import ProcessHealth
 from bot.domain.ids import derived_id
 from bot.store.activity import Backlog, OpenItems, TaskBacklog

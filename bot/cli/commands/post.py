@@ -17,7 +17,6 @@ from typing import Annotated, Any, TextIO
 import typer
 
 from bot.adapter.adapter import Adapter, Feed
-from bot.agent import Agent
 from bot.background.posting import MAX_COMPARED_POSTS, Post, publish, write_post
 from bot.cli.characters import (
     CharacterConfig,
@@ -43,6 +42,7 @@ from bot.plugin_system.loading import find_adapter, find_adapters
 from bot.plugin_system.plugin import find_storage
 from bot.settings import Layer
 from bot.text import is_blank, strip_terminal_codes
+from bot.turn import Agent
 
 MAX_PICTURES = 4
 PICTURE_TYPES = frozenset({"image/jpeg", "image/png", "image/webp"})

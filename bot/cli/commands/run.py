@@ -20,8 +20,7 @@ from uuid import UUID
 
 import typer
 
-from bot.adapter.adapter import Adapter
-from bot.adapter.connection_status import ConnectionState
+from bot.adapter.adapter import Adapter, ConnectionState
 from bot.characters import load_character
 from bot.cli.characters import (
     WEB,
@@ -59,7 +58,7 @@ from bot.inbound.agent_handle import AdapterSpec, AgentHandle, EmulatedOutcome, 
 from bot.plugin_system.loading import bundled_plugins, find_emulator, store_settings
 from bot.receipts import describe_receipt
 from bot.settings import CoreSettings, Layer, load_settings, secret_fields
-from bot.store.work_sharing import ProcessRole
+from bot.store.ledger import ProcessRole
 
 if TYPE_CHECKING:
     from bot.runtime.runtime import Runtime

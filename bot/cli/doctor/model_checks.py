@@ -9,7 +9,6 @@ from enum import StrEnum
 from itertools import chain, groupby
 from typing import TYPE_CHECKING
 
-from bot.agent import Agent
 from bot.cli.characters import CharacterConfig
 from bot.cli.doctor.checks import SETTINGS_ADVICE
 from bot.costs.budget import BudgetSettings, build_limits, load_prices
@@ -26,7 +25,7 @@ from bot.plugin_system.loading import PluginPurpose, bundled_names, model_advice
 from bot.plugin_system.registry import Registry
 from bot.settings import Settings
 from bot.text import shorten
-from bot.turn import Turn
+from bot.turn import Agent, Turn
 
 if TYPE_CHECKING:
     from bot.runtime.agent_runtime import AgentRuntime

@@ -23,7 +23,6 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from bot.agent import Agent, AgentDefinition
 from bot.characters import (
     LoadedCharacter,
     load_character,
@@ -77,7 +76,7 @@ from bot.redaction import REDACTED
 from bot.settings import Settings
 from bot.store.inmemory import InMemoryStore
 from bot.text import strip_terminal_codes
-from bot.turn import Turn
+from bot.turn import Agent, AgentDefinition, Turn
 
 CHARACTER, ACTIONS, RULES, PROVIDERS = "character", "actions", "rules", "providers"
 KINDS = {ProviderKind.PERSONA: CHARACTER, ProviderKind.STYLE: CHARACTER, ProviderKind.ACTIONS: ACTIONS}

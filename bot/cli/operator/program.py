@@ -17,7 +17,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bot.agent import Agent, AgentDefinition
 from bot.characters import Note, load_character
 from bot.cli.characters import (
     WEB,
@@ -57,9 +56,9 @@ from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.runtime.character_reload import LIVE_SETTINGS, AgentConfig
 from bot.settings import CoreSettings, Settings
+from bot.store.ledger import Member, Members
 from bot.store.protocols import Store
-from bot.store.work_sharing import Member, Members
-from bot.turn import Turn
+from bot.turn import Agent, AgentDefinition, Turn
 
 LOG_ADVICE = "the log says more; correct the cause and start the bot again"
 

@@ -13,7 +13,6 @@ from functools import partial
 from math import isfinite
 from typing import Any, ClassVar, Self
 
-from bot.agent import Agent
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelUnreachable, ToolsRefused
 from bot.models.handler import MAX_PLAUSIBLE_TOKENS, note_call
 from bot.models.listing import ModelListing
@@ -48,6 +47,7 @@ from bot.prompts.reply_parser.dialects import clean_name
 from bot.prompts.reply_parser.field_scanner import decode_value
 from bot.settings import SettingsModel
 from bot.text import user_text
+from bot.turn import Agent
 
 logger = logging.getLogger(__name__)
 

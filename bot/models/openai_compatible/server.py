@@ -26,8 +26,7 @@ from bot.concurrency.tasks import MemorySemaphore
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelRefused, ModelUnreachable, PromptTooLong
 from bot.fetch.client import Proxies
 from bot.models.handler import ResponseMemory
-from bot.models.retry import parse_retry_after
-from bot.models.router import parse_values
+from bot.models.router import parse_retry_after, parse_values
 from bot.plugin_system.loading import LazyModule
 from bot.settings import Secret
 from bot.text import redact, shorten

@@ -8,7 +8,7 @@ from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, Outcome, R
 from bot.domain.task import TaskTag
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from bot.store.inmemory.ledger import OPEN_STATES, InMemoryLedger
-from bot.store.inmemory.tasks import InMemoryTasks
+from bot.store.inmemory.records import InMemoryTasks
 
 HOUR = timedelta(hours=1)
 MILLISECOND = timedelta(milliseconds=1)

@@ -31,11 +31,16 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory, MemoryKind
-from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryCosts, InMemoryLogs
-from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.ledger import InMemoryLedger
-from bot.store.inmemory.memories import InMemoryMemories
-from bot.store.inmemory.tasks import InMemoryTasks
+from bot.store.inmemory.records import (
+    InMemoryCache,
+    InMemoryCosts,
+    InMemoryEntities,
+    InMemoryLogs,
+    InMemoryMemories,
+    InMemoryTasks,
+    InMemoryWorlds,
+)
 
 NO_LIMIT = 10**9
 

@@ -30,8 +30,7 @@ from bot.domain.ledger import (
     Receipt,
     Step,
 )
-from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
-from bot.store.inmemory.memories import InMemoryMemories
+from bot.store.inmemory.records import InMemoryEntities, InMemoryMemories, InMemoryWorlds
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreHealth, TurnCommit
 
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)

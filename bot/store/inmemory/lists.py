@@ -9,9 +9,8 @@ from uuid import UUID
 from bot.domain.environment import ParticipantState, Room
 from bot.domain.ledger import Delivery, DeliveryState, Receipt
 from bot.domain.memory import Memory, MemoryKind
-from bot.store.inmemory.environment import InMemoryWorlds
 from bot.store.inmemory.ledger import DONE_STATES, InMemoryLedger
-from bot.store.inmemory.memories import InMemoryMemories
+from bot.store.inmemory.records import InMemoryMemories, InMemoryWorlds
 from bot.store.lists import ListedMessage, MessageFilter, Page, PageKey, RoomFilter, RoomSummary
 
 T = TypeVar("T")

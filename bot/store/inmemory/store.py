@@ -6,15 +6,20 @@ from typing import Self
 from bot.concurrency.clock import Clock, system_clock
 from bot.errors import ConfigError
 from bot.store.inmemory.activity import InMemoryActivity
-from bot.store.inmemory.cache_logs_costs import InMemoryCache, InMemoryCosts, InMemoryLogs
 from bot.store.inmemory.edits import InMemoryEdits
-from bot.store.inmemory.environment import InMemoryEntities, InMemoryWorlds
 from bot.store.inmemory.ledger import InMemoryLedger
 from bot.store.inmemory.lists import InMemoryLists
-from bot.store.inmemory.memories import InMemoryMemories
-from bot.store.inmemory.tasks import InMemoryTasks
+from bot.store.inmemory.records import (
+    InMemoryCache,
+    InMemoryCosts,
+    InMemoryEntities,
+    InMemoryLogs,
+    InMemoryMemories,
+    InMemoryTasks,
+    InMemoryWorlds,
+)
+from bot.store.ledger import WorkSharing
 from bot.store.protocols import PluginTables
-from bot.store.work_sharing import WorkSharing
 
 
 class InMemoryStore:

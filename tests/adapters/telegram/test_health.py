@@ -11,7 +11,7 @@ import pytest
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from bot import Outcome, Receipt
-from bot.adapter.connection_status import FIRST_PAUSE_SECONDS
+from bot.adapter.adapter import FIRST_PAUSE_SECONDS
 from bot.domain.ledger import Rule
 from bot.platform import ConnectionSnapshot, ConnectionState, DisconnectCause
 from tests.adapters.telegram.conftest import TOKEN, SkippingClock, TelegramHarness, run_character

@@ -11,7 +11,7 @@ from adapters.telegram.adapter import TelegramAdapter
 from adapters.telegram.config import Limits
 from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_requests
 from bot import Outcome, system_clock
-from bot.adapter.connection_status import FIRST_PAUSE_SECONDS
+from bot.adapter.adapter import FIRST_PAUSE_SECONDS
 from bot.store import InMemoryStore, StoreUnavailable
 from tests.adapters.telegram.conftest import TOKEN, OpenHarness, SkippingClock, TelegramHarness, run_character
 

@@ -17,7 +17,7 @@ from adapters.telegram.emulator import Emulator, Fault, build_refusal, too_many_
 from adapters.telegram.outgoing import DUPLICATE_NOTICE, split_reply
 from adapters.telegram.sending import MessageSender
 from bot import Attachment, Choice, Content, MediaKind, new_id
-from bot.adapter.connection_status import FIRST_PAUSE_SECONDS
+from bot.adapter.adapter import FIRST_PAUSE_SECONDS
 from bot.models import TextRequest
 from bot.platform import (
     ConnectionStatus,

@@ -11,7 +11,7 @@ from yarl import URL
 from adapters.web.config import Limits
 from bot import Agent, Plugin, Room, RouteRequest, RouteResponse, route
 from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.environment import InMemoryWorlds
+from bot.store.inmemory.records import InMemoryWorlds
 
 TOKEN = "a-token-for-tests"
 OPEN, SHUT, PAGE = "open", "shut", "page"  # a page leads to the sign-in page

@@ -11,7 +11,7 @@ from aiohttp import WSCloseCode, WSMsgType
 
 from adapters.web.config import Limits
 from bot import system_clock
-from bot.models.retry import MAX_CONCURRENT_CALLS
+from bot.models.router import MAX_CONCURRENT_CALLS
 from bot.platform import AccessTokens, TokenScope
 from tests.adapters.web.conftest import RunningServer, SocketClient, run_server
 from tests.adapters.web.test_every_route import TICK

@@ -19,7 +19,7 @@ def state_of(harness: XHarness) -> ConnectionSnapshot:
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     found = [one for one in caplog.records if one.levelno >= logging.WARNING]
-    return [one.getMessage() for one in found if one.name == "bot.adapter.connection_status"]
+    return [one.getMessage() for one in found if one.name == "bot.adapter.adapter"]
 
 
 @pytest.mark.failure("C-15")

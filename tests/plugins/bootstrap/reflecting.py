@@ -6,12 +6,11 @@ from typing import Any
 from uuid import UUID
 
 from bot import ChannelType, Memory, MemoryKind, Plugin, Receipt, Role, Turn, derived_id, model, new_id, short_id
-from bot.agent import Agent
 from bot.events import MessageReceived
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest
 from bot.platform import InboundMessage
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer
-from bot.turn import TurnInput
+from bot.turn import Agent, TurnInput
 from plugins.bootstrap import plugin
 
 [REFLECTION] = plugin.evaluators

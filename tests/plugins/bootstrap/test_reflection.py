@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from bot import Character, Memory, MemoryKind, MemoryScope, Plugin, Relationship, derived_id, new_id
-from bot.agent import Agent
 from bot.models import ModelType, ModelUnavailable, PromptTooLong, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Model
 from bot.store import Store
 from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.memories import InMemoryMemories
+from bot.store.inmemory.records import InMemoryMemories
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
+from bot.turn import Agent
 from plugins.bootstrap.evaluators.facts import (
     FactClaim,
     ForgetRequest,

@@ -9,7 +9,7 @@ from bot.prompts import ANYBODY
 from bot.testing import running_agent
 from plugins.bootstrap.evaluators.facts import is_statement
 from plugins.bootstrap.providers.capabilities import facts
-from plugins.bootstrap.providers.environment import relationships
+from plugins.bootstrap.providers.conversation import relationships
 from tests.plugins.bootstrap.reflecting import fact, facts_of, known, noted, person, reflected, said, thinking, tie
 
 PEOPLE = [("Mallory", "mal"), ("Алиса",), ("アリス",), ("王伟",), ("أليس",), ("xX_Kim_Xx 🐝",), ("Jean-Luc Petit",)]

@@ -8,7 +8,7 @@ import pytest
 
 from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, RecallScope
 from bot.events import EmbeddingCompleted
-from bot.models import retry
+from bot.models import router
 from bot.pipeline.compose import MAX_TRIES
 from bot.prompts.history import parse_history
 from bot.store.inmemory import InMemoryStore
@@ -112,10 +112,10 @@ async def test_an_outage_costs_few_calls_and_every_message_has_its_end(api: Loop
 
 @pytest.mark.failure("E-08")
 async def test_after_the_outage_the_first_message_is_answered(api: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(router, "OPEN_SECONDS", 0.0)
     api.answers = [AWAY]
     async with open_stage(api.url) as stage:
-        for number in range(retry.FAILURE_THRESHOLD + 1):
+        for number in range(router.FAILURE_THRESHOLD + 1):
             assert (await stage.send(f"are you there? {number}")).outcome is Outcome.FAILED
         api.answers = [Answer(completion())]
         assert (await stage.send("and now?")).outcome is Outcome.ANSWERED
@@ -142,7 +142,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have nobody rest."""
     for name in ("BATCH_DELAY_SECONDS", "PAGE_DELAY_SECONDS", "FIRST_RETRY_SECONDS", "MAX_RETRY_SECONDS"):
         monkeypatch.setattr(listeners, name, 0.01)
-    monkeypatch.setattr(retry, "OPEN_SECONDS", 0.0)
+    monkeypatch.setattr(router, "OPEN_SECONDS", 0.0)
 
 
 async def until_all_have_vectors(stage: AgentHarness, model: str, texts: set[str]) -> None:
