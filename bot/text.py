@@ -2,10 +2,12 @@
 
 import re
 import unicodedata
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from bot.redaction import INVISIBLE, redactor_of
 from bot.user_texts import user_phrases, user_text
@@ -72,6 +74,8 @@ _LOOKALIKES = MappingProxyType(
 _LATIN_LETTERS = str.maketrans({char: latin for latin, chars in _LOOKALIKES.items() for char in chars})
 _SIMILAR_LATIN = str.maketrans({"l": "i", "1": "i", "|": "i", "0": "o"})
 
+R = TypeVar("R")
+MAX_DEPTH = 20  # of a JSON value
 MAX_CLUSTER_LENGTH = 256
 MAX_SPELLING_LENGTH = 100  # of a name that is compared with others
 _FLAGS = "".join(map(chr, range(0x1F1E6, 0x1F200)))  # two of them make one flag
@@ -116,6 +120,45 @@ def sanitize_text(text: str, limit: int = 65536) -> str:
     if len(marker) > limit:
         marker = ""
     return start[: grapheme_boundary_before(start, limit - len(marker))] + marker
+
+
+def sanitize_value(value: Any, limit: int | None = 65536, depth: int = 0) -> Any:
+    """Return a JSON value with storable texts of at most `limit` characters (None: as long as they are).
+
+    Names are not cut; values that are nested more than 20 deep become None.
+    """
+    if isinstance(value, str):
+        return sanitize_text(value, len(value) if limit is None else limit)
+    if depth > MAX_DEPTH:
+        return None
+    if isinstance(value, Mapping):
+        return {sanitize_value(str(k), None): sanitize_value(item, limit, depth + 1) for k, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [sanitize_value(item, limit, depth + 1) for item in value]
+    return value
+
+
+def sanitize_record(record: R, limits: Mapping[str, int | None]) -> R:
+    """Return a dataclass with storable values, as `sanitize_value` does, in the fields that `limits` names.
+
+    Dataclasses in its fields are sanitized in the same way.
+    """
+    assert is_dataclass(record)
+    changed: dict[str, Any] = {}
+    for field in fields(record):
+        value = getattr(record, field.name)
+        sanitized = _sanitize_field(value, field.name, limits)
+        if sanitized is not value and sanitized != value:
+            changed[field.name] = sanitized
+    return replace(record, **changed) if changed else record  # type: ignore[type-var]  # it is a dataclass
+
+
+def _sanitize_field(value: Any, name: str, limits: Mapping[str, int | None]) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_sanitize_field(item, name, limits) for item in value)
+    if is_dataclass(value):
+        return sanitize_record(value, limits)
+    return sanitize_value(value, limits[name]) if name in limits else value
 
 
 def is_storable(text: str) -> bool:

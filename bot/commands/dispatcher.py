@@ -26,7 +26,7 @@ from bot.domain.inbound import RESPONSE_SOURCE, ChoiceSelection, CommandInvocati
 from bot.domain.ledger import COMMAND_PREFIX, Delivery, EventKey, Outcome, Receipt, Rule, Step, StepState
 from bot.domain.task import Task
 from bot.errors import InboxClosed, TemporaryError
-from bot.inbound.inbox import Inbox, sanitize_entity, sanitize_place
+from bot.inbound.inbox import Inbox, sanitize
 from bot.outbound.content_filter import filter_outgoing
 from bot.plugin_system.components import Command, CommandContext
 from bot.plugin_system.registry import find_liked_task
@@ -296,9 +296,9 @@ def _sanitize(invocation: CommandInvocation) -> CommandInvocation:
     """Return an invocation with bounded values."""
     return CommandInvocation(
         name=sanitize_text(invocation.name.strip().lstrip("/").replace("_", "-").lower(), 40),
-        world=sanitize_place(invocation.world),
-        room=sanitize_place(invocation.room),
-        author=sanitize_entity(invocation.author),
+        world=sanitize(invocation.world),
+        room=sanitize(invocation.room),
+        author=sanitize(invocation.author),
         event_id=sanitize_text(invocation.event_id),
         created_at=invocation.created_at,
         arguments={
@@ -436,9 +436,9 @@ def _sanitize_selection(selection: ChoiceSelection) -> ChoiceSelection:
     """Return a selection with bounded values."""
     return replace(
         selection,
-        world=sanitize_place(selection.world),
-        room=sanitize_place(selection.room),
-        author=sanitize_entity(selection.author),
+        world=sanitize(selection.world),
+        room=sanitize(selection.room),
+        author=sanitize(selection.author),
         value=sanitize_text(selection.value, MAX_VALUE_LENGTH),
         event_id=sanitize_text(selection.event_id),
     )

@@ -25,7 +25,7 @@ from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import MemoryKind
 from bot.errors import AnswerRefused
 from bot.event_bus import EventBus
-from bot.inbound.inbox import Inbox, sanitize_emoji, sanitize_id, sanitize_message, sanitize_place, sanitize_reaction
+from bot.inbound.inbox import Inbox, sanitize, sanitize_emoji, sanitize_id, sanitize_message, sanitize_reaction
 from bot.outbound.outbox import Outbox
 from bot.store.protocols import Store
 
@@ -169,7 +169,7 @@ class EditReporter:
 
     async def migrate_room(self, room_id: UUID, world: World, room: Room) -> None:
         """Continue a room under another id, with its messages and what is still to be sent there."""
-        migration = self._apply_migration(room_id, sanitize_place(world), sanitize_place(room))
+        migration = self._apply_migration(room_id, sanitize(world), sanitize(room))
         await self._inbox.run_shielded(migration)
 
     async def _apply_edit(self, inbound: InboundMessage) -> Receipt:

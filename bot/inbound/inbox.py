@@ -15,13 +15,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.tasks import TaskSet, crash_point
-from bot.domain.content import FORWARDED_AT, FORWARDED_AUTHOR, FORWARDED_MESSAGE, Attachment, Content, Quotation
-from bot.domain.environment import Entity, Room, World
+from bot.domain.content import FORWARDED_AT, FORWARDED_AUTHOR, FORWARDED_MESSAGE, Content
 from bot.domain.inbound import (
     ERASURE_COMPONENT,
     MAX_ENTITIES,
@@ -41,82 +41,57 @@ from bot.outbound.outbox import WorkOwnership
 from bot.redaction import REDACTED
 from bot.store.environment import EntityStore
 from bot.store.ledger import Ledger, StoreProblem
-from bot.text import invisible_share, is_storable, redact, sanitize_text, shorten
+from bot.text import invisible_share, is_storable, redact, sanitize_record, sanitize_text, shorten
 
 MAX_TEXT_LENGTH = 65_536
 MAX_ATTACHMENTS = 10
 MAX_NAME_LENGTH = 200
-MAX_METADATA_DEPTH = 20
 MAX_CLOCK_SKEW = timedelta(minutes=1)
 MIN_TIMESTAMP = datetime(2000, 1, 1, tzinfo=UTC)  # no platform of ours is older: such a time is none
 MAX_INVISIBLE_SHARE = 0.2
 ORIGINAL_TIME_KEY = "said_at"  # the time that a platform gave, where it cannot be
-P = TypeVar("P", World, Room)
-Sanitized = TypeVar("Sanitized", World, Room, Entity, Memory, Content, EventKey)
+T = TypeVar("T")
+# How long the texts of an event may be, by the names of their fields; None: they are not cut.
+TEXT_LIMITS: Mapping[str, int | None] = MappingProxyType(
+    dict.fromkeys(("id", "external_id", "event_id", "message_id", "url"))
+    | dict.fromkeys(("name", "names", "author_name", "title", "content_type", "source", "emoji"), MAX_NAME_LENGTH)
+    | dict.fromkeys(("text", "description", "metadata"), MAX_TEXT_LENGTH)
+)
+
+
+def sanitize(record: T) -> T:
+    """Return an event, or a part of one, with storable texts and bounded names.
+
+    Ids and addresses are not cut, but lose characters that no database stores; so does metadata.
+    """
+    return sanitize_record(record, TEXT_LIMITS)
 
 
 def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
     """Return an event with storable text, few attachments, and a possible time.
 
-    Ids and addresses are not cut, but lose characters that no database stores; so does metadata. The notes
-    say what was changed in the message.
+    The notes say what was changed in the message. Where its time is impossible, the original time stays in the
+    metadata.
     """
-    key, message = inbound.key, _sanitize_memory(inbound.message, now)
-    return InboundMessage(
-        key=_replace_changed(key, event_id=sanitize_id(key.event_id), message_id=sanitize_id(key.message_id)),
-        world=sanitize_place(inbound.world),
-        room=sanitize_place(inbound.room),
-        author=sanitize_entity(inbound.author),
-        message=message,
-        is_backfill=inbound.is_backfill,
-        notes=tuple(_build_notes(inbound.message, message)),
-        is_regeneration=inbound.is_regeneration,
-    )
-
-
-def sanitize_place(place: P) -> P:
-    """Return a world or room with bounded names and metadata."""
-    return _replace_changed(
-        place,
-        external_id=sanitize_id(place.external_id),
-        name=sanitize_text(place.name, MAX_NAME_LENGTH),
-        metadata=_sanitize_metadata(place.metadata),
-    )
-
-
-def sanitize_entity(entity: Entity) -> Entity:
-    """Return an entity with bounded names and metadata."""
-    return _replace_changed(
-        entity,
-        external_id=sanitize_id(entity.external_id),
-        names=tuple(sanitize_text(name, MAX_NAME_LENGTH) for name in entity.names),
-        metadata=_sanitize_metadata(entity.metadata),
-    )
+    message = inbound.message
+    created_at, metadata = _clamp_time(message.created_at, now), message.metadata
+    if created_at != message.created_at:
+        metadata = {**metadata, ORIGINAL_TIME_KEY: message.created_at.isoformat()}
+    content = _limit_attachments(message.content)
+    bounded = sanitize(replace(message, content=content, created_at=created_at, metadata=metadata))
+    return sanitize(replace(inbound, message=bounded, notes=tuple(_build_notes(message, bounded))))
 
 
 def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:
     """Return an update with at most so many rooms and entities, each once."""
-    rooms = {room.id: sanitize_place(room) for room in update.rooms[:MAX_ROOMS]}
-    entities = {entity.id: sanitize_entity(entity) for entity in update.entities[:MAX_ENTITIES]}
-    return replace(
-        update,
-        world=sanitize_place(update.world),
-        rooms=tuple(rooms.values()),
-        entities=tuple(entities.values()),
-        event_id=sanitize_id(update.event_id),
-    )
+    rooms = {room.id: room for room in update.rooms[:MAX_ROOMS]}
+    entities = {entity.id: entity for entity in update.entities[:MAX_ENTITIES]}
+    return sanitize(replace(update, rooms=tuple(rooms.values()), entities=tuple(entities.values())))
 
 
 def sanitize_reaction(reaction: Reaction, now: datetime) -> Reaction:
     """Return a bounded reaction; its emoji is bounded as a name is."""
-    return Reaction(
-        world=sanitize_place(reaction.world),
-        room=sanitize_place(reaction.room),
-        author=sanitize_entity(reaction.author),
-        message_id=sanitize_id(reaction.message_id),
-        emoji=sanitize_emoji(reaction.emoji),
-        created_at=_clamp_time(reaction.created_at, now),
-    )
+    return sanitize(replace(reaction, created_at=_clamp_time(reaction.created_at, now)))
 
 
 def sanitize_emoji(text: str) -> str:
@@ -127,20 +102,6 @@ def sanitize_emoji(text: str) -> str:
 def sanitize_id(text: str) -> str:
     """Return an id without characters that no database stores."""
     return sanitize_text(text, len(text))
-
-
-def _sanitize_memory(message: Memory, now: datetime) -> Memory:
-    """Return a bounded message; where its time is impossible, the original time stays in the metadata."""
-    created_at, metadata = _clamp_time(message.created_at, now), _sanitize_metadata(message.metadata)
-    if created_at != message.created_at:
-        metadata[ORIGINAL_TIME_KEY] = message.created_at.isoformat()
-    return _replace_changed(
-        message,
-        external_id=sanitize_id(message.external_id),
-        content=_sanitize_content(message.content),
-        created_at=created_at,
-        metadata=metadata,
-    )
 
 
 def _clamp_time(timestamp: datetime, now: datetime) -> datetime:
@@ -162,65 +123,11 @@ def _build_notes(original: Memory, sanitized: Memory) -> Iterator[str]:
         yield f"the time it came with cannot be: {original.created_at.isoformat()}"
 
 
-def _sanitize_content(content: Content) -> Content:
-    attachments = content.attachments[:MAX_ATTACHMENTS]
-    quotation = content.quotation
-    return _replace_changed(
-        content,
-        text=sanitize_text(content.text, MAX_TEXT_LENGTH),
-        url=sanitize_id(content.url),
-        source=sanitize_text(content.source, MAX_NAME_LENGTH),
-        attachments=tuple(_sanitize_attachment(attachment) for attachment in attachments),
-        metadata=_sanitize_metadata(content.metadata),
-        quotation=None if quotation is None else _sanitize_quotation(quotation, MAX_ATTACHMENTS - len(attachments)),
-    )
-
-
-def _sanitize_quotation(quotation: Quotation, max_attachments: int) -> Quotation:
-    return replace(
-        quotation,
-        text=sanitize_text(quotation.text, MAX_TEXT_LENGTH),
-        author_name=sanitize_text(quotation.author_name, MAX_NAME_LENGTH),
-        message_id=sanitize_id(quotation.message_id),
-        attachments=tuple(map(_sanitize_attachment, quotation.attachments[:max_attachments])),
-    )
-
-
-def _sanitize_attachment(attachment: Attachment) -> Attachment:
-    return replace(
-        attachment,
-        id=sanitize_id(attachment.id),
-        url=sanitize_id(attachment.url),
-        content_type=sanitize_text(attachment.content_type, MAX_NAME_LENGTH),
-        name=sanitize_text(attachment.name, MAX_NAME_LENGTH),
-        title=sanitize_text(attachment.title, MAX_NAME_LENGTH),
-        text=sanitize_text(attachment.text),
-        description=sanitize_text(attachment.description),
-    )
-
-
-def _replace_changed(value: Sanitized, **fields: Any) -> Sanitized:
-    """Return the value with these fields; nearly always it has them already and is returned unchanged."""
-    for name, field_value in fields.items():
-        if getattr(value, name) != field_value:
-            return replace(value, **fields)
-    return value
-
-
-def _sanitize_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    return {sanitize_id(name): _sanitize_value(value) for name, value in metadata.items()}
-
-
-def _sanitize_value(value: Any, depth: int = 0) -> Any:
-    if isinstance(value, str):
-        return sanitize_text(value)
-    if depth >= MAX_METADATA_DEPTH:
-        return None
-    if isinstance(value, Mapping):
-        return {sanitize_id(str(name)): _sanitize_value(item, depth + 1) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_sanitize_value(item, depth + 1) for item in value]
-    return value
+def _limit_attachments(content: Content) -> Content:
+    attachments, quotation = content.attachments[:MAX_ATTACHMENTS], content.quotation
+    if quotation is not None:
+        quotation = replace(quotation, attachments=quotation.attachments[: MAX_ATTACHMENTS - len(attachments)])
+    return replace(content, attachments=attachments, quotation=quotation)
 
 
 REMOVED_FORWARD = "[a forwarded message of a person whose data was deleted]"
@@ -334,7 +241,6 @@ def _is_secret(name: str) -> bool:
 
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 RETRYABLE_ERRORS = (InboxClosed, TemporaryError)  # the platform delivers the message again
 
 
