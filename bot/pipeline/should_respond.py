@@ -21,7 +21,7 @@ from uuid import UUID
 from bot.adapter.adapter import Adapter
 from bot.concurrency.tasks import BoundedDict, BoundedSet, crash_point
 from bot.domain.character import ProviderKind
-from bot.domain.content import MediaKind
+from bot.domain.content import Content, MediaKind
 from bot.domain.environment import ParticipantState, Room
 from bot.domain.ledger import EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -34,7 +34,7 @@ from bot.prompts.templates import SHOULD_RESPOND, SLOW_DOWN, SPENT
 from bot.settings import CoreSettings
 from bot.store.ledger import BucketRequest, SharedLimits, WorkSharing
 from bot.text import is_blank
-from bot.turn import Turn
+from bot.turn import Turn, TurnInput
 from bot.user_texts import user_text
 
 _MAX_DISTANCE = 60  # characters between a name that addresses and the beginning or end of the text
@@ -442,32 +442,25 @@ class MessageCounters:
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What the rules know about a message."""
+    """What the rules know about the newest message of a turn; `adapter` is that of its platform, if connected."""
 
     turn: Turn
     participant_state: ParticipantState
     settings: CoreSettings
     counters: MessageCounters
-
-    @property
-    def adapter(self) -> Adapter | None:
-        """The adapter of the message's platform, if connected."""
-        return self.turn.agent.outbox.adapter(self.turn.room.platform)
+    newest: TurnInput
+    edit_state: EditState
+    adapter: Adapter | None
 
     @property
     def is_counted(self) -> bool:
         """Whether the limits have counted the message before, in an attempt without outcome."""
-        return self.turn.inputs[-1].receipt.id in self.counters.counted_receipts
-
-    @property
-    def expects_reply(self) -> bool:
-        """Whether the author expects a reply."""
-        return _expects_reply(self.turn)
+        return self.newest.receipt.id in self.counters.counted_receipts
 
     @property
     def is_mentioned(self) -> bool:
         """Whether the message names the agent: by the platform's mention or as a whole word."""
-        return _is_mentioned(self.turn)
+        return _is_mentioned(self.turn, self.newest.message.content)
 
 
 RuleCheck = Callable[[RuleContext], ResponseDecision | None]
@@ -482,37 +475,34 @@ def agent_names(turn: Turn) -> list[str]:
 def limit_notice(turn: Turn, counters: MessageCounters, setting: str) -> str:
     """Return the template of the budget notice; empty if it was sent today or no reply is expected."""
     key = (setting, turn.room.id, turn.agent.clock().date())
-    if key in counters.notices_sent or not _expects_reply(turn):
+    if key in counters.notices_sent or not _expects_reply(turn, turn.message.content):
         return ""
     counters.notices_sent.add(key)
     return SPENT
 
 
-def _expects_reply(turn: Turn) -> bool:
-    mention = turn.message.content.mention
-    return turn.room.type.is_direct or mention.is_reply or _is_mentioned(turn)
+def _expects_reply(turn: Turn, content: Content) -> bool:
+    return turn.room.type.is_direct or content.mention.is_reply or _is_mentioned(turn, content)
 
 
-def _is_mentioned(turn: Turn) -> bool:
-    return turn.message.content.mention.is_mention or _is_named(turn, contains_name)
+def _is_mentioned(turn: Turn, content: Content) -> bool:
+    return content.mention.is_mention or _is_named(turn, content, contains_name)
 
 
-def _is_named(turn: Turn, is_named_in: Callable[[str, str], bool]) -> bool:
-    """Return whether the text of the message, or a transcript of what was said in it, names the agent."""
-    content = turn.message.content
+def _is_named(turn: Turn, content: Content, is_named_in: Callable[[str, str], bool]) -> bool:
+    """Return whether the text of a message, or a transcript of what was said in it, names the agent."""
     transcripts = (attachment.text for attachment in content.attachments if attachment.kind is MediaKind.AUDIO)
     return any(is_named_in(text, name) for text in (content.text, *transcripts) for name in agent_names(turn))
 
 
 def _check_own_message(context: RuleContext) -> ResponseDecision | None:
-    if context.turn.author.id == context.turn.agent.id:
+    if context.newest.author.id == context.turn.agent.id:
         return ResponseDecision(False, "it is the agent's own message", Rule.OWN_MESSAGE)
     return None
 
 
 def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
-    turn = context.turn
-    edit_state = turn.inputs[-1].receipt.edit_state
+    turn, edit_state = context.turn, context.edit_state
     if edit_state is EditState.NORMAL:
         return None
     is_addressed_now = edit_state is EditState.IGNORED and context.is_mentioned
@@ -525,19 +515,19 @@ def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
 
 
 def _check_denied(context: RuleContext) -> ResponseDecision | None:
-    rule = context.turn.message.content.mention.denied_by
+    rule = context.newest.message.content.mention.denied_by
     return ResponseDecision(False, f"{rule} forbids answering here", rule) if rule else None
 
 
 def _check_empty(context: RuleContext) -> ResponseDecision | None:
-    content = context.turn.message.content
+    content = context.newest.message.content
     if is_blank(content.text) and not content.attachments:
         return ResponseDecision(False, "it holds nothing to answer", Rule.EMPTY_MESSAGE)
     return None
 
 
 def _check_bot(context: RuleContext) -> ResponseDecision | None:
-    author, room = context.turn.author, context.turn.room
+    author, room = context.newest.author, context.turn.room
     if not author.is_bot:
         context.counters.bots.note_person(room.id)
         return None
@@ -550,7 +540,7 @@ def _check_bot(context: RuleContext) -> ResponseDecision | None:
 
 
 def _check_muted(context: RuleContext) -> ResponseDecision | None:
-    if context.turn.author.id in context.turn.agent.muted_people:
+    if context.newest.author.id in context.turn.agent.muted_people:
         return ResponseDecision(False, "an operator has muted its author", Rule.PERSON_MUTED)
     if context.participant_state is ParticipantState.MUTED and not context.is_mentioned:
         return ResponseDecision(False, "the room is muted and the message does not name the agent", Rule.MUTED)
@@ -567,7 +557,7 @@ def _check_sending(context: RuleContext) -> ResponseDecision | None:
 
 def _check_budget(context: RuleContext) -> ResponseDecision | None:
     turn = context.turn
-    limit = turn.agent.budget.find_reached_limit(turn.room.id, turn.author.id)
+    limit = turn.agent.budget.find_reached_limit(turn.room.id, context.newest.author.id)
     if limit is None:
         return None
     notice_template = limit_notice(turn, context.counters, limit.setting)
@@ -575,27 +565,27 @@ def _check_budget(context: RuleContext) -> ResponseDecision | None:
 
 
 async def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
-    turn, counters = context.turn, context.counters
+    turn, counters, author = context.turn, context.counters, context.newest.author
     if context.is_counted:
         return None
     limits = (
         counters.trusted_limits if context.adapter and context.adapter.is_trusted_audience else counters.public_limits
     )
-    age = (turn.agent.clock() - turn.message.created_at).total_seconds()
-    expects_reply = context.expects_reply
+    age = (turn.agent.clock() - context.newest.message.created_at).total_seconds()
+    expects_reply = _expects_reply(turn, context.newest.message.content)
     if (tokens := counters.shared_tokens) is None:
-        exceeded = limits.check(turn.author.id, turn.room, expects_reply=expects_reply, age=age)
+        exceeded = limits.check(author.id, turn.room, expects_reply=expects_reply, age=age)
     else:
-        exceeded = await limits.check_shared(tokens, turn.author.id, turn.room, expects_reply=expects_reply, age=age)
+        exceeded = await limits.check_shared(tokens, author.id, turn.room, expects_reply=expects_reply, age=age)
     if exceeded is None:
-        counters.counted_receipts.add(turn.inputs[-1].receipt.id)
+        counters.counted_receipts.add(context.newest.receipt.id)
         return None
     notice_template = SLOW_DOWN if exceeded.should_notify else ""
     return ResponseDecision(False, exceeded.reason, exceeded.setting, notice_template, is_rate_limited=True)
 
 
 def _check_regeneration(context: RuleContext) -> ResponseDecision | None:
-    if context.turn.is_regeneration:
+    if context.edit_state is EditState.REGENERATED:
         return ResponseDecision(True, "a new answer was asked for", Rule.REGENERATED)
     return None
 
@@ -611,7 +601,7 @@ def _check_bypass_type(context: RuleContext) -> ResponseDecision | None:
 
 
 def _check_bypass_source(context: RuleContext) -> ResponseDecision | None:
-    source = context.turn.message.content.source.split(":")[0].strip().lower()
+    source = context.newest.message.content.source.split(":")[0].strip().lower()
     listed = {entry.lower() for entry in context.settings.should_respond_bypass_sources}
     if source in BYPASS_SOURCES | listed:
         return ResponseDecision(True, f"every message from {source} is answered", Rule.BYPASS_SOURCES)
@@ -619,12 +609,12 @@ def _check_bypass_source(context: RuleContext) -> ResponseDecision | None:
 
 
 def _check_addressed(context: RuleContext) -> ResponseDecision | None:
-    content = context.turn.message.content
+    content = context.newest.message.content
     if content.mention.is_reply:  # which some platforms report as a mention too
         return ResponseDecision(True, "it replies to the agent", Rule.REPLY)
     if content.mention.is_mention:
         return ResponseDecision(True, "it mentions the agent", Rule.MENTION)
-    if _is_named(context.turn, addresses_name):
+    if _is_named(context.turn, content, addresses_name):
         return ResponseDecision(True, "it calls the agent by name", Rule.NAME_CALLED)
     return None
 
@@ -688,8 +678,10 @@ async def decide(
 
     Recordings that no rule has decided on are transcribed first, because they may call the agent by name.
     """
-    context = RuleContext(turn, participant_state, settings, counters)
-    if not turn.room.type.is_direct and turn.author.id != turn.agent.id:
+    newest, adapter = turn.inputs[-1], turn.agent.outbox.adapter(turn.room.platform)
+    edit_state = newest.receipt.edit_state
+    context = RuleContext(turn, participant_state, settings, counters, newest, edit_state, adapter)
+    if not turn.room.type.is_direct and newest.author.id != turn.agent.id:
         counters.attention.hear(turn, participant_state)
     decision = _apply(RULES_BEFORE_LIMITS, context) or await _check_rate_limits(context)
     if (decision := decision or _apply(RULES_AFTER_LIMITS, context)) is not None:
@@ -713,7 +705,7 @@ async def decide(
     if settings.latest_response == LatestResponse.QUEUE:
         return await ask(0)
     by_author = settings.latest_response == LatestResponse.AUTHOR
-    key = (turn.room.id, turn.author.id if by_author else None)
+    key = (turn.room.id, context.newest.author.id if by_author else None)
     # One reply answers what came meanwhile too: the newest turn takes the others over.
     return await counters.decisions.run(key, ask, counts_for_later=lambda decision: decision.should_answer)
 
