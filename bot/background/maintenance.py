@@ -340,7 +340,7 @@ class ConfirmedActions:
         with suppress(TurnStopped), self._active_turns.track(turn):  # what stopped it says so
             result = await self._runner.run(turn, ActionCall(action, arguments), 0, is_confirmed=True)
             if not turn.replies or not result.success:
-                is_trusted = self._registry.is_trusted(action)
+                is_trusted = id(action) in self._registry.trusted_ids
                 await turn.reply(Content(text=await self._write_report(turn, result, is_trusted=is_trusted)))
             await agent.store.memories.add(build_result_memories(turn))
 

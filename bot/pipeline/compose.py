@@ -5,10 +5,9 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
-from bot.concurrency.tasks import Failure, call_plugin, log_failure, run_isolated
+from bot.concurrency.tasks import Failure, log_failure, run_isolated
 from bot.domain.character import ProviderKind, ProviderSpec, Shortening
 from bot.domain.content import Content, MediaKind
 from bot.domain.ledger import ProviderFailure, ProviderResult, State
@@ -150,9 +149,13 @@ class Composer:
     async def _run_providers(self, turn: Turn, providers: Sequence[Provider]) -> None:
         """Run plain providers one by one, then the async ones concurrently within the timeout."""
         pending: dict[str, Awaitable[ProviderResult]] = {}
+        result: object
         for provider in providers:
             name = provider.spec.name
-            result = call_plugin(partial(provider.handler, turn), label=f"provider {name}")
+            try:
+                result = provider.handler(turn)
+            except BaseException as error:  # plugin code may raise anything, SystemExit included
+                result = log_failure(error, label=f"provider {name}")
             if not isinstance(result, PROVIDER_OUTCOMES) and isinstance(result, Awaitable):
                 pending[name] = result
             else:
@@ -164,8 +167,8 @@ class Composer:
         timer = asyncio.get_running_loop().call_later(self._timeout, _cancel_tasks, tasks, timed_out)
         try:
             async with asyncio.TaskGroup() as group:
-                for name, result in pending.items():
-                    tasks[name] = group.create_task(self._await_provider(turn, name, result))
+                for name, awaitable in pending.items():
+                    tasks[name] = group.create_task(self._await_provider(turn, name, awaitable))
         finally:
             timer.cancel()
         for name, task in tasks.items():
@@ -176,7 +179,7 @@ class Composer:
         self, turn: Turn, name: str, awaitable: Awaitable[ProviderResult]
     ) -> ProviderResult | Failure:
         provider = self.registry.providers.get(name)
-        trusted = provider is not None and self.registry.is_trusted(provider)
+        trusted = provider is not None and id(provider) in self.registry.trusted_ids
         started = time.monotonic()
         result = await run_isolated(awaitable, label=f"provider {name}", timeout=None, trusted=trusted)
         cause = result.cause if isinstance(result, Failure) else ""

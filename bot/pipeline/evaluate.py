@@ -54,7 +54,8 @@ async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> Non
         return
     async with asyncio.TaskGroup() as group:
         for evaluator, condition in selected:
-            group.create_task(_run_evaluator(turn, evaluator, condition, trusted=registry.is_trusted(evaluator)))
+            trusted = id(evaluator) in registry.trusted_ids
+            group.create_task(_run_evaluator(turn, evaluator, condition, trusted=trusted))
 
 
 async def _run_evaluator(turn: Turn, evaluator: Evaluator, condition: Awaitable[bool] | bool, *, trusted: bool) -> None:

@@ -15,7 +15,7 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,7 +25,7 @@ from uuid import UUID
 
 from pydantic import ValidationError
 
-from bot.concurrency.tasks import Failure, call_isolated, crash_point, run_isolated
+from bot.concurrency.tasks import Failure, crash_point, log_failure, run_isolated
 from bot.domain.character import ActionSpec, Effect, ProviderKind
 from bot.domain.content import Choice, Content
 from bot.domain.environment import (
@@ -391,9 +391,13 @@ async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False)
 async def _condition_refusal(turn: Turn, action: Action[Any], *, trusted: bool) -> str:
     if action.when is None:
         return ""
-    allowed = await call_isolated(
-        partial(action.when, turn), label=f"validating {action.spec.name}", timeout=VALIDATE_TIMEOUT, trusted=trusted
-    )
+    label = f"validating {action.spec.name}"
+    try:
+        allowed: Awaitable[bool] | bool | Failure = action.when(turn)
+    except BaseException as error:  # plugin code may raise anything, SystemExit included
+        allowed = log_failure(error, label=label)
+    if isinstance(allowed, Awaitable):
+        allowed = await run_isolated(allowed, label=label, timeout=VALIDATE_TIMEOUT, trusted=trusted)
     if isinstance(allowed, Failure):
         return f"{action.spec.name} could not be checked: {allowed.cause}"
     return "" if allowed else f"{action.spec.name} is not available here"
@@ -405,14 +409,16 @@ async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpe
     Conditions run one after another: nearly all return at once, and a task for each would cost more.
     """
     rank = turn.role.rank
-    return tuple(
-        [
-            action.spec
-            for action in registry.actions.values()
-            if rank >= action.spec.role.rank
-            and (action.when is None or not await _condition_refusal(turn, action, trusted=registry.is_trusted(action)))
-        ]
-    )
+    usable: list[ActionSpec] = []
+    refusals: dict[int, str] = {}  # by the id of the condition, which several actions may have
+    for action in registry.actions.values():
+        if rank >= action.spec.role.rank:
+            if id(action.when) not in refusals:
+                trusted = id(action) in registry.trusted_ids
+                refusals[id(action.when)] = await _condition_refusal(turn, action, trusted=trusted)
+            if not refusals[id(action.when)]:
+                usable.append(action.spec)
+    return tuple(usable)
 
 
 async def run_actions(
@@ -544,7 +550,7 @@ class ActionRunner:
         self, turn: Turn, call: ActionCall, key: str, call_keys: set[str] | None, *, is_confirmed: bool
     ) -> ActionResult:
         spec, agent = call.action.spec, turn.agent
-        trusted = self.composer.registry.is_trusted(call.action)
+        trusted = id(call.action) in self.composer.registry.trusted_ids
         if cause := await refusal_for(turn, call.action, trusted=trusted):
             turn.notes.append(cause)
             await _log_denial(turn, spec, cause)

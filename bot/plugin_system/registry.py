@@ -48,7 +48,8 @@ class Registry:
 
     Raises PluginError for two components of one name, naming both plugins (FOLLOW_ROOM and FOLLOWROOM are the
     same to a model), unless one plugin declares that it `replaces` the other's, and for two routes of a plugin
-    with one address. `prompt_providers` are in the order of their texts in a prompt.
+    with one address. `prompt_providers` are in the order of their texts in a prompt; `trusted_ids` are the `id()` of
+    the components of trusted plugins, whose code needs no task of its own.
     """
 
     def __init__(self, plugins: Sequence[Plugin]) -> None:
@@ -133,6 +134,7 @@ class Registry:
         for component in self.actions.values():
             for simile in component.spec.similes:
                 self._actions_by_folded_name.setdefault(fold_name(simile), component)
+        self.trusted_ids = {key for key, plugin in self._plugin_by_component.items() if plugin.is_trusted}
         self._providers_by_folded_name = {fold_name(name): component for name, component in self.providers.items()}
         by_position = sorted(self.providers.values(), key=lambda item: (item.spec.position, item.spec.name))
         self.prompt_providers = tuple(by_position)
@@ -141,11 +143,6 @@ class Registry:
             for kind in ProviderKind
         }
         self.catalog = self.build_catalog()
-
-    def is_trusted(self, component: Action[Any] | Provider | Evaluator | Worker) -> bool:
-        """Whether a component belongs to a trusted plugin, whose code needs no task of its own."""
-        plugin = self._plugin_by_component.get(id(component))
-        return plugin is not None and plugin.is_trusted
 
     def find_action(self, name: str) -> Action[Any] | None:
         """Return the action of this folded name or simile; None if there is none."""
@@ -170,7 +167,7 @@ class Registry:
                 replace(
                     component.spec,
                     plugin=plugin_names[id(component)],
-                    is_trusted_content=component.spec.is_trusted_content and self.is_trusted(component),
+                    is_trusted_content=component.spec.is_trusted_content and id(component) in self.trusted_ids,
                 )
                 for component in self.providers.values()
             ),
