@@ -304,7 +304,7 @@ class BuiltinCommands:
     async def export_me(self, context: CommandContext) -> CommandResponse:
         """Return a file with everything that is stored about the person, where only they see it."""
         agent, invocation = context.agent, context.invocation
-        adapter = agent.outbox.adapter(invocation.room.platform)
+        adapter = agent.outbox.adapters.get(invocation.room.platform)
         if adapter is None or not adapter.sends_response_files:
             return CommandResponse(user_text("commands.export_me.no_files"))
         if not (adapter.hides_responses or invocation.room.type.is_private_chat):
@@ -363,7 +363,7 @@ class BuiltinCommands:
         if agent.character.greetings:
             greeting = Random(invocation.event_id).choice(agent.character.greetings)
             text = greeting.replace("{{user}}", invocation.author.name)
-        adapter = agent.outbox.adapter(invocation.room.platform)
+        adapter = agent.outbox.adapters.get(invocation.room.platform)
         if invocation.room.type.is_direct or (adapter is not None and not adapter.hides_responses):
             await self._store_greeting(agent, invocation, text)
         return text

@@ -145,14 +145,6 @@ class ModelHandler:
     can_write_json: Callable[[], bool] | None = None
     describe_model: Callable[[], Awaitable[ModelInfo]] | None = None
 
-    def writes_json(self) -> bool:
-        """Return whether the server makes the model write JSON by a schema, as far as is known."""
-        return self.can_write_json is not None and self.can_write_json()
-
-    def calls_tools(self) -> bool:
-        """Return whether the model can call tools now."""
-        return self.can_call_tools() if callable(self.can_call_tools) else self.can_call_tools
-
 
 @dataclass(frozen=True, slots=True)
 class PendingCall(Generic[R]):

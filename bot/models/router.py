@@ -650,7 +650,8 @@ class ModelRouter:
 
     def can_call_tools(self, kind: ModelType) -> bool:
         """Return whether the first handler for this type can call tools."""
-        return any(client.handler.calls_tools() for client in self._candidates(kind)[:1])
+        answers = [client.handler.can_call_tools for client in self._candidates(kind)[:1]]
+        return any(answer() if callable(answer) else answer for answer in answers)
 
     def can_write_json(self, kind: ModelType) -> bool:
         """Return whether answers are requested as JSON.
@@ -659,7 +660,8 @@ class ModelRouter:
         """
         if self._answer_form is not AnswerFormSetting.AUTO:
             return self._answer_form is AnswerFormSetting.JSON
-        return any(client.handler.writes_json() for client in self._candidates(kind)[:1])
+        questions = [client.handler.can_write_json for client in self._candidates(kind)[:1]]
+        return any(question is not None and question() for question in questions)
 
     async def profile(self, kind: ModelType) -> ModelProfile | None:
         """Return what is known of the model that is asked first for this type; None without a handler."""

@@ -113,17 +113,20 @@ class OutgoingFilter:
         self._tails = BoundedDict[UUID, str](MAX_ROOMS)
         self._link_data = BoundedDict[UUID, list[tuple[datetime, int]]](MAX_ROOMS)
 
-    def filter(self, content: Content, room_id: UUID) -> Content | None:
-        """Return a reply that may be sent to a room, or None where nothing is left of it; note it as sent."""
-        before = self._tails.get(room_id, "")
-        filtered, link_data = _filter(content, self._secrets, self._link_policy, before, self._link_budget(room_id))
+    def filter(self, content: Content, room_id: UUID) -> tuple[Content | None, list[str]]:
+        """Return a reply that may be sent to a room, or None where nothing is left of it; note it as sent.
+
+        Return also the names of the markup that was removed from it.
+        """
+        before, budget = self._tails.get(room_id, ""), self._link_budget(room_id)
+        filtered, link_data, markup = _filter(content, self._secrets, self._link_policy, before, budget)
         if filtered is None:
-            return None
+            return None, markup
         if self._tail_length:
             self._tails[room_id] = (before + filtered.text)[-self._tail_length :]
         if link_data:
             self._link_data.setdefault(room_id, []).append((self._clock(), link_data))
-        return filtered
+        return filtered, markup
 
     def filter_partial(self, text: str, room_id: UUID) -> str:
         """Return the part of an unfinished text that may be shown in a room; as `filter_partial_text`."""
@@ -157,9 +160,12 @@ def _filter(
     link_policy: LinkPolicy | None,
     before: str = "",
     link_budget: int = MAX_MESSAGE_LINK_DATA,
-) -> tuple[Content | None, int]:
-    """Return the filtered reply, and the characters of its links; the room was sent the text `before`."""
-    text = remove_markup(_sanitize(content.text))[0]
+) -> tuple[Content | None, int, list[str]]:
+    """Return the filtered reply, the characters of its links, and the names of the markup that was removed from it.
+
+    The room was sent the text `before`.
+    """
+    text, markup = remove_markup(_sanitize(content.text))
     text, link_data = redactor_of(frozenset(secrets)).redact(text, before).strip(), 0
     if link_policy is not None:
         text, link_data = link_policy.defang(text, secrets, link_budget)
@@ -168,12 +174,12 @@ def _filter(
     if is_blank(text):
         text = ""
     if not text and not content.attachments:
-        return None, 0
+        return None, 0, markup
     attachments = tuple(_filter_attachment(attachment, secrets) for attachment in content.attachments)
     choices = tuple(Choice(redact(choice.label, secrets), choice.value) for choice in content.choices[:MAX_CHOICES])
     if (text, attachments, choices) == (content.text, content.attachments, content.choices):
-        return content, link_data
-    return replace(content, text=text, attachments=attachments, choices=choices), link_data
+        return content, link_data, markup
+    return replace(content, text=text, attachments=attachments, choices=choices), link_data, markup
 
 
 def is_empty_reply(text: str) -> bool:
@@ -200,7 +206,7 @@ def _filter_partial(
     if link_policy is not None:
         text = strip_unfinished_link(text)
     text = text[: len(text) - redactor_of(frozenset(secrets)).pending_length(text)]
-    content, _ = _filter(Content(text=text), secrets, link_policy, before, link_budget)
+    content = _filter(Content(text=text), secrets, link_policy, before, link_budget)[0]
     return "" if content is None else content.text
 
 

@@ -233,7 +233,8 @@ class Drafts:
         self._external_ids: dict[str, str] = {}  # what the platform calls those of them that have arrived
         self._closing: dict[str, Delivery] = {}  # by what takes their place: how they end when that is done
 
-    def __contains__(self, turn_id: UUID) -> bool:
+    def has_draft(self, turn_id: UUID) -> bool:
+        """Return whether something of a turn's reply is shown already, or may be."""
         return turn_id in self._live or turn_id in self._unfinished
 
     def __bool__(self) -> bool:
@@ -270,7 +271,7 @@ class Drafts:
         """
         result = list(parts)
         for turn_id in {*(part.turn_id for part in parts), *closed_turns}:
-            if turn_id in self:
+            if self.has_draft(turn_id):
                 position = next((number for number, part in enumerate(result) if part.turn_id == turn_id), None)
                 replacement = None if position is None else result[position]
                 replacement = await self._replace_draft(turn_id, replacement)

@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
@@ -38,7 +37,7 @@ from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, Receipt, S
 from bot.domain.memory import Memory
 from bot.errors import LeaseLost, StoreUnavailable
 from bot.event_bus import EventBus
-from bot.outbound.content_filter import LinkPolicy, OutgoingFilter, remove_markup
+from bot.outbound.content_filter import LinkPolicy, OutgoingFilter
 from bot.outbound.drafts import Draft, Drafts, is_draft
 from bot.outbound.sender import (
     OPEN_STATES,
@@ -534,7 +533,6 @@ class Outbox:
         self._secrets = frozenset(secrets)
         self._filter = OutgoingFilter(self._secrets, link_policy, clock=clock)
         self.filter_text = self._filter.filter_partial
-        self._typing = TypingIndicator()
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
         self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
@@ -558,7 +556,10 @@ class Outbox:
             sleep=sleep,
             shutdown_deadline=shutdown_deadline or ShutdownDeadline(),
         )
-        self.ownership, self.wait_of = self._queue.ownership, self._queue.wait_of
+        self.adapters, self.ownership = self._queue.adapters, self._queue.ownership
+        self.wait_of, self.has_draft = self._queue.wait_of, self._drafts.has_draft
+        self._typing = TypingIndicator(self.adapters)
+        self.show_typing = self._typing.show
         self.held_parts = HeldParts(ledger, events, agent_id, self.ownership, clock)
 
     def connect(self, adapter: Adapter) -> None:
@@ -569,13 +570,9 @@ class Outbox:
         """Stop sending to a platform, also what is being sent just now, until it is connected again."""
         self._queue.disconnect(adapter)
 
-    def adapter(self, platform: str) -> Adapter | None:
-        """Return the adapter of a connected platform; None where it is not connected."""
-        return self._queue.adapters.get(platform)
-
     def is_full(self, platform: str) -> bool:
         """Return whether the agent's account on a platform is off and as many deliveries wait for it as may."""
-        adapter = self._queue.adapters.get(platform)
+        adapter = self.adapters.get(platform)
         connections = adapter.connections if adapter is not None else ()
         is_off = any(
             connection.snapshot.state is ConnectionState.OFF
@@ -586,7 +583,7 @@ class Outbox:
 
     def feeds(self) -> list[Feed]:
         """List where the agent posts on the connected platforms."""
-        feeds = (adapter.feed(self._agent_id) for adapter in self._queue.adapters.values())
+        feeds = (adapter.feed(self._agent_id) for adapter in self.adapters.values())
         return [feed for feed in feeds if feed is not None]
 
     async def commit(
@@ -602,12 +599,12 @@ class Outbox:
         stored: list[Memory] = []
         deliveries: list[Delivery] = []
         for reply in replies:
-            content = self._filter.filter(reply.memory.content, reply.memory.room_id)
+            content, markup = self._filter.filter(reply.memory.content, reply.memory.room_id)
+            if markup:
+                self._report_markup(reply.memory, markup, receipts)
             if content is None:
                 logger.info("a reply of turn %s was empty; nothing is sent", reply.memory.turn_id)
-                self._report_markup(reply.memory, receipts)
                 continue
-            self._report_markup(reply.memory, receipts)
             reply = self._with_current_room(reply)
             if content is not reply.memory.content:
                 reply = replace(reply, memory=replace(reply.memory, content=content))
@@ -631,11 +628,8 @@ class Outbox:
             lambda turn_commit: self._ledger.close_command(receipt, turn_commit.deliveries, response),
         )
 
-    def _report_markup(self, memory: Memory, receipts: Sequence[Receipt]) -> None:
+    def _report_markup(self, memory: Memory, found: Sequence[str], receipts: Sequence[Receipt]) -> None:
         """Report markup of a model in a reply: the reader of answers should have removed it."""
-        _, found = remove_markup(memory.content.text)
-        if not found:
-            return
         ids = ", ".join(str(receipt.id) for receipt in receipts) or f"of turn {memory.turn_id}"
         logger.warning("markup of the model was removed from a reply before it was sent: %s (receipt %s)", found, ids)
         self._events.emit(MarkupRemoved(self._agent_id, memory.room_id, tuple(found)))
@@ -646,7 +640,7 @@ class Outbox:
         The turn's first reply takes its place. Where the turn closes without one, the draft is removed. `build_reply`
         is called when something is to be shown.
         """
-        adapter = self._queue.adapters.get(room.platform)
+        adapter = self.adapters.get(room.platform)
         interval = adapter.stream_interval(room) if adapter is not None and self.is_streaming else None
         if adapter is None or interval is None:
             return None
@@ -657,10 +651,6 @@ class Outbox:
         self._events.emit(MessageClosed(self._agent_id, receipt))
         if receipt.turn_id is not None and self.has_draft(receipt.turn_id):
             self.remove_draft(receipt.turn_id)
-
-    def has_draft(self, turn_id: UUID) -> bool:
-        """Return whether something of a turn's reply is shown already, or may be."""
-        return turn_id in self._drafts
 
     def remove_draft(self, turn_id: UUID) -> Awaitable[None]:
         """Remove the draft of a turn that will not reply, also where the caller does not wait."""
@@ -749,20 +739,16 @@ class Outbox:
         self._queue.close()
         return open_rooms
 
-    def show_typing(self, room: Room) -> AbstractAsyncContextManager[None]:
-        """Show that the agent is at work in a room, as long as the block lasts."""
-        return self._typing.show(self._queue.adapters.get(room.platform), room)
-
     async def _on_model_retried(self, event: ModelRetried) -> None:
         if event.room_id is not None:
             await self._typing.show_model_busy(event.room_id)
 
     async def _on_control_message(self, event: ControlMessage) -> None:
-        for adapter in list(self._queue.adapters.values()):
+        for adapter in list(self.adapters.values()):
             await adapter.show_control(event.room_id, event.action, event.target)
 
     async def _remove_draft(self, turn_id: UUID) -> None:
-        if turn_id not in self._drafts or turn_id in self._removing_drafts:
+        if not self.has_draft(turn_id) or turn_id in self._removing_drafts:
             return
         self._removing_drafts.add(turn_id)
         try:
@@ -795,7 +781,7 @@ class Outbox:
             stored = await self._ledger.deliveries(turn_id=reply.replaces.turn_id)
             same_target = (item for item in stored if item.target == reply.room.external_id)
             previous = [item for item in same_target if item.memory_id == reply.replaces.id]
-        return split_reply(reply, self._queue.adapters.get(reply.room.platform), self._clock(), previous)
+        return split_reply(reply, self.adapters.get(reply.room.platform), self._clock(), previous)
 
     async def _commit(
         self, turn_commit: TurnCommit, store: Callable[[TurnCommit], Coroutine[Any, Any, list[Delivery]]] | None = None
@@ -893,7 +879,7 @@ class UndeliveredParts:
         wait = self._outbox.wait_of(part)
         if wait is None and not self._outbox.ownership.sends_room(part.room_id):
             return DeliveryStatus("Another process sends it")
-        if self._outbox.adapter(part.platform) is None:
+        if self._outbox.adapters.get(part.platform) is None:
             return DeliveryStatus(f"{part.platform} is not connected: it is sent once it is")
         if wait is not None and wait.is_behind:
             return DeliveryStatus("Behind another part of the same room")

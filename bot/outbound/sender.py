@@ -16,7 +16,7 @@ import logging
 import math
 import re
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -516,15 +516,17 @@ TYPING_TIMEOUT = 5.0
 
 
 class TypingIndicator:
-    """Counts who is at work in each room."""
+    """Counts who is at work in each room; `adapters` are the connected ones by platform."""
 
-    def __init__(self) -> None:
+    def __init__(self, adapters: Mapping[str, Adapter]) -> None:
+        self._adapters = adapters
         self._active_turns: Counter[UUID] = Counter()
         self._shown: dict[UUID, tuple[Adapter, Room]] = {}
 
     @asynccontextmanager
-    async def show(self, adapter: Adapter | None, room: Room) -> AsyncIterator[None]:
+    async def show(self, room: Room) -> AsyncIterator[None]:
         """Show that the agent is at work in a room, as long as the block lasts."""
+        adapter = self._adapters.get(room.platform)
         if adapter is None or type(adapter).set_typing is Adapter.set_typing:
             yield
             return

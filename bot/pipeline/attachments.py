@@ -182,7 +182,7 @@ async def _fetch_file(turn: Turn, attachment: Attachment, max_bytes: int) -> Fet
     url = attachment.url
     if (attachment.size or 0) > max_bytes:
         raise BotError(f"it is larger than {max_bytes} bytes")
-    adapter = turn.agent.outbox.adapter(turn.room.platform)
+    adapter = turn.agent.outbox.adapters.get(turn.room.platform)
     body = await adapter.download(url) if adapter is not None else None
     if body is None:
         origin = adapter.trusted_origin(turn.room.account) if adapter is not None else ""

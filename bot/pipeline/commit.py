@@ -132,7 +132,7 @@ async def commit_stopped(turn: Turn) -> Outcome:
     turn_input.is_evaluated = True
     text = turn.agent.outbox.shown_text(turn.id)
     if text:
-        adapter = turn.agent.outbox.adapter(turn.room.platform)
+        adapter = turn.agent.outbox.adapters.get(turn.room.platform)
         if adapter is None or not adapter.shows_versions:
             text = f"{text}\n\n{user_text('notices.stopped')}"
         reply = turn.build_reply(Content(text=text))

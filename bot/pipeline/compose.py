@@ -111,7 +111,7 @@ class Composer:
 
     def render(self, turn: Turn, template: str, **values: Any) -> str:
         """Render a template of the turn's world or agent with the values composed last."""
-        return render_template(turn.find_template(template), {**turn.template_values(), **turn.state.values, **values})
+        return render_template(turn.find_template(template), {**_values_of(turn), **values})
 
     def build_request(self, turn: Turn, template: str, purpose: Purpose, kind: ModelType, **values: Any) -> TextRequest:
         """Return the request of a template's answer: as JSON with its schema where the model's server writes such, else
@@ -120,7 +120,7 @@ class Composer:
         source, schema = turn.find_template(template), None
         if turn.agent.models.can_write_json(kind) and (as_json := request_json(source)):
             source, schema = as_json
-        prompt = render_template(source, {**turn.template_values(), **turn.state.values, **values})
+        prompt = render_template(source, {**_values_of(turn), **values})
         return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
@@ -131,7 +131,7 @@ class Composer:
         """Render the character's system prompt, or the default one."""
         source = turn.agent.character.system or turn.find_template(SYSTEM)
         try:
-            return render_template(source, turn.state.values or turn.template_values())
+            return render_template(source, _values_of(turn))
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             return source
 
@@ -189,6 +189,12 @@ class Composer:
     def _timeout_failure(self, name: str, timed_out: Collection[str]) -> Failure:
         cause = f"no answer within {self._timeout:g} s" if name in timed_out else "it cancelled itself"
         return log_failure(TimeoutError(cause), label=f"provider {name}", cause=cause)
+
+
+def _values_of(turn: Turn) -> Mapping[str, Any]:
+    """Return the values composed last, which have those of every template, else the latter."""
+    state = turn.state
+    return state.values if state.composed_providers else {**turn.template_values(), **state.values}
 
 
 def _cancel_tasks(tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -> None:

@@ -265,18 +265,22 @@ async def respond(turn: Turn, composer: Composer, limits: ConcurrencyLimits | No
             draft = None if _is_empty(reply) else result
             continue
         tries += 1
-        problem = "ends within a call" if result.has_cut_call else _find_problem(reply, composer.registry)
-        if problem and tries < MAX_TRIES and not (draft is not None and _is_empty(reply)):
+        is_empty = _is_empty(reply)
+        problem = "ends within a call" if result.has_cut_call else ""
+        problem = problem or _find_problem(reply, composer.registry, is_empty=is_empty)
+        if problem and tries < MAX_TRIES and not (draft is not None and is_empty):
             turn.notes.append(f"the model's answer was requested once more: {problem}")
-            draft = draft if _is_empty(reply) else result
+            draft = draft if is_empty else result
             continue
-        reply = _known_calls(reply, composer.registry)
-        if _is_empty(reply) and draft is not None:
-            result, reply = draft, _known_calls(build_reply(draft, context), composer.registry)
-        if not _is_empty(reply):
+        known = _known_calls(reply, composer.registry)
+        is_empty = is_empty if known is reply else _is_empty(known)
+        if is_empty and draft is not None:
+            result, known = draft, _known_calls(build_reply(draft, context), composer.registry)
+            is_empty = _is_empty(known)
+        if not is_empty:
             turn.commit()  # from here on the journal assigns these messages to this turn
             await save_response(turn, ANSWER_KEY, result)
-            return reply
+            return known
     raise NoAnswer(f"the model gave {MAX_TRIES} answers that cannot be used; the last one {problem}")
 
 
@@ -298,13 +302,13 @@ async def _respond_plainly(turn: Turn, composer: Composer) -> Reply:
     raise NoAnswer(f"the model gave {MAX_TRIES} answers without a text")
 
 
-def _find_problem(reply: Reply, registry: Registry) -> str:
+def _find_problem(reply: Reply, registry: Registry, *, is_empty: bool) -> str:
     """Return why a reply cannot be used as it is; empty if it can."""
     unknown = [name for name, _ in reply.calls if not (name in reply.native_names or _is_known(name, registry))]
     if unknown and len(unknown) == len(reply.calls):
         names = ", ".join(shorten(name, MAX_NAME_LENGTH) or "a function" for name in unknown)
         return f"calls {names}, which is not one of the actions"
-    if not _is_empty(reply):
+    if not is_empty:
         return "has no words" if reply.actions == (REPLY_ACTION,) and WITHOUT_WORDS.fullmatch(reply.text) else ""
     return WITHOUT_TEXT[0 if reply.is_complete else 1]
 
@@ -344,12 +348,13 @@ async def answer_confirmation(turn: Turn) -> Reply | None:
 async def build_first_request(turn: Turn, composer: Composer) -> TextRequest:
     """Compose the state and return the first request for a reply."""
     await composer.compose(turn, composer.context_providers(turn))
-    return _build_request(turn, composer)
+    return _build_request(turn, composer, build_tools(turn, EXCLUDED_TOOLS))
 
 
 def _build_request(
     turn: Turn,
     composer: Composer,
+    tools: tuple[Tool, ...],
     sink: TextSink | None = None,
     draft: TextResult | None = None,
     template: str = MESSAGE_HANDLER,
@@ -358,7 +363,6 @@ def _build_request(
     drafted = ""
     if draft is not None and not problem:
         drafted = truncate_line(build_reply(draft, NO_CONTEXT).text, MAX_OPEN_MESSAGE_LENGTH)
-    tools = build_tools(turn, EXCLUDED_TOOLS)
     min_count = 1 if turn.state.is_shortened else 2
     listed = render_open_messages(turn.recent_inputs, min_count, turn.state.max_message_length, turn.time_zone)
     values = {"openMessages": listed, "hasFunctions": bool(tools), "draftText": drafted}
@@ -378,15 +382,15 @@ async def _generate_reply(
 ) -> tuple[TextResult, AnswerContext]:
     """Return the model's answer and its context; the draft, if there is one and no model can be called again."""
     crash_point("model.reply")
-    context = NO_CONTEXT
+    context, tools = NO_CONTEXT, build_tools(turn, EXCLUDED_TOOLS)
 
     def build_request(sink: TextSink | None) -> TextRequest:
         nonlocal context
-        request = _build_request(turn, composer, sink, draft, template, problem)
+        request = _build_request(turn, composer, tools, sink, draft, template, problem)
         context = answer_context(turn, request)
         return request
 
-    with stream_draft(turn, lambda: context, has_functions=bool(build_tools(turn, EXCLUDED_TOOLS))) as sink:
+    with stream_draft(turn, lambda: context, has_functions=bool(tools)) as sink:
         try:
             result = await generate_text(turn, composer, partial(build_request, sink), ModelType.TEXT_LARGE)
         except ModelError as error:
@@ -435,7 +439,7 @@ def stream_draft(
     stays until the new one is complete. One that is spoken is not: a message that is shown already could not become
     a voice message.
     """
-    adapter = turn.agent.outbox.adapter(turn.room.platform)
+    adapter = turn.agent.outbox.adapters.get(turn.room.platform)
     is_whole = turn.is_spoken or (turn.replaces is not None and not (adapter and adapter.shows_versions))
     draft = None if is_whole else turn.agent.outbox.open_draft(turn.room, turn.id, turn.peek_reply)
     if draft is None:

@@ -261,7 +261,7 @@ class ActionProgress:
 
     async def _can_edit(self, earlier: Memory, text: str) -> bool:
         """Return whether the message can show another text: it has arrived, and the platform has edits."""
-        adapter = self._turn.agent.outbox.adapter(self._turn.room.platform)
+        adapter = self._turn.agent.outbox.adapters.get(self._turn.room.platform)
         if adapter is None or not adapter.can_edit or earlier.content.text == text:
             return False
         parts = await self._turn.agent.store.ledger.deliveries(turn_id=self._turn.id)

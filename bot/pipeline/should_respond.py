@@ -678,7 +678,7 @@ async def decide(
 
     Recordings that no rule has decided on are transcribed first, because they may call the agent by name.
     """
-    newest, adapter = turn.inputs[-1], turn.agent.outbox.adapter(turn.room.platform)
+    newest, adapter = turn.inputs[-1], turn.agent.outbox.adapters.get(turn.room.platform)
     edit_state = newest.receipt.edit_state
     context = RuleContext(turn, participant_state, settings, counters, newest, edit_state, adapter)
     if not turn.room.type.is_direct and newest.author.id != turn.agent.id:

@@ -219,7 +219,7 @@ class AgentRooms:
     async def open_direct(self, person: Entity) -> Room | None:
         """Return the private chat with a person, opened where the platform can; see `Rooms`."""
         agent = self._require_agent()
-        adapter = agent.outbox.adapter(person.platform)
+        adapter = agent.outbox.adapters.get(person.platform)
         try:
             opened = await adapter.open_direct(agent.id, person) if adapter is not None else None
         except Undeliverable as error:
@@ -783,7 +783,7 @@ def _build_inbox(
 
 def _build_speech(core: CoreSettings, models: ModelRouter, outbox: Outbox) -> Speech:
     mode = VoiceReplies(core.voice_replies)
-    return Speech(models, outbox.adapter, outbox.filter_text, mode=mode, max_length=core.voice_max_length)
+    return Speech(models, outbox.adapters.get, outbox.filter_text, mode=mode, max_length=core.voice_max_length)
 
 
 def _build_meter(

@@ -104,13 +104,13 @@ class DirectChannel:
         """Find the rooms while all is well, since the store and the platform may fail later."""
         for platform, external_id in self._people:
             for agent in self._agents:
-                if agent.outbox.adapter(platform) is not None:
+                if agent.outbox.adapters.get(platform) is not None:
                     with suppress(BotError, TimeoutError):
                         async with asyncio.timeout(SEND_TIMEOUT):
                             await self._find_room(agent, platform, external_id)
 
     def _state_of(self, agent: Agent, platform: str) -> ConnectionState | None:
-        if agent.outbox.adapter(platform) is None:
+        if agent.outbox.adapters.get(platform) is None:
             return None
         for connection in self._handle.connections():
             if connection.platform == platform and connection.agent_id in (None, agent.id):
@@ -118,7 +118,7 @@ class DirectChannel:
         return ConnectionState.CONNECTED  # the adapter does not report it
 
     async def _send_to(self, agent: Agent, platform: str, external_id: str, message: OwnerMessage) -> None:
-        adapter = agent.outbox.adapter(platform)
+        adapter = agent.outbox.adapters.get(platform)
         room = await self._find_room(agent, platform, external_id)
         if adapter is None or room is None:
             raise NotReached(f"{agent.name} knows no private chat with {external_id}: write to it there once")
@@ -139,7 +139,7 @@ class DirectChannel:
     async def _find_room(self, agent: Agent, platform: str, external_id: str) -> Room | None:
         key = (agent.id, platform, external_id)
         if key not in self._rooms:
-            adapter = agent.outbox.adapter(platform)
+            adapter = agent.outbox.adapters.get(platform)
             person = Entity(derived_id(platform, "user", external_id), platform, external_id)
             opened = await adapter.open_direct(agent.id, person) if adapter is not None else None
             room = opened[1] if opened is not None else await agent.rooms.find(platform, external_id)

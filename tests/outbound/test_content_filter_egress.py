@@ -189,10 +189,10 @@ def test_markup_nested_without_end_is_removed_in_time() -> None:
 
 def test_a_secret_in_two_messages_of_a_room_is_redacted_in_the_second() -> None:
     outgoing, room = OutgoingFilter(["hunter22-longer"]), derived_id("room")
-    first, second = (outgoing.filter(Content(text=text), room) for text in ("it is hunter22", "-longer, is it not"))
+    first, second = (outgoing.filter(Content(text=text), room)[0] for text in ("it is hunter22", "-longer, is it not"))
     assert first is not None
     assert second is not None
     assert (first.text, second.text) == ("it is hunter22", f"{REDACTED}, is it not")
     assert outgoing.filter_partial("-longer, is", room) == "-longer, is"  # the room was sent something else since
-    elsewhere = outgoing.filter(Content(text="-longer"), derived_id("another room"))
+    elsewhere, _ = outgoing.filter(Content(text="-longer"), derived_id("another room"))
     assert elsewhere == Content(text="-longer")

@@ -161,7 +161,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
 
 def _find_greeting(turn: Turn) -> str:
     """Return the greeting that the platform shows above the room's first message; empty if it shows none."""
-    adapter = turn.agent.outbox.adapter(turn.room.platform)
+    adapter = turn.agent.outbox.adapters.get(turn.room.platform)
     return turn.agent.character.greet(turn.author.name) if adapter and adapter.shows_greeting(turn.room) else ""
 
 
