@@ -206,9 +206,12 @@ class ScanResult:
         """Return the first field of the first of these names that occurs."""
         return next((candidate for name in names for candidate in self.fields if candidate.name == name), None)
 
-    def fields_named(self, name: str) -> list[Field]:
-        """Return all fields of this name, in order."""
-        return [candidate for candidate in self.fields if candidate.name == name]
+    def texts(self) -> dict[str, list[str]]:
+        """Return the texts of the fields by their names, in order."""
+        texts: dict[str, list[str]] = {}
+        for part in self.fields:
+            texts.setdefault(part.name, []).append(unescape_field(part.body))
+        return texts
 
 
 def scan_fields(text: str, shape: AnswerShape) -> ScanResult | None:

@@ -6,7 +6,7 @@ one introductory line and a code fence: an answer that begins as prose is prose.
 
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -525,42 +525,42 @@ def find_structure(text: str, shape: AnswerShape, keys: Collection[str]) -> Scan
 
 
 def _parts_from_tags(scan: ScanResult) -> AnswerParts:
+    texts, finish, parameters = scan.texts(), scan.first_field(*FINISH), scan.first_field(*PARAMETERS)
     calls: list[WrittenCall] = []
     text = ""
     for name in TEXTS:
-        if (part := scan.first_field(name)) is not None and not text:
-            cleaned = clean(unescape_field(part.body), with_own=False)
+        if name in texts and not text:
+            cleaned = clean(texts[name][0], with_own=False)
             calls += cleaned.calls
-            text = _clean_text(strip_last_tags(cleaned.text, _SHAPE) if cleaned.found else cleaned.text)
-    actions = parse_names(_join_bodies(scan.fields_named("actions")[:1] or scan.fields_named("action")))
-    arguments, may_act = _read_arguments(scan)
-    finish = scan.first_field(*FINISH)
+            found = cleaned.found
+            text = _clean_text(strip_last_tags(cleaned.text, _SHAPE)) if found else visible_text(cleaned.text)
+    actions = parse_names("\n".join(texts.get("actions", [])[:1] or texts.get("action", [])))
+    arguments, may_act = _read_arguments(scan, parameters)
     is_cut = scan.is_partial or not may_act or any(part.is_cut for part in scan.fields)
     is_complete = not is_cut and (scan.is_ended or not scan.has_root or bool(text or finish))
-    around = clean(scan.prose)
+    around = clean(scan.prose) if scan.prose.strip() else Cleaned()
     calls += around.calls
     prose = ""
     if not text and not actions:
         prose = visible_text(unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
     return AnswerParts(
         text=text or prose,
-        thought=first_text(scan, THOUGHTS),
+        thought=first_text(texts, THOUGHTS),
         actions=actions[:MAX_ACTIONS],
-        providers=parse_names(_join_bodies(scan.fields_named("providers")[:1] or scan.fields_named("provider"))),
+        providers=parse_names("\n".join(texts.get("providers", [])[:1] or texts.get("provider", []))),
         arguments=arguments,
         calls=tuple(calls),
-        finish=unescape_field(finish.body) if finish and not finish.is_cut else "",
+        finish=texts[finish.name][0] if finish and not finish.is_cut else "",
         is_complete=is_complete,
         may_act=may_act,
         is_prose=bool(prose),
     )
 
 
-def _read_arguments(scan: ScanResult) -> tuple[dict[str, object], bool]:
+def _read_arguments(scan: ScanResult, parameters: Field | None) -> tuple[dict[str, object], bool]:
     """Return the arguments and whether they and the actions are complete."""
     if scan.may_quote or any(part.is_cut and part.name in _ACTION_FIELDS for part in scan.fields):
         return {}, False
-    parameters = scan.first_field(*PARAMETERS)
     if parameters is None:
         return {}, True
     arguments = _parse_arguments(parameters.body)
@@ -611,13 +611,9 @@ def arguments_by_action(
     return {other_actions[0]: unnamed if isinstance(unnamed, list) else [dict(arguments)]}
 
 
-def first_text(scan: ScanResult, names: Iterable[str]) -> str:
+def first_text(texts: Mapping[str, Sequence[str]], names: Iterable[str]) -> str:
     """Return the text of the first of these fields that is not blank."""
-    for name in names:
-        part = scan.first_field(name)
-        if part is not None and (text := visible_text(unescape_field(part.body))):
-            return text
-    return ""
+    return next((text for name in names if name in texts and (text := visible_text(texts[name][0]))), "")
 
 
 def first_string(members: Mapping[str, object], names: Iterable[str]) -> str:
@@ -635,10 +631,6 @@ def scalar_text(value: object) -> str:
 
 def _first_member(members: Mapping[str, object], names: Iterable[str]) -> object:
     return next((members[name] for name in names if name in members), None)
-
-
-def _join_bodies(fields: list[Field]) -> str:
-    return "\n".join(unescape_field(part.body) for part in fields)
 
 
 def parse_names(written: object) -> tuple[str, ...]:

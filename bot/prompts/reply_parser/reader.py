@@ -175,7 +175,7 @@ def read_decision(raw: str) -> Decision:
         return Decision(_first_word(first_string(members, ("action",))), visible_text(first_string(members, THOUGHTS)))
     if structure is None:
         return Decision(_find_bare_word(text))
-    reasoning = first_text(structure, THOUGHTS)
+    reasoning = first_text(structure.texts(), THOUGHTS)
     action_field = structure.first_field("action")
     if action_field is None:
         return Decision(_find_bare_word(structure.prose or structure.before), reasoning)
