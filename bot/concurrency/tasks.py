@@ -15,7 +15,7 @@ import asyncio
 import logging
 import os
 import signal
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -23,6 +23,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
+
+from cachetools import FIFOCache, LRUCache
 
 from bot.errors import MemoryLimitReached, SettingError
 
@@ -535,61 +537,37 @@ async def _capture_result(awaitable: Awaitable[T]) -> _TaskResult[T]:
         return _TaskResult(error=error)
 
 
-Key = TypeVar("Key", bound=Hashable)
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
-class BoundedSet(Generic[Key]):
+class BoundedSet(FIFOCache[K, None]):
     """A set of at most `max_size` items; adding one more drops the item added longest ago."""
 
-    def __init__(self, max_size: int) -> None:
-        self._max_size = max_size
-        self._items: dict[Key, None] = {}
-
-    def add(self, item: Key) -> None:
+    def add(self, item: K) -> None:
         """Add an item, as the newest."""
-        self._items.pop(item, None)
-        self._items[item] = None
-        if len(self._items) > self._max_size:
-            del self._items[next(iter(self._items))]
+        self[item] = None
 
-    def discard(self, item: Key) -> None:
+    def discard(self, item: K) -> None:
         """Remove an item if it is there."""
-        self._items.pop(item, None)
-
-    def __contains__(self, item: Key) -> bool:
-        return item in self._items
+        self.pop(item, None)
 
 
-class BoundedDict(OrderedDict[K, V]):
+class BoundedDict(LRUCache[K, V]):
     """A dictionary of at most `max_size`; the least recently used entry is dropped first.
 
-    Reading an entry as `entries[key]` counts as use, `get` does not. With `factory`, a missing key is
-    created when it is read.
+    With `factory`, a missing key is created when it is read.
     """
 
     def __init__(self, max_size: int, factory: Callable[[], V] | None = None) -> None:
-        super().__init__()
-        self._max_size = max_size
+        super().__init__(max_size)
         self._factory = factory
-
-    def __getitem__(self, key: K) -> V:
-        value = super().__getitem__(key)
-        self.move_to_end(key)
-        return value
 
     def __missing__(self, key: K) -> V:
         if self._factory is None:
             raise KeyError(key)
         value = self[key] = self._factory()
         return value
-
-    def __setitem__(self, key: K, value: V) -> None:
-        super().__setitem__(key, value)
-        self.move_to_end(key)
-        if len(self) > self._max_size:
-            del self[next(iter(self))]
 
 
 VARIABLE = "BOT_KILL_AT"
