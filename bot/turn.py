@@ -24,7 +24,7 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
-from bot.domain.ledger import ActionResult, EditState, EventKey, ModelCall, Receipt, State
+from bot.domain.ledger import ActionResult, EventKey, ModelCall, Receipt, Rule, State
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
@@ -286,8 +286,10 @@ class Agent:
 
     def find_time_zone(self, world: World | None = None) -> tzinfo:
         """Return the time zone of a world (`TIMEZONE`), by default the agent's."""
-        names = (world.settings.get(TIMEZONE) if world is not None else None, self.settings.get(TIMEZONE))
-        return next((zone for name in names if name and (zone := find_time_zone(name))), UTC)
+        for name in (world.settings.get(TIMEZONE) if world is not None else None, self.settings.get(TIMEZONE)):
+            if name and (zone := find_time_zone(name)):
+                return zone
+        return UTC
 
     def render(self, template: str, values: Mapping[str, Any]) -> str:
         """Render one of the agent's templates with values, such as those of a state that was composed.
@@ -492,7 +494,7 @@ class Turn:
     @property
     def is_regeneration(self) -> bool:
         """Whether a new answer to a message was asked for that had its outcome already."""
-        return self.inputs[-1].receipt.edit_state is EditState.REGENERATED
+        return self.inputs[-1].receipt.rule == Rule.REGENERATED
 
     @property
     def own_text(self) -> str:

@@ -634,7 +634,7 @@ class Speech:
 
 def _is_transcribed(content: Content) -> bool:
     """Return whether a message was spoken and understood."""
-    return content.is_voice and any(attachment.text.strip() for attachment in content.attachments)
+    return any(attachment.text.strip() for attachment in content.attachments) and content.is_voice
 
 
 def to_spoken_text(text: str) -> str:

@@ -364,7 +364,9 @@ def _build_request(
     if draft is not None and not problem:
         drafted = truncate_line(build_reply(draft, NO_CONTEXT).text, MAX_OPEN_MESSAGE_LENGTH)
     min_count = 1 if turn.state.is_shortened else 2
-    listed = render_open_messages(turn.recent_inputs, min_count, turn.state.max_message_length, turn.time_zone)
+    listed = ""
+    if len(turn.inputs) >= min_count:
+        listed = render_open_messages(turn.recent_inputs, min_count, turn.state.max_message_length, turn.time_zone)
     values = {"openMessages": listed, "hasFunctions": bool(tools), "draftText": drafted}
     request = composer.build_request(turn, template, Purpose.REPLY, ModelType.TEXT_LARGE, **values)
     prompt = request.prompt

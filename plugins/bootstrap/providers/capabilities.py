@@ -178,7 +178,7 @@ async def providers(turn: Turn) -> ProviderResult:
 
 async def _has_recent_file(turn: Turn) -> bool:
     messages = await turn.agent.store.memories.recent(turn.room.id, conversation_length(turn))
-    return any(files_of(message.content) for message in messages)
+    return any(map(files_of, [message.content for message in messages]))
 
 
 @provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, hidden=True)

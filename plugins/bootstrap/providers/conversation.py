@@ -131,21 +131,24 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     names |= {entity.id: entity.name for entity in entities.values()}
     speakers = {entity_id: (name, short_id(entity_id)) for entity_id, name in names.items()}
     results = _visible_results(turn, conversation, messages)
-    agent_id, open_id = turn.agent.id, turn.message.id
+    agent_id, answered = turn.agent.id, turn.message
+    open_id = answered.id
     excerpts = _find_excerpts(turn, messages)
+    texts = [
+        message.content.render_text(None if message.id == open_id else MAX_QUOTATION_LENGTH) for message in messages
+    ]
     lines: list[HistoryLine | ResultLine] = list(results.pop(None, ()))
     if is_whole and (greeting := _find_greeting(turn)):
         name, author_id = speakers[agent_id]
         lines.insert(0, HistoryLine(conversation.messages[0].created_at, name, author_id, greeting, is_agent=True))
-    if not (reactions or results):  # as nearly always
-        lines += [_message_line(message, speakers, agent_id, open_id, excerpts) for message in messages]
-    else:
-        for message in messages:
-            counts = _count_reactions(reactions.get(message.id, ()), names)
-            lines.append(_message_line(message, speakers, agent_id, open_id, excerpts, counts))
-            lines += results.get(message.id, ())
-    is_superseded = bool(messages) and open_id != messages[-1].id
-    answered_line = _message_line(turn.message, speakers, agent_id, open_id, excerpts) if is_superseded else None
+    for message, text in zip(messages, texts, strict=True):
+        counts = _count_reactions(reactions[message.id], names) if message.id in reactions else ()
+        lines.append(_message_line(message, text, speakers, agent_id, open_id, excerpts, counts))
+        lines += results.get(message.id, ())
+    answered_line = None
+    if messages and open_id != messages[-1].id:
+        text = answered.content.render_text()
+        answered_line = _message_line(answered, text, speakers, agent_id, open_id, excerpts)
     history = _truncate_history(lines, answered_line, turn.time_zone)
     return ProviderResult(
         text=f"# Conversation\n{history}" if history else "",
@@ -154,7 +157,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         # In groups the words of others in their messages are looked for when an action needs to know of them.
         authors=authors
         | other_entities
-        | _find_quoted_authors([*messages, turn.message])
+        | _find_quoted_authors([*messages, answered])
         | (_find_foreign_authors(messages, agent_id) if turn.room.type.is_direct else set()),
     )
 
@@ -172,6 +175,8 @@ def conversation_length(turn: Turn) -> int:
 
 def files_of(content: Content) -> list[Attachment]:
     """Return the files of a message and of the message to which it replies, without the spoken form of its text."""
+    if not content.attachments and content.quotation is None:
+        return []  # as nearly always
     return [item for item in content.all_attachments if not item.is_speech]
 
 
@@ -278,6 +283,7 @@ def _truncate_history(
 
 def _message_line(
     message: Memory,
+    text: str,
     speakers: Mapping[UUID, tuple[str, str]],
     agent_id: UUID,
     open_id: UUID,
@@ -286,9 +292,8 @@ def _message_line(
 ) -> HistoryLine:
     """Return the line of a message; `speakers` are names and short ids, `open_id` is the message to answer."""
     author_id, content, is_open = message.entity_id, message.content, message.id == open_id
-    text = content.render_text(None if is_open else MAX_QUOTATION_LENGTH)
     name, author_short_id = speakers.get(author_id) or ("", short_id(author_id))
-    if content.all_attachments:
+    if content.attachments or message.id in excerpts:
         files = [item.summarize() for item in content.attachments if not item.is_speech]
         text = " ".join(filter(None, [text, *files, excerpts.get(message.id, "")]))
     build = _cached_line if len(text) <= MAX_CACHED_LENGTH else HistoryLine
