@@ -435,7 +435,8 @@ class Inbox:
     def _check_open(self) -> None:
         if not self._is_open:
             raise InboxClosed("the bot is stopping; nothing more is accepted")
-        self._ledger.health.check_available()
+        if self._ledger.health.problem is not None:
+            self._ledger.health.check_available()
 
     async def remove_forgotten_words(self, messages: Sequence[InboundMessage]) -> Sequence[InboundMessage]:
         """Return messages without the words of people who had their data deleted."""

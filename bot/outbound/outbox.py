@@ -573,13 +573,13 @@ class Outbox:
     def is_full(self, platform: str) -> bool:
         """Return whether the agent's account on a platform is off and as many deliveries wait for it as may."""
         adapter = self.adapters.get(platform)
-        connections = adapter.connections if adapter is not None else ()
-        is_off = any(
+        if adapter is None or self._queue.count_waiting(platform) < MAX_WAITING_DELIVERIES:
+            return False
+        return any(
             connection.snapshot.state is ConnectionState.OFF
-            for connection in connections
+            for connection in adapter.connections
             if connection.agent_id in (None, self._agent_id)
         )
-        return is_off and self._queue.count_waiting(platform) >= MAX_WAITING_DELIVERIES
 
     def feeds(self) -> list[Feed]:
         """List where the agent posts on the connected platforms."""

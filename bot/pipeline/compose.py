@@ -136,9 +136,9 @@ class Composer:
             return source
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
-        included_names = {
-            provider.spec.name for name in include if (provider := self.registry.find_provider(name)) is not None
-        }
+        providers, find_provider = self.registry.providers, self.registry.find_provider
+        included = [providers.get(name) or find_provider(name) for name in include]
+        included_names = {provider.spec.name for provider in included if provider is not None}
         return [
             provider
             for provider in self.registry.prompt_providers
@@ -181,7 +181,14 @@ class Composer:
         provider = self.registry.providers.get(name)
         trusted = provider is not None and id(provider) in self.registry.trusted_ids
         started = time.monotonic()
-        result = await run_isolated(awaitable, label=f"provider {name}", timeout=None, trusted=trusted)
+        result: ProviderResult | Failure
+        if trusted:
+            try:
+                result = await awaitable
+            except Exception as error:  # as in `run_isolated`, where code may also swallow its cancellation
+                result = log_failure(error, label=f"provider {name}")
+        else:
+            result = await run_isolated(awaitable, label=f"provider {name}", timeout=None)
         cause = result.cause if isinstance(result, Failure) else ""
         turn.trace.spans.append(("provider", name, started, time.monotonic(), cause))
         return result

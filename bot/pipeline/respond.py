@@ -135,8 +135,7 @@ def plan_reply(reply: Reply, registry: Registry) -> ReplyPlan:
     unknown: dict[str, str] = {}
     has_text, action_count = False, 0
     requested = _list_requested(reply, registry)
-    for written, parameters in requested:
-        action = registry.find_action(written)
+    for written, action, parameters in requested:
         name = action.spec.name if action is not None else fold_name(written)
         if name in SILENT_ACTIONS:
             continue
@@ -152,25 +151,24 @@ def plan_reply(reply: Reply, registry: Registry) -> ReplyPlan:
     return ReplyPlan(has_text, tuple(calls.values()), tuple(unknown.values()))
 
 
-def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Mapping[str, object]]]:
+def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Action[Any] | None, Mapping[str, object]]]:
     """Return the actions of a reply with their parameters, an action once for each set of parameters."""
     if reply.calls:
-        other_names = reply.actions[: -len(reply.calls)]
-        return [*((name, {}) for name in other_names), *reply.calls]
+        calls = [*((name, {}) for name in reply.actions[: -len(reply.calls)]), *reply.calls]
+        return [(name, registry.find_action(name), values) for name, values in calls]
     parameters = {fold_name(name): [values, *reply.repeated.get(name, ())] for name, values in reply.parameters.items()}
-    remaining = Counter(map(fold_name, reply.actions))
-    requested: list[tuple[str, Mapping[str, object]]] = []
-    for name in reply.actions:
-        folded = fold_name(name)
-        if not folded:
-            continue
-        action = registry.find_action(folded)
-        canonical = fold_name(action.spec.name) if action is not None else folded
-        entries = parameters.get(folded) or parameters.get(canonical) or [{}]
+    named = [(name, folded, registry.find_action(folded)) for name in reply.actions if (folded := fold_name(name))]
+    remaining, taken = Counter(folded for _, folded, _ in named), Counter[str]()
+    requested: list[tuple[str, Action[Any] | None, Mapping[str, object]]] = []
+    for name, folded, action in named:
+        entries = parameters.get(folded) or [{}]
+        if action is not None and folded not in parameters:  # they may be under its name, where this is a simile
+            entries = parameters.get(fold_name(action.spec.name)) or entries
         remaining[folded] -= 1
-        taken = sum(1 for written, _ in requested if fold_name(written) == folded)
         count = 1 if remaining[folded] else max(1, len(entries))
-        requested += [(name, values) for values in entries[taken : taken + count]]
+        added = entries[taken[folded] : taken[folded] + count]
+        taken[folded] += len(added)
+        requested += [(name, action, values) for values in added]
     return requested[:MAX_ACTIONS]
 
 
@@ -331,8 +329,10 @@ async def answer_confirmation(turn: Turn) -> Reply | None:
 
     No model is asked. None for any other message.
     """
+    if not any(spec.name == CHOOSE_OPTION for spec in turn.actions):
+        return None  # nothing waits for an answer
     answered = await find_answered_task(turn)
-    if answered is None or not any(spec.name == CHOOSE_OPTION for spec in turn.actions):
+    if answered is None:
         return None
     task, option = answered
     if (cached := await cached_response(turn, ANSWER_KEY)) is not None:

@@ -118,36 +118,31 @@ class StoreProblem:
 
 
 class StoreHealth:
-    """The current outage of a store, if any; logs once when it begins and once when it ends."""
+    """The current outage of a store (`problem`), if any; logs once when it begins and once when it ends."""
 
     def __init__(self, clock: Clock = system_clock) -> None:
         self._clock = clock
-        self._problem: StoreProblem | None = None
-
-    @property
-    def problem(self) -> StoreProblem | None:
-        """The current outage; None while the store works."""
-        return self._problem
+        self.problem: StoreProblem | None = None
 
     def fail(self, error: StoreUnavailable) -> None:
         """Record that the store cannot be written."""
-        previous = self._problem
+        previous = self.problem
         if previous is not None and previous.cause == error.cause:
             return
-        self._problem = StoreProblem(error.cause, str(error), previous.since if previous else self._clock())
+        self.problem = StoreProblem(error.cause, str(error), previous.since if previous else self._clock())
         logger.error("messages are not accepted, because the store is unavailable (%s): %s", error.cause, error)
 
     def recover(self) -> None:
         """Record that the store can be written again."""
-        previous, self._problem = self._problem, None
+        previous, self.problem = self.problem, None
         if previous is not None:
             seconds = (self._clock() - previous.since).total_seconds()
             logger.warning("messages are accepted again after %.0f s (%s)", seconds, previous.cause)
 
     def check_available(self) -> None:
         """Raise StoreUnavailable while the store cannot be written."""
-        if self._problem is not None:
-            raise StoreUnavailable(self._problem.message, cause=self._problem.cause)
+        if self.problem is not None:
+            raise StoreUnavailable(self.problem.message, cause=self.problem.cause)
 
 
 @dataclass(frozen=True, slots=True)
