@@ -18,8 +18,7 @@ from logging.handlers import QueueHandler, QueueListener
 from pathlib import Path
 
 from bot.concurrency.clock import system_clock
-from bot.redaction import REDACTED
-from bot.text import redact, strip_terminal_codes
+from bot.text import REDACTED, redact, strip_terminal_codes
 
 MAX_QUEUED_RECORDS = 10_000
 MAX_MESSAGE_LENGTH = 8_000

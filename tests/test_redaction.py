@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bot import redaction
-from bot.redaction import REDACTED, Redactor
-from bot.text import redact
+from bot import text as text_module
+from bot.text import REDACTED, Redactor, redact
 
 TOKEN = "110201543:AAHdqTcvCH1vGWJxfSeofSAs0K5PALDsaw"
 KEY = "sk-proj-Zm9vYmFy_12345"
@@ -84,9 +83,9 @@ def test_a_long_text_of_beginnings_or_secrets_is_read_without_a_search_for_each(
         folded_lengths.append(len(text))
         return fold(text)
 
-    fold = redaction._fold
+    fold = text_module._fold
     redactor, text = Redactor(SECRETS), letter * (32_000 // len(letter))
-    monkeypatch.setattr(redaction, "_fold", count_fold)
+    monkeypatch.setattr(text_module, "_fold", count_fold)
     redactor.pending_length(text)
     redacted = redactor.redact(text)
     assert sum(folded_lengths) <= 60 * len(text)

@@ -27,9 +27,8 @@ from bot.pipeline.attention import Responsiveness
 from bot.plugin_system.components import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import COMMAND_RULE, describe_receipt
-from bot.redaction import redactor_of
 from bot.settings import CoreSettings, Settings, room_setting
-from bot.text import sanitize_name, shorten
+from bot.text import redactor_of, sanitize_name, shorten
 from bot.turn import Agent
 from bot.user_texts import user_text
 

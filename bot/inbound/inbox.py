@@ -38,10 +38,9 @@ from bot.domain.memory import Memory
 from bot.errors import InboxClosed, TemporaryError
 from bot.inbound.processing import CANCEL_GRACE_SECONDS, MAX_OPEN_EVENTS, MessageProcessor, OnOutcome, Process
 from bot.outbound.outbox import WorkOwnership
-from bot.redaction import REDACTED
 from bot.store.environment import EntityStore
 from bot.store.ledger import Ledger, StoreProblem
-from bot.text import invisible_share, is_storable, redact, sanitize_record, sanitize_text, shorten
+from bot.text import REDACTED, invisible_share, is_storable, redact, sanitize_record, sanitize_text, shorten
 
 MAX_TEXT_LENGTH = 65_536
 MAX_ATTACHMENTS = 10

@@ -67,7 +67,6 @@ from bot.models.types import (
     ImageDescriptionRequest,
     ImageRequest,
     ImageResult,
-    ModelInfo,
     ModelRequest,
     ModelType,
     Purpose,
@@ -471,15 +470,16 @@ class HandlerClient:
 
     async def profile(self) -> ModelProfile:
         """Return what is known of the model that will answer."""
-        info = ModelInfo("")
+        info = None
         if self.handler.describe_model is not None:
             try:
                 info = await self.handler.describe_model()
             except Exception as error:  # the call itself reports what is wrong with the server
                 logger.debug("%s: the model is not described: %s", self.handler.name, error)
-        key = (self.handler.name, info.name or self.handler.type)
+        key = (self.handler.name, (info and info.name) or self.handler.type)
         profile = self._profiles.setdefault(key, ModelProfile(self.handler.name))
-        profile.update(info)
+        if info is not None:
+            profile.update(info)
         return profile
 
     async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:

@@ -16,8 +16,7 @@ from bot.concurrency.tasks import BoundedDict
 from bot.domain.content import MAX_CHOICES, Attachment, Choice, Content
 from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.reader import read_reply
-from bot.redaction import redactor_of
-from bot.text import is_blank, redact, sanitize_text
+from bot.text import is_blank, redact, redactor_of, sanitize_text
 
 LINK_LIMITS = (64, 128, 64)  # the length of the host, the path and the query of one link
 MAX_MESSAGE_LINK_DATA, MAX_ROOM_LINK_DATA = 1_000, 5_000  # characters in the links of a message; of a room in an hour

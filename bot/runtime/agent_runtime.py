@@ -28,8 +28,16 @@ from bot.commands.dispatcher import ChoiceHandler, CommandDispatcher, CommandRec
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.supervisor import Supervisor
 from bot.concurrency.tasks import Failure, MemorySemaphore, await_in_task, run_isolated
-from bot.costs.budget import Budget, BudgetSettings, CostLimits, PriceList, SharedBudget, load_prices
-from bot.costs.metering import CostMeter, ReservationLedger
+from bot.costs.budget import (
+    Budget,
+    BudgetSettings,
+    CostLimits,
+    CostMeter,
+    PriceList,
+    ReservationLedger,
+    SharedBudget,
+    load_prices,
+)
 from bot.domain.character import Catalog, CommandSpec
 from bot.domain.content import Content
 from bot.domain.environment import Component, Entity, Role, Room, World

@@ -14,11 +14,10 @@ from bot.domain.environment import Role, World
 from bot.errors import SettingError
 from bot.plugin_system.plugin import OnSet, Plugin, WorldSetting
 from bot.plugin_system.registry import Registry
-from bot.redaction import REDACTED
 from bot.settings import CoreSettings
 from bot.settings.model import SettingCipher, is_encrypted
 from bot.store.protocols import LogKind
-from bot.text import is_storable, redact, shorten, suggest
+from bot.text import REDACTED, is_storable, redact, shorten, suggest
 from bot.turn import Agent
 
 logger = logging.getLogger(__name__)

@@ -15,8 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bot.concurrency import tasks
-from bot.costs.budget import Budget, load_prices
-from bot.costs.metering import CostMeter, ReservationLedger
+from bot.costs.budget import Budget, CostMeter, ReservationLedger, load_prices
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Limit, LimitScope, ModelCall
 from bot.errors import BudgetSpent, ModelError

@@ -7,8 +7,7 @@ from datetime import UTC, date, datetime
 
 import pytest
 
-from bot.costs.budget import Budget, load_prices
-from bot.costs.metering import CostMeter
+from bot.costs.budget import Budget, CostMeter, load_prices
 from bot.domain.ids import derived_id
 from bot.domain.ledger import CostEntry, Limit, LimitScope, ModelCall
 from bot.errors import StoreUnavailable

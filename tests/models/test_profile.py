@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from bot.costs.budget import Budget, load_prices
-from bot.costs.metering import ReservationLedger
+from bot.costs.budget import Budget, ReservationLedger, load_prices
 from bot.domain.ledger import Limit, LimitScope
 from bot.errors import ModelUnavailable, PromptTooLong
 from bot.models.handler import (

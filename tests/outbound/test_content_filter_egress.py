@@ -11,7 +11,7 @@ from bot.outbound.content_filter import (
     filter_outgoing,
     filter_partial_text,
 )
-from bot.redaction import REDACTED
+from bot.text import REDACTED
 
 
 def text_of(text: str, *secrets: str) -> str | None:

@@ -72,10 +72,9 @@ from bot.plugin_system.plugin import check_templates
 from bot.plugin_system.registry import Registry, fold_name
 from bot.plugin_system.trust import PluginSource
 from bot.prompts.character_description import SectionUse
-from bot.redaction import REDACTED
 from bot.settings import Settings
 from bot.store.inmemory import InMemoryStore
-from bot.text import strip_terminal_codes
+from bot.text import REDACTED, strip_terminal_codes
 from bot.turn import Agent, AgentDefinition, Turn
 
 CHARACTER, ACTIONS, RULES, PROVIDERS = "character", "actions", "rules", "providers"

@@ -18,10 +18,9 @@ from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.environment import Entity
 from bot.errors import ConfigError
 from bot.operate.people import ArchiveCounts, find_people, write_person_archive
-from bot.redaction import redactor_of
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
-from bot.text import strip_terminal_codes
+from bot.text import redactor_of, strip_terminal_codes
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
 MAX_SHOWN_PEOPLE = 20

@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from bot import derived_id
-from bot.costs.budget import Budget, SharedBudget, load_prices
-from bot.costs.metering import CostMeter, ReservationLedger
+from bot.costs.budget import Budget, CostMeter, ReservationLedger, SharedBudget, load_prices
 from bot.domain.ledger import Limit, LimitScope
 from bot.errors import BudgetSpent
 from bot.event_bus import EventBus

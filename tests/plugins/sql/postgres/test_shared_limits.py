@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from bot import ChannelType, CoreSettings, Room, new_id
-from bot.costs.budget import Budget, SharedBudget, load_prices
-from bot.costs.metering import CostMeter
+from bot.costs.budget import Budget, CostMeter, SharedBudget, load_prices
 from bot.domain.ledger import Limit, LimitScope, ModelCall
 from bot.errors import StoreUnavailable
 from bot.pipeline.should_respond import PUBLIC_LIMITS, MessageRateLimiter, SharedTokens
