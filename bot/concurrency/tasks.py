@@ -411,18 +411,13 @@ async def call_isolated(
     call: Callable[[], Awaitable[T] | T], *, label: str, timeout: float | None, trusted: bool = False
 ) -> T | Failure:
     """Call a plain or async plugin function; return its result, or a Failure as `run_isolated` does."""
-    value = call_plugin(call, label=label)
+    try:
+        value = call()
+    except BaseException as error:  # plugin code may raise anything, SystemExit included
+        return log_failure(error, label=label)
     if isinstance(value, bool) or not isinstance(value, Awaitable):
         return value
     return await run_isolated(value, label=label, timeout=timeout, trusted=trusted)
-
-
-def call_plugin(call: Callable[[], Awaitable[T] | T], *, label: str) -> Awaitable[T] | T | Failure:
-    """Call plugin code; return its value, the awaitable of an async function, or a Failure if it raises."""
-    try:
-        return call()
-    except BaseException as error:  # plugin code may raise anything, SystemExit included
-        return log_failure(error, label=label)
 
 
 async def run_isolated(
@@ -450,7 +445,7 @@ async def run_isolated(
         is_timeout = timeout is not None and limit.expired()
         timeout_error = TimeoutError(f"no answer within {timeout:g} s") if is_timeout else None
         result = log_failure(timeout_error or error, label=label, cause=str(timeout_error or ""))
-    except BaseException as error:  # as in `call_plugin`
+    except BaseException as error:  # as in `call_isolated`
         result = log_failure(error, label=label)
     if cancellation.requested:
         raise asyncio.CancelledError

@@ -77,8 +77,9 @@ def sanitize_message(inbound: InboundMessage, now: datetime) -> InboundMessage:
     if created_at != message.created_at:
         metadata = {**metadata, ORIGINAL_TIME_KEY: message.created_at.isoformat()}
     content = _limit_attachments(message.content)
-    bounded = sanitize(replace(message, content=content, created_at=created_at, metadata=metadata))
-    return sanitize(replace(inbound, message=bounded, notes=tuple(_build_notes(message, bounded))))
+    bounded = replace(message, content=content, created_at=created_at, metadata=metadata)
+    sanitized = sanitize(replace(inbound, message=bounded))
+    return replace(sanitized, notes=tuple(_build_notes(message, sanitized.message)))
 
 
 def sanitize_membership(update: MembershipUpdate) -> MembershipUpdate:

@@ -183,7 +183,7 @@ def _filter(
 
 def is_empty_reply(text: str) -> bool:
     """Return whether nothing of a text would be sent."""
-    return is_blank(remove_markup(_sanitize(text))[0])
+    return is_blank(remove_markup(text)[0])
 
 
 def filter_partial_text(text: str, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from bot.concurrency.tasks import Batcher, Failure, call_isolated, call_plugin, crash_point, run_isolated
+from bot.concurrency.tasks import Batcher, Failure, call_isolated, crash_point, log_failure, run_isolated
 from bot.domain.events import (
     EmbeddingCompleted,
     EmbeddingFailed,
@@ -43,11 +43,12 @@ async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> Non
     for evaluator in registry.evaluators.values():
         if not (should_reply or evaluator.spec.always_run):
             continue
-        condition = (
-            True
-            if evaluator.when is None
-            else call_plugin(partial(evaluator.when, turn), label=_condition_label(evaluator))
-        )
+        condition: Awaitable[bool] | bool | Failure = True
+        if evaluator.when is not None:
+            try:
+                condition = evaluator.when(turn)
+            except BaseException as error:  # plugin code may raise anything, SystemExit included
+                condition = log_failure(error, label=_condition_label(evaluator))
         if condition and not isinstance(condition, Failure):
             selected.append((evaluator, condition))
     if not selected:

@@ -268,8 +268,8 @@ class MessagePipeline:
         await room_turn.enter_async_context(self.turn_queue.acquire(turn, answered_ids))
         turn.release_room = partial(self.turn_queue.release, turn)
         await room_turn.enter_async_context(self._agent.outbox.show_typing(turn.room))
-        for name in self._registry.provider_names(ProviderKind.HISTORY):
-            turn.state.invalidate(name)  # others may have written while the turn waited
+        if turn.state.results:  # others may have written while the turn waited
+            turn.state.invalidate(*self._registry.provider_names(ProviderKind.HISTORY))
 
     async def _wait_for_burst(self, turn: Turn) -> None:
         pause = self._settings.burst_pause

@@ -38,7 +38,7 @@ from bot.costs.budget import (
     SharedBudget,
     load_prices,
 )
-from bot.domain.character import Catalog, CommandSpec
+from bot.domain.character import CommandSpec
 from bot.domain.content import Content
 from bot.domain.environment import Component, Entity, Role, Room, World
 from bot.domain.ids import new_id
@@ -97,6 +97,7 @@ class AgentComponents:
 
     def __init__(self, registry: Registry, stored_settings: dict[str, str], world_settings: AgentWorldSettings) -> None:
         self._registry = registry
+        self.catalog = registry.catalog
         self._world_settings = world_settings
         self._stored_settings = stored_settings  # a layer of the agent's settings, changed in place
         self._settings_lock = asyncio.Lock()
@@ -110,11 +111,6 @@ class AgentComponents:
             agent.store.entities.check_components(self._check_component)
 
     @property
-    def catalog(self) -> Catalog:
-        """The descriptions of all components, as they are now."""
-        return self._registry.catalog
-
-    @property
     def world_settings(self) -> AgentWorldSettings:
         """The settings of worlds that plugins declare."""
         return self._world_settings
@@ -125,7 +121,14 @@ class AgentComponents:
         if isinstance(component, Listener) and self._agent is not None:
             return subscribe_listener(self._agent, owner.name, component)
         if isinstance(component, Action | Provider | Evaluator | Worker):
-            return self._registry.register(owner, component, replaces_own=replaces_own)
+            remove = self._registry.register(owner, component, replaces_own=replaces_own)
+            self.catalog = self._registry.catalog
+
+            def unregister() -> None:
+                remove()
+                self.catalog = self._registry.catalog
+
+            return unregister
         kind = type(component).__name__
         raise PluginError(
             f"plugin {plugin!r} cannot register a {kind} while the agent runs: only actions, providers, evaluators, "

@@ -138,9 +138,10 @@ class EmbeddingBackfill(Service):
 @on(ModelUsed)
 def on_embedding_failed(agent: Agent, event: ModelUsed) -> None:
     """Scan again after an embedding call failed or another model than the first choice answered it."""
-    model_call, backfill = event.call, agent.services[EmbeddingBackfill]
+    model_call = event.call
     if model_call.type != ModelType.TEXT_EMBEDDING.value:
         return
+    backfill = agent.services[EmbeddingBackfill]
     if model_call.error or (backfill.model and model_call.model != backfill.model):
         backfill.wake()
 
@@ -220,9 +221,10 @@ def evaluator_completed(agent: Agent, event: EvaluatorCompleted) -> None:
 def model_used(agent: Agent, event: ModelUsed) -> None:
     """Record a model call in its run; a call outside of runs (of a task or a post) is logged by itself."""
     body = {name: getattr(event.call, name) for name in CALL_FIELDS}
-    run_record = agent.services[RunLogs].running.get(event.run_id) if event.run_id else None
+    run_logs = agent.services[RunLogs]
+    run_record = run_logs.running.get(event.run_id) if event.run_id else None
     if run_record is None:
-        agent.services[RunLogs].entries.add(LogEntry(MODEL_CALL, body))
+        run_logs.entries.add(LogEntry(MODEL_CALL, body))
     elif len(run_record.models) < MAX_LISTED:
         run_record.models.append(body)
 
@@ -230,7 +232,8 @@ def model_used(agent: Agent, event: ModelUsed) -> None:
 @on(RunEnded)
 def run_ended(agent: Agent, event: RunEnded) -> None:
     """Log the run."""
-    run_record = agent.services[RunLogs].running.pop(event.run_id, None) or RunRecord()
+    run_logs = agent.services[RunLogs]
+    run_record = run_logs.running.pop(event.run_id, None) or RunRecord()
     body: dict[str, Any] = {
         "run_id": str(event.run_id),
         "message_id": str(event.message_id),
@@ -242,7 +245,7 @@ def run_ended(agent: Agent, event: RunEnded) -> None:
         "evaluators": run_record.evaluators,
         "models": run_record.models,
     }
-    agent.services[RunLogs].entries.add(LogEntry(LogKind.RUN, body, event.room_id))
+    run_logs.entries.add(LogEntry(LogKind.RUN, body, event.room_id))
 
 
 def _start_step(steps: list[dict[str, Any]], name: str) -> None:

@@ -199,7 +199,8 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
     A fence is removed if it is around an answer in our form, with `any_fence` around anything.
     """
     text = rewrite(fix_surrogates(raw[:MAX_CHARS])).strip(_INVISIBLE)
-    opened = Opened(_XML_PROLOGUE.sub("", _undisguise(text)), is_cut=len(raw) > MAX_CHARS)
+    text = text if text.startswith("<") else _undisguise(text)
+    opened = Opened(_XML_PROLOGUE.sub("", text), is_cut=len(raw) > MAX_CHARS)
     for _ in range(4):
         before = opened.text
         if before.startswith('"') and (decoded := decode_value(before)) and decoded[1] == len(before):
@@ -208,7 +209,8 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
         if (channels := read_channels(opened.text)) is not None:
             _take(opened, channels)
         _take(opened, peel(opened.text))
-        opened.text = _open_fence(unwrap(_undisguise(opened.text.strip())), any_fence=any_fence)
+        text = opened.text.strip()
+        opened.text = _open_fence(unwrap(text if text.startswith("<") else _undisguise(text)), any_fence=any_fence)
         if opened.text == before:
             break
     return opened

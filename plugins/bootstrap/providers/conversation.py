@@ -113,14 +113,16 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     The message to answer is always among them; the total length is limited. Between them are the results of
     the agent's actions, behind each message the reactions to it.
     """
-    limit = conversation_length(turn)
+    limit, zone = conversation_length(turn), turn.time_zone
+    answered, agent_id, own_name = turn.message, turn.agent.id, turn.agent.name
+    is_regeneration, starts = turn.is_regeneration, turn.agent.services[HistoryStarts]
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
-    messages = turn.agent.services[HistoryStarts].messages_since_start(turn.room.id, conversation.messages, limit)
+    messages = starts.messages_since_start(turn.room.id, conversation.messages, limit)
     is_whole = 0 < len(messages) == len(conversation.messages) < limit
-    if turn.is_regeneration:
-        messages = _messages_until(turn.message.id, messages)
+    if is_regeneration:
+        messages = _messages_until(answered.id, messages)
     reactions = _group_reactions(conversation.reactions)
-    names = {turn.agent.id: turn.agent.name} | {item.author.id: item.author.name for item in turn.inputs}
+    names = {agent_id: own_name} | {item.author.id: item.author.name for item in turn.inputs}
     authors = {message.entity_id for message in messages}
     other_entities = set(authors)
     if reactions:
@@ -131,7 +133,6 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     names |= {entity.id: entity.name for entity in entities.values()}
     speakers = {entity_id: (name, short_id(entity_id)) for entity_id, name in names.items()}
     results = _visible_results(turn, conversation, messages)
-    agent_id, answered = turn.agent.id, turn.message
     open_id = answered.id
     excerpts = _find_excerpts(turn, messages)
     texts = [
@@ -149,7 +150,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     if messages and open_id != messages[-1].id:
         text = answered.content.render_text()
         answered_line = _message_line(answered, text, speakers, agent_id, open_id, excerpts)
-    history = _truncate_history(lines, answered_line, turn.time_zone)
+    history = _truncate_history(lines, answered_line, zone)
     return ProviderResult(
         text=f"# Conversation\n{history}" if history else "",
         values={"recentMessages": history},
@@ -378,7 +379,7 @@ async def memory(turn: Turn) -> ProviderResult:
     are read together, and the store keeps them at hand. A fact is marked if its author has told of a change that
     reflection has not read yet: it may be the one that was corrected.
     """
-    setting = turn.find_setting("MEMORY_BYTES")
+    setting, shared_facts = turn.find_setting("MEMORY_BYTES"), turn.agent.services[SharedFacts]
     limit = DEFAULT_MEMORY_BYTES if setting in (None, "") else int(setting)
     if not limit:
         return ProviderResult(authors=())
@@ -386,7 +387,7 @@ async def memory(turn: Turn) -> ProviderResult:
     scope = RecallScope(turn.room.id, turn.world.id)
     of_room = await turn.agent.store.memories.recent(turn.room.id, MAX_CONSIDERED, kind=MemoryKind.FACT)
     known = [fact for fact in of_room if scope.covers(fact)]
-    shared = await turn.agent.services[SharedFacts].find(people, turn.room.id)
+    shared = await shared_facts.find(people, turn.room.id)
     known = [*await find_private_facts(turn), *known, *shared]
     if not known:
         return ProviderResult(authors=())
