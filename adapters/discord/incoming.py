@@ -32,12 +32,8 @@ class EntityMapper:
 
     def __init__(self, agent_id: UUID, bot_id: int = 0) -> None:
         self.agent_id = agent_id
+        self.account = str(agent_id)  # the account name stored in rooms and event keys
         self.bot_id = bot_id
-
-    @property
-    def account(self) -> str:
-        """The account name stored in rooms and event keys."""
-        return str(self.agent_id)
 
     def world_id(self, guild_id: int) -> UUID:
         """Return the id of a guild's world; a direct channel is a world of its own."""

@@ -205,7 +205,7 @@ class EventReceiver:
         self._deferred: list[GatewayEvent] | None = None
         self._enqueued_session: GatewaySession | None = None
         self._saved_session: GatewaySession | None = None
-        self._shard = shard
+        self._shard, self._session_cursor = shard, shard.cursor_name(SESSION_CURSOR)
         self.backfill = Backfill(handle, client, mapper, limits, shard)
         self._unread_failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
         self._tasks = TaskSet("reading missed Discord messages")
@@ -376,8 +376,7 @@ class EventReceiver:
     def _cursor(self, session: GatewaySession | None) -> StreamCursor | None:
         if session is None:
             return None
-        name = self._shard.cursor_name(SESSION_CURSOR)
-        return StreamCursor(PLATFORM, self._mapper.account, name, session.to_json())
+        return StreamCursor(PLATFORM, self._mapper.account, self._session_cursor, session.to_json())
 
     def _to_inbound(
         self, message: discord.Message, *, is_backfill: bool = False, edited_at: datetime | None = None
@@ -550,7 +549,8 @@ class GatewayProbe:
         """Note a message that the gateway brought."""
         self._newest[channel_id] = max(message_id, self._newest.pop(channel_id, 0))
         self._heard_at = self._clock()
-        self._status.unheard_since = None
+        if self._status.unheard_since is not None:
+            self._status.note_unheard(None)
 
     def note_unreadable(self, raw: Any) -> None:
         """Note an event that the gateway brought and that could not be read, if it is a message."""
@@ -561,7 +561,7 @@ class GatewayProbe:
     def reset(self) -> None:
         """Forget what was brought: a connection has begun, and what was missed is read otherwise."""
         self._newest.clear()
-        self._status.unheard_since = None
+        self._status.note_unheard(None)
         self._has_listed = False
 
     async def run(self, seconds: float) -> None:
@@ -597,7 +597,7 @@ class GatewayProbe:
                 unheard.append(snowflake_time(newest))
         written_at = min(unheard, default=None)
         is_late = written_at is not None and self._clock() - written_at >= TOLERANCE
-        self._status.unheard_since = written_at if is_late else None
+        self._status.note_unheard(written_at if is_late else None)
         if is_late:
             logger.warning(
                 "the gateway of Discord is connected but has brought nothing that was written since %s: "

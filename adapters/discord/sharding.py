@@ -140,17 +140,12 @@ class ShardStatus:
         self.is_connected = False
         self._name = f"{shard}: " if shard.count > 1 else ""
         self._account, self._shards = account, shards
-        self._unheard_since: datetime | None = None
+        self.unheard_since: datetime | None = None
         shards.add(self)
 
-    @property
-    def unheard_since(self) -> datetime | None:
-        """Since when Discord has had a message that this shard has not brought."""
-        return self._unheard_since
-
-    @unheard_since.setter
-    def unheard_since(self, since: datetime | None) -> None:
-        self._unheard_since = since
+    def note_unheard(self, since: datetime | None) -> None:
+        """Note since when Discord has had a message that this shard has not brought; None where it has brought all."""
+        self.unheard_since = since
         unheard = [item.unheard_since for item in self._shards if item.unheard_since is not None]
         self._account.unheard_since = min(unheard, default=None)
 
@@ -172,7 +167,7 @@ class ShardStatus:
 
     def close(self) -> None:
         """Record that this process does not connect the shard any more."""
-        self.unheard_since = None
+        self.note_unheard(None)
         self._shards.discard(self)
         if self._shards and all(item.is_connected for item in self._shards):
             self._account.connected()

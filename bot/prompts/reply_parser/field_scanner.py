@@ -30,10 +30,6 @@ _ENTITY = re.compile(r"&(?:(lt|gt|amp|quot|apos)|#([0-9]{1,7})|#[xX]([0-9a-fA-F]
 _NAMED_ENTITIES = MappingProxyType({"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"})
 _JSON_ESCAPES = MappingProxyType({'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"})
 _PARTIAL_ENTITY = re.compile(r"&(?:lt?|gt?|a|amp?|ap|apos?|q|quo?|quot|#[0-9]*|#[xX][0-9a-fA-F]*)?\Z")
-_INVISIBLE = re.compile(
-    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
-    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*+\Z"
-)
 
 
 class Tag(NamedTuple):
@@ -44,11 +40,6 @@ class Tag(NamedTuple):
     end: int
     is_opening: bool
     is_empty: bool  # <name/>
-
-
-def visible_text(text: str) -> str:
-    """Return the text stripped, or an empty string if no character is visible."""
-    return "" if _INVISIBLE.match(text) else text.strip()
 
 
 def fix_surrogates(text: str) -> str:

@@ -41,7 +41,6 @@ from bot.prompts.reply_parser.field_scanner import (
     strip_last_tags,
     strip_partial_tag,
     unescape_field,
-    visible_text,
 )
 
 MAX_ACTIONS = 10
@@ -86,6 +85,10 @@ _ALL_CAPS = re.compile(r"[A-Z][A-Z0-9_]*+")
 _FIELD_NAMES = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, "providers", "provider", *TEXTS, *FINISH))
 _TAG_START = re.compile(
     rf"<(?:[\w-]{{1,16}}:)?(?:response|output|{_FIELD_NAMES})(?:\s[^<>]{{0,200}})?/?>", re.IGNORECASE
+)
+_UNSEEN = re.compile(
+    r"[\s\x00-\x1f\x7f-\x9f\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f"
+    r"\u202a-\u202e\u2060-\u206f\u2800\u3164\ufe00-\ufe0f\ufeff\uffa0]*+\Z"
 )
 _INVISIBLE = "\ufeff\u200b\u2060 \t\r\n"
 _ROOT_START = re.compile(r"<(?:[\w-]{1,16}:)?(?:response|output)(?:\s[^<>]{0,200})?>\s*", re.IGNORECASE)
@@ -137,6 +140,11 @@ _TAGGED_CALL = re.compile(r"<([A-Za-z]\w{1,127})>\s*(\{.*\}|<.*>)?\s*</\1>", re.
 _CALL_AT_END = re.compile(r'(?:```\w*\s*)?\{\s*"(?:name|tool|function|tool_name|action)"\s*:')
 _THOUGHT_ALONE = re.compile(r"(?:\*\*|__)?(?:thought|thinking)(?:\*\*|__)?[ \t]*:", re.IGNORECASE)
 _BLOCK_SCALAR = re.compile(r"\A[|>][-+]?\d?[ \t]*\n")
+
+
+def visible_text(text: str) -> str:
+    """Return the text stripped, or an empty string if no character is visible."""
+    return "" if _UNSEEN.match(text) else text.strip()
 
 
 class AnswerForm(StrEnum):

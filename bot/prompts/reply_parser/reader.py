@@ -23,7 +23,6 @@ from bot.prompts.reply_parser.field_scanner import (
     parse_tags,
     strip_partial_markup,
     unescape_field,
-    visible_text,
 )
 from bot.prompts.reply_parser.parts import (
     ACTIONS,
@@ -42,6 +41,7 @@ from bot.prompts.reply_parser.parts import (
     parse_names,
     parse_parts,
     scalar_text,
+    visible_text,
 )
 
 __all__ = [

@@ -197,7 +197,8 @@ def test_an_account_is_connected_while_all_its_shards_are(caplog: pytest.LogCapt
     first.connected()
     assert account.snapshot.state is ConnectionState.DEGRADED
     assert "shard 1/2: closed" in caplog.text
-    second.unheard_since, first.unheard_since = START, None
+    second.note_unheard(START)
+    first.note_unheard(None)
     assert account.unheard_since == START
     second.close()
     assert (account.snapshot.state, account.unheard_since) == (ConnectionState.CONNECTED, None)

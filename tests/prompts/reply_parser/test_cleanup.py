@@ -10,8 +10,8 @@ from bot.prompts.reply_parser.field_scanner import (
     fix_surrogates,
     strip_partial_markup,
     unescape_field,
-    visible_text,
 )
+from bot.prompts.reply_parser.parts import visible_text
 
 TAG = re.compile(r"<(?:(/?)(a|b)(/?)>|!\[CDATA\[)", re.IGNORECASE)
 

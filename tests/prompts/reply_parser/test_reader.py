@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from bot.prompts.reply_parser.dialects import clean
-from bot.prompts.reply_parser.field_scanner import visible_text
+from bot.prompts.reply_parser.parts import visible_text
 from bot.prompts.reply_parser.reader import (
     MAX_ACTIONS,
     MAX_CHARS,
