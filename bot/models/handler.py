@@ -490,9 +490,8 @@ class Sampling(SettingsModel):
 
 
 def read_sampling(settings: Settings) -> dict[ModelType, Sampling]:
-    """Return the values of the text types that have some; raises SettingError with the name of an invalid variable."""
-    sampling = {kind: _read_type(kind, settings) for kind in TEXT_TYPES}
-    return {kind: values for kind, values in sampling.items() if values != Sampling()}
+    """Return the values of every text type; raises SettingError with the name of an invalid variable."""
+    return {kind: _read_type(kind, settings) for kind in TEXT_TYPES}
 
 
 def _read_type(kind: ModelType, settings: Settings) -> Sampling:

@@ -619,7 +619,7 @@ class ModelRouter:
         self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}
         self._queues: dict[str, ServerQueue] = {}
-        self._sampling = sampling or {}
+        self._sampling = {kind: values for kind, values in (sampling or {}).items() if values != Sampling()}
         self._answer_form = answer_form
         self._outage_log = OutageLog(self._policy.time.monotonic)
 

@@ -34,7 +34,7 @@ RETRY_COUNT_TTL = timedelta(days=30)
 
 def has_evaluation_work(agent: Agent) -> bool:
     """Whether the agent has evaluators or embeds messages."""
-    return bool(agent.catalog.evaluators) or agent.models.has_handler_for(ModelType.TEXT_EMBEDDING)
+    return bool(agent.components.catalog.evaluators) or agent.models.has_handler_for(ModelType.TEXT_EMBEDDING)
 
 
 async def evaluate(turn: Turn, registry: Registry, *, should_reply: bool) -> None:

@@ -426,7 +426,7 @@ def _to_history_line(turn_input: TurnInput, max_length: int, *, is_newest: bool)
 
 def _is_empty(reply: Reply) -> bool:
     """Whether a reply has no action and no text that may be sent."""
-    if any(fold_name(name) != REPLY_ACTION for name in reply.actions):
+    if not {REPLY_ACTION}.issuperset(map(fold_name, reply.actions)):
         return False
     return is_empty_reply(reply.text) or bool(NO_TEXT.fullmatch(reply.text))
 

@@ -657,12 +657,13 @@ async def should_respond(
     """Decide whether to answer, with the settings of the turn's world; a resumed turn always goes on."""
     if is_resumed:
         return RESUMED_DECISION
-    try:
-        room = turn.room
-        settings = settings.for_world(turn.world.settings, [item for item in (room.id, room.parent_id) if item])
-    except ValueError:  # an older version accepted them
-        name = turn.world.name or "this world"
-        turn.notes.append(f"what is set for {name} does not fit, and is left out")
+    if turn.world.settings:
+        room_ids = [item for item in (turn.room.id, turn.room.parent_id) if item]
+        try:
+            settings = settings.for_world(turn.world.settings, room_ids)
+        except ValueError:  # an older version accepted them
+            name = turn.world.name or "this world"
+            turn.notes.append(f"what is set for {name} does not fit, and is left out")
     return await decide(turn, composer, settings, participant_state, counters, attachment_limits)
 
 
