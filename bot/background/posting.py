@@ -21,10 +21,9 @@ from bot.outbound.content_filter import filter_outgoing
 from bot.pipeline.compose import Composer
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
-from bot.prompts.history import HistoryLine, render_history
 from bot.prompts.reply_parser.reader import read_fields, read_reply
 from bot.prompts.templates import POST_CREATION
-from bot.text import escape_line, shorten
+from bot.text import HistoryLine, escape_line, render_history, shorten
 from bot.turn import Agent, Turn
 
 logger = logging.getLogger(__name__)

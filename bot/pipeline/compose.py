@@ -16,11 +16,10 @@ from bot.models.handler import count_prompt_bytes
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
-from bot.prompts.history import truncate_history
 from bot.prompts.template_language import render_template
 from bot.prompts.templates import SYSTEM, request_json
 from bot.receipts import ALL_PROVIDERS, SEPARATOR
-from bot.text import grapheme_boundary_before
+from bot.text import grapheme_boundary_before, truncate_history
 from bot.turn import Turn
 
 logger = logging.getLogger(__name__)

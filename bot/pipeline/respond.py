@@ -38,7 +38,6 @@ from bot.pipeline.commit import cached_response, save_response
 from bot.pipeline.compose import Composer, generate_text
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRM, Registry, find_answered_task, fold_name
-from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH, HistoryLine, parse_history, render_history
 from bot.prompts.reply_parser.parts import fold
 from bot.prompts.reply_parser.reader import (
     HOLD_BACK,
@@ -53,7 +52,17 @@ from bot.prompts.reply_parser.reader import (
     read_step,
 )
 from bot.prompts.templates import CONTINUE, MESSAGE_HANDLER
-from bot.text import end_at_sentence, grapheme_boundary_before, sanitize_name, shorten, truncate_line
+from bot.text import (
+    MAX_OPEN_MESSAGE_LENGTH,
+    HistoryLine,
+    end_at_sentence,
+    grapheme_boundary_before,
+    parse_history,
+    render_history,
+    sanitize_name,
+    shorten,
+    truncate_line,
+)
 from bot.turn import MAX_ANSWERED_INPUTS, Turn, TurnInput
 from bot.user_texts import user_text
 

@@ -81,11 +81,10 @@ from bot.pipeline.respond import (
 from bot.pipeline.should_respond import ResponseDecision
 from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRMED_WORKER, Registry, ask_to_confirm, confirmed_operation, fold_name
-from bot.prompts.history import MAX_OPEN_MESSAGE_LENGTH
 from bot.prompts.reply_parser.reader import NO_CONTEXT, NextStep, Reply, read_object
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY, PARAMETER_REPAIR, REPLY
 from bot.store.protocols import LogKind
-from bot.text import escape_line, shorten, truncate_line
+from bot.text import MAX_OPEN_MESSAGE_LENGTH, escape_line, shorten, truncate_line
 from bot.turn import REPLIES_PER_STEP, Turn
 from bot.user_texts import user_text
 

@@ -5,9 +5,9 @@ from bot.domain.ledger import ActionPreview
 from bot.domain.memory import AUTHORS_KEY
 from bot.errors import TemplateError
 from bot.prompts.character_description import CharacterDescription, describe_character
-from bot.prompts.history import HistoryLine, ReactionCount, ResultLine, parse_history, render_history, truncate_history
 from bot.prompts.reply_parser.reader import TagTree, parse_tag_tree
 from bot.prompts.template_language import render_template
+from bot.text import HistoryLine, ReactionCount, ResultLine, parse_history, render_history, truncate_history
 
 __all__ = [
     "ANYBODY",

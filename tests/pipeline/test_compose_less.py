@@ -15,8 +15,8 @@ from bot.pipeline.respond import MAX_ANSWERED_INPUTS, respond
 from bot.plugin_system.components import model as model_handler
 from bot.plugin_system.components import provider
 from bot.plugin_system.plugin import Plugin
-from bot.prompts.history import HistoryLine, parse_history, render_history, truncate_history
 from bot.testing import ScriptedModel, make_turn, model_answer, running_agent
+from bot.text import HistoryLine, parse_history, render_history, truncate_history
 from bot.turn import Agent, Turn
 
 GROUP = {"kind": ChannelType.GROUP}

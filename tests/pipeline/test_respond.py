@@ -11,9 +11,8 @@ from bot.models.types import Purpose, TextResult
 from bot.pipeline.commit import cached_response
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import render_open_messages, respond
-from bot.prompts.history import parse_history
 from bot.testing import AgentHarness, ScriptedModel, make_turn, model_answer, running_agent
-from bot.text import end_at_sentence
+from bot.text import end_at_sentence, parse_history
 from bot.turn import Turn
 
 

@@ -11,9 +11,9 @@ from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.attachments import ConcurrencyLimits
 from bot.pipeline.compose import Composer
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, decide
-from bot.prompts.history import parse_history
 from bot.settings import CoreSettings
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_turn, running_agent
+from bot.text import parse_history
 from bot.turn import Turn
 
 GROUP = ChannelType.GROUP

@@ -10,9 +10,9 @@ from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, 
 from bot.events import EmbeddingCompleted
 from bot.models import router
 from bot.pipeline.compose import MAX_TRIES
-from bot.prompts.history import parse_history
 from bot.store.inmemory import InMemoryStore
 from bot.testing import AgentHarness, model_answer
+from bot.text import parse_history
 from plugins.bootstrap import listeners
 from plugins.knowledge import plugin as knowledge
 from tests.plugins.loopback import Answer, Asked, Loopback, loopback
