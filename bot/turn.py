@@ -540,11 +540,12 @@ class Turn:
 
     def template_values(self) -> dict[str, Any]:
         """Return the variables that every template can use, with or without providers; names are sanitized."""
+        character, newest = self.agent.character, self.inputs[-1]
         return {
-            "agentName": sanitize_name(self.agent.character.name),
-            "characterBio": " ".join(self.agent.character.background),
-            "messageText": truncate_line(self.message.content.render_text(), self.state.max_message_length),
-            "userName": sanitize_name(self.author.name),
+            "agentName": sanitize_name(character.name),
+            "characterBio": " ".join(character.background),
+            "messageText": truncate_line(newest.message.content.render_text(), self.state.max_message_length),
+            "userName": sanitize_name(newest.author.name),
             "roomId": str(self.room.id),
             "roomName": sanitize_name(self.room.name) if self.room.name else "",
             "worldContext": sanitize_name(self.world.name) if self.world.name else "",

@@ -263,8 +263,9 @@ def character(turn: Turn) -> ProviderResult:
     Of a character that is too long, other lines are shown in every room and on every day.
     """
     agent = turn.agent
+    described = agent.character
     description = describe_character(
-        agent.character,
+        described,
         seed=f"{turn.room.id} {agent.clock().date()}",
         is_feed=turn.room.type in ("FEED", "BROADCAST"),
         has_knowledge_index=any(spec.name == "KNOWLEDGE" for spec in agent.catalog.providers),
@@ -272,11 +273,11 @@ def character(turn: Turn) -> ProviderResult:
     return ProviderResult(
         text=description.text,
         values={
-            "agentName": sanitize_name(agent.name),
-            "characterBio": " ".join(agent.character.background),
-            "system": agent.character.system,
+            "agentName": sanitize_name(described.name),
+            "characterBio": " ".join(described.background),
+            "system": described.system,
         },
-        data={"character": agent.character},
+        data={"character": described},
         authors=(),
     )
 
