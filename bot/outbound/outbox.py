@@ -325,7 +325,7 @@ class SendQueue:
         if room_queue is None or room_queue.open_commits:
             return
         room_queue.unclear = [queue for queue in room_queue.unclear if queue.deliveries or queue.task]
-        for queue in (room_queue, *room_queue.unclear):
+        for queue in room_queue.queues:
             is_ready = self._is_open and queue.pending and queue.pending[0].platform in self.adapters
             if queue.task is None and is_ready:
                 queue.task = asyncio.get_running_loop().create_task(self._run_sender(room_queue, queue))

@@ -16,7 +16,7 @@ def test_a_set_drops_the_item_added_longest_ago() -> None:
 def test_a_dictionary_drops_the_entry_used_longest_ago() -> None:
     entries = BoundedDict[str, int](2)
     entries["a"], entries["b"] = 1, 2
-    assert entries["a"] == 1
+    assert entries.get("a") == 1
     entries["c"] = 3
     assert dict(entries) == {"a": 1, "c": 3}
     entries["a"] = 4

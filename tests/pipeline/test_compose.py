@@ -101,16 +101,21 @@ async def test_a_plain_function_is_a_provider_and_its_failure_removes_only_its_t
     assert (await plain(turn)).text == "at hand"
 
 
-async def test_a_provider_that_times_out_loses_only_its_text(turn: Turn) -> None:
+@pytest.mark.parametrize("is_trusted", [True, False])
+async def test_a_provider_that_times_out_or_fails_loses_only_its_text(turn: Turn, is_trusted: bool) -> None:
+    @provider("BROKEN", "Fails.")
+    async def broken(turn: Turn) -> ProviderResult:
+        raise LookupError("no chart")
+
     @provider("SLOW", "Never comes.")
     async def slow(turn: Turn) -> ProviderResult:
         await asyncio.Event().wait()
         return ProviderResult("never")
 
-    state = await composer(saying("A"), slow, deadline=0.01).compose(turn)
+    state = await composer(saying("A"), broken, slow, deadline=0.01, is_trusted=is_trusted).compose(turn)
     assert state.text == "a"
-    [failure] = state.failures
-    assert (failure.name, failure.cause) == ("SLOW", "no answer within 0.01 s")
+    causes = {failure.name: failure.cause for failure in state.failures}
+    assert causes == {"BROKEN": "LookupError: no chart", "SLOW": "no answer within 0.01 s"}
 
 
 async def test_a_provider_that_cancels_its_own_task_is_not_reported_as_a_timeout(turn: Turn) -> None:

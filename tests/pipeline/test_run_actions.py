@@ -95,6 +95,22 @@ async def test_a_check_may_be_a_plain_function_and_one_that_fails_makes_the_acti
     assert await refusal_for(turn, actions[2]) == "BROKEN could not be checked: LookupError: no chart"
 
 
+async def test_a_check_that_several_actions_share_is_asked_once_when_they_are_listed(
+    agent_harness: AgentHarness,
+) -> None:
+    asked: list[Turn] = []
+
+    def check(turn: Turn) -> bool:
+        asked.append(turn)
+        return True
+
+    turn = make_turn(agent_harness.agent, "hi")
+    actions = [doing("FIRST", when=check), doing("SECOND", when=check)]
+    found = await list_usable_actions(turn, Registry([Plugin("some", actions=actions)]))
+    assert [spec.name for spec in found] == ["FIRST", "SECOND"]
+    assert asked == [turn]
+
+
 def begin(stage: AgentHarness, *actions: Action[Any]) -> tuple[ActionRunner, Turn]:
     return ActionRunner(Composer(Registry([Plugin("some", actions=actions)]))), make_turn(stage.agent, "Oslo?")
 
