@@ -5,6 +5,7 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from uuid import UUID
@@ -41,7 +42,7 @@ from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import Evaluation, has_evaluation_work
 from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, MultiStep, list_usable_actions, run_actions
-from bot.pipeline.should_respond import EditPacer, MessageCounters, ResponseDecision, should_respond
+from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
 from bot.pipeline.turn_order import (
     ActiveTurns,
     Debounce,
@@ -58,7 +59,34 @@ from bot.turn import Agent, Turn, TurnEnded, TurnInput
 
 MAX_DEATHS = 3
 MAX_INTERRUPTED = 1_000  # messages of which the model calls of interrupted turns are kept
+MAX_TRACKED_MESSAGES = 1000
 EDIT_INTERVAL_SECONDS = 5.0
+
+
+class EditPacer:
+    """Delays repeated processing of one message, so that frequent edits do not each cost a reply."""
+
+    def __init__(
+        self,
+        seconds: float,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._seconds = seconds
+        self._clock = clock
+        self._sleep = sleep
+        self._started_at = BoundedDict[UUID, float](MAX_TRACKED_MESSAGES)
+
+    def note(self, message_id: UUID) -> None:
+        """Note that processing of a message starts now."""
+        self._started_at[message_id] = self._clock()
+
+    async def wait(self, message_id: UUID) -> None:
+        """Wait until the message may be processed again."""
+        started_at = self._started_at.get(message_id)
+        if started_at is not None and (pause := started_at + self._seconds - self._clock()) > 0:
+            await self._sleep(pause)
 
 
 class MessagePipeline:

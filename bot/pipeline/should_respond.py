@@ -2,7 +2,7 @@
 
 Whether a text contains or addresses a name.
 
-Rate limits: messages per person, room and world, replies to other bots, edits of one message.
+Rate limits: messages per person, room and world, replies to other bots.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ import re
 import time
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache, partial
@@ -166,7 +166,6 @@ NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 MAX_BOT_MESSAGES_PER_MINUTE = 20  # of one bot; then it is ignored for a minute
 MAX_BOT_MESSAGES_IN_A_ROW = 5  # in one room, since the last message of a person
 MAX_TRACKED_ROOMS = 1_000
-MAX_TRACKED_MESSAGES = 1000
 MAX_DELAY_SECONDS = 10.0  # a message that came later was written while the bot was offline
 
 
@@ -367,35 +366,6 @@ class BotGuard:
         bot.times.append(now)
         room.in_a_row += 1
         return ""
-
-
-class EditPacer:
-    """Delays repeated processing of one message, so that frequent edits do not each cost a reply."""
-
-    def __init__(
-        self,
-        seconds: float,
-        *,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
-        self._seconds = seconds
-        self._clock = clock
-        self._sleep = sleep
-        self._started_at: dict[UUID, float] = {}
-
-    def note(self, message_id: UUID) -> None:
-        """Note that processing of a message starts now."""
-        self._started_at.pop(message_id, None)
-        self._started_at[message_id] = self._clock()
-        if len(self._started_at) > MAX_TRACKED_MESSAGES:
-            del self._started_at[next(iter(self._started_at))]
-
-    async def wait(self, message_id: UUID) -> None:
-        """Wait until the message may be processed again."""
-        started_at = self._started_at.get(message_id)
-        if started_at is not None and (pause := started_at + self._seconds - self._clock()) > 0:
-            await self._sleep(pause)
 
 
 BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})

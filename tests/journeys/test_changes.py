@@ -24,7 +24,7 @@ from bot.events import (
 from bot.inbound.edits import EditReporter
 from bot.models import TextRequest
 from bot.pipeline import process_message
-from bot.pipeline.should_respond import EditPacer
+from bot.pipeline.process_message import EditPacer
 from bot.platform import Delivery, DeliveryState, InboundMessage, InboxClosed, Reaction
 from bot.prompts import parse_history
 from bot.store import InMemoryStore, Store

@@ -33,7 +33,7 @@ from bot.prompts import describe_character
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.actions.messages import remember_shown_choices, shown_choices
 from plugins.bootstrap.evaluators.facts import fact_authors, fact_tellers, find_private_facts, quote_fact
-from plugins.bootstrap.providers.conversation import conversation_length, files_of
+from plugins.bootstrap.providers.conversation import has_recent_file
 
 Schema = Mapping[str, Any]
 NOT_LISTED = ("ENTITIES", "WORLD", "ACTION_STATE")
@@ -164,7 +164,7 @@ def _result_lines(results: list[ActionResult]) -> Iterator[str]:
 @provider("PROVIDERS", "What can be looked up on demand.", position=-80)
 async def providers(turn: Turn) -> ProviderResult:
     """List the providers that the model may request; ATTACHMENTS while one of the last messages has a file."""
-    unlisted = NOT_LISTED if await _has_recent_file(turn) else (*NOT_LISTED, "ATTACHMENTS")
+    unlisted = NOT_LISTED if await has_recent_file(turn) else (*NOT_LISTED, "ATTACHMENTS")
     specs = [
         spec
         for spec in turn.agent.catalog.providers
@@ -174,11 +174,6 @@ async def providers(turn: Turn) -> ProviderResult:
         return ProviderResult()
     lines = [f"- {spec.name}: {spec.description}" for spec in specs]
     return ProviderResult(text="\n".join(["# Providers, available on demand", *lines]), authors=())
-
-
-async def _has_recent_file(turn: Turn) -> bool:
-    messages = await turn.agent.store.memories.recent(turn.room.id, conversation_length(turn))
-    return any(map(files_of, [message.content for message in messages]))
 
 
 @provider("EVALUATORS", "What looks at an answer once it has left.", position=-60, hidden=True)

@@ -181,6 +181,12 @@ def files_of(content: Content) -> list[Attachment]:
     return [item for item in content.all_attachments if not item.is_speech]
 
 
+async def has_recent_file(turn: Turn) -> bool:
+    """Return whether one of the messages that a prompt shows has a file, or the message to which it replies."""
+    messages = await turn.agent.store.memories.recent(turn.room.id, conversation_length(turn))
+    return any(files_of(message.content) for message in messages)
+
+
 def _find_excerpts(turn: Turn, messages: Sequence[Memory]) -> dict[UUID, str]:
     """Return by message how its documents begin, of the newest ones first, within the limits.
 
