@@ -24,7 +24,6 @@ from adapters.discord.client import (
 )
 from adapters.discord.commands import CommandHandler, build_registration
 from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin
-from adapters.discord.connection import INVALID_TOKEN_MESSAGE, ConnectionRejected, GatewayConnection, ShardingRequired
 from adapters.discord.errors import (
     ALREADY_ACKNOWLEDGED,
     REQUEST_ERRORS,
@@ -35,7 +34,15 @@ from adapters.discord.errors import (
     to_delivery_error,
 )
 from adapters.discord.incoming import EntityMapper
-from adapters.discord.receiving import EventReceiver, GatewayProbe, GuildFetcher
+from adapters.discord.receiving import (
+    INVALID_TOKEN_MESSAGE,
+    ConnectionRejected,
+    EventReceiver,
+    GatewayConnection,
+    GatewayProbe,
+    GuildFetcher,
+    ShardingRequired,
+)
 from adapters.discord.responses import ResponseSender, is_response
 from adapters.discord.sending import MessageSender
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
