@@ -211,7 +211,7 @@ def test_the_table_of_bundled_plugins_lists_every_package_in_plugins() -> None:
 
 
 @each_module
-def test_inside_bot_nobody_imports_the_public_modules_that_collect_names(path: Path) -> Iterator[str]:
+def test_no_module_of_bot_imports_the_public_modules_that_collect_names(path: Path) -> Iterator[str]:
     allowed = ("bot", "bot.events", "bot.platform", "bot.cli.commands.plugin", "bot.testing")
     if _name(path).split(".")[0] != "bot" or _name(path).startswith(allowed[3:]):
         return
@@ -360,7 +360,7 @@ def test_a_public_module_lists_its_names_in_order(module: str) -> None:
     assert all(getattr(public, name) is not None for name in public.__all__)
 
 
-def test_a_public_name_stands_in_one_module() -> None:
+def test_a_public_name_is_defined_in_a_single_module() -> None:
     places: dict[str, list[str]] = defaultdict(list)
     for module in PUBLIC:
         for name in importlib.import_module(module).__all__:

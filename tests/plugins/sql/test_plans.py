@@ -20,7 +20,9 @@ from plugins.sql.core.statements import ListStatement, Statement
 from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.stores.receipts import select_counts, select_page
 
-MODULES = [import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg]
+MODULES = [
+    import_module(module.name) for module in walk_packages(plugins.sql.__path__, "plugins.sql.") if not module.ispkg
+]
 AGENT, NOON = derived_id("agent"), datetime(2026, 5, 4, 12, tzinfo=UTC)
 FOR_POSTGRESQL = ("search.NEAREST",)
 # They group a range of rows that an index finds, in groups of any order: the costs of some days, a span of time.

@@ -133,7 +133,7 @@ def test_a_read_from_before_a_change_is_not_cached() -> None:
     assert cache.get_participants(1, ROOM, 50) is None
 
 
-def test_only_the_people_and_rooms_read_last_stay_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_people_and_rooms_read_last_are_kept_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(people_cache, "MAX_ROOMS", 2)
     monkeypatch.setattr(people_cache, "MAX_PEOPLE", 3)
     cache = PeopleCache()
