@@ -90,17 +90,17 @@ async def run_conversation(messages: Sequence[RecordedMessage]) -> list[Recorded
     model = RecordedModel()
     character = load_character(default_character()).character
     clock = ManualClock()
-    async with running_agent(model=model, character=character, clock=clock.now) as stage:
+    async with running_agent(model=model, character=character, clock=clock.now) as harness:
         for message in messages:
             model.message = message
             clock.advance(SECONDS_BETWEEN)
-            await _send(stage, message)
+            await _send(harness, message)
     return list(_calls_of(model.requests))
 
 
-async def _send(stage: AgentHarness, message: RecordedMessage) -> None:
+async def _send(harness: AgentHarness, message: RecordedMessage) -> None:
     content = Content(text=message.text, source="test", mention=MentionContext(is_reply=message.is_reply))
-    await stage.send(content, author=message.author, room="greenroom", kind=ChannelType.GROUP)
+    await harness.send(content, author=message.author, room="greenroom", kind=ChannelType.GROUP)
 
 
 def _calls_of(requests: Sequence[TextRequest]) -> Iterator[RecordedCall]:

@@ -32,7 +32,7 @@ class Crowd:
     """An agent with a number of rooms or members, and the CPU seconds of a message in each round."""
 
     count: int
-    stage: AgentHarness
+    harness: AgentHarness
     places: Sequence[Sequence[Place]]  # of each lane
     costs: list[float] = field(default_factory=list)
 
@@ -94,21 +94,23 @@ async def _crowd(name: str, count: int, places: Sequence[Sequence[Place]]) -> As
     report_progress(f"{count:,} {name}")
     with tempfile.TemporaryDirectory() as folder:
         settings = {"DATABASE_URL": f"sqlite:///{Path(folder, 'bench.db')}"}
-        async with running_agent(sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings) as stage:
-            await asyncio.gather(*(_send_all(stage, lane) for lane in places))
-            yield Crowd(count, stage, places)
+        async with running_agent(
+            sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings
+        ) as harness:
+            await asyncio.gather(*(_send_all(harness, lane) for lane in places))
+            yield Crowd(count, harness, places)
 
 
 async def _measure_round(crowd: Crowd, number: int) -> None:
     chance = random.Random(number)
     chosen = [chance.choices(lane, k=MESSAGES // LANES) for lane in crowd.places]
     with measure() as usage:
-        await asyncio.gather(*(_send_all(crowd.stage, lane) for lane in chosen))
-        await crowd.stage.agent.outbox.drain(10.0)
+        await asyncio.gather(*(_send_all(crowd.harness, lane) for lane in chosen))
+        await crowd.harness.agent.outbox.drain(10.0)
     crowd.costs.append(usage.cpu / MESSAGES)
 
 
-async def _send_all(stage: AgentHarness, places: Sequence[Place]) -> None:
+async def _send_all(harness: AgentHarness, places: Sequence[Place]) -> None:
     for place in places:
-        receipt = await stage.submit(Content(text="Ada, what do you think of it?", source="test"), **place)
-        check_answered(await stage.agent_runtime.inbox.wait_outcome(receipt.id))
+        receipt = await harness.submit(Content(text="Ada, what do you think of it?", source="test"), **place)
+        check_answered(await harness.agent_runtime.inbox.wait_outcome(receipt.id))

@@ -150,10 +150,10 @@ async def measure_emulated_rooms(platform: Literal["Discord", "Telegram"]) -> Ro
     model = TruthfulModel()
     async with EmulatedDiscord() if platform == "Discord" else EmulatedTelegram() as emulator:
         rooms = DiscordRooms(emulator) if isinstance(emulator, EmulatedDiscord) else TelegramRooms(emulator)
-        async with running_agent(model=model, settings={**SETTINGS, **rooms.settings}) as stage:
-            handle = stage.agent_runtime.handle
+        async with running_agent(model=model, settings={**SETTINGS, **rooms.settings}) as harness:
+            handle = harness.agent_runtime.handle
             handle.subscribe(MessageClosed, lambda event: rooms.closed.put_nowait(event.receipt))
             async with rooms.open_adapter(handle) as adapter:
-                stage.agent.outbox.connect(adapter)
+                harness.agent.outbox.connect(adapter)
                 counts = await rooms.play(model)
     return f"{ROOMS} made-up rooms, emulated {platform}", format_counts(counts, model.decisions)

@@ -38,7 +38,7 @@ NAMES = [
 LAST_NAMES = ["Berg", "Novak", "Silva", "Okoro", "Haas", "Lindt"]
 NICKNAMES = ["Sparrow", "Bear", "Ziggy", "Moss", "Captain", "Pixel", "Turbo", "Beans"]
 SHARE_ABOUT, SHARE_CHANGED, SHARE_WHO, SHARE_NICKNAME, SHARE_LOWER = 0.3, 0.35, 0.5, 0.5, 0.2
-TOPICS, NEVER_SAID_QUESTIONS = 12, 30  # of each conversation
+TOPICS, UNANSWERABLE_QUESTIONS = 12, 30  # of each conversation
 START, LENGTH, CHATTER_LINES = datetime(2026, 3, 2, 8, tzinfo=UTC), timedelta(days=90), 600
 # Small talk; of {a|b} one is said, so that few lines are alike.
 CHATTER = (
@@ -107,7 +107,7 @@ Turn = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Company:
+class Participants:
     """The people of a generated conversation, two of whom share a first name, and the nicknames of some."""
 
     people: list[str]
@@ -116,9 +116,9 @@ class Company:
 
 @dataclass(slots=True)
 class Talk:
-    """What is told in a conversation, each with its place between 0 and 1, and what is asked about it."""
+    """What is said in a conversation, each with its place between 0 and 1, and what is asked about it."""
 
-    told: list[tuple[float, Turn]] = field(default_factory=list)
+    turns: list[tuple[float, Turn]] = field(default_factory=list)
     questions: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -138,70 +138,72 @@ def generate_talks(half: str, *, count: int = 24, seed: int = 1) -> list[dict[st
 
 
 def small_talk(random: Random, template: str = "") -> str:
-    """Return a line that tells nothing worth asking for, from one of CHATTER or the one given."""
+    """Return a line without information, from CHATTER or the given group."""
     return re.sub(r"\{(.*?)\}", lambda match: random.choice(match[1].split("|")), template or random.choice(CHATTER))
 
 
 def _generate_talk(half: str, number: int, random: Random) -> dict[str, Any]:
-    company = _invite(random)
+    participants = _invite(random)
     stored, talk = load_half(half), Talk()
-    for person, nickname in company.nicknames.items():
+    for person, nickname in participants.nicknames.items():
         text = random.choice(["everyone calls me {n}, by the way", "just call me {n}", "at school they called me {n}"])
-        talk.told.append((random.random() * 0.2, {"speaker": person, "text": text.format(n=nickname)}))
+        talk.turns.append((random.random() * 0.2, {"speaker": person, "text": text.format(n=nickname)}))
     for topic in random.sample(stored["topic"], TOPICS):
-        for person, value in zip(random.sample(company.people, 4), random.sample(topic["values"], 4), strict=True):
-            _tell(talk, topic, person, value, company, random)
+        for person, value in zip(random.sample(participants.people, 4), random.sample(topic["values"], 4), strict=True):
+            _tell(talk, topic, person, value, participants, random)
     for _ in range(CHATTER_LINES):
-        turn = {"speaker": random.choice(company.people), "text": small_talk(random)}
-        talk.told.append((random.random(), turn))
-    talk.told.sort(key=lambda item: item[0])
-    for position, (place, turn) in enumerate(talk.told):
+        turn = {"speaker": random.choice(participants.people), "text": small_talk(random)}
+        talk.turns.append((random.random(), turn))
+    talk.turns.sort(key=lambda item: item[0])
+    for position, (place, turn) in enumerate(talk.turns):
         turn |= {"id": f"m{position}", "time": (START + LENGTH * place).isoformat()}
     questions = [
         question
         | {"evidence": [question["evidence"]["id"]], "superseded": [turn["id"] for turn in question["superseded"]]}
         for question in talk.questions
     ]
-    for text in random.sample(stored["never_said"], NEVER_SAID_QUESTIONS):
-        text, asker = text.format(p=random.choice(company.people)), random.choice(company.people)
+    for text in random.sample(stored["never_said"], UNANSWERABLE_QUESTIONS):
+        text, asker = text.format(p=random.choice(participants.people)), random.choice(participants.people)
         questions.append({"question": text, "asker": asker, "evidence": [], "category": "never said"})
-    return {"conversation": f"{half} {number}", "turns": [turn for _, turn in talk.told], "questions": questions}
+    return {"conversation": f"{half} {number}", "turns": [turn for _, turn in talk.turns], "questions": questions}
 
 
-def _invite(random: Random) -> Company:
+def _invite(random: Random) -> Participants:
     people, (first_last, second_last) = random.sample(NAMES, 8), random.sample(LAST_NAMES, 2)
     shared = people[0]
     people = [f"{shared} {first_last}", *people[1:], f"{shared} {second_last}"]
     named = zip(random.sample(people[1:8], 3), random.sample(NICKNAMES, 3), strict=True)
-    return Company(people, dict(named))
+    return Participants(people, dict(named))
 
 
-def _tell(talk: Talk, topic: dict[str, list[str]], person: str, value: str, company: Company, random: Random) -> None:
+def _tell(
+    talk: Talk, topic: dict[str, list[str]], person: str, value: str, participants: Participants, random: Random
+) -> None:
     """Plan what is said of one person on one topic, and ask for it."""
-    others = [other for other in company.people if other != person]
+    others = [other for other in participants.people if other != person]
     place, category, teller, kind = 0.2 + random.random() * 0.6, "who said", person, "said"
     if random.random() < SHARE_ABOUT:
         category, teller, kind = "about whom", random.choice(others), "about"
     turn = {"speaker": teller, "text": _dress(random.choice(topic[kind]).format(p=person, v=value), random)}
-    talk.told.append((place, turn))
+    talk.turns.append((place, turn))
     superseded: list[Turn] = []
     if kind == "said" and random.random() < SHARE_CHANGED:
         value = random.choice([other for other in topic["values"] if other != value])
         superseded, category = [turn], "latest value"
         turn = {"speaker": person, "text": _dress(random.choice(topic["changed"]).format(v=value), random)}
-        talk.told.append((place + 0.05 + random.random() * 0.14, turn))
-    called, category = _call(person, category, company, random)
+        talk.turns.append((place + 0.05 + random.random() * 0.14, turn))
+    called, category = _call(person, category, participants, random)
     for text in random.sample(topic["asked"], 2):
-        _ask(talk, text.format(p=called), category, turn, superseded, random.choice(company.people))
+        _ask(talk, text.format(p=called), category, turn, superseded, random.choice(participants.people))
     if not superseded and random.random() < SHARE_WHO:
         _ask(talk, random.choice(topic["who"]).format(v=value), "who", turn, [], random.choice(others))
 
 
-def _call(person: str, category: str, company: Company, random: Random) -> tuple[str, str]:
+def _call(person: str, category: str, participants: Participants, random: Random) -> tuple[str, str]:
     """Return the name by which a question calls a person, and the category of the question."""
     is_plain = category == "latest value"
-    if person in company.nicknames and random.random() < SHARE_NICKNAME:
-        return company.nicknames[person], category if is_plain else "nickname"
+    if person in participants.nicknames and random.random() < SHARE_NICKNAME:
+        return participants.nicknames[person], category if is_plain else "nickname"
     if " " in person:
         return person, category if is_plain else "two of one name"
     return (person.lower() if random.random() < SHARE_LOWER else person), category

@@ -33,20 +33,20 @@ async def measure_heap() -> None:
     """Print the heap of each page, after collecting garbage, at equal distances."""
     with tempfile.TemporaryFile() as nowhere, configure_logging(fd=nowhere.fileno()):
         async with (
-            running_agent(model=StatelessModel(), adapter=DiscardingAdapter()) as stage,
-            WebAdapter([stage.agent_runtime.handle], WebSettings.model_validate({"SERVER_PORT": "0"}), TOKEN) as web,
+            running_agent(model=StatelessModel(), adapter=DiscardingAdapter()) as harness,
+            WebAdapter([harness.agent_runtime.handle], WebSettings.model_validate({"SERVER_PORT": "0"}), TOKEN) as web,
             async_playwright() as playwright,
         ):
             browser = await playwright.chromium.launch(executable_path=find_browser(), args=list(FLAGS))
             context = await browser.new_context()
             pages = [await _open_page(context, f"http://127.0.0.1:{web.port}/{path}") for path in PAGES]
-            await stage.send("Hello")
+            await harness.send("Hello")
             print("events", *PAGES, sep="\t")
             for look in range(LOOKS + 1):
                 sizes = [f"{await _read_heap(context, page) / 1e6:.2f} MB" for page in pages]
                 print(EVENTS * look // LOOKS, *sizes, sep="\t", flush=True)
                 if look < LOOKS:
-                    await _send_events(stage, EVENTS // LOOKS)
+                    await _send_events(harness, EVENTS // LOOKS)
             lines = await pages[1].locator("main ol li, main ul li").count()
             print(f"the log shows {lines} lines")
             await browser.close()
@@ -73,9 +73,9 @@ async def _read_heap(context: Any, page: Any) -> float:
     return float(usage["usedSize"])
 
 
-async def _send_events(stage: AgentHarness, count: int) -> None:
+async def _send_events(harness: AgentHarness, count: int) -> None:
     """Close messages and write log lines in turn, at the rate."""
-    agent = stage.agent
+    agent = harness.agent
     [receipt, *_] = await agent.store.ledger.receipts()
     clock = asyncio.get_running_loop().time
     started, numbers = clock(), itertools.count()

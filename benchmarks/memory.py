@@ -38,26 +38,28 @@ async def main() -> None:
         raise SystemExit("the sql plugin is not installed")
     with tempfile.TemporaryDirectory() as folder:
         settings = {"DATABASE_URL": f"sqlite:///{Path(folder, 'bench.db')}"}
-        async with running_agent(sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings) as stage:
+        async with running_agent(
+            sql, model=StatelessModel(), adapter=DiscardingAdapter(), settings=settings
+        ) as harness:
             done = 0
             for mark in MARKS:
-                await _exchange_messages(stage, range(done, mark))
+                await _exchange_messages(harness, range(done, mark))
                 done = mark
                 print(mark, _resident_kb(), flush=True)
 
 
-async def _exchange_messages(stage: AgentHarness, numbers: range) -> None:
+async def _exchange_messages(harness: AgentHarness, numbers: range) -> None:
     """Send messages in all rooms at once, one at a time in each."""
-    await asyncio.gather(*(_exchange_in_room(stage, numbers[room::ROOMS], room) for room in range(ROOMS)))
-    await stage.agent.outbox.drain(10.0)
+    await asyncio.gather(*(_exchange_in_room(harness, numbers[room::ROOMS], room) for room in range(ROOMS)))
+    await harness.agent.outbox.drain(10.0)
 
 
-async def _exchange_in_room(stage: AgentHarness, numbers: range, room: int) -> None:
+async def _exchange_in_room(harness: AgentHarness, numbers: range, room: int) -> None:
     for number in numbers:
-        receipt = await stage.submit(
+        receipt = await harness.submit(
             f"Message number {number}", room=f"room {room}", author=f"person {number % PEOPLE}"
         )
-        check_answered(await stage.agent_runtime.inbox.wait_outcome(receipt.id))
+        check_answered(await harness.agent_runtime.inbox.wait_outcome(receipt.id))
 
 
 def _resident_kb() -> int:

@@ -70,18 +70,18 @@ async def _run_agent() -> list[Pair]:
                 store=store,
                 model=StatelessModel(),
                 adapter=DiscardingAdapter(),
-            ) as stage,
+            ) as harness,
         ):
-            await exchange_messages(stage, MESSAGES_PER_ROOM)
-            return [await _run_turns(stage, number) for number in range(PAIRS)]
+            await exchange_messages(harness, MESSAGES_PER_ROOM)
+            return [await _run_turns(harness, number) for number in range(PAIRS)]
 
 
-async def _run_turns(stage: AgentHarness, number: int) -> Pair:
+async def _run_turns(harness: AgentHarness, number: int) -> Pair:
     cpu, turns = {False: 0.0, True: 0.0}, _take_turns([False, True], number, TURNS_IN_PROCESS)
     for is_exporting in turns:
-        async with Telemetry(stage.agent) if is_exporting else nullcontext() as telemetry:
+        async with Telemetry(harness.agent) if is_exporting else nullcontext() as telemetry:
             with measure() as usage:
-                await exchange_messages(stage, MESSAGES_PER_ROOM)
+                await exchange_messages(harness, MESSAGES_PER_ROOM)
                 if telemetry is not None:
                     await asyncio.to_thread(telemetry.flush)
         cpu[is_exporting] += usage.cpu / (ROOMS * MESSAGES_PER_ROOM * TURNS_IN_PROCESS)

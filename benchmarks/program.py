@@ -33,13 +33,13 @@ REFERENCE = os.environ.get("REFERENCE", "")
 PACKAGES = ("bot", "adapters", "plugins")
 MAX_DISCONNECTS = 5
 TOKEN = "a-token-for-the-benchmark"
-SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from the model.</text></response>"
+ANSWER_TEXT = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from the model.</text></response>"
 ANSWER = {
     "id": "c1",
     "object": "chat.completion",
     "created": 1,
     "model": "model",
-    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": SAID}}],
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER_TEXT}}],
     "usage": {"prompt_tokens": 1500, "completion_tokens": 20, "total_tokens": 1520},
 }
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -1,4 +1,4 @@
-"""Count private facts that reach prompts of other rooms, and superseded values that prompts tell as current."""
+"""Count private facts that reach prompts of other rooms, and superseded values that prompts show as current."""
 
 import asyncio
 import re
@@ -46,20 +46,20 @@ class Place:
 
 HERE = Place("the inn", "the hall")
 SETTINGS = {"CONVERSATION_LENGTH": "4"}  # reflection after every message
-_SAID = re.compile(r"^(\d+)\. \S+ .+? \(id \w+\): (.*)$", re.MULTILINE)
+_STATEMENT = re.compile(r"^(\d+)\. \S+ .+? \(id \w+\): (.*)$", re.MULTILINE)
 _LINE = re.compile(r"^(\d+)\. \S+ (.+?) \(id \w+\): .*\b(?:I live in|I moved to) (Town\w+)", re.MULTILINE)
 
 
 def measure_remembering() -> list[Row]:
     """Measure with the whole pipeline on SQLite, with a scripted model."""
     report_progress(f"{PRIVATE_FACTS:,} private facts")
-    leaked, told = asyncio.run(count_leaks(PRIVATE_FACTS))
+    leaked, known = asyncio.run(count_leaks(PRIVATE_FACTS))
     report_progress(f"{CORRECTED_FACTS} corrected facts")
     stale, current = asyncio.run(count_stale(CORRECTED_FACTS))
     unread = asyncio.run(count_unread(CORRECTED_FACTS))
     return [
         ("private facts asked for in another room", f"{leaked} of {PRIVATE_FACTS:,} leaked; goal 0"),
-        ("  the same asked where they were told", f"{told} of {PRIVATE_FACTS:,} told"),
+        ("  the same asked where they were told", f"{known} of {PRIVATE_FACTS:,} told"),
         ("old values told as current", f"{stale} of {CORRECTED_FACTS}; goal 0"),
         ("  the new value is told instead", f"{current} of {CORRECTED_FACTS}"),
         ("old values without a mark before that is noted", f"{unread['old unmarked']} of {CORRECTED_FACTS}; goal 0"),
@@ -70,24 +70,24 @@ def measure_remembering() -> list[Row]:
 async def count_leaks(count: int) -> tuple[int, int]:
     """Return of so many facts and messages how many reach a prompt of another room, and of their own.
 
-    Each is asked for in its own words by the person who told it, and the model asks for all that it may know of it.
+    Each is asked for in its own words by the person who stated it, and the model asks for all that it may know of it.
     """
-    leaked = told = 0
-    async with _stage(lambda request: model_answer("I see.", providers=("FACTS", "RECALL"))) as stage:
+    leaked = known = 0
+    async with _harness(lambda request: model_answer("I see.", providers=("FACTS", "RECALL"))) as harness:
         for number in range(count):
             person, place = _private(number)
-            await _send(stage, place, person, f"my key number {number} lies under zebra{number}x")
-            await _learn(stage, place, person, f"{person} keeps key number {number} under zebra{number}x.")
+            await _send(harness, place, person, f"my key number {number} lies under zebra{number}x")
+            await _learn(harness, place, person, f"{person} keeps key number {number} under zebra{number}x.")
         for number in range(count):
             person, place = _private(number)
             question = f"Ada, where does {person} keep key number {number}?"
-            leaked += "zebra" in await _prompts(stage, HERE, person, question)
-            told += f"zebra{number}x" in await _prompts(stage, place, person, question)
-    return leaked, told
+            leaked += "zebra" in await _prompts(harness, HERE, person, question)
+            known += f"zebra{number}x" in await _prompts(harness, place, person, question)
+    return leaked, known
 
 
 def _private(number: int) -> tuple[str, Place]:
-    """Return who tells a private fact, and where: alone with the agent, in another world, in another room."""
+    """Return who states a private fact, and where: alone with the agent, in another world, in another room."""
     person = f"person {number % 7}"
     places = (
         Place("the inn", f"alone {person}", ChannelType.DM),
@@ -97,23 +97,23 @@ def _private(number: int) -> tuple[str, Place]:
     return person, places[number % 3]
 
 
-async def _prompts(stage: AgentHarness, place: Place, person: str, question: str) -> str:
+async def _prompts(harness: AgentHarness, place: Place, person: str, question: str) -> str:
     """Return all prompts for replies of a turn that asks something."""
-    stage.model.requests.clear()
-    await _send(stage, place, person, question)
-    return "\n".join(request.prompt for request in stage.model.requests_for(Purpose.REPLY))
+    harness.model.requests.clear()
+    await _send(harness, place, person, question)
+    return "\n".join(request.prompt for request in harness.model.requests_for(Purpose.REPLY))
 
 
 async def count_stale(count: int) -> tuple[int, int]:
-    """Return of so many corrected facts how many prompts tell the old value in MEMORY, and how many the new one."""
+    """Return of so many corrected facts how many prompts show the old value in MEMORY, and how many the new one."""
     stale = current = 0
-    async with _stage(note_place) as stage:
+    async with _harness(note_place) as harness:
         for number in range(count):
             place, person = Place("the inn", f"alone {number}", ChannelType.DM), f"person {number}"
             texts = (f"I live in Town{number}old", "the weather is fine", f"no, I moved to Town{number}new", "so it is")
             for text in texts:
-                await _send(stage, place, person, text)
-            memory = memory_section(await _prompts(stage, place, person, "Where do I live?"))
+                await _send(harness, place, person, text)
+            memory = memory_section(await _prompts(harness, place, person, "Where do I live?"))
             stale += f"Town{number}old" in memory
             current += f"Town{number}new" in memory
     return stale, current
@@ -131,25 +131,29 @@ async def count_unread(count: int) -> Counter[str]:
     def note(request: TextRequest) -> str:
         if request.purpose is not Purpose.REFLECTION:
             return model_answer("I see.")
-        found = [(number, noted[text]) for number, text in _SAID.findall(request.prompt) if text in noted]
+        found = [(number, noted[text]) for number, text in _STATEMENT.findall(request.prompt) if text in noted]
         facts = "".join(f"<fact><message>{number}</message><text>{text}</text></fact>" for number, text in found)
         return f"<response><facts>{facts}</facts></response>"
 
-    async with _stage(note, CONVERSATION_LENGTH="20") as stage:
+    async with _harness(note, CONVERSATION_LENGTH="20") as harness:
         for number in range(count):
             place, person = Place("the inn", f"alone {number}", ChannelType.DM), f"Person{number}"
             topic, other_topic = random.sample(topics, 2)
             (old, new), other = random.sample(topic["values"], 2), random.choice(other_topic["values"])
-            told = [(topic, old), (other_topic, other)]
-            random.shuffle(told)
-            said = [random.choice(each["said"]).format(v=value) for each, value in told]
-            facts = [random.choice(each["about"]).format(v=value, p=person) for each, value in told]
+            stated = [(topic, old), (other_topic, other)]
+            random.shuffle(stated)
+            texts = [random.choice(each["said"]).format(v=value) for each, value in stated]
+            facts = [random.choice(each["about"]).format(v=value, p=person) for each, value in stated]
             noted.clear()
-            noted.update(zip(said, facts, strict=True))
-            for text in (*said, *(small_talk(random) for _ in range(3)), random.choice(topic["changed"]).format(v=new)):
-                await _send(stage, place, person, text)
-            memory = memory_section(await _prompts(stage, place, person, random.choice(topic["asked"]).format(p="I")))
-            for (each, value), fact in zip(told, facts, strict=True):
+            noted.update(zip(texts, facts, strict=True))
+            for text in (
+                *texts,
+                *(small_talk(random) for _ in range(3)),
+                random.choice(topic["changed"]).format(v=new),
+            ):
+                await _send(harness, place, person, text)
+            memory = memory_section(await _prompts(harness, place, person, random.choice(topic["asked"]).format(p="I")))
+            for (each, value), fact in zip(stated, facts, strict=True):
                 line = next((line for line in memory.splitlines() if fact in line), "")
                 fate = "marked" if IN_DOUBT in line else "unmarked" if line else "missing"
                 counts[f"{'old' if (each, value) == (topic, old) else 'other'} {fate}"] += 1
@@ -168,37 +172,37 @@ def note_place(request: TextRequest) -> str:
     found = _LINE.findall(request.prompt)
     if not found:
         return "<response></response>"
-    number, name, town = found[-1]
-    replaces = "<replaces>1</replaces>" if town.endswith("new") else ""
-    text = f"{name} lives in {town}."
+    number, name, city = found[-1]
+    replaces = "<replaces>1</replaces>" if city.endswith("new") else ""
+    text = f"{name} lives in {city}."
     return f"<response><facts><fact><message>{number}</message><text>{text}</text>{replaces}</fact></facts></response>"
 
 
-async def _send(stage: AgentHarness, place: Place, person: str, text: str) -> None:
+async def _send(harness: AgentHarness, place: Place, person: str, text: str) -> None:
     """Send a message, and wait until it is answered and reflected on."""
-    arrival, is_over = place.arrival(text, person, stage.agent.clock()), asyncio.Event()
+    arrival, is_over = place.arrival(text, person, harness.agent.clock()), asyncio.Event()
 
     async def on_run_ended(event: RunEnded) -> None:
         if event.message_id == arrival.message.id:
             is_over.set()
 
-    unsubscribe = stage.agent.events.subscribe(RunEnded, on_run_ended)
-    await stage.agent_runtime.inbox.submit(arrival)
+    unsubscribe = harness.agent.events.subscribe(RunEnded, on_run_ended)
+    await harness.agent_runtime.inbox.submit(arrival)
     await is_over.wait()
     unsubscribe()
-    await stage.agent.outbox.drain(5.0)
+    await harness.agent.outbox.drain(5.0)
 
 
-async def _learn(stage: AgentHarness, place: Place, person: str, text: str) -> None:
-    """Store a fact as reflection does: visible in the room where it was told."""
-    arrival = place.arrival(text, person, stage.agent.clock())
+async def _learn(harness: AgentHarness, place: Place, person: str, text: str) -> None:
+    """Store a fact as reflection does: visible in the room where it was stated."""
+    arrival = place.arrival(text, person, harness.agent.clock())
     author, room, metadata = arrival.author.id, arrival.room, {"about": [str(arrival.author.id)]}
-    parts = new_id(), MemoryKind.FACT, author, room.id, room.world_id, Content(text=text), stage.agent.clock()
-    await stage.agent.store.memories.add([Memory(*parts, scope=MemoryScope.ROOM, metadata=metadata)])
+    parts = new_id(), MemoryKind.FACT, author, room.id, room.world_id, Content(text=text), harness.agent.clock()
+    await harness.agent.store.memories.add([Memory(*parts, scope=MemoryScope.ROOM, metadata=metadata)])
 
 
 @asynccontextmanager
-async def _stage(script: Callable[[TextRequest], str], **settings: str) -> AsyncIterator[AgentHarness]:
+async def _harness(script: Callable[[TextRequest], str], **settings: str) -> AsyncIterator[AgentHarness]:
     async with AsyncExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory()), "a.db")
         store = await stack.enter_async_context(OpenFiles().open_store(path, AGENT))

@@ -40,11 +40,11 @@ async def _measure_recorded() -> Row:
 
 async def _measure_rooms() -> Row:
     counts, model = Counter[str](), TruthfulModel()
-    async with running_agent(model=model) as stage:
+    async with running_agent(model=model) as harness:
         for number in range(ROOMS):
             for message in generate_room(random.Random(SEED + number)):
                 model.is_addressed = message.is_addressed
-                receipt = await stage.send(
+                receipt = await harness.send(
                     message.content, author=message.author, room=f"room {number}", kind=ChannelType.GROUP
                 )
                 counts += message.count(is_answered=receipt.outcome is Outcome.ANSWERED)
@@ -58,15 +58,15 @@ async def _measure_burst() -> Row:
             return "<response><action>RESPOND</action></response>"
         return model_answer("Hello to you too.")
 
-    async with running_agent(model=ScriptedModel(slow)) as stage:
+    async with running_agent(model=ScriptedModel(slow)) as harness:
         receipts = [
-            await stage.submit(f"part {number}", author=PEOPLE[number % 8], kind=ChannelType.GROUP)
+            await harness.submit(f"part {number}", author=PEOPLE[number % 8], kind=ChannelType.GROUP)
             for number in range(BURST)
         ]
-        await asyncio.gather(*(stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts))
-        await stage.agent.outbox.drain(5)
-        purposes = Counter(request.purpose for request in stage.model.requests)
-        replies = len(stage.texts)
+        await asyncio.gather(*(harness.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts))
+        await harness.agent.outbox.drain(5)
+        purposes = Counter(request.purpose for request in harness.model.requests)
+        replies = len(harness.texts)
     begun = f"{purposes[Purpose.SHOULD_RESPOND]} decisions and {purposes[Purpose.REPLY]} replies begun"
     return f"{BURST} messages at once in a group, 200 ms model", f"{replies} reply, {begun}"
 

@@ -38,19 +38,19 @@ async def _record_messages() -> list[SqlCall]:
         model = ScriptedModel(lambda request: REPLY, can_embed=True)
         async with (
             files.open_store(Path(folder, "a.db"), AGENT) as store,
-            running_agent(store=store, model=model, adapter=DiscardingAdapter(), settings=SETTINGS) as stage,
+            running_agent(store=store, model=model, adapter=DiscardingAdapter(), settings=SETTINGS) as harness,
         ):
-            await _exchange(stage, WARM_UP_MESSAGES)
+            await _exchange(harness, WARM_UP_MESSAGES)
             script.clear()
-            await _exchange(stage, COUNTED_MESSAGES)
+            await _exchange(harness, COUNTED_MESSAGES)
             return script.copy()
 
 
-async def _exchange(stage: AgentHarness, count: int) -> None:
+async def _exchange(harness: AgentHarness, count: int) -> None:
     for number in range(count):
         author = PEOPLE[number % len(PEOPLE)]
         details = {"author": author, "room": "harbour", "kind": ChannelType.GROUP}
-        check_answered(await stage.send(f"Ada, this is message {number} of {author}", **details))
+        check_answered(await harness.send(f"Ada, this is message {number} of {author}", **details))
 
 
 def main() -> None:

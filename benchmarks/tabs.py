@@ -40,15 +40,15 @@ async def _measure_tabs() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         async with (
             OpenFiles().open_store(Path(folder, "a.db"), AGENT) as store,
-            running_agent(store=store, model=StatelessModel(), adapter=DiscardingAdapter()) as stage,
+            running_agent(store=store, model=StatelessModel(), adapter=DiscardingAdapter()) as harness,
         ):
-            handle = stage.agent_runtime.handle
+            handle = harness.agent_runtime.handle
             settings = {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
             async with WebAdapter([handle], WebSettings.model_validate(settings), TOKEN, limits=LIMITS) as web:
-                await _exchange(stage)
+                await _exchange(harness)
                 reduce_gc_frequency()
                 rooms = [str(room.id) for room in await store.worlds.rooms()]
-                pairs = [await _measure_pair(stage, web.port, rooms, number) for number in range(PAIRS)]
+                pairs = [await _measure_pair(harness, web.port, rooms, number) for number in range(PAIRS)]
     ratios = [with_tabs / without for without, with_tabs in pairs]
     low, high = find_interval(ratios)
     middle, low, high = (100 * (ratio - 1) for ratio in (statistics.median(ratios), low, high))
@@ -57,24 +57,24 @@ async def _measure_tabs() -> list[Row]:
     return [(f"{TABS} open tabs, {PAIRS} pairs of {MESSAGES} messages", f"{text}, {alone} CPU a message without tabs")]
 
 
-async def _measure_pair(stage: AgentHarness, port: int, rooms: Sequence[str], number: int) -> tuple[float, float]:
+async def _measure_pair(harness: AgentHarness, port: int, rooms: Sequence[str], number: int) -> tuple[float, float]:
     """Return the CPU seconds of a message without tabs and with them; which is first alternates."""
     report_progress(f"pair {number + 1} of {PAIRS}")
     if number % 2:
-        with_tabs = await _measure_with_tabs(stage, port, rooms)
-        return await _exchange(stage), with_tabs
-    without = await _exchange(stage)
-    return without, await _measure_with_tabs(stage, port, rooms)
+        with_tabs = await _measure_with_tabs(harness, port, rooms)
+        return await _exchange(harness), with_tabs
+    without = await _exchange(harness)
+    return without, await _measure_with_tabs(harness, port, rooms)
 
 
-async def _measure_with_tabs(stage: AgentHarness, port: int, rooms: Sequence[str]) -> float:
+async def _measure_with_tabs(harness: AgentHarness, port: int, rooms: Sequence[str]) -> float:
     async with _open_tabs(port, rooms):
-        return await _exchange(stage)
+        return await _exchange(harness)
 
 
 @asynccontextmanager
 async def _open_tabs(port: int, rooms: Sequence[str]) -> AsyncIterator[None]:
-    """Keep tabs open in a process of their own, so that its time is not counted."""
+    """Hold tabs open in a process of their own, so that its time is not counted."""
     command = [sys.executable, "-m", "benchmarks.tabs", str(port), *rooms]
     process = await asyncio.create_subprocess_exec(
         *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -90,18 +90,18 @@ async def _open_tabs(port: int, rooms: Sequence[str]) -> AsyncIterator[None]:
             raise SystemExit("the measurement is invalid, the tabs have received nothing")
 
 
-async def _exchange(stage: AgentHarness) -> float:
+async def _exchange(harness: AgentHarness) -> float:
     """Send messages in several rooms at once; return the CPU seconds of each, until its reply is sent."""
     with measure() as usage:
-        await asyncio.gather(*(_exchange_in_room(stage, room) for room in range(ROOMS)))
+        await asyncio.gather(*(_exchange_in_room(harness, room) for room in range(ROOMS)))
         await asyncio.sleep(0.5)  # for what is sent to the tabs last
     return usage.cpu / (MESSAGES // ROOMS * ROOMS)
 
 
-async def _exchange_in_room(stage: AgentHarness, room: int) -> None:
-    inbox = stage.agent_runtime.inbox
+async def _exchange_in_room(harness: AgentHarness, room: int) -> None:
+    inbox = harness.agent_runtime.inbox
     for _ in range(MESSAGES // ROOMS):
-        message = make_message("Hello", sent_at=stage.agent.clock(), room=f"room {room}", author=f"person {room}")
+        message = make_message("Hello", sent_at=harness.agent.clock(), room=f"room {room}", author=f"person {room}")
         check_answered(await inbox.wait_outcome((await inbox.submit(message)).id))
 
 

@@ -60,19 +60,19 @@ async def _measure_throughput() -> list[Row]:
 
 async def _in_memory() -> Throughput:
     report_progress("throughput, in memory")
-    async with running_agent(model=StatelessModel(), adapter=DiscardingAdapter()) as stage:
-        return await _measure(stage)
+    async with running_agent(model=StatelessModel(), adapter=DiscardingAdapter()) as harness:
+        return await _measure(harness)
 
 
 async def _on_sqlite(baseline: Throughput) -> Row:
     report_progress("throughput, on SQLite")
     with tempfile.TemporaryDirectory() as folder:
-        async with OpenFiles().open_store(Path(folder, "a.db"), AGENT) as store, _stage(store) as stage:
-            figures = await _measure(stage)
+        async with OpenFiles().open_store(Path(folder, "a.db"), AGENT) as store, _harness(store) as harness:
+            figures = await _measure(harness)
         script: list[SqlCall] = []
         files = OpenFiles(recording_connection(script))
-        async with files.open_store(Path(folder, "b.db"), AGENT) as store, _stage(store) as stage:
-            await _run_counted(stage, script.clear)
+        async with files.open_store(Path(folder, "b.db"), AGENT) as store, _harness(store) as harness:
+            await _run_counted(harness, script.clear)
             statement_count, commit_count = (
                 count_statements(script) / COUNTED_MESSAGES,
                 count_transactions(script) / COUNTED_MESSAGES,
@@ -88,11 +88,11 @@ async def _on_postgres(baseline: Throughput) -> Row:
     report_progress("throughput, on PostgreSQL")
     with running_durable_server() as server:
         with server.database() as database:
-            async with _open_store(server.url(database)) as store, _stage(store) as stage:
-                figures = await _measure(stage)
+            async with _open_store(server.url(database)) as store, _harness(store) as harness:
+                figures = await _measure(harness)
         with server.database() as database, StatementCounter() as counter:
-            async with _open_store(server.url(database)) as store, _stage(store) as stage:
-                await _run_counted(stage, counter.reset)
+            async with _open_store(server.url(database)) as store, _harness(store) as harness:
+                await _run_counted(harness, counter.reset)
                 count = f"{counter.statements / COUNTED_MESSAGES:.1f} statements"
     return name, f"{figures.compare_to(baseline)} without the server's, {count} ({GOAL})"
 
@@ -102,44 +102,44 @@ def _open_store(url: str) -> AbstractAsyncContextManager[Store]:
 
 
 @asynccontextmanager
-async def _stage(store: Store) -> AsyncIterator[AgentHarness]:
-    async with running_agent(store=store, model=StatelessModel(), adapter=DiscardingAdapter()) as stage:
-        yield stage
+async def _harness(store: Store) -> AsyncIterator[AgentHarness]:
+    async with running_agent(store=store, model=StatelessModel(), adapter=DiscardingAdapter()) as harness:
+        yield harness
 
 
-async def _measure(stage: AgentHarness) -> Throughput:
-    await exchange_messages(stage, WARM_UP_MESSAGES)
+async def _measure(harness: AgentHarness) -> Throughput:
+    await exchange_messages(harness, WARM_UP_MESSAGES)
     reduce_gc_frequency()
     times = []
     for number in range(SEQUENTIAL_MESSAGES):
         started = time.perf_counter()
-        check_answered(await stage.send(f"Message {number}", **_room_and_author(number % ROOMS)))
+        check_answered(await harness.send(f"Message {number}", **_room_and_author(number % ROOMS)))
         times.append(time.perf_counter() - started)
     with measure() as usage:
-        await exchange_messages(stage, CONCURRENT_MESSAGES)
+        await exchange_messages(harness, CONCURRENT_MESSAGES)
     count = ROOMS * CONCURRENT_MESSAGES
     return Throughput(count / usage.wall, statistics.median(times), usage.cpu / count)
 
 
-async def _run_counted(stage: AgentHarness, begin: Callable[[], None]) -> None:
+async def _run_counted(harness: AgentHarness, begin: Callable[[], None]) -> None:
     """Send messages one after another, so that none share a commit; count after `begin`."""
-    await stage.send("Hello", **_room_and_author(0))
-    await stage.send("Hello", **_room_and_author(0))
+    await harness.send("Hello", **_room_and_author(0))
+    await harness.send("Hello", **_room_and_author(0))
     begin()
     for number in range(COUNTED_MESSAGES):
-        check_answered(await stage.send(f"Message {number}", **_room_and_author(0)))
+        check_answered(await harness.send(f"Message {number}", **_room_and_author(0)))
 
 
-async def exchange_messages(stage: AgentHarness, count: int) -> None:
+async def exchange_messages(harness: AgentHarness, count: int) -> None:
     """Send `count` messages in every room, one after another, and wait for all replies."""
-    await asyncio.gather(*(_exchange_in_room(stage, room, count) for room in range(ROOMS)))
-    await stage.agent.outbox.drain(10.0)
+    await asyncio.gather(*(_exchange_in_room(harness, room, count) for room in range(ROOMS)))
+    await harness.agent.outbox.drain(10.0)
 
 
-async def _exchange_in_room(stage: AgentHarness, room: int, count: int) -> None:
+async def _exchange_in_room(harness: AgentHarness, room: int, count: int) -> None:
     for number in range(count):
-        receipt = await stage.submit(f"Message {number}", **_room_and_author(room))
-        check_answered(await stage.agent_runtime.inbox.wait_outcome(receipt.id))
+        receipt = await harness.submit(f"Message {number}", **_room_and_author(room))
+        check_answered(await harness.agent_runtime.inbox.wait_outcome(receipt.id))
 
 
 def _room_and_author(room: int) -> dict[str, str]:

@@ -157,10 +157,10 @@ def describe(found: Sequence[tuple[float, bool]]) -> str:
     """Return the best F1, and the recall where nine of ten that are said to be addressed are."""
     positives = sum(truth for _, truth in found)
     best_f1, sure_recall, hits = 0.0, 0.0, 0
-    for said, (_, truth) in enumerate(sorted(found, reverse=True), start=1):
+    for number, (_, truth) in enumerate(sorted(found, reverse=True), start=1):
         hits += truth
-        best_f1 = max(best_f1, 2 * hits / (said + positives))
-        if hits >= 0.9 * said:
+        best_f1 = max(best_f1, 2 * hits / (number + positives))
+        if hits >= 0.9 * number:
             sure_recall = hits / positives
     return f"{len(found)} cases, {positives} addressed: F1 {best_f1:.3f}, recall {sure_recall:.3f} at precision 0.90"
 

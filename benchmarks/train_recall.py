@@ -62,8 +62,8 @@ def train_changes(topics: Sequence[Mapping[str, Sequence[str]]]) -> tuple[dict[s
     lines = [(change_words(small_talk(random, template)), False) for template in CHATTER]
     counts = Counter[str]()
     for topic in topics:
-        told = [(line, kind == "changed") for kind in ("said", "about", "changed") for line in topic[kind]]
-        found = [(change_words(line.format(v=VALUE, p=VALUE)), is_change) for line, is_change in told]
+        examples = [(line, kind == "changed") for kind in ("said", "about", "changed") for line in topic[kind]]
+        found = [(change_words(line.format(v=VALUE, p=VALUE)), is_change) for line, is_change in examples]
         counts.update(set[str]().union(*(words for words, _ in found)))
         lines += found
     known = sorted(word for word, count in counts.items() if count >= MIN_TOPICS)
@@ -135,7 +135,7 @@ def train_answers(cases: Sequence[Case]) -> tuple[list[float], float]:
     numpy = import_module("numpy")
     data, truth = (
         numpy.array([features for features, _ in cases]),
-        numpy.array([float(is_said) for _, is_said in cases]),
+        numpy.array([float(is_spoken) for _, is_spoken in cases]),
     )
     middle, scale = data.mean(axis=0), data.std(axis=0)
     scaled, balance = (data - middle) / scale, numpy.where(truth > 0, 0.5 / truth.mean(), 0.5 / (1 - truth.mean()))

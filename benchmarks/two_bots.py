@@ -21,41 +21,41 @@ SETTINGS = {"MESSAGES_PER_PERSON": "0", "MESSAGES_PER_ROOM": "0", "MESSAGES_PER_
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A line of a room, and the bot that it is for, "all", or nobody."""
+class Line:
+    """A line of a room, and the bot that it is for, "all", or no bot."""
 
     author: str
     text: str
     meant: str = ""
 
 
-def generate_lines(chance: random.Random) -> Iterator[Said]:
+def generate_lines(chance: random.Random) -> Iterator[Line]:
     """Yield the lines that people write in a room with both bots."""
     people = chance.sample(PEOPLE, 4)
     for _ in range(SCENES):
         subject, kind = chance.choice(SUBJECTS), chance.random()
         if kind < 0.45:
             caller, bot = chance.choice(people), chance.choice(BOTS)
-            yield Said(caller, f"{bot}, {chance.choice(CALLS).format(x=subject)}", bot)
+            yield Line(caller, f"{bot}, {chance.choice(CALLS).format(x=subject)}", bot)
             for _ in range(chance.choice((0, 1, 1, 2))):
                 if chance.random() < 0.3:
-                    yield Said(chance.choice([person for person in people if person != caller]), "I will be late today")
-                yield Said(caller, chance.choice(FOLLOW_UPS), bot)
+                    yield Line(chance.choice([person for person in people if person != caller]), "I will be late today")
+                yield Line(caller, chance.choice(FOLLOW_UPS), bot)
         elif kind < 0.55:
-            yield Said(chance.choice(people), chance.choice(TO_ALL).format(x=subject), ALL)
+            yield Line(chance.choice(people), chance.choice(TO_ALL).format(x=subject), ALL)
         else:
             first, second = chance.sample(people, 2)
-            yield Said(first, f"{second}: {chance.choice(OPENINGS).format(x=subject)}")
+            yield Line(first, f"{second}: {chance.choice(OPENINGS).format(x=subject)}")
             for turn in range(chance.randint(1, 4)):
-                yield Said(first if turn % 2 else second, chance.choice(ANSWERS))
+                yield Line(first if turn % 2 else second, chance.choice(ANSWERS))
 
 
 async def play_two_bots(rooms: int = ROOMS) -> Counter[str]:
-    """Let two bots hear the same rooms and each other; count what each answers, and what its model is asked about."""
+    """Run two bots in the same rooms; count what each answers, and what its model is asked about."""
     counts = Counter[str]()
     async with AsyncExitStack() as stack:
         models = {name: TruthfulModel() for name in BOTS}
-        stages = {
+        harnesses = {
             name: await stack.enter_async_context(
                 running_agent(model=model, character=Character(name=name), settings=SETTINGS)
             )
@@ -65,31 +65,33 @@ async def play_two_bots(rooms: int = ROOMS) -> Counter[str]:
             for line in generate_lines(random.Random(SEED + number)):
                 for name, model in models.items():
                     model.is_addressed = line.meant in (name, ALL)
-                hearings = [_hear(stages, name, line, f"room {number}", counts) for name in stages]
+                hearings = [_hear(harnesses, name, line, f"room {number}", counts) for name in harnesses]
                 answers = await asyncio.gather(*hearings)
-                _count(counts, line, [name for name, is_answered in zip(stages, answers, strict=True) if is_answered])
+                _count(
+                    counts, line, [name for name, is_answered in zip(harnesses, answers, strict=True) if is_answered]
+                )
     counts["decisions"] = sum(model.decisions for model in models.values())
     return counts
 
 
-async def _hear(stages: Mapping[str, AgentHarness], name: str, line: Said, room: str, counts: Counter[str]) -> bool:
-    """Let a bot hear a line, and the other one its answer; return whether there was one."""
-    stage = stages[name]
-    stage.model.requests.clear()
-    receipt = await stage.send(line.text, author=line.author, room=room, kind=ChannelType.GROUP)
-    is_asked = any(request.purpose is Purpose.SHOULD_RESPOND for request in stage.model.requests)
-    is_meant = line.meant in (stage.agent.name, ALL)
+async def _hear(harnesses: Mapping[str, AgentHarness], name: str, line: Line, room: str, counts: Counter[str]) -> bool:
+    """Send a line to a bot, and its answer to the other; return whether it answered."""
+    harness = harnesses[name]
+    harness.model.requests.clear()
+    receipt = await harness.send(line.text, author=line.author, room=room, kind=ChannelType.GROUP)
+    is_asked = any(request.purpose is Purpose.SHOULD_RESPOND for request in harness.model.requests)
+    is_meant = line.meant in (harness.agent.name, ALL)
     counts["asked though another bot was meant"] += is_asked and line.meant in BOTS and not is_meant
     if receipt.outcome is not Outcome.ANSWERED:
         return False
     mention = MentionContext(replies_to=receipt.author_id)
-    answer = Content(text=stage.texts[-1], source="test", mention=mention)
-    for other in stages.keys() - {name}:
-        await stages[other].send(answer, author=name, room=room, kind=ChannelType.GROUP, is_bot=True)
+    answer = Content(text=harness.texts[-1], source="test", mention=mention)
+    for other in harnesses.keys() - {name}:
+        await harnesses[other].send(answer, author=name, room=room, kind=ChannelType.GROUP, is_bot=True)
     return True
 
 
-def _count(counts: Counter[str], line: Said, answering: list[str]) -> None:
+def _count(counts: Counter[str], line: Line, answering: list[str]) -> None:
     counts["lines"] += 1
     if line.meant == ALL:
         counts["to all"] += 1

@@ -138,11 +138,24 @@ if TYPE_CHECKING:
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
 from bot.errors import FetchError
+from bot.operate.operations import (
+    DELIVERY_STATES,
+    DecisionResult,
+    DeliveryBody,
+    ForgottenResponse,
+    PartCounts,
+    PartDecision,
+    PartState,
+    UndeliveredPartBody,
+)
+from bot.operate.receipts import ReceiptBody
+from bot.operate.results import Result
 from bot.outbound.sender import OutgoingReply
 from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 
 __all__ = [
     "ACCESS_TOKEN_KEY",
+    "DELIVERY_STATES",
     "DROPPED_CAUSE",
     "NOT_SENT_ERRORS",
     "RESPONSE_SOURCE",
@@ -181,7 +194,9 @@ __all__ = [
     "ConnectionStatus",
     "CostLimits",
     "CursorReader",
+    "DecisionResult",
     "Delivery",
+    "DeliveryBody",
     "DeliveryDecision",
     "DeliveryError",
     "DeliveryHeld",
@@ -198,6 +213,7 @@ __all__ = [
     "FileProblem",
     "Finding",
     "FindingStatus",
+    "ForgottenResponse",
     "FoundFact",
     "FoundPost",
     "GateCheck",
@@ -223,6 +239,9 @@ __all__ = [
     "NotSent",
     "OperatorTools",
     "OutgoingReply",
+    "PartCounts",
+    "PartDecision",
+    "PartState",
     "People",
     "Person",
     "PersonWorld",
@@ -236,8 +255,10 @@ __all__ = [
     "Quotation",
     "Reaction",
     "ReaderNotInstalled",
+    "ReceiptBody",
     "ReloadResult",
     "ResponseTarget",
+    "Result",
     "RoomRule",
     "RoomRules",
     "RouteCaller",
@@ -264,6 +285,7 @@ __all__ = [
     "TrustedProxies",
     "TypingIndicator",
     "Undeliverable",
+    "UndeliveredPartBody",
     "UndeliveredParts",
     "UploadedFile",
     "VariableState",

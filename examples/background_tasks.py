@@ -55,7 +55,7 @@ async def has_reminders(agent: Agent, task: Task) -> bool:
 
 @worker("SUMMARIZE_REMINDERS", validate=has_reminders)
 async def summarize(agent: Agent, task: Task) -> None:
-    """Tell each person privately how many of their reminders are to come."""
+    """Send each person privately how many of their reminders are to come."""
     reminders = await agent.store.tasks.tasks(name=send_reminder.name)
     for person_id in sorted({reminder.entity_id for reminder in reminders if reminder.entity_id}):
         count = sum(reminder.entity_id == person_id for reminder in reminders)

@@ -1,6 +1,6 @@
 """Quick start: greets people; one small component of each kind that a first plugin needs.
 
-The starter plugin of elizaOS's quick start. Use it with `"plugins": ["./quick_start"]` in a character file beside it.
+The starter plugin of elizaOS's quick start. Use it with `"plugins": ["./quick_start"]` in a character file next to it.
 """
 
 from typing import Any

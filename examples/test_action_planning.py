@@ -18,7 +18,7 @@ def plan(*actions: str, then: str = "Done.") -> AbstractAsyncContextManager[Agen
     return running_agent(plugin, model=ScriptedModel([call, model_answer(then)]))
 
 
-async def test_each_action_uses_the_result_of_the_one_before() -> None:
+async def test_each_action_uses_the_result_of_the_action_before() -> None:
     async with plan("CHECK_TRACKER", "CREATE_ISSUE", "ASSIGN_ISSUE", "REPORT_PLAN") as harness:
         await harness.send(REQUEST)
         [issue] = harness.agent.services[Tracker].issues.values()

@@ -36,7 +36,7 @@ def steps(*chosen: Step, **settings: str) -> AbstractAsyncContextManager[AgentHa
     return running_agent(plugin, model=ScriptedModel(script), settings={"USE_MULTI_STEP": "true", **settings})
 
 
-async def test_each_step_sees_the_results_so_far_and_one_summary_is_sent() -> None:
+async def test_each_step_sees_the_results_so_far_and_a_single_summary_is_sent() -> None:
     async with steps(SWAP, BRIDGE, FINISH) as harness:
         await harness.send(REQUEST)
         first, second, third = harness.model.requests_for(Purpose.STEP)
@@ -57,7 +57,7 @@ async def test_the_same_step_is_not_done_twice() -> None:
     assert any("SWAP_TOKENS was asked for twice" in note for note in receipt.notes)
 
 
-async def test_a_failed_step_is_shown_to_the_next_one() -> None:
+async def test_a_failed_step_is_shown_to_the_next_step() -> None:
     too_much = ("SWAP_TOKENS", {"source": "ETH", "target": "USDC", "amount": 13})
     async with steps(too_much, SWAP, FINISH) as harness:
         await harness.send(REQUEST)

@@ -34,7 +34,7 @@ async def member_of(harness: AgentHarness, turn: Turn) -> Component:
 # An action: called directly, and as the model calls it
 
 
-async def test_an_action_stores_what_it_is_told_and_replies() -> None:
+async def test_an_action_stores_its_arguments_and_replies() -> None:
     async with running_agent(plugin) as harness:
         turn = make_turn(harness.agent, "I want to join", author="Alice")
         result = await join_club(turn, genre="crime")
@@ -110,7 +110,7 @@ async def test_an_evaluator_runs_after_the_reply_if_it_applies(text: str, praise
 
 @asynccontextmanager
 async def club(title: str) -> AsyncIterator[AgentHarness]:
-    """Run the plugin beside a server that names the next book; without a title it fails."""
+    """Run the plugin with a server that names the next book; without a title it fails."""
 
     async def respond(request: web.Request) -> web.Response:
         return web.Response(text=title) if title else web.Response(status=500)

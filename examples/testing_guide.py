@@ -1,6 +1,6 @@
 """Testing guide: a book club, with one component of each kind whose tests the guide shows.
 
-`test_testing_guide.py` beside it has the patterns: real components, a scripted model, and nothing mocked.
+`test_testing_guide.py` in the same folder has the patterns: real components, a scripted model, and nothing mocked.
 """
 
 from typing import Annotated
@@ -105,7 +105,7 @@ def is_praise(turn: Turn) -> bool:
 
 @evaluator("COUNT_PRAISE", "Counts how often a member has praised a book.", when=is_praise)
 async def count_praise(turn: Turn) -> None:
-    """Count it after the reply, so that nobody waits for it."""
+    """Count it after the reply, so that no user waits for it."""
     for member in await turn.agent.store.entities.components(turn.author.id, MEMBERSHIP):
         data = {**member.data, "praise": member.data["praise"] + 1}
         await turn.agent.store.entities.save_component(Component(member.id, member.entity_id, MEMBERSHIP, data))

@@ -85,7 +85,7 @@ def nothing_held_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say whether the hostile model had the attack texts of published packages."""
+    """Report whether the hostile model had the attack texts of published packages."""
     if not DOWNLOADED.is_dir():
         line = "hostile model: own attack texts only, `make attack-texts` brings those of packages"
         terminalreporter.write_line(line)

@@ -14,7 +14,7 @@ class _FussyLedger(InMemoryLedger):
     async def receive(
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
     ) -> list[StoredEvent]:
-        if any(REFUSED in one.message.content.text for one in messages):
+        if any(REFUSED in message.message.content.text for message in messages):
             raise ValueError(REFUSED)
         return await super().receive(messages, now, cursor)
 

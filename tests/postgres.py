@@ -24,7 +24,7 @@ class PostgresServer:
         self._numbers = count(1)
 
     def url(self, database: str) -> str:
-        """Give the address of a database, as an operator writes it."""
+        """Return the address of a database, as an operator writes it."""
         return str(self._server.get_uri(database))
 
     def run(self, statement: str, database: str = "postgres") -> str:
@@ -36,7 +36,7 @@ class PostgresServer:
 
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
-        """Make a database like another one, and drop it afterwards, whoever is still in it."""
+        """Create a database like another, and drop it afterwards, also while it is in use."""
         name = f"greenroom_{next(self._numbers)}"
         self.run(f"CREATE DATABASE {name} TEMPLATE {template}")
         try:
@@ -74,13 +74,13 @@ def running_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """Give the server of this run."""
+    """Return the server of this run."""
     with running_server() as server:
         yield server
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
-    """Give the address of an empty database."""
+    """Return the address of an empty database."""
     with postgres_server.database() as name:
         yield postgres_server.url(name)

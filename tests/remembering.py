@@ -26,12 +26,12 @@ class RememberingModel:
 
     @property
     def memory(self) -> str:
-        """What MEMORY told in the last prompt."""
+        """What MEMORY showed in the last prompt."""
         return memory_section(self.prompts[-1])
 
     @property
     def recalled(self) -> list[str]:
-        """The lines that RECALL told in the last prompt."""
+        """The lines that RECALL showed in the last prompt."""
         _, _, rest = self.prompts[-1].partition(SAID_HEADING)
         return rest.partition("\n\n")[0].splitlines()[1:]
 

@@ -22,7 +22,7 @@ DEADLINE = 10.0
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = START
@@ -50,7 +50,7 @@ class Nights:
             await asyncio.sleep(0)
 
     def end(self) -> None:
-        """Have the time be over for which it was to sleep."""
+        """End the sleep."""
         self._woken.set()
 
 
@@ -104,8 +104,8 @@ async def a_bench(
     work: Callable[[Agent, Task], Any] | None = None, store: Store | None = None, validate: TaskCondition = always
 ) -> AsyncIterator[Bench]:
     clock = ManualClock()
-    async with running_agent(store=store or InMemoryStore(clock), clock=clock) as stage:
-        yield Bench(stage.agent, work, clock, validate)
+    async with running_agent(store=store or InMemoryStore(clock), clock=clock) as harness:
+        yield Bench(harness.agent, work, clock, validate)
 
 
 def repeating(interval: Any = 60_000) -> dict[str, Any]:

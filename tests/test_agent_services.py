@@ -23,7 +23,7 @@ def test_a_service_is_found_by_its_class_and_by_the_classes_above() -> None:
     assert list(services) == [radar]
 
 
-def test_a_service_that_nobody_brings_is_named() -> None:
+def test_a_service_that_no_plugin_provides_is_named() -> None:
     services = Services()
     services.add(Weather())
 

@@ -34,7 +34,7 @@ DRAIN_SECONDS = 9  # eight for answers in progress, one for parts being sent
 
 
 @pytest.mark.parametrize("file", [*ALL, *PROXIES])
-def test_every_variable_is_one_of_the_program(file: str) -> None:
+def test_every_variable_is_a_variable_of_the_program(file: str) -> None:
     text = {**ALL, **PROXIES}[file]
     assert set(VARIABLE.findall(text)) <= {*VARIABLES, *NOT_OURS}
 

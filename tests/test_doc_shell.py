@@ -52,7 +52,7 @@ def test_every_shell_block_is_valid_syntax(doc: Path) -> None:
         assert done.returncode == 0, f"{done.stderr}{block}"
 
 
-def test_every_target_of_make_is_one_of_the_makefile() -> None:
+def test_every_target_of_make_is_a_target_of_the_makefile() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     shown = {doc.name: [*read_shell(doc), *re.findall(r"`[^`\n]+`", read_text(doc))] for doc in DOCS}
     named = {(doc, match["target"]) for doc, texts in shown.items() for text in texts for match in MAKE.finditer(text)}
@@ -60,7 +60,7 @@ def test_every_target_of_make_is_one_of_the_makefile() -> None:
     assert not {(doc, target) for doc, target in named if target not in targets}
 
 
-def test_every_installed_extra_is_one_of_the_project() -> None:
+def test_every_installed_extra_is_an_extra_of_the_project() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = [(doc.name, match["names"]) for doc in DOCS for match in EXTRAS.finditer(read_text(doc))]
     named = {(doc, extra) for doc, names in found for extra in names.split(",")}

@@ -59,28 +59,28 @@ PLUGINS = {
 Check = Callable[[AgentHarness], Awaitable[None]]
 
 
-async def _check_roll(stage: AgentHarness) -> None:
-    await stage.send("Roll three dice!")
-    assert re.fullmatch(r"Rolled: [1-6], [1-6], [1-6]\.", stage.texts[0])
+async def _check_roll(harness: AgentHarness) -> None:
+    await harness.send("Roll three dice!")
+    assert re.fullmatch(r"Rolled: [1-6], [1-6], [1-6]\.", harness.texts[0])
 
 
-async def _check_lend(stage: AgentHarness) -> None:
-    receipt = await stage.send("May I borrow Emma?", author="Alice")
+async def _check_lend(harness: AgentHarness) -> None:
+    receipt = await harness.send("May I borrow Emma?", author="Alice")
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Emma is lent to Alice for 14 days, and stamped."]
-    assert "- Emma: here" in stage.model.requests_for(Purpose.REPLY)[0].prompt
+    assert harness.texts == ["Emma is lent to Alice for 14 days, and stamped."]
+    assert "- Emma: here" in harness.model.requests_for(Purpose.REPLY)[0].prompt
 
 
-async def _check_count(stage: AgentHarness) -> None:
-    await stage.send("Hello")
-    await stage.agent_runtime.inbox.drain(5)
-    [route] = stage.agent_runtime.handle.routes
+async def _check_count(harness: AgentHarness) -> None:
+    await harness.send("Hello")
+    await harness.agent_runtime.inbox.drain(5)
+    [route] = harness.agent_runtime.handle.routes
     response = await route.handle(RouteRequest("GET", route.path))
     assert response.json == {"guests": 1, "messages": 1}
 
 
-async def _check_press(stage: AgentHarness) -> None:
-    routes = {route.path: route for route in stage.agent_runtime.handle.routes}
+async def _check_press(harness: AgentHarness) -> None:
+    routes = {route.path: route for route in harness.agent_runtime.handle.routes}
     files = (UploadedFile("file", "fox.png", "image/png", b"png"),)
     upload = RouteRequest("POST", "/pictures", form={"title": "A fox"}, files=files)
     assert (await routes["/pictures"].handle(upload)).json == {"stored": ["fox.png"]}
@@ -101,81 +101,81 @@ async def _check_press(stage: AgentHarness) -> None:
     await stream.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
-async def _check_tide(stage: AgentHarness) -> None:
-    [task] = await stage.agent.store.tasks.tasks(name="READ_TIDES")
-    await stage.agent_runtime.registry.workers[task.name](stage.agent, task)
-    await stage.send("How high is the water?")
-    assert stage.texts == ["1.2 m."]
-    assert "The water stands at 1.2 m." in stage.model.requests_for(Purpose.REPLY)[1].prompt
+async def _check_tide(harness: AgentHarness) -> None:
+    [task] = await harness.agent.store.tasks.tasks(name="READ_TIDES")
+    await harness.agent_runtime.registry.workers[task.name](harness.agent, task)
+    await harness.send("How high is the water?")
+    assert harness.texts == ["1.2 m."]
+    assert "The water stands at 1.2 m." in harness.model.requests_for(Purpose.REPLY)[1].prompt
 
 
-async def _check_flip(stage: AgentHarness) -> None:
-    place = make_message("", sent_at=stage.agent.clock())
+async def _check_flip(harness: AgentHarness) -> None:
+    place = make_message("", sent_at=harness.agent.clock())
     here = (place.world, place.room, place.author)
-    flipped = await stage.agent_runtime.handle.run_command(
-        CommandInvocation("flip", *here, "1", stage.agent.clock(), text="3")
+    flipped = await harness.agent_runtime.handle.run_command(
+        CommandInvocation("flip", *here, "1", harness.agent.clock(), text="3")
     )
     assert re.fullmatch(r"(heads|tails)(, (heads|tails)){2}", flipped.text)
-    await stage.send("Hello")
-    await stage.agent_runtime.handle.run_command(CommandInvocation("bet", *here, "2", stage.agent.clock()))
-    [task] = await stage.agent.store.tasks.tasks(name="FLIP")
+    await harness.send("Hello")
+    await harness.agent_runtime.handle.run_command(CommandInvocation("bet", *here, "2", harness.agent.clock()))
+    [task] = await harness.agent.store.tasks.tasks(name="FLIP")
     value = ChoiceRequest.from_metadata(task.metadata).choices(task.id)[0].value
-    shown = await stage.agent_runtime.handle.select_choice(ChoiceSelection(*here, value, "3", stage.agent.clock()))
+    shown = await harness.agent_runtime.handle.select_choice(ChoiceSelection(*here, value, "3", harness.agent.clock()))
     assert shown.text == "Chosen: heads."
-    assert (await stage.adapter.wait_until_sent(3))[1] == "Heads or tails?\n1. heads\n2. tails"
+    assert (await harness.adapter.wait_until_sent(3))[1] == "Heads or tails?\n1. heads\n2. tails"
 
 
-async def _check_repeat(stage: AgentHarness) -> None:
-    await stage.send("Half past <two>")
-    assert stage.texts == ["Half past <two>"]
-    assert not stage.model.requests
+async def _check_repeat(harness: AgentHarness) -> None:
+    await harness.send("Half past <two>")
+    assert harness.texts == ["Half past <two>"]
+    assert not harness.model.requests
 
 
-async def _check_spell(stage: AgentHarness) -> None:
+async def _check_spell(harness: AgentHarness) -> None:
     request = TextRequest("Say Kraa.", tools=(Tool("FLAP", "Flap.", {}), Tool("PECK", "Peck.", {})))
     shown = Sink()
-    result = await stage.agent.models.text(replace(request, sink=shown))
+    result = await harness.agent.models.text(replace(request, sink=shown))
     assert shown.seen == ["K", "r", "a", "a", "."]
     assert (result.text, result.tool_calls) == ("Kraa.", (ToolCall("FLAP", {}),))
 
 
-async def _check_three_lines(stage: AgentHarness) -> None:
-    await stage.send("Hello")
-    assert "in three short lines" in stage.model.requests_for(Purpose.REPLY)[0].prompt
+async def _check_three_lines(harness: AgentHarness) -> None:
+    await harness.send("Hello")
+    assert "in three short lines" in harness.model.requests_for(Purpose.REPLY)[0].prompt
 
 
-async def _check_owed(stage: AgentHarness) -> None:
-    await stage.send("The round was on me")
-    await stage.send("Who owes what?")
-    assert "- Alice: 450" in stage.model.requests[-1].prompt
+async def _check_owed(harness: AgentHarness) -> None:
+    await harness.send("The round was on me")
+    await harness.send("Who owes what?")
+    assert "- Alice: 450" in harness.model.requests[-1].prompt
 
 
-async def _check_builds(stage: AgentHarness) -> None:
-    await stage.send("Hello")
-    [route] = stage.agent_runtime.handle.routes
+async def _check_builds(harness: AgentHarness) -> None:
+    await harness.send("Hello")
+    [route] = harness.agent_runtime.handle.routes
     body = {"platform": "test", "channel": "lobby", "build": "build-7"}
     for channel, status in (("lobby", 202), ("lobby", 202), ("other", 404)):
         request = RouteRequest("POST", route.path, body=json.dumps(body | {"channel": channel}).encode())
         assert (await route.handle(request)).status == status
-    assert await stage.adapter.wait_until_sent(2) == ["Hello.", "I saw it."]
-    [room] = await stage.agent.store.worlds.rooms()
-    task = Task(new_id(), "BUILD_DIGEST", stage.agent.clock(), room_id=room.id)
-    await stage.agent_runtime.registry.workers[task.name](stage.agent, task)
-    assert await stage.adapter.wait_until_sent(3) == ["Hello.", "I saw it.", "One build failed."]
-    assert "# Failed builds\nbuild-7" in stage.model.requests[-1].prompt
-    assert "RESTART_BUILD" in [spec.name for spec in stage.agent.catalog.actions]
-    assert [spec.name for spec in stage.agent.catalog.component_types] == ["ON_CALL"]
+    assert await harness.adapter.wait_until_sent(2) == ["Hello.", "I saw it."]
+    [room] = await harness.agent.store.worlds.rooms()
+    task = Task(new_id(), "BUILD_DIGEST", harness.agent.clock(), room_id=room.id)
+    await harness.agent_runtime.registry.workers[task.name](harness.agent, task)
+    assert await harness.adapter.wait_until_sent(3) == ["Hello.", "I saw it.", "One build failed."]
+    assert "# Failed builds\nbuild-7" in harness.model.requests[-1].prompt
+    assert "RESTART_BUILD" in [spec.name for spec in harness.agent.catalog.actions]
+    assert [spec.name for spec in harness.agent.catalog.component_types] == ["ON_CALL"]
 
 
-async def _check_jar(stage: AgentHarness) -> None:
+async def _check_jar(harness: AgentHarness) -> None:
     for text in ("We could fly a kite", "Draw one"):
-        await stage.send(text)
-    assert stage.texts == ["It is in.", "The jar says: fly a kite!"]
+        await harness.send(text)
+    assert harness.texts == ["It is in.", "The jar says: fly a kite!"]
 
 
-async def _check_digest(stage: AgentHarness) -> None:
-    await stage.send("Hello")
-    [room], settings = await stage.agent.store.worlds.rooms(), stage.agent.world_settings
+async def _check_digest(harness: AgentHarness) -> None:
+    await harness.send("Hello")
+    [room], settings = await harness.agent.store.worlds.rooms(), harness.agent.world_settings
     for value, note in (("7", "The digest comes at 7:00 from tomorrow on."), ("", "There is no digest any more.")):
         assert await settings.change(room.world_id, "DIGEST_HOUR", value, actor=None, source="a test") == note
     with pytest.raises(SettingError, match="DIGEST_HOUR: an hour from 0 to 23"):
@@ -231,8 +231,8 @@ async def test_a_documented_plugin_works(name: str, tmp_path: Path) -> None:
         "PRESS_SECRET": "a-secret-of-the-press",
         "BOT_DATA_DIR": str(tmp_path / "data"),
     }
-    async with running_agent(plugin, model=ScriptedModel(script), settings=settings) as stage:
-        await check(stage)
+    async with running_agent(plugin, model=ScriptedModel(script), settings=settings) as harness:
+        await check(harness)
 
 
 @pytest.mark.parametrize("name", sorted(PLUGINS))
@@ -296,8 +296,8 @@ def test_transcripts_match_the_commands(
             command, _, shown = piece.partition("\n")
             assert command.startswith(CHECKED), f"mark it ```text, or have it checked: {command}"
             entry(shlex.split(command)[1:])
-            said = capsys.readouterr()
-            assert said.out + said.err == shown
+            captured = capsys.readouterr()
+            assert captured.out + captured.err == shown
 
 
 def _names_of(command: Any) -> set[str]:
@@ -346,7 +346,7 @@ def _is_event(name: str) -> bool:
 
 
 def _own_text(doc: Path) -> str:
-    """Return a document without the names of elizaOS, which stand in the first column of its tables."""
+    """Return a document without the names of elizaOS, which are in the first column of its tables."""
     text = doc.read_text(encoding="utf-8")
     return re.sub(r"^\| .*? \|", "|", text, flags=re.MULTILINE) if doc.name == "elizaos-names.md" else text
 

@@ -1,4 +1,4 @@
-"""Who is told of what."""
+"""Which listeners receive which events."""
 
 import asyncio
 from typing import Any
@@ -28,12 +28,12 @@ async def test_a_listener_hears_its_class_and_the_classes_below() -> None:
         heard.append(event)
 
     bus.subscribe(MessageSent, listen)
-    told = [sent(), sent(VoiceMessageSent), requested()]
-    for event in told:
+    events = [sent(), sent(VoiceMessageSent), requested()]
+    for event in events:
         bus.emit(event)
     await bus.wait_idle()
 
-    assert heard == told[:2]
+    assert heard == events[:2]
 
 
 async def test_who_listens_to_every_event_hears_every_event() -> None:
@@ -43,12 +43,12 @@ async def test_who_listens_to_every_event_hears_every_event() -> None:
         heard.append(event)
 
     bus.subscribe(Event, listen)
-    told = [sent(VoiceMessageSent), requested()]
-    for event in told:
+    events = [sent(VoiceMessageSent), requested()]
+    for event in events:
         bus.emit(event)
     await bus.wait_idle()
 
-    assert heard == told
+    assert heard == events
 
 
 async def test_listeners_are_started_in_the_order_of_events_and_of_subscription() -> None:
@@ -73,7 +73,7 @@ async def test_listeners_are_started_in_the_order_of_events_and_of_subscription(
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), asyncio.CancelledError()])
-async def test_a_failing_listener_reaches_nobody(error: BaseException) -> None:
+async def test_a_failing_listener_affects_no_other_listener(error: BaseException) -> None:
     bus, heard = EventBus(), []
 
     async def fail(event: Event) -> None:
@@ -85,8 +85,8 @@ async def test_a_failing_listener_reaches_nobody(error: BaseException) -> None:
     async def listen(event: Event) -> None:
         heard.append(event)
 
-    for one in (fail, fail_at_once, listen):
-        bus.subscribe(Event, one)
+    for listener in (fail, fail_at_once, listen):
+        bus.subscribe(Event, listener)
     bus.emit(sent())
     await bus.wait_idle()
 
@@ -156,7 +156,7 @@ async def test_a_listener_may_subscribe_end_and_emit() -> None:
     assert heard == [first.memory_id]
 
 
-async def test_leaving_waits_for_who_is_being_told() -> None:
+async def test_leaving_waits_for_listeners_that_are_being_notified() -> None:
     heard: list[Event] = []
     go = asyncio.Event()
 
@@ -194,16 +194,16 @@ async def test_leaving_stops_listeners_that_never_end(monkeypatch: pytest.Monkey
     await stopped.wait()
 
 
-async def test_a_plain_listener_is_told_before_whatever_happened_goes_on() -> None:
-    told: list[Event] = []
+async def test_a_plain_listener_is_notified_before_the_event_takes_effect() -> None:
+    events: list[Event] = []
     event = requested()
     async with EventBus() as bus:
-        bus.subscribe(type(event), told.append, at_once=True)
+        bus.subscribe(type(event), events.append, at_once=True)
         bus.emit(event)
-        assert told == [event]
+        assert events == [event]
 
 
-async def test_a_plain_listener_that_fails_reaches_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_plain_listener_that_fails_affects_no_other_listener(caplog: pytest.LogCaptureFixture) -> None:
     def broken(event: Event) -> None:
         raise RuntimeError("no")
 

@@ -22,26 +22,26 @@ def at_work() -> Counter[str]:
     return Counter(tasks=len(asyncio.all_tasks()), threads=threading.active_count(), files=files)
 
 
-async def settle(stage: AgentHarness) -> None:
+async def settle(harness: AgentHarness) -> None:
     """Wait until nothing is under way any more."""
-    await stage.agent.outbox.drain(60)
-    await stage.agent.events.wait_idle()
+    await harness.agent.outbox.drain(60)
+    await harness.agent.events.wait_idle()
     gc.collect()
 
 
 @pytest.mark.long
 @pytest.mark.failure("K-13")
 async def test_a_message_that_has_its_outcome_leaves_nothing_in_memory() -> None:
-    async with running_agent() as stage:
-        await stage.send("Hello", room="first")
-        await settle(stage)
+    async with running_agent() as harness:
+        await harness.send("Hello", room="first")
+        await settle(harness)
         before = at_work()
         for number in range(COUNT):
-            await stage.send("Hello", room=f"room {number}", author=f"person {number}")
-        await settle(stage)
+            await harness.send("Hello", room=f"room {number}", author=f"person {number}")
+        await settle(harness)
 
         grown = at_work() - before
         assert all(more < COUNT / 3 for more in grown.values()), grown  # some end a moment later
-        left = Counter(type(one).__name__ for one in gc.get_objects() if isinstance(one, FLEETING))
+        left = Counter(type(instance).__name__ for instance in gc.get_objects() if isinstance(instance, FLEETING))
         assert all(count < COUNT / 3 for count in left.values()), left
-        assert len(stage.texts) == COUNT + 1
+        assert len(harness.texts) == COUNT + 1

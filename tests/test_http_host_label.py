@@ -1,4 +1,4 @@
-"""What people may be told of where their words go."""
+"""How people are shown where their words are sent."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from bot.http import PRIVATE_HOST_LABEL, host_label
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "expected"),
     [
         ("https://api.openai.com/v1", "api.openai.com"),
         ("https://user:secret@models.example.org:8443/v1?key=1", "models.example.org"),
@@ -20,5 +20,5 @@ from bot.http import PRIVATE_HOST_LABEL, host_label
         ("nonsense", PRIVATE_HOST_LABEL),
     ],
 )
-def test_a_host_is_told_by_name_and_an_own_one_is_not_given_away(url: str, told: str) -> None:
-    assert host_label(url) == told
+def test_a_host_is_reported_by_name_and_an_own_host_is_not_given_away(url: str, expected: str) -> None:
+    assert host_label(url) == expected

@@ -53,6 +53,6 @@ HOST = {"Host": "localhost:3000"}
         ({"Origin": "http://localhost:3000", "Sec-Fetch-Site": "cross-site"}, True, False),
     ],
 )
-def test_another_sites_page_is_told_apart(headers: dict[str, str], foreign: bool, own: bool) -> None:
+def test_another_sites_page_is_distinguished(headers: dict[str, str], foreign: bool, own: bool) -> None:
     assert is_cross_site({**HOST, **headers}) is foreign
     assert is_same_origin({**HOST, **headers}) is own

@@ -41,7 +41,7 @@ def test_the_table_is_bounded_and_drops_the_oldest() -> None:
 
 @pytest.mark.failure("N-08")
 @pytest.mark.parametrize(
-    ("one", "other", "are_the_same"),
+    ("address", "other", "are_the_same"),
     [
         ("127.0.0.1", "127.0.0.1", True),
         ("127.0.0.1", "127.0.0.2", False),
@@ -53,8 +53,8 @@ def test_the_table_is_bounded_and_drops_the_oldest() -> None:
         (None, "", True),
     ],
 )
-def test_addresses_of_one_network_share_a_limit(one: str | None, other: str, are_the_same: bool) -> None:
-    assert (client_network(one) == client_network(other)) is are_the_same
+def test_addresses_of_the_same_network_share_a_limit(address: str | None, other: str, are_the_same: bool) -> None:
+    assert (client_network(address) == client_network(other)) is are_the_same
 
 
 @pytest.mark.failure("N-08")

@@ -145,7 +145,7 @@ POINTS = {
     at_a_model: "odd",
     at_a_worker: "worker ODD",
 }
-everywhere = pytest.mark.parametrize("point", POINTS, ids=lambda one: one.__name__)
+everywhere = pytest.mark.parametrize("point", POINTS, ids=lambda value: value.__name__)
 
 
 def raising(error: BaseException) -> Fault:
@@ -187,33 +187,33 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Composer.__init__, "__kwdefaults__", {"timeout": 0.02})
 
 
-async def is_answered_beside(plugin: Plugin, patience: float = LONG) -> None:
-    """Run an agent with this plugin: a message, its routes, its tasks; `patience` for models and routes."""
+async def assert_answered_with(plugin: Plugin, timeout: float = LONG) -> None:
+    """Run an agent with this plugin: a message, its routes, its tasks; `timeout` of models and routes, in seconds."""
     before = asyncio.all_tasks()
     store, adapter = InMemoryStore(), RecordingAdapter()
     if plugin.workers:
         await store.tasks.save_task(DUE)
     writer = ScriptedModel(model_answer("Fine.", actions=["REPLY", "ODD"] if plugin.actions else ["REPLY"]))
-    settings = Settings([Layer("the test", {"MODEL_RETRIES": "0", "MODEL_TIMEOUT": str(patience)})])
+    settings = Settings([Layer("the test", {"MODEL_RETRIES": "0", "MODEL_TIMEOUT": str(timeout)})])
     brought = (plugin, writer.plugin)
     blueprint = AgentConfig(Character(name="Ada"), brought, settings, store, is_idle=True)
     async with Runtime([blueprint]) as runtime:
         await runtime.connect(adapter)
-        [one] = runtime.agents
-        receipt = await one.inbox.submit(make_message("Hello", sent_at=NOW))
-        assert (await one.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
+        [agent] = runtime.agents
+        receipt = await agent.inbox.submit(make_message("Hello", sent_at=NOW))
+        assert (await agent.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
         assert (await adapter.wait_until_sent(1))[0] == "Fine."
-        for bound in one.handle.routes:
+        for bound in agent.handle.routes:
             with pytest.raises((PluginError, TimeoutError)):  # the deadline is the web page's
-                await asyncio.wait_for(bound.handle(RouteRequest("GET", "/odd")), patience)
-        assert await Scheduler(one.agent, one.registry).run_due() == len(plugin.workers)
+                await asyncio.wait_for(bound.handle(RouteRequest("GET", "/odd")), timeout)
+        assert await Scheduler(agent.agent, agent.registry).run_due() == len(plugin.workers)
     assert asyncio.all_tasks() == before
 
 
 @pytest.mark.failure("H-01")
 @everywhere
 async def test_code_that_raises_costs_its_own_part_alone(point: Point, caplog: pytest.LogCaptureFixture) -> None:
-    await is_answered_beside(point(raising(ValueError("odd"))))
+    await assert_answered_with(point(raising(ValueError("odd"))))
 
     assert POINTS[point] in caplog.text
     assert "ValueError: odd" in caplog.text
@@ -225,7 +225,7 @@ async def test_code_that_raises_costs_its_own_part_alone(point: Point, caplog: p
 async def test_code_that_would_end_the_process_costs_its_own_part_alone(
     point: Point, error: BaseException, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await is_answered_beside(point(raising(error)))
+    await assert_answered_with(point(raising(error)))
 
     assert POINTS[point] in caplog.text
     assert f"{type(error).__name__}: odd" in caplog.text
@@ -234,7 +234,7 @@ async def test_code_that_would_end_the_process_costs_its_own_part_alone(
 @pytest.mark.failure("H-03")
 @everywhere
 async def test_code_that_cancels_itself_is_not_taken_for_a_shutdown(point: Point) -> None:
-    await is_answered_beside(point(raising(asyncio.CancelledError())))
+    await assert_answered_with(point(raising(asyncio.CancelledError())))
 
 
 @pytest.mark.failure("H-03")
@@ -243,10 +243,10 @@ async def test_code_that_cancels_itself_is_not_taken_for_a_shutdown(point: Point
 async def test_code_that_swallows_its_cancellation_is_ended_by_force_and_named(
     point: Point, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await is_answered_beside(point(clinging), BRIEF)
+    await assert_answered_with(point(clinging), BRIEF)
 
-    [told] = {line for line in caplog.messages if "did not stop when it was cancelled" in line}
-    assert POINTS[point].removeprefix("stopping ") in told
+    [warning] = {line for line in caplog.messages if "did not stop when it was cancelled" in line}
+    assert POINTS[point].removeprefix("stopping ") in warning
 
 
 @pytest.mark.failure("H-04")
@@ -255,7 +255,7 @@ async def test_code_that_swallows_its_cancellation_is_ended_by_force_and_named(
 async def test_code_that_never_returns_has_a_deadline_of_its_own(
     point: Point, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await is_answered_beside(point(hanging), BRIEF)
+    await assert_answered_with(point(hanging), BRIEF)
 
     # Listeners at work at the end are counted; a route's deadline is the web page's.
     assert POINTS[point] in caplog.text or point in (at_a_listener, at_a_route)
@@ -269,4 +269,4 @@ CYCLE["self"] = CYCLE
 @pytest.mark.parametrize("given", [object(), CYCLE, "x" * 1_000_000], ids=["object", "cycle", "huge"])
 @pytest.mark.parametrize("point", [at_an_action, at_a_provider, at_an_evaluator, at_a_model])
 async def test_what_is_of_the_wrong_type_counts_as_nothing(point: Point, given: object) -> None:
-    await is_answered_beside(point(giving(given)))
+    await assert_answered_with(point(giving(given)))

@@ -19,10 +19,10 @@ def a_run() -> Run:
     return Run(new_id(), new_id(), new_id())
 
 
-async def told_by(
+async def events_of(
     work: Callable[[Run], Awaitable[None]], run: Run, timeout: float = 60.0
 ) -> tuple[list[Event], BaseException | None]:
-    """Run some work as a run: what was told of it, and what it raised."""
+    """Run some work as a run; return its events and the exception."""
     bus, heard = EventBus(), []
 
     async def listen(event: Event) -> None:
@@ -57,13 +57,13 @@ def ended(events: list[Event]) -> RunEnded:
         (Outcome.RECEIVED, RunStatus.ERROR),
     ],
 )
-async def test_a_run_is_told_to_begin_and_to_end_once(outcome: Outcome, status: RunStatus) -> None:
+async def test_the_beginning_and_the_end_of_a_run_are_each_reported_once(outcome: Outcome, status: RunStatus) -> None:
     async def work(run: Run) -> None:
         assert current_run.get() is run
         run.outcome = outcome
 
     run = a_run()
-    heard, raised = await told_by(work, run)
+    heard, raised = await events_of(work, run)
 
     assert raised is None
     assert [type(event) for event in heard] == [RunStarted, RunEnded]
@@ -77,7 +77,7 @@ async def test_an_error_ends_a_run_once_and_is_raised_again(error: BaseException
     async def work(run: Run) -> None:
         raise error
 
-    heard, raised = await told_by(work, a_run())
+    heard, raised = await events_of(work, a_run())
 
     assert raised is error
     assert ended(heard).status is RunStatus.ERROR
@@ -91,7 +91,7 @@ async def never(run: Run) -> None:
 
 async def test_a_run_without_end_is_stopped_and_has_failed() -> None:
     run = a_run()
-    heard, raised = await told_by(never, run, timeout=0)
+    heard, raised = await events_of(never, run, timeout=0)
 
     assert raised is None
     assert [type(event) for event in heard] == [RunStarted, RunTimedOut, RunEnded]
@@ -105,7 +105,7 @@ async def test_an_answer_that_is_out_stays_an_answer_when_the_rest_takes_too_lon
         await never(run)
 
     run = a_run()
-    heard, _ = await told_by(work, run, timeout=0)
+    heard, _ = await events_of(work, run, timeout=0)
 
     assert (ended(heard).status, ended(heard).outcome) == (RunStatus.TIMEOUT, Outcome.ANSWERED)
     assert run.outcome is Outcome.ANSWERED

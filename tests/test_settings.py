@@ -125,7 +125,7 @@ def test_a_list_is_spelled_in_several_ways(spelling: str) -> None:
 
 @pytest.mark.failure("K-05")
 @pytest.mark.parametrize("spelling", ["[]", ",", "''", '[""]'])
-def test_a_list_of_who_is_allowed_that_names_nobody_is_refused(spelling: str) -> None:
+def test_a_list_of_allowed_people_that_names_no_person_is_refused(spelling: str) -> None:
     with pytest.raises(SettingError, match=r"POST_READERS \(in the test\): it is empty"):
         settings(POST_READERS=spelling).load(PostSettings)
     assert settings(POST_READERS="ada, bob").load(PostSettings).post_readers == ("ada", "bob")
@@ -186,7 +186,7 @@ def test_an_error_names_every_variable_and_its_place_and_never_the_value(tmp_pat
 @pytest.mark.parametrize(
     "wrong",
     [{"LOG_LEVEL": "LOUD"}, {"CONVERSATION_LENGTH": "0"}, {"RESPONSE_TIMEOUT": "soon"}, {"LATEST_RESPONSE": "x"}],
-    ids=lambda one: next(iter(one)),
+    ids=lambda value: next(iter(value)),
 )
 def test_a_core_setting_out_of_its_range_is_refused(wrong: dict[str, str]) -> None:
     [(name, value)] = wrong.items()
@@ -349,7 +349,7 @@ def test_a_model_that_names_no_owners_is_set_by_a_file_but_for_places_and_limits
     assert all(map(found.is_default, ("older_base_url", "older_upstream", "older_data", "older_daily_limit")))
 
 
-def test_a_variable_of_two_models_belongs_to_the_operator_if_one_says_so() -> None:
+def test_a_variable_of_two_models_belongs_to_the_operator_if_either_model_says_so() -> None:
     class Grasping(SettingsModel):
         CHARACTER_SETTINGS = frozenset({"BOT_DATA_DIR"})
 

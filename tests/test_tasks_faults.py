@@ -28,7 +28,7 @@ from tests.scheduling import START, a_bench, fail, repeating
 
 @pytest.fixture(params=["memory", "sqlite"])
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """Give a store of each kind."""
+    """Return a store of each kind."""
     if request.param == "memory":
         yield InMemoryStore()
         return
@@ -126,7 +126,7 @@ async def test_a_task_slower_than_many_looks_runs_once() -> None:
 
 
 @pytest.mark.failure("J-07")
-async def test_every_attempt_of_a_run_has_one_key_and_the_next_run_another(store: Store) -> None:
+async def test_all_attempts_of_a_run_have_the_same_key_and_the_next_run_has_another(store: Store) -> None:
     async def work(agent: Agent, task: Task) -> None:
         if len(bench.runs) == 2:
             raise OSError("no network")
@@ -159,18 +159,18 @@ async def test_a_task_that_ends_its_process_every_time_is_parked_and_not_run_aga
 
 
 @pytest.mark.failure("J-08")
-async def test_of_several_schedulers_one_runs_a_task(store: Store) -> None:
+async def test_of_several_schedulers_a_single_scheduler_runs_a_task(store: Store) -> None:
     async with a_bench(store=store) as bench:
         for _ in range(8):
             await bench.save(**repeating())
         others = [Scheduler(bench.agent, bench.registry) for _ in range(4)]
-        assert sum(await asyncio.gather(*(one.run_due() for one in others))) == 8
+        assert sum(await asyncio.gather(*(scheduler.run_due() for scheduler in others))) == 8
 
         assert len({run.id for run in bench.runs}) == len(bench.runs) == 8
 
 
 @pytest.mark.failure("J-09")
-async def test_tasks_whose_worker_is_gone_are_kept_and_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_tasks_whose_worker_is_gone_are_kept_and_reported(caplog: pytest.LogCaptureFixture) -> None:
     async with a_bench() as bench:
         task = await bench.save(name="REMOVED_PLUGIN")
         await bench.save(is_parked=True)
@@ -220,7 +220,7 @@ async def test_it_sleeps_until_the_next_task_is_due_and_looks_at_the_clock_now_a
         assert len(bench.runs) == 1
 
 
-async def test_a_new_task_wakes_it_and_one_task_may_begin_the_next(store: Store) -> None:
+async def test_a_new_task_wakes_the_scheduler_and_a_task_may_begin_the_next(store: Store) -> None:
     done = asyncio.Event()
 
     async def work(agent: Agent, task: Task) -> None:
@@ -277,7 +277,7 @@ async def test_with_times_that_make_no_sense_nothing_is_begun() -> None:
         assert bench.runs == []
 
 
-async def test_a_task_left_anew_at_every_start_keeps_its_time_and_its_notes(store: Store) -> None:
+async def test_a_task_created_again_at_every_start_keeps_its_time_and_its_notes(store: Store) -> None:
     async with a_bench(store=store) as bench:
         daily = Task(
             derived_id("daily"),
@@ -298,7 +298,7 @@ async def test_a_task_left_anew_at_every_start_keeps_its_time_and_its_notes(stor
         assert await bench.scheduler.run_due() == 1
 
 
-async def test_a_task_left_at_other_times_or_after_it_was_parked_begins_anew() -> None:
+async def test_a_task_created_at_other_times_or_after_it_was_parked_begins_again() -> None:
     async with a_bench(fail) as bench:
         task = Task(derived_id("daily"), "POST", START, **repeating())
         await bench.agent.schedule(task)
@@ -332,9 +332,9 @@ async def test_a_running_agent_does_at_once_what_it_is_given() -> None:
         done.set()
 
     plugin = Plugin("test", workers=[Worker("POST", work)])
-    async with running_agent(plugin) as stage:
+    async with running_agent(plugin) as harness:
         await asyncio.sleep(0)  # it has nothing to do yet, and sleeps
-        await stage.agent.schedule(Task(derived_id("now"), "POST", stage.agent.clock()))
+        await harness.agent.schedule(Task(derived_id("now"), "POST", harness.agent.clock()))
         await done.wait()
 
 
@@ -383,14 +383,14 @@ async def test_however_much_is_due_ten_at_once_run_and_messages_are_answered(sto
             is_over.set()
 
     posts = Plugin("post", workers=[Worker("POST", work)])
-    async with running_agent(posts, store=store) as stage:
-        now = stage.agent.clock()
+    async with running_agent(posts, store=store) as harness:
+        now = harness.agent.clock()
         tasks = [Task(derived_id("task", str(number)), "POST", now) for number in range(count)]
-        await asyncio.gather(*map(stage.agent.store.tasks.save_task, tasks))
+        await asyncio.gather(*map(harness.agent.store.tasks.save_task, tasks))
         for number in range(5):
-            receipt = await stage.send("Hello", room=f"room {number}")
+            receipt = await harness.send("Hello", room=f"room {number}")
             assert receipt.outcome == "answered"
-        assert len(await stage.agent.store.tasks.tasks(name="POST")) == count
+        assert len(await harness.agent.store.tasks.tasks(name="POST")) == count
         is_open.set()
         await is_over.wait()
         assert most == MAX_CONCURRENT_TASKS
@@ -415,7 +415,7 @@ async def test_a_task_whose_transaction_is_rolled_back_does_not_exist(tmp_path: 
             return_exceptions=True,
         )
         assert [isinstance(end, Exception) for end in ends] == [False, True, False]
-        assert sorted(one.description for one in await bench.tasks.tasks()) == ["one", "two"]
+        assert sorted(task.description for task in await bench.tasks.tasks()) == ["one", "two"]
         assert len(woken) == 2
         await bench.scheduler.run_due()
         assert sorted(run.description for run in bench.runs) == ["one", "two"]

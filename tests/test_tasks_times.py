@@ -26,7 +26,7 @@ def next_run(task: Task, now: datetime) -> tuple[datetime, int]:
 
 
 def local(zone: str, *moment: int, fold: int = 0) -> datetime:
-    """Give a moment of that zone's clock, in UTC."""
+    """Return a time of that zone's clock, in UTC."""
     return datetime(*moment, tzinfo=ZoneInfo(zone), fold=fold).astimezone(UTC)  # type: ignore[arg-type,misc]
 
 
@@ -137,7 +137,7 @@ def test_another_zone_holds_from_the_next_run_on() -> None:
         ({"updateInterval": 60_000, "missed": "twice"}, "none of run_once, skip, all: 'twice'"),
     ],
 )
-def test_times_that_make_no_sense_are_told_in_words(metadata: dict[str, Any], cause: str) -> None:
+def test_times_that_make_no_sense_are_reported_in_words(metadata: dict[str, Any], cause: str) -> None:
     for wrong in (lambda: next_run(repeating(**metadata), START + DAY), lambda: scheduled_new(**metadata)):
         with pytest.raises(ValueError, match=r"^its ") as caught:
             wrong()
@@ -151,7 +151,7 @@ def scheduled_new(*tags: str, **metadata: Any) -> Task:
     return merge_schedule(task, None)
 
 
-def test_a_repeating_task_first_runs_an_interval_later_and_an_immediate_one_at_once() -> None:
+def test_a_repeating_task_first_runs_an_interval_later_and_an_immediate_task_at_once() -> None:
     assert scheduled_new(updateInterval=60_000).next_run == START + timedelta(minutes=1)
     assert scheduled_new(cron="0 13 * * *").next_run == START + timedelta(hours=1)
     assert scheduled_new(TaskTag.IMMEDIATE, updateInterval=60_000).next_run == START
@@ -159,7 +159,7 @@ def test_a_repeating_task_first_runs_an_interval_later_and_an_immediate_one_at_o
 
 
 @pytest.mark.failure("J-02")
-def test_after_eight_hours_one_run_makes_up_for_all_and_the_rhythm_stays() -> None:
+def test_after_eight_hours_a_single_run_makes_up_for_all_and_the_rhythm_is_kept() -> None:
     now = START + timedelta(hours=8, seconds=30)
     following = START + timedelta(hours=8, minutes=1)
     assert next_run(repeating(updateInterval=60_000), now) == (following, 480)

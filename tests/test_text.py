@@ -132,7 +132,7 @@ def test_a_name_of_marks_alone_is_still_cut() -> None:
 @given(TEXTS)
 @example("a" * 63 + " b")
 @example("a" * 63 + "\ud83d\ude00")
-def test_a_clean_name_is_one_short_line_without_brackets(name: str) -> None:
+def test_a_clean_name_is_a_short_line_without_brackets(name: str) -> None:
     cleaned = sanitize_name(name)
     assert 1 <= len(cleaned) <= 64
     assert cleaned.splitlines() == [cleaned]
@@ -174,7 +174,7 @@ def test_an_escaped_line_gives_back_exactly_its_text(text: str) -> None:
 
 @pytest.mark.failure("G-04", "G-09")
 @given(TEXTS)
-def test_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
+def test_an_escaped_text_is_a_line_that_can_be_encoded_and_opens_no_token(text: str) -> None:
     line = escape_line(text)
     assert line.splitlines() == ([line] if line else [])
     assert not {"<|", "<｜", "[INST]", "</s>"} & {line[i : i + n] for i in range(len(line)) for n in (2, 4, 6)}
@@ -194,7 +194,7 @@ def test_an_escaped_text_is_one_line_that_can_be_encoded_and_opens_no_token(text
         ("", 0.0),
     ],
 )
-def test_it_is_told_how_much_of_a_text_nobody_sees(text: str, share: float) -> None:
+def test_the_share_of_invisible_characters_of_a_text_is_returned(text: str, share: float) -> None:
     assert invisible_share(text) == share
 
 
@@ -203,9 +203,9 @@ def test_it_is_told_how_much_of_a_text_nobody_sees(text: str, share: float) -> N
 @example("\u202e" * 30, 13)
 def test_a_line_is_cut_between_its_signs_and_says_how_long_it_was(text: str, limit: int) -> None:
     line = truncate_line(text, limit)
-    start, mark, told = line.rpartition("… [cut: ")
-    if mark and not text.endswith(mark + told):
-        assert told == f"{len(text)} characters]"
+    start, mark, cut_length = line.rpartition("… [cut: ")
+    if mark and not text.endswith(mark + cut_length):
+        assert cut_length == f"{len(text)} characters]"
         assert len(start) <= limit
         assert text.startswith(unescape_line(start))
     else:
@@ -267,7 +267,7 @@ def test_a_text_is_shortened_between_words(text: str, limit: int, short: str) ->
 
 
 @given(TEXTS, st.integers(-1, 40))
-def test_a_shortened_text_is_one_line_within_the_limit(text: str, limit: int) -> None:
+def test_a_shortened_text_is_a_line_within_the_limit(text: str, limit: int) -> None:
     short = shorten(text, limit)
     assert len(short) <= max(limit, 0)
     assert len(short.splitlines()) <= 1
@@ -286,10 +286,10 @@ def test_a_shortened_text_is_one_line_within_the_limit(text: str, limit: int) ->
         "\u0405arah",
     ],
 )
-def test_names_that_look_alike_have_one_shape(other: str) -> None:
+def test_names_that_look_alike_have_the_same_shape(other: str) -> None:
     assert name_shape(other) == name_shape("Sarah")
 
 
-def test_similar_letters_of_one_script_have_one_shape_and_other_names_have_others() -> None:
+def test_similar_letters_of_the_same_script_have_the_same_shape_and_other_names_have_others() -> None:
     assert name_shape("mod_PaulI0") == name_shape("rnod PauIl\u03bf")
     assert len({name_shape(name) for name in ("Sarah", "Sara", "Sam", "\u6771\u4eac", "\U0001f600", "\U0001f601")}) == 6

@@ -12,11 +12,11 @@ from bot.turn import Turn
 
 
 def joined(*turns: Turn) -> Turn:
-    """Let the last turn answer all messages; the world knows everybody's role."""
+    """Make the last turn answer all messages; the world has every person's role."""
     last = turns[-1]
     roles = {key: role for turn in turns for key, role in turn.world.roles.items()}
     last.world = replace(last.world, roles=roles)
-    last.inputs = [one for turn in turns for one in turn.inputs]
+    last.inputs = [turn_input for turn in turns for turn_input in turn.inputs]
     return last
 
 
@@ -34,7 +34,7 @@ async def test_the_newest_message_and_its_author_are_the_turns(agent_harness: Ag
         ((Role.OWNER, Role.NONE, Role.ADMIN), Role.NONE),
     ],
 )
-async def test_nobodys_request_is_carried_out_with_somebody_elses_role(
+async def test_no_persons_request_is_carried_out_with_another_persons_role(
     agent_harness: AgentHarness, roles: tuple[Role, ...], least: Role
 ) -> None:
     turns = [make_turn(agent_harness.agent, "hi", author=f"a{place}", role=role) for place, role in enumerate(roles)]
@@ -43,17 +43,17 @@ async def test_nobodys_request_is_carried_out_with_somebody_elses_role(
 
 async def test_a_reply_is_kept_before_it_is_on_its_way(agent_harness: AgentHarness) -> None:
     turn = make_turn(agent_harness.agent, "hi", message_id="m1")
-    said = await turn.reply("Hello")
-    assert said is not None
-    assert turn.replies == [said]
-    assert await agent_harness.agent.store.memories.by_turn(turn.id) == [said]
-    assert (said.entity_id, said.content.in_reply_to) == (agent_harness.agent.id, turn.message.id)
+    reply = await turn.reply("Hello")
+    assert reply is not None
+    assert turn.replies == [reply]
+    assert await agent_harness.agent.store.memories.by_turn(turn.id) == [reply]
+    assert (reply.entity_id, reply.content.in_reply_to) == (agent_harness.agent.id, turn.message.id)
     await agent_harness.adapter.wait_until_sent(1)
     assert agent_harness.adapter.sent[0].reply_to == "m1"
 
 
 @pytest.mark.parametrize("nothing", ["", " \n", "\u200b", "<think></think>"])
-async def test_nothing_is_not_said(agent_harness: AgentHarness, nothing: str) -> None:
+async def test_an_empty_reply_is_not_sent(agent_harness: AgentHarness, nothing: str) -> None:
     turn = make_turn(agent_harness.agent, "hi")
     assert await turn.reply(nothing) is None
     assert turn.replies == []

@@ -1,4 +1,4 @@
-"""Trust in the plugins that tests write beside their characters."""
+"""Trust in the plugins that tests write next to their characters."""
 
 from pathlib import Path
 

@@ -17,8 +17,7 @@ from pydantic import (
 )
 
 from bot import MediaKind, MemoryScope, Outcome
-from bot.operate import Result
-from bot.platform import ConnectionState, DisconnectCause
+from bot.platform import ConnectionState, DisconnectCause, Result
 
 MAX_ATTACHMENTS = 10
 LINE_PATTERN = r"^[^\x00-\x1f\x7f\u2028\u2029]+$"

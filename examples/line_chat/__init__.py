@@ -46,7 +46,7 @@ class LineChatAdapter(Adapter):
         self._answers: dict[str, asyncio.Future[str]] = {}
 
     async def __aenter__(self) -> Self:
-        self._connection = asyncio.get_running_loop().create_task(self._stay_connected())
+        self._connection = asyncio.get_running_loop().create_task(self._keep_connected())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -81,7 +81,7 @@ class LineChatAdapter(Adapter):
     def _send(self, **line: Any) -> None:
         self._writer.write(json.dumps(line).encode() + b"\n")
 
-    async def _stay_connected(self) -> None:
+    async def _keep_connected(self) -> None:
         while True:
             with suppress(OSError, ValueError):  # ValueError: a line that is too long, or no JSON
                 reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)

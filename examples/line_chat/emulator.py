@@ -13,7 +13,7 @@ ROOM = "lobby"
 
 
 class LineChatServer(PlatformControl):
-    """Sends messages until they are acknowledged, stores the bot's messages, and fails when it is told to."""
+    """Sends messages until they are acknowledged, stores the bot's messages, and fails on request."""
 
     def __init__(self) -> None:
         super().__init__()

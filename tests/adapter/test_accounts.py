@@ -38,7 +38,7 @@ def test_a_character_connects_where_it_has_every_setting_and_lists_the_platform(
     assert not lists_platform(cy.character, "chat")
 
 
-def test_two_characters_with_one_account_are_refused_by_name() -> None:
+def test_two_characters_with_the_same_account_are_refused_by_name() -> None:
     owners = [_owner("Ada", TOKEN="1"), _owner("Bo", TOKEN="1")]
     with pytest.raises(ConfigError, match="Ada and Bo have the same TOKEN"):
         select_accounts(owners, "chat", ("TOKEN",), _token)

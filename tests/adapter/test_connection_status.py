@@ -1,4 +1,4 @@
-"""How an account stands with its platform is told once a change, and never in a flood."""
+"""The state of an account is reported once a change, and never in a flood."""
 
 import logging
 import socket
@@ -38,8 +38,8 @@ def link(wall: Wall) -> ConnectionStatus:
     return ConnectionStatus("example", "Ada", wall)
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+def logged_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_an_account_is_connecting_until_its_platform_has_answered(link: ConnectionStatus, wall: Wall) -> None:
@@ -51,7 +51,7 @@ def test_an_account_is_connecting_until_its_platform_has_answered(link: Connecti
 
 
 @pytest.mark.failure("C-13")
-def test_an_outage_is_told_once_when_it_begins_and_once_when_it_is_over(
+def test_an_outage_is_reported_once_when_it_begins_and_once_when_it_is_over(
     link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.connected()
@@ -63,7 +63,7 @@ def test_an_outage_is_told_once_when_it_begins_and_once_when_it_is_over(
     assert link.snapshot.since == BEGAN + timedelta(minutes=1)
     for _ in range(3):
         link.connected()
-    assert told(caplog) == [
+    assert logged_warnings(caplog) == [
         "Ada is cut off from example (dns): the name cannot be found",
         "Ada is on example again, after 6000 s",
     ]
@@ -77,7 +77,7 @@ def test_an_outage_that_changes_its_cause_goes_on_since_it_began(link: Connectio
 
 
 @pytest.mark.failure("C-05")
-def test_what_comes_and_goes_all_the_time_is_told_every_five_minutes_at_most(
+def test_what_comes_and_goes_all_the_time_is_reported_every_five_minutes_at_most(
     link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(300):
@@ -85,10 +85,10 @@ def test_what_comes_and_goes_all_the_time_is_told_every_five_minutes_at_most(
         wall.on(seconds=1)
         link.connected()
         wall.on(seconds=1)
-    assert len(told(caplog)) == 4
+    assert len(logged_warnings(caplog)) == 4
 
 
-def test_an_outage_soon_after_another_is_told_when_it_lasts(
+def test_an_outage_soon_after_another_is_reported_when_it_lasts(
     link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.failed(DisconnectCause.DNS, "first")
@@ -96,7 +96,7 @@ def test_an_outage_soon_after_another_is_told_when_it_lasts(
     link.failed(DisconnectCause.DNS, "second")
     wall.on(minutes=5)
     link.failed(DisconnectCause.DNS, "second")
-    assert len(told(caplog)) == 3
+    assert len(logged_warnings(caplog)) == 3
     assert link.snapshot.since == BEGAN
 
 
@@ -107,7 +107,7 @@ def test_a_connection_that_ends_as_all_do_is_no_outage(
     link.disconnected()
     assert link.snapshot.state is ConnectionState.CONNECTING
     link.connected()
-    assert told(caplog) == []
+    assert logged_warnings(caplog) == []
 
 
 def test_a_drop_ends_no_outage(link: ConnectionStatus) -> None:
@@ -116,7 +116,7 @@ def test_a_drop_ends_no_outage(link: ConnectionStatus) -> None:
     assert link.snapshot.state is ConnectionState.DEGRADED
 
 
-def test_an_account_that_is_given_up_stays_so_and_is_told_once(
+def test_an_account_that_is_given_up_is_not_tried_again_and_is_reported_once(
     link: ConnectionStatus, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.stopped(DisconnectCause.REFUSED, "renew the token")
@@ -125,10 +125,10 @@ def test_an_account_that_is_given_up_stays_so_and_is_told_once(
     link.connected()
     assert (link.snapshot.state, link.snapshot.cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
     assert link.snapshot.is_problem
-    assert told(caplog) == ["Ada is off example: renew the token"]
+    assert logged_warnings(caplog) == ["Ada is off example: renew the token"]
 
 
-def test_an_account_that_is_accepted_again_is_connected_and_told_once(
+def test_an_account_that_is_accepted_again_is_connected_and_reported_once(
     link: ConnectionStatus, wall: Wall, caplog: pytest.LogCaptureFixture
 ) -> None:
     link.stopped(DisconnectCause.REFUSED, "renew the token")
@@ -136,7 +136,7 @@ def test_an_account_that_is_accepted_again_is_connected_and_told_once(
     link.accepted()
     link.accepted()
     assert link.snapshot.state is ConnectionState.CONNECTED
-    assert told(caplog) == ["Ada is off example: renew the token", "Ada is on example again, after 300 s"]
+    assert logged_warnings(caplog) == ["Ada is off example: renew the token", "Ada is on example again, after 300 s"]
 
 
 @pytest.mark.failure("C-13")
@@ -188,7 +188,7 @@ def test_the_history_has_the_worst_state_of_each_half_hour_since_the_start(wall:
     assert degraded.cause is DisconnectCause.LIMITED
 
 
-def test_the_history_holds_one_day_however_often_the_state_changes(wall: Wall, link: ConnectionStatus) -> None:
+def test_the_history_contains_a_day_however_often_the_state_changes(wall: Wall, link: ConnectionStatus) -> None:
     for _ in range(200):
         link.connected()
         link.failed(DisconnectCause.DNS, "no address")

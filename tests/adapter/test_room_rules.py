@@ -64,6 +64,6 @@ def test_rooms_that_are_no_rooms_are_refused() -> None:
         parse_room_rules(character(["7"]))
 
 
-async def test_an_adapter_finds_the_rules_at_its_door() -> None:
-    async with running_agent(character=character(ROOMS)) as stage:
-        assert stage.agent_runtime.handle.room_rules.find("discord", "7").policy is AnswerPolicy.LISTEN
+async def test_an_adapter_finds_the_rules_at_its_handle() -> None:
+    async with running_agent(character=character(ROOMS)) as harness:
+        assert harness.agent_runtime.handle.room_rules.find("discord", "7").policy is AnswerPolicy.LISTEN

@@ -34,7 +34,7 @@ def find_violations(description: Mapping[str, Any], method: str, path: str, body
         yield f"{label}: there is no such call"
         return
     described = [*description["paths"][template].get("parameters", ()), *operation.get("parameters", ())]
-    parameters = {item["name"]: item for item in (_resolve(description, one) for one in described)}
+    parameters = {item["name"]: item for item in (_resolve(description, parameter) for parameter in described)}
     query = dict(parse_qsl(address.query))
     for name, parameter in parameters.items():
         if parameter["in"] == "query" and parameter.get("required") and name not in query:

@@ -41,7 +41,7 @@ async def test_a_name_of_another_site_that_leads_here_opens_nothing(emulated: Em
 @pytest.mark.failure("N-06")
 @EVERY
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
-async def test_whoever_sits_at_the_machine_sees_the_page(emulated: Emulated, name: str) -> None:
+async def test_any_user_of_the_machine_sees_the_page(emulated: Emulated, name: str) -> None:
     async with emulated(["Ada"]) as trial, ClientSession(trial.url) as session:
         headers = {"Host": f"{name}:{urlsplit(trial.url).port}"}
         async with session.get("/", headers=headers) as answer:

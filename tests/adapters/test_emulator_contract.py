@@ -1,4 +1,4 @@
-"""The bundled adapters obey the contract of adapters beside their own emulators."""
+"""The bundled adapters obey the contract of adapters with their own emulators."""
 
 import pytest
 

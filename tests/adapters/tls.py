@@ -69,7 +69,7 @@ class Way:
 
 @asynccontextmanager
 async def behind_tls(port: int, folder: Path, certificate: str = GOOD) -> AsyncIterator[Way]:
-    """Have a proxy lead to what listens on a port of ours, whoever is asked for, and speak TLS before it."""
+    """Run a TLS proxy that forwards every host to a local port."""
     file = folder / "server.pem"
     file.write_text(KEY + certificate)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -101,7 +101,7 @@ async def behind_tls(port: int, folder: Path, certificate: str = GOOD) -> AsyncI
 
 
 def trusted(folder: Path, certificate: str) -> str:
-    """Give the path of a file in which this certificate is one to be believed, as SSL_CERT_FILE is."""
+    """Return the path of a file of trusted certificates with this certificate, for SSL_CERT_FILE."""
     file = folder / "trusted.pem"
     file.write_text(certificate)
     return str(file)

@@ -37,14 +37,14 @@ def scripted_model() -> ScriptedModel:
     return ScriptedModel(write)
 
 
-def asked(stage: AgentHarness) -> int:
+def asked(harness: AgentHarness) -> int:
     """Return how often the small model was asked whether to answer."""
-    return sum(request.purpose is Purpose.SHOULD_RESPOND for request in stage.model.requests)
+    return sum(request.purpose is Purpose.SHOULD_RESPOND for request in harness.model.requests)
 
 
-async def say(stage: AgentHarness, *lines: tuple[str, str]) -> list[str]:
+async def say(harness: AgentHarness, *lines: tuple[str, str]) -> list[str]:
     """Send lines to the group; return the rules that decided."""
-    return [(await stage.send(text, author=author, kind=GROUP)).rule for author, text in lines]
+    return [(await harness.send(text, author=author, kind=GROUP)).rule for author, text in lines]
 
 
 async def test_people_who_talk_with_each_other_are_not_asked_about(agent_harness: AgentHarness) -> None:
@@ -61,27 +61,27 @@ async def test_an_answer_to_the_agents_question_is_answered_or_asked_about(agent
     assert (await say(agent_harness, ("Bo", "yes, the red one"))) != ["not addressed"]
 
 
-async def test_a_line_right_after_one_to_the_agent_is_never_passed_over(agent_harness: AgentHarness) -> None:
-    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "balanced"}) as stage:
-        await say(stage, *TALK)
+async def test_a_line_right_after_a_line_to_the_agent_is_never_passed_over(agent_harness: AgentHarness) -> None:
+    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "balanced"}) as harness:
+        await say(harness, *TALK)
         reply = MentionContext(is_mention=True)
-        await stage.send(Content(text="look at this", source="test", mention=reply), author="Bo", kind=GROUP)
-        assert (await say(stage, ("Bo", "and at that"))) != ["not addressed"]
+        await harness.send(Content(text="look at this", source="test", mention=reply), author="Bo", kind=GROUP)
+        assert (await say(harness, ("Bo", "and at that"))) != ["not addressed"]
 
 
 async def test_only_called_asks_no_model_and_answers_calls() -> None:
-    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "called"}) as stage:
-        assert set(await say(stage, *TALK)) == {"not addressed"}
-        assert await say(stage, ("Bo", "Ada, are you there?")) == ["name called"]
-        assert asked(stage) == 0
-        receipt = await stage.send("hello everybody", author="Bo", kind=GROUP)
+    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "called"}) as harness:
+        assert set(await say(harness, *TALK)) == {"not addressed"}
+        assert await say(harness, ("Bo", "Ada, are you there?")) == ["name called"]
+        assert asked(harness) == 0
+        receipt = await harness.send("hello everybody", author="Bo", kind=GROUP)
         assert receipt.reason == "Ada answers only when called here"
 
 
 async def test_a_lively_agent_asks_about_every_message_that_is_not_clear() -> None:
-    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "lively"}) as stage:
-        await say(stage, *TALK, *TALK)
-        assert asked(stage) == 2 * len(TALK)
+    async with running_agent(model=ScriptedModel(write), settings={"RESPONSIVENESS": "lively"}) as harness:
+        await say(harness, *TALK, *TALK)
+        assert asked(harness) == 2 * len(TALK)
 
 
 async def test_the_receipt_says_what_decided(agent_harness: AgentHarness) -> None:
@@ -92,7 +92,7 @@ async def test_the_receipt_says_what_decided(agent_harness: AgentHarness) -> Non
     assert "other people had spoken to its author" in receipt.reason
 
 
-async def test_the_model_is_told_what_the_talk_shows(agent_harness: AgentHarness) -> None:
+async def test_the_model_is_shown_what_the_talk_shows(agent_harness: AgentHarness) -> None:
     await say(agent_harness, *TALK, ("Cy", "Ada, hello"), ("Bo", "does anybody have a key?"))
     assert "Who spoke to whom shows: the talk does not show" in agent_harness.model.requests[-1].prompt
 
@@ -133,11 +133,11 @@ async def test_what_the_model_decides_teaches_whether_estimates_are_too_high_in_
 
 async def test_after_a_restart_the_talk_is_read_from_the_store() -> None:
     store = InMemoryStore()
-    async with running_agent(model=ScriptedModel(write), store=store) as stage:
-        await say(stage, *TALK, *TALK)
-    async with running_agent(model=ScriptedModel(write), store=store) as stage:
-        assert await say(stage, ("Bo", "Cy: good")) == ["not addressed"]
-        assert asked(stage) == 0
+    async with running_agent(model=ScriptedModel(write), store=store) as harness:
+        await say(harness, *TALK, *TALK)
+    async with running_agent(model=ScriptedModel(write), store=store) as harness:
+        assert await say(harness, ("Bo", "Cy: good")) == ["not addressed"]
+        assert asked(harness) == 0
 
 
 async def test_two_bots_in_a_room_know_which_of_them_is_meant(agent_harness: AgentHarness) -> None:
@@ -166,8 +166,8 @@ async def test_a_reaction_to_the_agents_message_corrects_its_room(agent_harness:
     await say(agent_harness, *TALK, ("Bo", "Ada, is it late?"))
     turn = make_turn(agent, "hm", author="Bo", kind=GROUP)
     await attention.judge(turn, Responsiveness.BALANCED)
-    said = next(item for item in await agent.store.memories.recent(turn.room.id) if item.entity_id == agent.id)
-    thumb = replace(turn.message, content=Content(text="👎", in_reply_to=said.id))
+    memory = next(item for item in await agent.store.memories.recent(turn.room.id) if item.entity_id == agent.id)
+    thumb = replace(turn.message, content=Content(text="👎", in_reply_to=memory.id))
     attention.note_reaction(ReactionReceived(agent.id, thumb, turn.room, turn.author))
     assert attention._rooms[turn.room.id].correction < 0
     for _ in range(100):
@@ -175,7 +175,7 @@ async def test_a_reaction_to_the_agents_message_corrects_its_room(agent_harness:
     assert attention._rooms[turn.room.id].correction == -MAX_CORRECTION
 
 
-async def test_a_burst_in_a_group_takes_one_decision_and_gets_one_reply() -> None:
+async def test_a_burst_in_a_group_takes_a_single_decision_and_gets_a_single_reply() -> None:
     gate = asyncio.Event()
 
     async def slow(request: TextRequest) -> str:
@@ -184,24 +184,26 @@ async def test_a_burst_in_a_group_takes_one_decision_and_gets_one_reply() -> Non
             return RESPOND
         return model_answer("Hello all.")
 
-    async with running_agent(model=ScriptedModel(slow)) as stage:
-        receipts = [await stage.submit(f"part {number}?", author=f"P{number % 3}", kind=GROUP) for number in range(20)]
+    async with running_agent(model=ScriptedModel(slow)) as harness:
+        receipts = [
+            await harness.submit(f"part {number}?", author=f"P{number % 3}", kind=GROUP) for number in range(20)
+        ]
         gate.set()
-        outcomes = [await stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
-        await stage.agent.outbox.drain(5)
-        replies = sum(request.purpose is Purpose.REPLY for request in stage.model.requests)
-        assert asked(stage) == 1
+        outcomes = [await harness.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
+        await harness.agent.outbox.drain(5)
+        replies = sum(request.purpose is Purpose.REPLY for request in harness.model.requests)
+        assert asked(harness) == 1
         assert replies <= 2
         assert {receipt.outcome.value for receipt in outcomes} <= {"answered", "superseded"}
-        assert len(stage.texts) == 1
+        assert len(harness.texts) == 1
 
 
 BRUNO = ("Bruno", "Which one do you mean?")
 
 
-async def bot_says(stage: AgentHarness, author: str, text: str) -> None:
+async def bot_says(harness: AgentHarness, author: str, text: str) -> None:
     """Send a line that another bot writes to the group."""
-    receipt = await stage.send(text, author=author, kind=GROUP, is_bot=True)
+    receipt = await harness.send(text, author=author, kind=GROUP, is_bot=True)
     assert receipt.rule == "RESPOND_TO_BOTS"
 
 
@@ -212,7 +214,9 @@ async def test_a_line_that_names_another_bot_is_passed_over_without_asking(agent
     assert "it is for another bot here" in receipt.reason
 
 
-async def test_what_names_nobody_is_for_the_bot_that_spoke_to_its_author_last(agent_harness: AgentHarness) -> None:
+async def test_a_line_that_names_no_bot_is_for_the_bot_that_spoke_to_its_author_last(
+    agent_harness: AgentHarness,
+) -> None:
     await bot_says(agent_harness, *BRUNO)
     await say(agent_harness, ("Cy", "Bruno, can you find the parcel?"))
     await bot_says(agent_harness, *BRUNO)
@@ -225,11 +229,11 @@ async def test_what_names_nobody_is_for_the_bot_that_spoke_to_its_author_last(ag
 QUESTION = ("Bo", "does anyone know where the parcel is?")
 
 
-async def bot_answers(stage: AgentHarness, person: str, text: str = "In Graz.") -> None:
+async def bot_answers(harness: AgentHarness, person: str, text: str = "In Graz.") -> None:
     """Send a line with which another bot replies to a person of the group."""
     mention = MentionContext(replies_to=derived_id("test", "entity", person))
     answer = Content(text=text, source="test", mention=mention)
-    await stage.send(answer, author="Bruno", kind=GROUP, is_bot=True)
+    await harness.send(answer, author="Bruno", kind=GROUP, is_bot=True)
 
 
 async def test_a_question_to_all_is_left_to_the_bot_that_answered_last(agent_harness: AgentHarness) -> None:
@@ -255,7 +259,7 @@ async def test_a_question_to_all_is_considered_when_the_other_bot_had_its_time(
 async def test_when_another_process_has_sent_the_agents_line_is_read_from_the_store(
     agent_harness: AgentHarness,
 ) -> None:
-    attention, agent = Attention(), agent_harness.agent  # which is told of nothing that is sent
+    attention, agent = Attention(), agent_harness.agent  # which is notified of nothing that is sent
     await attention.judge(make_turn(agent, "hello", author="Bo", kind=GROUP), Responsiveness.BALANCED)
     turn = make_turn(agent, "Ada, where is the parcel?", author="Bo", kind=GROUP)
     attention.hear(turn, ParticipantState.DEFAULT)
@@ -279,7 +283,7 @@ async def test_what_a_bot_announces_leaves_questions_to_all_as_they_were(agent_h
         assert await say(agent_harness, QUESTION) == ["shouldRespond: IGNORE"]
 
 
-async def test_of_two_bots_in_a_room_each_line_is_answered_by_the_one_it_is_for(
+async def test_of_two_bots_in_a_room_each_line_is_answered_by_the_bot_it_is_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("bot.pipeline.attention.MIN_BOT_SECONDS", 0.1)

@@ -8,7 +8,7 @@ from bot.pipeline.attention import SharedCalls
 
 
 class Caller:
-    """Calls that end when the test says so; `covered` is what each was told."""
+    """Calls that end when the test says so; `covered` is the argument of each."""
 
     def __init__(self) -> None:
         self.shared: SharedCalls[str] = SharedCalls()
@@ -80,12 +80,12 @@ async def test_a_failed_call_is_its_callers_alone_and_another_asks() -> None:
     assert not caller.shared._queues
 
 
-async def test_a_cancelled_caller_holds_nobody_up() -> None:
+async def test_a_cancelled_caller_delays_no_other_caller() -> None:
     caller = Caller()
     tasks = [caller.start(name) for name in "abc"]
     await settle()
     caller.gates["a"].set_result("first")
-    await asyncio.sleep(0)  # c is told to call, and is cancelled before it does
+    await asyncio.sleep(0)  # c is to call, and is cancelled before it does
     tasks[2].cancel()
     await settle()
     tasks[0].cancel()
@@ -94,7 +94,7 @@ async def test_a_cancelled_caller_holds_nobody_up() -> None:
     assert not caller.shared._queues
 
 
-async def test_one_who_gives_up_waiting_is_left_out() -> None:
+async def test_a_caller_that_gives_up_waiting_is_left_out() -> None:
     caller = Caller()
     tasks = [caller.start(name) for name in "abc"]
     await settle()

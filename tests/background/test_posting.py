@@ -1,4 +1,4 @@
-"""Posting of its own accord: when, what not, and never twice."""
+"""Unprompted posts: when, about what not, and never twice."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -43,26 +43,26 @@ class Timeline(RecordingAdapter):
 
 
 @dataclass(frozen=True)
-class Desk:
-    """An agent that posts, on a clock that the test moves; a pause is drawn as the test says."""
+class PostingHarness:
+    """An agent that posts, on a clock that the test moves; `draw` chooses the pauses."""
 
-    stage: AgentHarness
+    harness: AgentHarness
     clock: ManualClock
     draw: Callable[[float, float], float]
 
     async def after(self, **amount: float) -> list[str]:
-        """Have what is due done when some time has passed; gives what was posted by then."""
+        """Advance the clock and run what is due; return what was posted by then."""
         self.clock.advance(**amount)
-        poster = PostScheduler(self.stage.agent, self.stage.agent_runtime.registry, draw=self.draw)
-        await Scheduler(self.stage.agent, self.stage.agent_runtime.registry, [poster.worker]).run_due()
-        await self.stage.agent.outbox.drain(5.0)
-        return self.stage.texts
+        poster = PostScheduler(self.harness.agent, self.harness.agent_runtime.registry, draw=self.draw)
+        await Scheduler(self.harness.agent, self.harness.agent_runtime.registry, [poster.worker]).run_due()
+        await self.harness.agent.outbox.drain(5.0)
+        return self.harness.texts
 
     async def appoint(self) -> None:
-        await PostScheduler(self.stage.agent, self.stage.agent_runtime.registry, draw=self.draw).schedule_posts()
+        await PostScheduler(self.harness.agent, self.harness.agent_runtime.registry, draw=self.draw).schedule_posts()
 
     async def tasks(self) -> list[Task]:
-        return await self.stage.agent.store.tasks.tasks(name=POST_WORKER)
+        return await self.harness.agent.store.tasks.tasks(name=POST_WORKER)
 
     async def due(self) -> timedelta:
         [task] = await self.tasks()
@@ -74,44 +74,44 @@ def shortest(low: float, high: float) -> float:
 
 
 @asynccontextmanager
-async def a_desk(
+async def open_posting(
     *script: str | Exception,
     adapter: RecordingAdapter | None = None,
     store: Store | None = None,
     clock: ManualClock | None = None,
     draw: Callable[[float, float], float] = shortest,
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[PostingHarness]:
     clock = clock or ManualClock()
     left = list(script or [KNOT])
 
     def write(request: TextRequest) -> str:
-        said = left.pop(0) if len(left) > 1 else left[0]
-        if isinstance(said, Exception):
-            raise said
-        return f"<response><post>{said}</post></response>"
+        text = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(text, Exception):
+            raise text
+        return f"<response><post>{text}</post></response>"
 
     async with running_agent(
         model=ScriptedModel(write), adapter=adapter or Timeline(), store=store, clock=clock
-    ) as stage:
-        desk = Desk(stage, clock, draw)
-        for task in await desk.tasks():  # the runtime's own has drawn its pause by chance
+    ) as harness:
+        posting = PostingHarness(harness, clock, draw)
+        for task in await posting.tasks():  # the runtime's own has drawn its pause by chance
             if store is None:
-                await stage.agent.store.tasks.delete_task(task.id)
-        await desk.appoint()
-        yield desk
+                await harness.agent.store.tasks.delete_task(task.id)
+        await posting.appoint()
+        yield posting
 
 
 async def test_it_posts_by_itself_after_every_pause() -> None:
-    async with a_desk(KNOT, FOG, HERON) as desk:
-        assert await desk.after(minutes=89) == []
-        assert await desk.after(minutes=1) == [KNOT]
-        assert await desk.after(minutes=89) == [KNOT]
-        assert await desk.after(minutes=1) == [KNOT, FOG]
-        assert await desk.after(minutes=90) == [KNOT, FOG, HERON]
-        [first, *_] = desk.stage.adapter.sent
+    async with open_posting(KNOT, FOG, HERON) as posting:
+        assert await posting.after(minutes=89) == []
+        assert await posting.after(minutes=1) == [KNOT]
+        assert await posting.after(minutes=89) == [KNOT]
+        assert await posting.after(minutes=1) == [KNOT, FOG]
+        assert await posting.after(minutes=90) == [KNOT, FOG, HERON]
+        [first, *_] = posting.harness.adapter.sent
         assert (first.target, first.reply_to, first.room_id) == ("timeline", "", ROOM.id)
-        kept = await desk.stage.agent.store.memories.recent(ROOM.id, kind=MemoryKind.MESSAGE)
-        assert [one.content.text for one in kept] == [KNOT, FOG, HERON]
+        kept = await posting.harness.agent.store.memories.recent(ROOM.id, kind=MemoryKind.MESSAGE)
+        assert [memory.content.text for memory in kept] == [KNOT, FOG, HERON]
 
 
 async def test_pauses_vary_within_their_bounds() -> None:
@@ -120,51 +120,51 @@ async def test_pauses_vary_within_their_bounds() -> None:
     def draw(low: float, high: float) -> float:
         return low + (high - low) * next(drawn)
 
-    async with a_desk(KNOT, FOG, draw=draw) as desk:
-        assert await desk.due() == timedelta(minutes=105)
-        await desk.after(minutes=105)
-        assert await desk.due() == timedelta(minutes=105 + 135)
-        await desk.after(minutes=135)
-        assert await desk.due() == timedelta(minutes=105 + 135 + 120)
+    async with open_posting(KNOT, FOG, draw=draw) as posting:
+        assert await posting.due() == timedelta(minutes=105)
+        await posting.after(minutes=105)
+        assert await posting.due() == timedelta(minutes=105 + 135)
+        await posting.after(minutes=135)
+        assert await posting.due() == timedelta(minutes=105 + 135 + 120)
 
 
 async def test_a_feed_that_is_posted_to_on_demand_only_is_left_alone() -> None:
-    async with a_desk(adapter=Timeline(every=None)) as desk:
-        assert await desk.tasks() == []
-        assert await desk.after(days=3) == []
-        assert desk.stage.model.requests == []
+    async with open_posting(adapter=Timeline(every=None)) as posting:
+        assert await posting.tasks() == []
+        assert await posting.after(days=3) == []
+        assert posting.harness.model.requests == []
 
 
 async def test_a_platform_that_is_no_feed_is_never_posted_to() -> None:
-    async with a_desk(adapter=RecordingAdapter()) as desk:
-        assert await desk.after(days=3) == []
-        assert await desk.tasks() == []
+    async with open_posting(adapter=RecordingAdapter()) as posting:
+        assert await posting.after(days=3) == []
+        assert await posting.tasks() == []
 
 
 async def test_posts_that_are_switched_off_stop_at_the_next_start() -> None:
     store, clock = InMemoryStore(), ManualClock()
-    async with a_desk(store=store, clock=clock) as desk:
-        assert len(await desk.tasks()) == 1
-    async with a_desk(store=store, clock=clock, adapter=Timeline(every=None)) as desk:
-        assert await desk.tasks() == []
+    async with open_posting(store=store, clock=clock) as posting:
+        assert len(await posting.tasks()) == 1
+    async with open_posting(store=store, clock=clock, adapter=Timeline(every=None)) as posting:
+        assert await posting.tasks() == []
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
 async def test_an_overdue_post_is_published_once_after_a_restart(kind: str, tmp_path: Path) -> None:
     async def run(store: Store) -> None:
         clock = ManualClock()
-        async with a_desk(store=store, clock=clock) as desk:
-            [before] = await desk.tasks()
+        async with open_posting(store=store, clock=clock) as posting:
+            [before] = await posting.tasks()
             assert TaskTag.REPEAT in before.tags
         clock.advance(days=3)
-        async with a_desk(KNOT, FOG, store=store, clock=clock) as desk:
+        async with open_posting(KNOT, FOG, store=store, clock=clock) as posting:
             for _ in range(100_000):  # it may have looked before the platform was there
-                if await desk.after(minutes=1):
+                if await posting.after(minutes=1):
                     break
                 await asyncio.sleep(0)
             at = clock.now - START
-            assert await desk.after(minutes=60) == [KNOT]
-            assert await desk.due() >= at + timedelta(minutes=89)
+            assert await posting.after(minutes=60) == [KNOT]
+            assert await posting.due() >= at + timedelta(minutes=89)
 
     if kind == "memory":
         await run(InMemoryStore())
@@ -175,40 +175,40 @@ async def test_an_overdue_post_is_published_once_after_a_restart(kind: str, tmp_
 
 async def test_a_restart_does_not_put_off_what_is_to_come() -> None:
     store, clock = InMemoryStore(), ManualClock()
-    async with a_desk(store=store, clock=clock) as desk:
-        before = await desk.due()
+    async with open_posting(store=store, clock=clock) as posting:
+        before = await posting.due()
     clock.advance(minutes=60)
-    async with a_desk(store=store, clock=clock) as desk:
-        assert await desk.due() == before
+    async with open_posting(store=store, clock=clock) as posting:
+        assert await posting.due() == before
 
 
 async def test_other_pauses_count_from_the_start_at_which_they_are_set() -> None:
     store, clock = InMemoryStore(), ManualClock()
-    async with a_desk(store=store, clock=clock):
+    async with open_posting(store=store, clock=clock):
         clock.advance(minutes=60)
     often = Timeline((timedelta(minutes=5), timedelta(minutes=5)))
-    async with a_desk(store=store, clock=clock, adapter=often) as desk:
-        assert await desk.due() == timedelta(minutes=65)
+    async with open_posting(store=store, clock=clock, adapter=often) as posting:
+        assert await posting.due() == timedelta(minutes=65)
 
 
-async def test_what_was_posted_before_is_written_anew_three_times_at_most_and_then_left_out() -> None:
-    async with a_desk(KNOT, KNOT) as desk:
-        await desk.after(minutes=90)
-        assert await desk.after(minutes=90) == [KNOT]
-        assert len(desk.stage.model.requests_for(Purpose.POST)) == 1 + MAX_ATTEMPTS
-        [task] = await desk.tasks()
+async def test_what_was_posted_before_is_written_again_three_times_at_most_and_then_left_out() -> None:
+    async with open_posting(KNOT, KNOT) as posting:
+        await posting.after(minutes=90)
+        assert await posting.after(minutes=90) == [KNOT]
+        assert len(posting.harness.model.requests_for(Purpose.POST)) == 1 + MAX_ATTEMPTS
+        [task] = await posting.tasks()
         assert (task.attempts, task.is_parked) == (0, False)
-        assert await desk.due() == timedelta(minutes=270)
+        assert await posting.due() == timedelta(minutes=270)
 
 
 @pytest.mark.failure("O-12")
 async def test_a_post_is_held_against_the_last_two_hundred() -> None:
-    async with a_desk(KNOT.upper(), TIDE) as desk:
+    async with open_posting(KNOT.upper(), TIDE) as posting:
         feed = Feed(WORLD, ROOM)
         for text in [KNOT, *(f"{number} herons, {number + 1} moods" for number in range(199))]:
-            await publish(desk.stage.agent, feed, Post(text))
-        assert len(await recent_posts(desk.stage.agent, feed)) == 200
-        assert (await desk.after(minutes=90))[-1] == TIDE
+            await publish(posting.harness.agent, feed, Post(text))
+        assert len(await recent_posts(posting.harness.agent, feed)) == 200
+        assert (await posting.after(minutes=90))[-1] == TIDE
 
 
 @pytest.mark.parametrize(
@@ -216,24 +216,24 @@ async def test_a_post_is_held_against_the_last_two_hundred() -> None:
     [(ModelUnavailable("gone"), timedelta(minutes=10)), (ModelRefused("no credit"), timedelta(minutes=90))],
 )
 async def test_without_a_model_it_asks_once_and_waits(fault: Exception, again: timedelta) -> None:
-    async with a_desk(fault, KNOT) as desk:
-        assert await desk.after(minutes=90) == []
-        assert len(desk.stage.model.requests) == 1
-        assert await desk.due() == timedelta(minutes=90) + again
-        assert await desk.after(minutes=again.total_seconds() / 60) == [KNOT]
+    async with open_posting(fault, KNOT) as posting:
+        assert await posting.after(minutes=90) == []
+        assert len(posting.harness.model.requests) == 1
+        assert await posting.due() == timedelta(minutes=90) + again
+        assert await posting.after(minutes=again.total_seconds() / 60) == [KNOT]
 
 
 async def test_a_run_that_is_repeated_after_a_crash_publishes_nothing_twice() -> None:
-    async with a_desk(KNOT, FOG) as desk:
-        poster = PostScheduler(desk.stage.agent, desk.stage.agent_runtime.registry, draw=shortest)
-        [task] = await desk.tasks()
-        await poster.worker(desk.stage.agent, task)
-        await poster.worker(desk.stage.agent, task)
-        assert await desk.stage.adapter.wait_until_sent(1) == [KNOT]
+    async with open_posting(KNOT, FOG) as posting:
+        poster = PostScheduler(posting.harness.agent, posting.harness.agent_runtime.registry, draw=shortest)
+        [task] = await posting.tasks()
+        await poster.worker(posting.harness.agent, task)
+        await poster.worker(posting.harness.agent, task)
+        assert await posting.harness.adapter.wait_until_sent(1) == [KNOT]
 
 
 async def test_posts_are_numbered_so_that_topics_go_round() -> None:
-    async with a_desk() as desk:
+    async with open_posting() as posting:
         feed = Feed(WORLD, ROOM)
-        said = [await publish(desk.stage.agent, feed, Post(text)) for text in (KNOT, FOG, HERON, TIDE)]
-        assert [one.content.metadata["number"] for one in said if one] == [0, 1, 2, 3]
+        deliveries = [await publish(posting.harness.agent, feed, Post(text)) for text in (KNOT, FOG, HERON, TIDE)]
+        assert [delivery.content.metadata["number"] for delivery in deliveries if delivery] == [0, 1, 2, 3]

@@ -32,13 +32,13 @@ def written(text: str, image: str = "") -> str:
     return f"<response><thought>t</thought><post>{text}</post><imagePrompt>{image}</imagePrompt></response>"
 
 
-def earlier(stage: AgentHarness, texts: Sequence[str]) -> list[Memory]:
+def earlier(harness: AgentHarness, texts: Sequence[str]) -> list[Memory]:
     room = derived_id("feed")
     return [
         Memory(
             derived_id(text),
             MemoryKind.MESSAGE,
-            stage.agent.id,
+            harness.agent.id,
             room,
             room,
             Content(text=text),
@@ -51,9 +51,9 @@ def earlier(stage: AgentHarness, texts: Sequence[str]) -> list[Memory]:
 async def write(
     *script: str, recent: Sequence[str] = (), character: Character = TAMSIN
 ) -> tuple[Post, list[TextRequest]]:
-    async with running_agent(model=ScriptedModel(script), character=character) as stage:
-        post = await write_post(stage.agent, stage.agent_runtime.registry, earlier(stage, recent))
-        return post, stage.model.requests
+    async with running_agent(model=ScriptedModel(script), character=character) as harness:
+        post = await write_post(harness.agent, harness.agent_runtime.registry, earlier(harness, recent))
+        return post, harness.model.requests
 
 
 async def test_a_post_is_written_in_the_style_of_posts() -> None:
@@ -101,9 +101,9 @@ async def test_after_three_attempts_there_is_none() -> None:
         asked.append(request)
         return written(FOG)
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as harness:
         with pytest.raises(ModelError):
-            await write_post(stage.agent, stage.agent_runtime.registry, earlier(stage, [FOG]))
+            await write_post(harness.agent, harness.agent_runtime.registry, earlier(harness, [FOG]))
     assert len(asked) == MAX_ATTEMPTS
 
 
@@ -137,15 +137,15 @@ async def test_a_post_is_read_with_or_without_tags_and_quotation_marks(raw: str,
     assert post.text == text
 
 
-async def test_what_was_written_is_told() -> None:
+async def test_what_was_written_is_shown() -> None:
     heard: list[PostGenerated] = []
 
     async def hear(event: PostGenerated) -> None:
         heard.append(event)
 
-    async with running_agent(model=ScriptedModel(written(KNOT))) as stage:
-        stage.agent.events.subscribe(PostGenerated, hear)
-        await write_post(stage.agent, stage.agent_runtime.registry)
+    async with running_agent(model=ScriptedModel(written(KNOT))) as harness:
+        harness.agent.events.subscribe(PostGenerated, hear)
+        await write_post(harness.agent, harness.agent_runtime.registry)
     assert [event.text for event in heard] == [KNOT]
 
 
@@ -153,10 +153,10 @@ async def test_without_a_model_there_is_no_post() -> None:
     def script(request: TextRequest) -> str:
         raise ModelUnavailable("gone")
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as harness:
         with pytest.raises(ModelUnavailable, match="gone"):
-            await write_post(stage.agent, stage.agent_runtime.registry)
-        assert len(stage.model.requests) == 1
+            await write_post(harness.agent, harness.agent_runtime.registry)
+        assert len(harness.model.requests) == 1
 
 
 async def test_a_character_s_own_template_is_used() -> None:

@@ -94,7 +94,7 @@ async def test_a_restart_waits_for_the_rest_of_the_interval(storage: SqlStorage,
     assert len(folder_of(storage, settings).copies()) == 1
 
 
-async def test_a_failed_copy_is_told_until_one_succeeds_also_after_a_restart(
+async def test_a_failed_copy_is_reported_until_a_copy_succeeds_also_after_a_restart(
     storage: SqlStorage, settings: Settings, tmp_path: Path
 ) -> None:
     database = tmp_path / "data" / "greenroom.db"
@@ -128,7 +128,7 @@ async def test_a_folder_that_cannot_be_read_is_a_failure_and_does_not_end_the_co
     assert "File name too long" in (await run_until(storage, unreadable, timedelta(minutes=65))).failure
 
 
-async def test_a_missing_copy_is_told_after_twice_the_interval(storage: SqlStorage, settings: Settings) -> None:
+async def test_a_missing_copy_is_reported_after_twice_the_interval(storage: SqlStorage, settings: Settings) -> None:
     await run_until(storage, settings, timedelta(minutes=5))
     assert find_backup_problem(storage, settings, lambda: NOW + timedelta(hours=12)) == ""
     assert "is of 2026-03-01 12:01 UTC" in find_backup_problem(storage, settings, lambda: NOW + timedelta(hours=13))

@@ -87,7 +87,7 @@ async def test_a_failing_task_is_tried_again_later_and_later_and_in_the_end_park
 
 
 @pytest.mark.failure("J-06")
-async def test_a_parked_task_is_told_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_parked_task_is_reported_to_the_operator(caplog: pytest.LogCaptureFixture) -> None:
     async with a_bench(fail) as bench:
         await bench.save(attempts=MAX_FAILURES - 1)
         await bench.scheduler.run_due()
@@ -129,7 +129,7 @@ async def test_a_worker_that_does_not_come_back_is_stopped_within_its_lease() ->
 
 
 @pytest.mark.failure("J-09")
-async def test_a_task_of_somebody_elses_worker_is_left_alone() -> None:
+async def test_a_task_of_another_agents_worker_is_left_alone() -> None:
     async with a_bench() as bench:
         task = await bench.save(name="REMOVED_PLUGIN")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 IS_AT_END = """(() => { const log = document.querySelector(".log");
   return log.scrollHeight > log.clientHeight && log.scrollHeight - log.scrollTop - log.clientHeight < 2; })()"""
-# The browser tells of a scroll only with its next frame, when the content may have grown already.
+# The browser reports a scroll only with its next frame, when the content may have grown already.
 GROW = """(() => { const log = document.querySelector(".log");
   log.scrollTop -= 30; log.scrollTop = log.scrollHeight;
   document.querySelector(".log .msg:last-child").style.paddingBottom = "300px"; })()"""

@@ -74,7 +74,7 @@ async def test_a_conversation_begins_with_the_first_greeting_of_the_card(open_br
 
 
 @pytest.mark.long
-async def test_a_wrong_token_is_refused_beside_the_field(browser: Any) -> None:
+async def test_a_wrong_token_is_refused_next_to_the_field(browser: Any) -> None:
     tab = await browser.open_tab()
     await tab.open("c/chat-1")
     assert "signin" in tab.page.url
@@ -166,20 +166,20 @@ async def test_an_answer_is_stopped_repeated_explained_and_a_message_is_edited(b
 async def test_the_line_under_a_reply_tells_the_outcome_with_its_cause(open_browser: Any) -> None:
     async with open_browser(settings={"BUDGET_TOKENS_PER_ROOM": "300"}) as browser:
         tab = await browser.sign_in()
-        said = tab.page.locator(".msg .under .said")
+        outcome_line = tab.page.locator(".msg .under .said")
         await tab.write("refuse this")
         await tab.page.locator(".msg.bot .said.bad", has_text="Failed: the model refused").wait_for()
-        assert await said.all_inner_texts() == ["Failed: the model refused"]  # not also under the message
+        assert await outcome_line.all_inner_texts() == ["Failed: the model refused"]  # not also under the message
         await tab.write("hello")
         await tab.wait_for_text("Answered in")
         await tab.write("once more")
-        await said.nth(2).wait_for()
+        await outcome_line.nth(2).wait_for()
         await tab.write("and again")
-        await said.nth(3).wait_for()
+        await outcome_line.nth(3).wait_for()
         line = tab.page.locator(".msg.bot .said", has_text="today's limit of 300 tokens is spent")
         await line.wait_for()
-        shown = await said.all_inner_texts()
+        shown = await outcome_line.all_inner_texts()
         await tab.page.reload()
         await line.wait_for()
-        assert await said.all_inner_texts() == shown
+        assert await outcome_line.all_inner_texts() == shown
         assert "Answered" not in shown[-1]

@@ -127,21 +127,23 @@ async def test_conversations_are_searched_renamed_and_deleted_and_two_tabs_agree
     first.faults.clear()  # Chromium reports the answer 404
 
 
-async def test_every_conversation_has_an_address_and_a_draft_and_back_leads_to_the_one_before(browser: Any) -> None:
+async def test_every_conversation_has_an_address_and_a_draft_and_back_leads_to_the_previous_conversation(
+    browser: Any,
+) -> None:
     tab = await browser.sign_in()
-    one = await begin(tab, "one")
+    first = await begin(tab, "one")
     field = tab.page.get_by_role("textbox", name="Message to")
     await field.fill("a draft of one")
-    two = await begin(tab, "two")
+    second = await begin(tab, "two")
     await field.fill("a draft of two")
     await tab.page.go_back()
     await tab.page.get_by_role("heading", name="New conversation").wait_for()
     await tab.page.go_back()
     await see(tab, "You said: one")
-    assert (tab.page.url, await field.input_value()) == (one, "a draft of one")
+    assert (tab.page.url, await field.input_value()) == (first, "a draft of one")
     await tab.page.get_by_role("link", name="two").click()
     await see(tab, "You said: two")
-    assert (tab.page.url, await field.input_value()) == (two, "a draft of two")
+    assert (tab.page.url, await field.input_value()) == (second, "a draft of two")
     await tab.page.reload()
     await see(tab, "You said: two")
     assert await field.input_value() == "a draft of two"
@@ -200,7 +202,7 @@ async def test_older_messages_are_loaded_without_moving_what_is_read(browser: An
     assert await tab.page.evaluate("document.activeElement.id") == "say"
 
 
-async def test_a_new_answer_is_written_in_the_place_of_the_old_one(browser: Any) -> None:
+async def test_a_new_answer_is_written_in_the_place_of_the_old_answer(browser: Any) -> None:
     script = browser.server.script
     tab = await browser.sign_in()
     page = tab.page

@@ -265,7 +265,7 @@ async def test_without_a_model_that_understands_recordings_there_is_no_button_fo
         assert await tab.page.get_by_role("button", name="Record a voice message").count() == 0
 
 
-async def test_a_slash_opens_the_commands_and_the_keyboard_chooses_one(chat: Browser) -> None:
+async def test_a_slash_opens_the_commands_and_the_keyboard_chooses_a_command(chat: Browser) -> None:
     tab = await chat.enter()
     page = tab.page
     field = page.get_by_role("textbox", name="Message to")

@@ -213,7 +213,7 @@ async def test_facts_are_corrected_and_a_person_is_forgotten(workshop: Any, visi
     dialog = page.get_by_role("dialog", name="Forget Tom?")
     await dialog.get_by_role("textbox").fill("Tim")
     await page.keyboard.press("Enter")
-    assert await dialog.count() == 1  # another name forgets nobody
+    assert await dialog.count() == 1  # another name forgets no person
     await dialog.get_by_role("textbox").fill("Tom")
     await dialog.get_by_role("button", name="Forget").click()
     await tab.wait_for_text("Forgotten: ")

@@ -62,9 +62,9 @@ FIND_ACTIVE = """() => [...document.querySelectorAll("*")].flatMap((node) => {
 })"""
 
 
-def say(said: str) -> str:
+def say(text: str) -> str:
     """Return an answer of the model that is the text itself, as thought and as reply."""
-    return f"<response><thought>{escape(said)}</thought><actions>REPLY</actions><text>{escape(said)}</text></response>"
+    return f"<response><thought>{escape(text)}</thought><actions>REPLY</actions><text>{escape(text)}</text></response>"
 
 
 def on_a_line(text: str, length: int) -> str:

@@ -10,7 +10,7 @@ from bot.store import CostEntry
 
 pytestmark = pytest.mark.long
 NAME = "Bartholomew Featherstonehaugh-Cholmondeley the Third"
-UNBROKEN = "x" * 60
+LONG_WORD = "x" * 60
 PLACE = ("discord", "The International Association of Menders", "a-very-long-channel-name-about-knitting-and-darning")
 WIDTHS = (390, 1440)
 # What is wider than the page, or leaves the card that it is in; what is cut, or scrolls, does neither.
@@ -72,7 +72,7 @@ print(1)  # שלום
 
 
 async def store_long_texts(workshop: Any) -> None:
-    for name in (NAME, UNBROKEN):
+    for name in (NAME, LONG_WORD):
         await workshop.hear(f"Marlo, hello from {name}", name, PLACE)
     entry = CostEntry(
         system_clock().date(),
@@ -86,7 +86,7 @@ async def store_long_texts(workshop: Any) -> None:
     await workshop.store.costs.add([entry, replace(entry, model="small", cost=0.0004)])
 
 
-async def test_nothing_lies_on_its_neighbour_or_leaves_its_card(workshop: Any, visitor: Any) -> None:
+async def test_nothing_overlaps_the_next_element_or_leaves_its_card(workshop: Any, visitor: Any) -> None:
     await store_long_texts(workshop)
     room = workshop.room(PLACE)
     pages = {
@@ -109,7 +109,7 @@ async def test_nothing_lies_on_its_neighbour_or_leaves_its_card(workshop: Any, v
                 assert await tab.page.evaluate(FIND_OVERLAPS) == [], path
 
 
-async def test_the_field_of_a_question_keeps_its_width_beside_a_long_room(workshop: Any, visitor: Any) -> None:
+async def test_the_field_of_a_question_keeps_its_width_next_to_a_long_room(workshop: Any, visitor: Any) -> None:
     tab = await visitor.enter("console/knowledge", width=1440)
     field = tab.page.get_by_role("searchbox", name="Question")
     await tab.page.get_by_label("In which room").wait_for()
@@ -120,7 +120,7 @@ async def test_the_field_of_a_question_keeps_its_width_beside_a_long_room(worksh
         assert (await field.bounding_box())["width"] >= 250
 
 
-async def test_each_block_has_its_own_direction_code_is_left_to_right_and_words_of_tables_stay_whole(
+async def test_each_block_has_its_own_direction_code_is_left_to_right_and_words_of_tables_are_whole(
     visitor: Any,
 ) -> None:
     tab = await visitor.enter("")

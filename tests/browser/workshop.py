@@ -82,12 +82,12 @@ REPLIES = {
     "What should I bring for a torn sleeve?": "A needle, thread a shade darker than the cloth, and patience.",
     "Is the workshop open on Sunday?": "Not this Sunday: the irons are being repaired.",
 }
-MENDING, LEFTOVERS = ("discord", "Mending circle", "mending"), ("discord", "Mending circle", "leftovers")
+MENDING, GIVEAWAY = ("discord", "Mending circle", "mending"), ("discord", "Mending circle", "leftovers")
 INES = ("telegram", "Telegram", "Ines")
 CONVERSATION = (
     (MENDING, "Eve", "Marlo, who has the key this week?"),
     (MENDING, "Tom", SILENT),
-    (LEFTOVERS, "Tom", "There is a box of buttons for whoever wants it."),
+    (GIVEAWAY, "Tom", "There is a box of buttons for whoever wants it."),
     (INES, "Ines", "What should I bring for a torn sleeve?"),
     (MENDING, "Ines", SMOKE),
     (INES, "Ines", "Is the workshop open on Sunday?"),
@@ -110,16 +110,16 @@ class WorkshopModel(EchoModel):
         lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
         if not lines:  # what the evaluators ask
             return TextResult("<response></response>", MODEL, Usage(900, 4))
-        said = lines[-1]
+        last_line = lines[-1]
         await asyncio.sleep(self.seconds)
         if self.wait is not None:
             await self.wait()
         if self.say is not None:
-            return TextResult(self.say(said), MODEL, Usage(900, 40))
-        if said == SMOKE:
+            return TextResult(self.say(last_line), MODEL, Usage(900, 40))
+        if last_line == SMOKE:
             raise ModelRefused("400: the request was refused")
-        if said == SILENT or (reply := REPLIES.get(said)):
-            action, words = ("IGNORE", "") if said == SILENT else ("REPLY", escape(reply))
+        if last_line == SILENT or (reply := REPLIES.get(last_line)):
+            action, words = ("IGNORE", "") if last_line == SILENT else ("REPLY", escape(reply))
             text = f"<response><actions>{action}</actions><text>{words}</text></response>"
             return TextResult(text, MODEL, Usage(2_480, 96))
         result = await super().answer(request)
@@ -166,14 +166,14 @@ class Workshop:
         return derived_id(*place)
 
     async def hear(self, text: str, author: str = "Eve", place: Sequence[str] = MENDING) -> Any:
-        """Have a message arrive now; return its receipt with the outcome."""
+        """Submit a message now; return its receipt with the outcome."""
         [handle] = self.server.runtime.handles
         receipt = await handle.submit(compose(text, author, place, f"now-{len(self.receipts)}"))
         self.receipts[text] = await handle.wait_outcome(receipt.id)
         return self.receipts[text]
 
     async def converse(self, *texts: str) -> tuple[str, str]:
-        """Have a conversation on the page; return its id and that of the last message."""
+        """Create a conversation on the page; return its id and that of the last message."""
         body = await (
             await self.server.request("POST", "/api/conversations", headers=self.server.bearer, json={})
         ).json()
@@ -255,7 +255,7 @@ async def store_tasks(workshop: Workshop) -> None:
 
 
 async def fill(workshop: Workshop) -> None:
-    """Have the conversations, and let some of their replies go wrong."""
+    """Send the conversations, and make some of their replies fail."""
     for place, author, text in CONVERSATION:
         await workshop.hear(text, author, place)
     await workshop.hold("What should I bring for a torn sleeve?", DeliveryState.UNKNOWN, "timed out")

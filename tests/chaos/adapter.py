@@ -52,7 +52,7 @@ HELD = "loopback has no way to ask whether it arrived"
 
 
 class Unclear(StrEnum):
-    """What is done about an unclear send where the platform can neither tell nor refuse it."""
+    """What is done about an unclear send where the platform can neither report nor refuse it."""
 
     RESEND_MARKED = "resend_marked"
     HOLD = "hold"
@@ -175,15 +175,15 @@ class LoopbackAdapter(Adapter):
                     continue
                 if updates:
                     offset = updates[-1]["id"] + 1
-                    arrivals = [message_received(one, agent_id=self._handle.agent_id) for one in updates]
+                    arrivals = [message_received(update, agent_id=self._handle.agent_id) for update in updates]
                     place = StreamCursor(PLATFORM, account, "offset", str(offset))
                     await self._handle.submit_all(arrivals, place)
 
     async def _found(self, delivery: Delivery) -> str:
         """Look whether the room has it already."""
         async with self._http.get("/sent", params={"room": delivery.target}) as answer:
-            said = await answer.json()
-        return next((one["id"] for one in said if one["text"] == delivery.content.text), "")
+            posts = await answer.json()
+        return next((post["id"] for post in posts if post["text"] == delivery.content.text), "")
 
     async def _post(self, delivery: Delivery, text: str, *, is_again: bool = False) -> str:
         body = json.dumps(
@@ -199,14 +199,14 @@ class LoopbackAdapter(Adapter):
         crash_point("send.pre_write")
         try:
             async with self._http.post("/send", data=_written(body), headers=headers) as answer:
-                told = await answer.json()
+                answer_body = await answer.json()
         except ClientConnectorError as error:
             raise NotSent(f"no connection: {error}") from error
         except ClientError as error:
             raise DeliveryUnknown(f"{type(error).__name__}: {error}") from error
         if answer.status == 409 and not is_again:
             raise Undeliverable("the platform has this text already")
-        return str(told["id"])
+        return str(answer_body["id"])
 
 
 async def _written(body: bytes) -> AsyncIterator[bytes]:

@@ -81,7 +81,7 @@ class BotDatabase:
         with self._open() as database:
             found = [str(row[0]) for row in database.execute("PRAGMA integrity_check")]
             orphans = [f"a row of {row[0]} has no parent" for row in database.execute("PRAGMA foreign_key_check")]
-        return [one for one in found if one != "ok"] + orphans
+        return [line for line in found if line != "ok"] + orphans
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -51,8 +51,8 @@ def _run_bot(order: Mapping[str, Any]) -> int:
     os.chdir(order["folder"])
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     errors = os.open(order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-    said = os.open(order.get("said", os.devnull), os.O_RDONLY)
-    for target, source in ((0, said), (1, log), (2, errors)):
+    input_file = os.open(order.get("said", os.devnull), os.O_RDONLY)
+    for target, source in ((0, input_file), (1, log), (2, errors)):
         os.dup2(source, target)
     code = entry(order["arguments"])
     sys.stdout.flush()

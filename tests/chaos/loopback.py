@@ -175,7 +175,7 @@ class Platform:
         edit = Edit(wanted["key"], wanted["id"], wanted["text"])
         self.record.edits.append(edit)
         for room in self._rooms.values():
-            room[:] = [(one, edit.text if one == edit.post else text) for one, text in room]
+            room[:] = [(post_id, edit.text if post_id == edit.post else text) for post_id, text in room]
         self._wire.note("edit")
         return web.json_response({})
 
@@ -183,14 +183,14 @@ class Platform:
         if self.ability is Ability.NONCE:
             return self._nonces.get(nonce)
         if self.ability is Ability.REFUSING:
-            return next((one for one, said in self._rooms[room] if said == text), None)
+            return next((post_id for post_id, text_of_post in self._rooms[room] if text_of_post == text), None)
         return None
 
     async def _sent(self, request: web.Request) -> web.Response:
         if self.ability is not Ability.REFUSING:
             return web.json_response({"error": "not here"}, status=404)
-        said = self._rooms[request.query["room"]]
-        return web.json_response([{"id": one, "text": text} for one, text in said])
+        posts = self._rooms[request.query["room"]]
+        return web.json_response([{"id": post_id, "text": text} for post_id, text in posts])
 
     async def _file(self, request: web.Request) -> web.Response:
         self._wire.note("file")

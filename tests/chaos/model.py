@@ -1,6 +1,6 @@
 """A model provider on this machine: it does what a message's text says, and counts what it was paid for.
 
-Whoever writes has the message's name for a name (`m17`), so that a prompt tells which one is answered. The
+Each author is named like the message (`m17`), so that a prompt shows which message is answered. The
 text is a command: `hello`, `parts` for a reply in five parts, `do pure keyed` for actions, `quiet` for one
 that the small model leaves unanswered, `story` for a reply that is written piece by piece, each when what
 came before it was seen.
@@ -64,27 +64,27 @@ class ModelServer:
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         prompt = asked["messages"][-1]["content"]
-        purpose, name, said = _spoken(prompt)
+        purpose, name, text = _spoken(prompt)
         self.asked[purpose, name] += 1
         self._wire.note(purpose)
-        if purpose == "reply" and len(NAME.findall(said)) < self.least_together:
+        if purpose == "reply" and len(NAME.findall(text)) < self.least_together:
             await asyncio.Event().wait()  # until the client disconnects
         if asked.get("stream"):
-            return await self._write(request, said)
-        choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+            return await self._write(request, text)
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
         return web.json_response({"id": "c", "object": "chat.completion", "model": "m", "choices": [choice]})
 
-    async def _write(self, request: web.Request, said: str) -> web.StreamResponse:
+    async def _write(self, request: web.Request, text: str) -> web.StreamResponse:
         """Write an answer piece by piece."""
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
-        begin = said.index("<text>") + len("<text>") if "<text>" in said else 0
-        step = max(1, (len(said) - begin) // PIECES)
+        begin = text.index("<text>") + len("<text>") if "<text>" in text else 0
+        step = max(1, (len(text) - begin) // PIECES)
         ends = [begin + step * number for number in range(1, PIECES)]
-        for start, end in pairwise([0, *ends, len(said)]):
+        for start, end in pairwise([0, *ends, len(text)]):
             looks = self._looks
-            await response.write(_event({"content": said[start:end]}))
-            if end < len(said):
+            await response.write(_event({"content": text[start:end]}))
+            if end < len(text):
                 await self._until_seen(looks)
         await response.write(_event({}, "stop") + b"data: [DONE]\n\n")
         return response
@@ -105,10 +105,12 @@ def _event(delta: dict[str, str], finish: str | None = None) -> bytes:
 
 
 def _spoken(prompt: str) -> tuple[str, str, str]:
-    """Tell what a prompt is for, about which message, and what is said to it."""
-    said = {line.name: line.text for line in parse_history(prompt) if not line.is_agent}
+    """Return what a prompt is for, about which message, and that message's text."""
+    texts_by_name = {line.name: line.text for line in parse_history(prompt) if not line.is_agent}
     if DECIDED in prompt:
-        name, text = list(said.items())[-1] if said else ("none", "")  # a provider may have been too slow
+        name, text = (
+            list(texts_by_name.items())[-1] if texts_by_name else ("none", "")
+        )  # a provider may have been too slow
         verdict = "IGNORE" if "quiet" in text else "RESPOND"
         return "decide", name, f"<response><reasoning>so</reasoning><action>{verdict}</action></response>"
     if summed_up := SUMMED_UP.search(prompt):
@@ -119,7 +121,7 @@ def _spoken(prompt: str) -> tuple[str, str, str]:
     assert whom is not None, prompt
     taken = OPEN.search(prompt)
     names = [line.name for line in parse_history(taken[1])] if taken else [whom[1]]
-    return "reply", whom[1], _reply("+".join(names), said.get(whom[1], ""))
+    return "reply", whom[1], _reply("+".join(names), texts_by_name.get(whom[1], ""))
 
 
 def _reply(names: str, text: str) -> str:

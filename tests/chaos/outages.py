@@ -1,4 +1,4 @@
-"""Kill the bot beside an emulated platform that fails a tenth of the sends: `python -m tests.chaos.outages`.
+"""Kill the bot with an emulated platform that fails a tenth of the sends: `python -m tests.chaos.outages`.
 
 Each message is written in a room of its own, so every room must get an answer; a second copy of it must be marked
 on Telegram and must not exist on Discord and X.
@@ -320,7 +320,7 @@ async def wait_until(is_so: Callable[[], bool], seconds: float, *, is_strict: bo
 
 
 def print_progress(name: str, is_complete: bool) -> None:
-    """Say that a platform did not finish in time."""
+    """Report that a platform did not finish in time."""
     if not is_complete:
         write(f"{name}: not everything was finished in time")
 

@@ -75,7 +75,7 @@ class ForkServer:
         return int(await asyncio.to_thread(self._process.stdout.readline))
 
     async def run(
-        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], said: bytes = b""
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], input_bytes: bytes = b""
     ) -> CommandResult:
         """Run a command to its end, with these bytes as its standard input."""
         with TemporaryDirectory(prefix="greenroom-ran-") as streams:
@@ -92,7 +92,7 @@ class ForkServer:
             await self.fork(order)
             async with asyncio.timeout(TIMEOUT):
                 with suppress(BrokenPipeError):  # it ended without reading all of it
-                    await asyncio.to_thread(stdin.write_bytes, said)
+                    await asyncio.to_thread(stdin.write_bytes, input_bytes)
                 code = await self.read_number()
             return CommandResult(code, out.read_text(), err.read_text())
 

@@ -37,7 +37,7 @@ class Scene:
         return BotDatabase(self.program.database)
 
     @property
-    def said(self) -> list[str]:
+    def texts(self) -> list[str]:
         """What can be read in the rooms, in the order in which it came."""
         return [post.text for post in self.platform.record.posted]
 

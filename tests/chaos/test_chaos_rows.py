@@ -40,7 +40,7 @@ async def test_an_uncommitted_message_is_redelivered(open_scene: OpenScene) -> N
             assert scene.database.count(KEPT) == 0
             assert scene.platform.record.acknowledged == 0
         await assert_settled_without_complaints(scene)
-        assert sorted(scene.said) == ["re m1", "re m2", "re m3"]
+        assert sorted(scene.texts) == ["re m1", "re m2", "re m3"]
 
 
 @pytest.mark.failure("A-02")
@@ -53,7 +53,7 @@ async def test_a_message_redelivered_after_its_commit_is_answered_once(open_scen
         scene.platform.hands_out_again = True
         await assert_settled_without_complaints(scene)
         assert scene.platform.record.handed_out == [1, 1]
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
 
 
 @pytest.mark.failure("A-03")
@@ -64,7 +64,7 @@ async def test_a_batch_is_stored_completely_or_not_at_all(open_scene: OpenScene)
         await scene.run_until_killed("ingress.batch")
         assert scene.database.count(KEPT) == 0
         await assert_settled_without_complaints(scene)
-        assert len(scene.said) == BATCH
+        assert len(scene.texts) == BATCH
 
 
 @pytest.mark.failure("A-04")
@@ -73,7 +73,7 @@ async def test_a_claimed_message_that_was_not_started_is_started_again(open_scen
         scene.platform.feed("room", "hello")
         await scene.run_until_killed("turn.claimed")
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         assert [receipt.attempts for receipt in scene.database.receipts()] == [2]
 
 
@@ -84,7 +84,7 @@ async def test_an_attachment_is_fetched_again_and_leaves_no_file(open_scene: Ope
         await scene.run_until_killed("attach.mid")
         await assert_settled_without_complaints(scene)
         assert scene.wire.seen["file"] == 2
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         left = {path.name for path in scene.program.folder.iterdir() if not path.name.startswith("greenroom.db")}
         kept = {"ada.json", "effects_plugin.py", "log.txt", "reported.json", "trusted-plugins.json"}
         assert left - {"__pycache__"} == kept
@@ -96,13 +96,15 @@ async def test_the_response_decision_is_requested_again_and_both_calls_are_recor
         scene.platform.feed("group", "hello", is_private=False)
         await scene.run_until_killed("model.decide")
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         assert scene.model.asked["decide", "m1"] == 2
         assert [receipt.attempts for receipt in scene.database.receipts()] == [2]
 
 
 @pytest.mark.failure("A-07", "G-13", "H-07")
-async def test_a_message_that_kills_the_process_three_times_fails_and_the_room_is_told(open_scene: OpenScene) -> None:
+async def test_a_message_that_kills_the_process_three_times_fails_and_the_room_is_notified(
+    open_scene: OpenScene,
+) -> None:
     async with open_scene() as scene:
         scene.platform.feed("room", "hello")
         await scene.run_until_killed("model.reply")
@@ -111,13 +113,13 @@ async def test_a_message_that_kills_the_process_three_times_fails_and_the_room_i
         await assert_settled_without_complaints(scene)
         [receipt] = scene.database.receipts()
         assert (receipt.outcome, receipt.rule) == ("failed", "restart")
-        [said] = scene.said
-        assert said.startswith(APOLOGY)
+        [text] = scene.texts
+        assert text.startswith(APOLOGY)
         assert scene.model.asked["reply", "m1"] == 2
 
 
 @pytest.mark.failure("A-24")
-async def test_one_message_that_kills_the_process_is_found_among_200_and_these_are_answered(
+async def test_a_message_that_kills_the_process_is_found_among_200_and_these_are_answered(
     open_scene: OpenScene,
 ) -> None:
     async with open_scene() as scene:
@@ -135,8 +137,8 @@ async def test_one_message_that_kills_the_process_is_found_among_200_and_these_a
         receipts = scene.database.receipts()
         [killer] = [receipt for receipt in receipts if receipt.outcome != "answered"]
         assert (killer.name, killer.outcome, killer.rule) == (f"m{OTHERS // 3 + 1}", "failed", "restart")
-        assert len(receipts) == len(scene.said) == OTHERS + 1
-        assert sum(said.startswith(APOLOGY) for said in scene.said) == 1
+        assert len(receipts) == len(scene.texts) == OTHERS + 1
+        assert sum(text.startswith(APOLOGY) for text in scene.texts) == 1
 
 
 @pytest.mark.failure("A-07")
@@ -149,8 +151,8 @@ async def test_an_apology_in_progress_is_not_lost(open_scene: OpenScene, point: 
         await scene.run_until_killed("turn.pre_commit")
         await scene.run_until_killed(point)
         await assert_settled_without_complaints(scene)
-        [said] = scene.said
-        assert said.startswith(APOLOGY)
+        [text] = scene.texts
+        assert text.startswith(APOLOGY)
 
 
 STORY = "the story of m1: " + "and then " * 6 + "the end"
@@ -189,7 +191,9 @@ async def test_a_committed_reply_replaces_its_draft_after_the_restart(open_scene
 @pytest.mark.failure("A-08")
 @pytest.mark.parametrize("point", ["send.pre_write", "send.post_write"])
 @pytest.mark.parametrize("ability", [Ability.NONCE, Ability.REFUSING])
-async def test_an_ambiguous_draft_results_in_one_message(open_scene: OpenScene, ability: Ability, point: str) -> None:
+async def test_an_ambiguous_draft_results_in_a_single_message(
+    open_scene: OpenScene, ability: Ability, point: str
+) -> None:
     async with open_scene(ability=ability, **STREAMING) as scene:
         scene.platform.feed("room", "a story")
         await scene.run_until_killed(point)
@@ -215,7 +219,7 @@ async def test_an_answer_that_was_not_journalled_is_requested_again(open_scene: 
         scene.platform.feed("room", "hello")
         await scene.run_until_killed("model.post")
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         assert scene.model.asked["reply", "m1"] == 2
 
 
@@ -225,12 +229,12 @@ async def test_an_answer_that_was_journalled_is_not_paid_for_again(open_scene: O
         scene.platform.feed("room", "hello")
         await scene.run_until_killed("turn.pre_commit")
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         assert scene.model.asked["reply", "m1"] == 1
 
 
 @pytest.mark.failure("A-10")
-async def test_messages_that_were_answered_together_are_not_answered_again_one_by_one(open_scene: OpenScene) -> None:
+async def test_messages_that_were_answered_together_are_not_answered_again_singly(open_scene: OpenScene) -> None:
     async with open_scene() as scene:
         scene.model.least_together = 2
         scene.platform.feed("group", "hello", is_private=False)
@@ -238,12 +242,12 @@ async def test_messages_that_were_answered_together_are_not_answered_again_one_b
         await scene.run_until_killed("turn.pre_commit")
         scene.model.least_together = 1
         await assert_settled_without_complaints(scene)
-        [said] = scene.said
-        assert said in ("re m1+m2", "re m2+m1")
+        [text] = scene.texts
+        assert text in ("re m1+m2", "re m2+m1")
 
 
-# What was done is told by one text at the end; where all actions are without effect, the model's own text comes first.
-SAID = {Effect.PURE: ["did m1", "sum of m1"], Effect.IDEMPOTENT: ["sum of m1"], Effect.KEYED: ["sum of m1"]}
+# One text at the end reports what was done; where all actions are without effect, the model's own text comes first.
+SENT_TEXTS = {Effect.PURE: ["did m1", "sum of m1"], Effect.IDEMPOTENT: ["sum of m1"], Effect.KEYED: ["sum of m1"]}
 
 
 @pytest.mark.failure("A-11")
@@ -254,7 +258,7 @@ async def test_a_planned_action_that_was_not_started_runs(open_scene: OpenScene,
         await scene.run_until_killed("action.pre")
         await assert_settled_without_complaints(scene)
         assert count_effects(scene, effect) == 1
-        assert scene.said == SAID[effect]
+        assert scene.texts == SENT_TEXTS[effect]
 
 
 @pytest.mark.failure("A-12", "A-13")
@@ -269,18 +273,18 @@ async def test_an_action_that_may_be_repeated_is_repeated_under_the_same_key(
         await assert_settled_without_complaints(scene)
         assert count_effects(scene, effect) == 2
         assert len(set(scene.platform.record.effects)) == 1
-        assert scene.said == SAID[effect]
+        assert scene.texts == SENT_TEXTS[effect]
 
 
 @pytest.mark.failure("A-12", "A-13")
 @pytest.mark.parametrize("point", ["action.pre", "action.mid", "action.post"])
-async def test_an_unsafe_action_is_not_repeated_and_the_user_is_told(open_scene: OpenScene, point: str) -> None:
+async def test_an_unsafe_action_is_not_repeated_and_the_user_is_notified(open_scene: OpenScene, point: str) -> None:
     async with open_scene() as scene:
         scene.platform.feed("room", "do unsafe")
         await scene.run_until_killed(point)
         await assert_settled_without_complaints(scene)
         assert count_effects(scene, Effect.UNSAFE) == (0 if point == "action.pre" else 1)
-        assert scene.said == ["sum of m1"]
+        assert scene.texts == ["sum of m1"]
 
 
 @pytest.mark.failure("A-14")
@@ -290,7 +294,7 @@ async def test_an_interrupted_chain_continues(open_scene: OpenScene) -> None:
         await scene.run_until_killed("chain.2")
         await assert_settled_without_complaints(scene)
         assert [kind for kind, _, _ in scene.platform.record.effects] == ["pure", "unsafe", "keyed"]
-        assert scene.said == ["sum of m1"]
+        assert scene.texts == ["sum of m1"]
         assert scene.model.asked["reply", "m1"] == 1
 
 
@@ -299,9 +303,9 @@ async def test_a_reply_that_was_committed_is_sent_after_the_restart(open_scene: 
     async with open_scene() as scene:
         scene.platform.feed("room", "hello")
         await scene.run_until_killed("outbox.committed")
-        assert scene.said == []
+        assert scene.texts == []
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         assert scene.model.calls == 1
 
 
@@ -315,7 +319,7 @@ async def test_with_a_nonce_an_ambiguous_send_is_repeated_with_it(open_scene: Op
         scene.platform.feed("room", "hello")
         await scene.run_until_killed(point)
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         requests = [post.key for post in scene.platform.record.posts]
         assert len(requests) == (1 if point == "send.pre_write" else 2)
         assert len(set(requests)) == 1
@@ -328,7 +332,7 @@ async def test_if_the_platform_rejects_duplicates_it_is_asked_first(open_scene: 
         scene.platform.feed("room", "hello")
         await scene.run_until_killed(point)
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         assert len(scene.platform.record.posts) == 1
 
 
@@ -340,7 +344,7 @@ async def test_without_reconciliation_the_part_is_sent_again_with_a_mark(open_sc
         await scene.run_until_killed(point)
         await assert_settled_without_complaints(scene)
         first = [] if point == "send.pre_write" else ["re m1"]
-        assert scene.said == [*first, f"{MARK}re m1"]
+        assert scene.texts == [*first, f"{MARK}re m1"]
 
 
 @pytest.mark.failure("A-16", "A-17", "A-18")
@@ -350,7 +354,7 @@ async def test_without_reconciliation_the_part_is_held_if_configured(open_scene:
         scene.platform.feed("room", "hello")
         await scene.run_until_killed(point)
         await assert_settled_without_complaints(scene)
-        assert scene.said == ([] if point == "send.pre_write" else ["re m1"])
+        assert scene.texts == ([] if point == "send.pre_write" else ["re m1"])
         assert scene.database.count(UNKNOWN) == 1
 
 
@@ -362,9 +366,9 @@ async def test_sent_parts_are_not_repeated_and_the_others_follow_in_order(
     async with open_scene(ability=ability) as scene:
         scene.platform.feed("room", "parts")
         await scene.run_until_killed("send.part2")
-        assert len(scene.said) == 2
+        assert len(scene.texts) == 2
         await assert_settled_without_complaints(scene)
-        assert [text.rstrip(".") for text in scene.said] == [f"part {number} of m1" for number in range(1, 6)]
+        assert [text.rstrip(".") for text in scene.texts] == [f"part {number} of m1" for number in range(1, 6)]
 
 
 @pytest.mark.failure("A-20")
@@ -373,7 +377,7 @@ async def test_a_turn_is_evaluated_after_the_restart(open_scene: OpenScene) -> N
         scene.platform.feed("room", "hello")
         await scene.run_until_killed("eval.pre")
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1"]
+        assert scene.texts == ["re m1"]
         assert scene.database.count(FACTS) == 3
 
 
@@ -385,7 +389,7 @@ async def test_an_evaluation_that_ends_every_process_is_given_up(open_scene: Ope
             await scene.run_until_killed("eval.pre")
         scene.platform.feed("another room", "hello")
         await assert_settled_without_complaints(scene)
-        assert scene.said == ["re m1", "re m2"]
+        assert scene.texts == ["re m1", "re m2"]
         assert scene.database.count(UNEVALUATED) == 0
         assert scene.database.count(FACTS) == 3, "those of the other message"
 

@@ -26,7 +26,7 @@ class IdempotentAdapter(RecordingAdapter):
     """A platform that knows every part by its id, across restarts of the bot."""
 
     async def deliver(self, delivery: Delivery) -> str:
-        if all(one.id != delivery.id for one in self.sent):
+        if all(part.id != delivery.id for part in self.sent):
             return await super().deliver(delivery)
         return delivery.id
 
@@ -55,32 +55,32 @@ async def run_with_fault(path: Path, counters: Counters, fault: Fault) -> AsyncI
     """Run an agent on a database file with the fault."""
     async with (
         OpenFiles(failing(fault)).open_store(path, AGENT) as store,
-        running_agent(counters.plugin, model=counters.model, adapter=counters.platform, store=store) as stage,
+        running_agent(counters.plugin, model=counters.model, adapter=counters.platform, store=store) as harness,
     ):
         fault.is_armed = True
-        yield stage
+        yield harness
 
 
-async def submit_and_wait(stage: AgentHarness, arrival: InboundMessage) -> None:
+async def submit_and_wait(harness: AgentHarness, arrival: InboundMessage) -> None:
     """Submit a message and wait for its outcome, or for the store's fault."""
     with suppress(TemporaryError, InboxClosed):
         async with asyncio.timeout(SECONDS):
-            receipt = await stage.agent_runtime.inbox.submit(arrival)
-            await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+            receipt = await harness.agent_runtime.inbox.submit(arrival)
+            await harness.agent_runtime.inbox.wait_outcome(receipt.id)
 
 
 async def answer_with_fault(path: Path, at: int, *, is_late: bool) -> bool:
     """Run with a fault, then without one; return whether there were that many calls."""
     counters, fault = Counters(), Fault(at, is_late)
     arrival = make_message("Shout!", sent_at=system_clock(), message_id="m1")
-    async with run_with_fault(path, counters, fault) as stage:
-        await submit_and_wait(stage, arrival)
-    async with run_with_fault(path, counters, Fault(at=0)) as stage:
-        await submit_and_wait(stage, arrival)  # the platform was not told, or has forgotten that it was
+    async with run_with_fault(path, counters, fault) as harness:
+        await submit_and_wait(harness, arrival)
+    async with run_with_fault(path, counters, Fault(at=0)) as harness:
+        await submit_and_wait(harness, arrival)  # the platform did not receive it, or has forgotten it
         await counters.platform.wait_until_sent(1)
-        await stage.agent.outbox.drain(SECONDS)
-        [receipt] = await stage.agent.store.ledger.receipts()
-        parts = await stage.agent.store.ledger.deliveries()
+        await harness.agent.outbox.drain(SECONDS)
+        [receipt] = await harness.agent.store.ledger.receipts()
+        parts = await harness.agent.store.ledger.deliveries()
     where = f"call {at}"
     assert receipt.outcome is Outcome.ANSWERED, where
     assert [part.state for part in parts] == ["sent"], where

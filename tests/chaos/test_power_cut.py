@@ -25,9 +25,9 @@ def bytes_of(path: Path) -> tuple[bytes, bytes]:
 
 
 async def written(path: Path) -> tuple[bytes, bytes, list[tuple[str, int]]]:
-    """Keep some events; gives the file, its log, and each event with the log's length at its acknowledgement.
+    """Store some events; return the file, its log, and each event with the log's length at its acknowledgement.
 
-    Somebody else reads meanwhile, so that the log is not begun anew.
+    Another connection reads meanwhile, so that the log is not restarted.
     """
     acknowledged = []
     async with OpenFiles().open_store(path, AGENT):
@@ -52,7 +52,7 @@ def kept(path: Path) -> set[str]:
 
 
 def shuffled(tail: bytes) -> bytes:
-    """Put the blocks of a tail into another order, as a disk may that was told to write them all."""
+    """Reorder the blocks of a tail, as a disk may that was asked to write them all."""
     blocks = [tail[start : start + BLOCK] for start in range(0, len(tail), BLOCK)]
     random.Random(len(tail)).shuffle(blocks)
     return b"".join(blocks)

@@ -80,9 +80,9 @@ def compare(record: PlatformRecord, database: BotDatabase) -> Verdict:
 
 def _find_lost(verdict: Verdict, evidence: _Evidence) -> None:
     """I1: every message has one outcome, and an answered one has a reply."""
-    of_name = {one.name: one for one in evidence.receipts}
-    of_memory = {one.memory: one for one in evidence.receipts}
-    for name, count in Counter(one.name for one in evidence.receipts).items():
+    of_name = {receipt.name: receipt for receipt in evidence.receipts}
+    of_memory = {receipt.memory: receipt for receipt in evidence.receipts}
+    for name, count in Counter(receipt.name for receipt in evidence.receipts).items():
         if count > 1:
             verdict.doubled.append(f"{name} has {count} receipts")
     for update in evidence.record.updates:
@@ -109,9 +109,9 @@ def _why_lost(update: Update, end: ReceiptRow, evidence: _Evidence) -> str:
         is_decided = end.rule.startswith("shouldRespond") or end.rule == Rule.NOT_ADDRESSED
         return "" if is_decided else "it was ignored without a decision"
     if end.outcome == "failed":
-        told = any(post.room == update.room and APOLOGY in post.text for post in evidence.record.posted)
-        is_said = any(part.state == "unknown" or evidence.has_left(part) for part in parts)
-        return "" if told or is_said else "the room was told nothing"
+        has_apology = any(post.room == update.room and APOLOGY in post.text for post in evidence.record.posted)
+        is_spoken = any(part.state == "unknown" or evidence.has_left(part) for part in parts)
+        return "" if has_apology or is_spoken else "the room was told nothing"
     if end.outcome != "answered":
         return "it is no end for a message of this run"
     if not parts:
@@ -126,7 +126,7 @@ def _why_lost(update: Update, end: ReceiptRow, evidence: _Evidence) -> str:
 
 def _find_doubled(verdict: Verdict, evidence: _Evidence) -> None:
     """I2 and I5: each part is posted once, or again with a mark after an ambiguous attempt."""
-    known = {one.id: one for one in evidence.deliveries}
+    known = {delivery.id: delivery for delivery in evidence.deliveries}
     turns: defaultdict[str, set[str]] = defaultdict(set)
     for key, several in evidence.posts.items():
         if key not in known:
@@ -145,7 +145,7 @@ def _find_doubled(verdict: Verdict, evidence: _Evidence) -> None:
 
 def _find_inverted(verdict: Verdict, evidence: _Evidence) -> None:
     """I4: per room, parts leave in the order in which they were committed."""
-    places = {one.id: one.seq for one in evidence.deliveries}
+    places = {delivery.id: delivery.seq for delivery in evidence.deliveries}
     last: defaultdict[str, int] = defaultdict(int)
     for several in evidence.posts.values():  # in the order in which each was posted first
         post = several[0]

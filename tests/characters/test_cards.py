@@ -290,7 +290,7 @@ def test_the_newer_card_in_a_picture_is_read_and_the_picture_kept(tmp_path: Path
 
 
 @pytest.mark.parametrize("broken", [b"{", b"b2x", base64.b64encode(b'{"spec": "chara_ca')])
-def test_beside_a_broken_card_in_a_picture_the_other_one_is_read(tmp_path: Path, broken: bytes) -> None:
+def test_next_to_a_broken_card_in_a_picture_the_other_card_is_read(tmp_path: Path, broken: bytes) -> None:
     path = tmp_path / "card.png"
     path.write_bytes(png((b"chara", base64.b64encode(json.dumps(V1).encode())), (b"ccv3", broken)))
     item = import_character(path)
@@ -342,7 +342,7 @@ def test_a_picture_that_is_too_large_to_be_shown_is_named(tmp_path: Path) -> Non
     assert "at most 2 MiB" in note.message
 
 
-def test_a_card_is_written_into_a_picture_in_place_of_its_earlier_one(tmp_path: Path) -> None:
+def test_a_card_is_written_into_a_picture_in_place_of_its_earlier_card(tmp_path: Path) -> None:
     path = tmp_path / "card.png"
     path.write_bytes(write_png_card(png((b"chara", b"b2xk"), (b"Title", b"A face")), json.dumps(V1).encode()))
     assert import_character(path).name == "Bell"

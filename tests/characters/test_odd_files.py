@@ -200,7 +200,7 @@ def test_notes_are_ordered_by_line() -> None:
     assert [note.line for note in report.warnings] == [2, 6]
 
 
-def test_the_report_has_one_line_per_note_with_the_most_important_first() -> None:
+def test_the_report_has_a_line_per_note_with_the_most_important_first() -> None:
     report = parse_character('{\n"clients": ["twitter"],\n"name": "Ada",\n}').report
 
     assert report.format_lines() == [

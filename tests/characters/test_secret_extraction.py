@@ -103,7 +103,7 @@ def test_the_text_around_a_secret_is_not_changed() -> None:
     assert loaded.character.bio == ("My key is ••••, hush.",)
 
 
-def test_two_secrets_in_one_text_are_both_extracted() -> None:
+def test_two_secrets_in_the_same_text_are_both_extracted() -> None:
     loaded = parse_character(json.dumps({"name": "Ada", "system": f"{OPENAI} and {TELEGRAM}"}))
 
     assert list(loaded.secrets.values()) == [OPENAI, TELEGRAM]
@@ -257,7 +257,7 @@ def test_ordinary_text_is_not_recognized_as_a_secret(text: str) -> None:
     assert secret_kind(text) == ""
 
 
-def test_secrets_stay_hidden_through_copies() -> None:
+def test_secrets_are_kept_hidden_through_copies() -> None:
     loaded = parse_character('{"name": "Ada", "secrets": {"A": "CANARY"}}')
 
     for other in (copy.deepcopy(loaded), replace(loaded, path=None), pickle.loads(pickle.dumps(loaded))):

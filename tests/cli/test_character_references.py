@@ -1,4 +1,4 @@
-"""`bot character check` and `bot run` tell the same about what a character's file refers to."""
+"""`bot character check` and `bot run` report the same about what a character's file refers to."""
 
 import json
 import re
@@ -236,8 +236,8 @@ async def test_the_variables_that_are_known_are_those_that_a_turn_has() -> None:
         seen.update(turn.state.values)
 
     model = ScriptedModel([model_answer(actions=["LOOK"])])
-    async with running_agent(Plugin("looking", actions=[look]), model=model) as stage:
-        await stage.send("hi")
+    async with running_agent(Plugin("looking", actions=[look]), model=model) as harness:
+        await harness.send("hi")
     assert {"agentName", "time", "providers"} <= seen
     assert seen <= COMMON_VARIABLES
     templates = {**DEFAULTS, **bootstrap.templates}

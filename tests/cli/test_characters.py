@@ -34,8 +34,8 @@ def test_without_an_option_the_bundled_character_is_loaded() -> None:
 
 
 def test_several_characters_share_a_process_but_not_their_settings(workdir: Path) -> None:
-    one = write(workdir, "Ada", settings={"CONVERSATION_LENGTH": 5})
-    ada, bob = load_character_configs([one, write(workdir, "Bob")])
+    first = write(workdir, "Ada", settings={"CONVERSATION_LENGTH": 5})
+    ada, bob = load_character_configs([first, write(workdir, "Bob")])
     assert (ada.name, bob.name) == ("Ada", "Bob")
     assert (ada.settings.get("CONVERSATION_LENGTH"), bob.settings.get("CONVERSATION_LENGTH")) == ("5", None)
 
@@ -118,7 +118,7 @@ def test_a_list_in_the_settings_of_a_character_keeps_what_json_keeps(workdir: Pa
     assert values == {"mine_words": ["a,b", "c"], "mine_numbers": [3], "mine_names": {"x", "y"}, "mine_pair": ()}
 
 
-def test_settings_of_the_operator_in_a_file_are_ignored_with_one_line(
+def test_settings_of_the_operator_in_a_file_are_ignored_with_a_single_line(
     workdir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SERVER_HOST", "127.0.0.2")
@@ -204,9 +204,9 @@ async def test_changed_files_do_not_affect_a_loaded_character(workdir: Path) -> 
         await runtime.connect(adapter)
         file.write_text('{"name": ', encoding="utf-8")
         (workdir / ".env").write_text("CONVERSATION_LENGTH=many\n", encoding="utf-8")
-        [one] = runtime.agents
-        receipt = await one.inbox.submit(make_message("Hello", sent_at=one.agent.clock()))
-        assert (await one.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
+        [agent] = runtime.agents
+        receipt = await agent.inbox.submit(make_message("Hello", sent_at=agent.agent.clock()))
+        assert (await agent.inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
 
     with pytest.raises(ConfigError):
         load_character_config(file)  # the next start reports the error

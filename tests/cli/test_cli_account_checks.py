@@ -33,8 +33,8 @@ def test_the_account_the_remaining_plan_and_its_end_are_reported(
 ) -> None:
     _, [finding] = run_doctor(capsys)
     assert finding["status"] == "ok"
-    for told in ("@greenroom_bot on X", "plan: free", "reads left this month: 100", "renewed: "):
-        assert told in finding["what"]
+    for expected in ("@greenroom_bot on X", "plan: free", "reads left this month: 100", "renewed: "):
+        assert expected in finding["what"]
     assert [call.endpoint for call in emulator.calls] == ["GET /2/users/me"]
 
 

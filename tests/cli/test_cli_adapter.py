@@ -61,7 +61,7 @@ def test_an_adapter_outside_the_folder_of_the_character_is_refused(workdir: Path
         load_character_config(Path("ada.json"))
 
 
-def test_an_adapter_with_the_name_of_an_installed_one_is_refused(workdir: Path) -> None:
+def test_an_adapter_with_the_name_of_an_installed_adapter_is_refused(workdir: Path) -> None:
     write_small(workdir, "discord")
     assert entry(["character", "trust", "ada.json"]) == 0
     with pytest.raises(PluginError, match="there is an installed adapter called 'discord'"):
@@ -69,13 +69,13 @@ def test_an_adapter_with_the_name_of_an_installed_one_is_refused(workdir: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("telegrm", "did you mean 'telegram'?"),
         ("web", "adapter 'web' has no emulator, so it cannot be tested"),
         ("discord", "the emulator of discord yields no PlatformControl"),
     ],
 )
-def test_what_cannot_be_tested_is_said(workdir: Path, capsys: Out, name: str, said: str) -> None:
+def test_what_cannot_be_tested_is_reported(workdir: Path, capsys: Out, name: str, expected: str) -> None:
     assert entry(["adapter", "test", name]) == 78
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

@@ -45,7 +45,7 @@ def test_an_existing_file_is_never_overwritten(workdir: Path, capsys: Out) -> No
     assert capsys.readouterr().err.startswith("bot: ada.json: the file exists")
 
 
-def test_a_file_that_cannot_be_written_is_a_one_line_error(capsys: Out) -> None:
+def test_a_file_that_cannot_be_written_is_an_error_of_a_single_line(capsys: Out) -> None:
     assert entry(["character", "new", "no/such/folder.json"]) == 78
     assert "cannot be written: No such file or directory" in capsys.readouterr().err
 
@@ -63,9 +63,9 @@ def test_every_file_is_checked_even_after_an_error(workdir: Path, capsys: Out) -
 def test_the_result_is_available_as_json(workdir: Path, capsys: Out) -> None:
     old = write(workdir, "old.json", '{"name": "Old", "clients": ["discord"], "plugins": ["@elizaos/plugin-x2"]}')
     assert entry(["character", "check", "--json", old, "gone.json"]) == 78
-    told = json.loads(capsys.readouterr().out)
-    assert told["ok"] is False
-    first, second = told["characters"]
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is False
+    first, second = document["characters"]
     assert (first["ok"], first["name"], first["report"]["format"]) == (True, "Old", "v0")
     [note] = first["plugins"]
     assert note.startswith("@elizaos/plugin-x2: there is no counterpart here")
@@ -200,7 +200,7 @@ def test_a_file_without_code_needs_no_trust(workdir: Path, capsys: Out) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["ada.json", "--list"], ["--list", "--revoke", "ada.json"]], ids=" ".join)
-def test_trust_needs_one_thing_to_do(arguments: list[str]) -> None:
+def test_trust_requires_an_operation(arguments: list[str]) -> None:
     assert entry(["character", "trust", *arguments]) == 2
 
 

@@ -142,7 +142,7 @@ def test_an_export_holds_no_secret(workdir: Path) -> None:
         (["export", "robin.json", "--to", "robin.json"], "the file exists"),
     ],
 )
-def test_a_mistake_is_named_in_one_line(workdir: Path, capsys: Out, arguments: list[str], problem: str) -> None:
+def test_a_mistake_is_named_in_a_single_line(workdir: Path, capsys: Out, arguments: list[str], problem: str) -> None:
     (workdir / "empty").mkdir()
     (workdir / "damaged.png").write_bytes(b"\x89PNG\r\n")
     save(workdir, {"name": "Robin"}, "robin.json")
@@ -152,7 +152,9 @@ def test_a_mistake_is_named_in_one_line(workdir: Path, capsys: Out, arguments: l
     assert err.count("\n") == 1
 
 
-def test_a_character_never_gets_the_documents_of_another_one(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_character_never_gets_the_documents_of_another_character(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     for name, fact in (("Ann", "Ann was born in Lisbon."), ("Bert", "Bert was born in Graz.")):
         folder = workdir / name
         (folder / "knowledge").mkdir(parents=True)

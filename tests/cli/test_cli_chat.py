@@ -82,7 +82,7 @@ async def test_any_other_command_goes_to_the_agent() -> None:
     assert terminal.messages == []
 
 
-async def test_a_command_that_nobody_knows_and_that_is_nearly_quit_suggests_it() -> None:
+async def test_an_unknown_command_that_is_nearly_quit_suggests_it() -> None:
     terminal = await run_conversation(["/qiut", "/sing", "/quiz"])
     assert terminal.notices[1:4] == [
         "I do not know /qiut. Did you mean /quit?",

@@ -65,12 +65,12 @@ def test_costs_are_summed_by_room_person_or_model_highest_first(capsys: Out) -> 
         CostEntry(today(), "dear", None, None, 1, 10, cost=2.0),
         CostEntry(today(), "cheap", None, new_id(), 1, 10, cost=0.02),
     )
-    assert [one["name"] for one in run_costs(capsys, "--by", "model")["sums"]][:2] == ["dear", "cheap"]
-    by_room = {one["name"]: one for one in run_costs(capsys, "--by", "room")["sums"]}
+    assert [group["name"] for group in run_costs(capsys, "--by", "model")["sums"]][:2] == ["dear", "cheap"]
+    by_room = {group["name"]: group for group in run_costs(capsys, "--by", "room")["sums"]}
     assert by_room["cellar (test)"]["usd"] == 0.01
     assert by_room["cellar (test)"]["id"] == str(room)
     assert by_room["(no person: tasks, posts)"]["usd"] == 2.02
-    by_person = {one["name"]: one for one in run_costs(capsys, "--by", "person")["sums"]}
+    by_person = {group["name"]: group for group in run_costs(capsys, "--by", "person")["sums"]}
     assert by_person["Alice (test)"]["id"] == str(person)
     assert by_person["an unknown person"]["usd"] == 0.02
 
@@ -81,7 +81,7 @@ def test_only_the_requested_days_count(capsys: Out) -> None:
         store_costs(CostEntry(today() - timedelta(days=back), "m", None, None, 1, cost=1.0))
     assert run_costs(capsys, "--days", "2")["total"]["usd"] == 2.0
     assert run_costs(capsys)["total"]["usd"] == 3.0
-    names = [one["name"] for one in run_costs(capsys)["sums"]]
+    names = [group["name"] for group in run_costs(capsys)["sums"]]
     assert names == sorted(names)
 
 
@@ -92,14 +92,14 @@ def test_conflicting_options_are_usage_errors(capsys: Out) -> None:
     assert "--by and --days need --costs" in capsys.readouterr().err
 
 
-def test_without_costs_the_sum_is_zero_and_one_day_is_today() -> None:
+def test_without_costs_the_sum_is_zero_and_a_period_of_a_day_is_today() -> None:
     none = CostReport(1, GroupBy.DAY, CostEntry(today(), ""), ())
     assert none.total_line() == "today (UTC): $0, 0 calls, 0 tokens in, 0 out"
 
 
 @pytest.mark.parametrize(
-    ("amount", "told"),
+    ("amount", "expected"),
     [(0, "$0"), (1e-9, "under $0.000001"), (0.000012, "$0.000012"), (0.5, "$0.5"), (1234.567, "$1,234.57")],
 )
-def test_amounts_have_a_fitting_precision(amount: float, told: str) -> None:
-    assert format_dollars(amount) == told
+def test_amounts_have_a_fitting_precision(amount: float, expected: str) -> None:
+    assert format_dollars(amount) == expected

@@ -42,14 +42,14 @@ def change(file: Path, statement: str) -> None:
 def test_a_check_reports_the_contents_of_a_valid_database(capsys: Out) -> None:
     answer_messages("one", "two")
     assert entry(["db", "check", "-c", FILE, "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["ok"], told["place"], told["problems"]) == (True, "data/greenroom.db", [])
-    assert (told["facts"]["memories"], told["facts"]["receipts"], told["facts"]["rooms"]) == (4, 2, 1)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["ok"], document["place"], document["problems"]) == (True, "data/greenroom.db", [])
+    assert (document["facts"]["memories"], document["facts"]["receipts"], document["facts"]["rooms"]) == (4, 2, 1)
     assert entry(["db", "check", "-c", FILE]) == 0
     assert capsys.readouterr().out.startswith("data/greenroom.db: no problems\n  schema")
 
 
-def test_a_check_creates_no_database_and_reports_a_missing_one(workdir: Path, capsys: Out) -> None:
+def test_a_check_creates_no_database_and_reports_a_missing_database(workdir: Path, capsys: Out) -> None:
     assert entry(["db", "check", "-c", FILE]) == 78
     assert "→ there is no database yet: the first `bot run`" in capsys.readouterr().out
     assert not (workdir / "data").exists()

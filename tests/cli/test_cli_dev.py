@@ -65,16 +65,16 @@ class Session:
             yield await self._changes.get()
 
     async def change(self, name: str, expected: str) -> None:
-        """Tell of a changed file, and wait until the session has said this."""
+        """Report a changed file, and wait until the session has printed this."""
         self._changes.put_nowait([self._folder / name])
-        await self.wait_said(expected)
+        await self.wait_for_text(expected)
 
     async def look(self, expected: str) -> None:
-        """Have the session look at its files without a hint, and wait until it has said this."""
+        """Make the session look at its files without a hint, and wait until it has printed this."""
         self._changes.put_nowait([])
-        await self.wait_said(expected)
+        await self.wait_for_text(expected)
 
-    async def wait_said(self, expected: str) -> None:
+    async def wait_for_text(self, expected: str) -> None:
         async with asyncio.timeout(30):
             while expected not in self._printed:
                 await asyncio.sleep(0.02)
@@ -90,7 +90,7 @@ async def running(folder: Path, capsys: pytest.CaptureFixture[str]) -> AsyncGene
     session = Session(folder, capsys)
     dev = DevSession([Path("ada.json")], ["web"], session.changes)
     task = asyncio.create_task(dev.run(dev.load()))
-    await session.wait_said("web       on")
+    await session.wait_for_text("web       on")
     yield session
     task.cancel()
     await asyncio.wait([task])
@@ -109,11 +109,11 @@ async def test_changed_code_and_a_changed_character_are_reloaded(
         await session.change("mine.py", "web       on")
         write_character(workdir, "Bea")
         await session.change("ada.json", "running: Bea")
-        await session.wait_said("web       on")
+        await session.wait_for_text("web       on")
         assert session.started == ["Ada first", "Ada second", "Bea second"]
 
 
-async def test_a_change_that_no_watcher_told_of_is_reloaded_at_the_next_look(
+async def test_a_change_that_no_watcher_reported_is_reloaded_at_the_next_look(
     workdir: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(workdir, capsys) as session:
@@ -122,7 +122,9 @@ async def test_a_change_that_no_watcher_told_of_is_reloaded_at_the_next_look(
         assert session.started == ["Ada first", "Ada second"]
 
 
-async def test_conversations_that_are_only_in_memory_stay(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_conversations_that_are_only_in_memory_are_kept(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async with running(workdir, capsys) as session:
         count = "count = (await agent.store.cache.get('count') or 0) + 1; await agent.store.cache.set('count', count)"
         for _ in range(2):
@@ -132,20 +134,20 @@ async def test_conversations_that_are_only_in_memory_stay(workdir: Path, capsys:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [("(", "not reloaded: "), ("raise OSError('no oil')", "the new version does not start: ")],
     ids=["does not load", "does not start"],
 )
-async def test_a_version_that_fails_gives_way_to_the_one_before(
-    workdir: Path, capsys: pytest.CaptureFixture[str], body: str, said: str
+async def test_a_version_that_fails_is_replaced_by_the_version_before(
+    workdir: Path, capsys: pytest.CaptureFixture[str], body: str, expected: str
 ) -> None:
     async with running(workdir, capsys) as session:
         write_plugin(workdir, body)
-        await session.change("mine.py", said)
+        await session.change("mine.py", expected)
         write_plugin(workdir, report("third"))
         await session.change("mine.py", "web       on")
         if session.started[-1] != "Ada third":
-            await session.wait_said("web       on")
+            await session.wait_for_text("web       on")
         assert session.started[-1] == "Ada third"
 
 

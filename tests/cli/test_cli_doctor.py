@@ -47,9 +47,9 @@ def test_every_wrong_variable_is_reported_with_its_source(workdir: Path, capsys:
     (workdir / ".env").write_text("CONVERSATION_LENGTH=many\nOPENAI_API_KEY=your_key_here\n", encoding="utf-8")
     code, findings = run_doctor(capsys)
     assert code == 78
-    told = [what for check, what in failed_findings(findings) if check == "settings"]
-    assert [what.split(":")[0] for what in told] == ["CONVERSATION_LENGTH (in .env)", "OPENAI_API_KEY (in .env)"]
-    assert all(one["advice"] for one in findings if one["status"] != "ok")
+    messages = [what for check, what in failed_findings(findings) if check == "settings"]
+    assert [what.split(":")[0] for what in messages] == ["CONVERSATION_LENGTH (in .env)", "OPENAI_API_KEY (in .env)"]
+    assert all(finding["advice"] for finding in findings if finding["status"] != "ok")
 
 
 @pytest.mark.parametrize(("name", "value"), [("MCP_SERVERS", "none.json"), ("LOG_LEVEL", "LOUD")])
@@ -79,15 +79,17 @@ def test_a_line_that_sets_nothing_is_named_by_the_doctor_and_at_the_start(workdi
     (workdir / ".env").write_text("BUDGET_USD=1\nthis is no setting\n", encoding="utf-8")
     code, findings = run_doctor(capsys)
     assert code == 0
-    assert {one["what"]: one["advice"] for one in findings}[".env, line 2: it sets nothing"] == "write NAME=value"
+    assert {finding["what"]: finding["advice"] for finding in findings}[
+        ".env, line 2: it sets nothing"
+    ] == "write NAME=value"
     print_notes([])
     assert capsys.readouterr().err == ".env: not NAME=value, so it sets nothing: line 2\n"
 
 
-def test_a_misspelled_variable_gets_a_suggestion_and_a_foreign_one_is_ignored(workdir: Path, capsys: Out) -> None:
+def test_a_misspelled_variable_gets_a_suggestion_and_a_foreign_variable_is_ignored(workdir: Path, capsys: Out) -> None:
     (workdir / ".env").write_text("OPENAI_APIKEY=x\nWEATHER_API_KEY=y\nPGHOST=z\n", encoding="utf-8")
     code, findings = run_doctor(capsys)
-    warned = {one["what"].split()[0]: one["advice"] for one in findings if one["check"] == "settings"}
+    warned = {finding["what"].split()[0]: finding["advice"] for finding in findings if finding["check"] == "settings"}
     assert code == 0
     assert warned["OPENAI_APIKEY"] == "did you mean OPENAI_API_KEY?"
     assert not {"WEATHER_API_KEY", "PGHOST"} & set(warned)
@@ -98,7 +100,7 @@ def test_a_broken_character_does_not_stop_the_checks(workdir: Path, capsys: Out)
     code, findings = run_doctor(capsys, "-c", "bad.json")
     assert code == 78
     assert [check for check, _ in failed_findings(findings)] == ["character"]
-    assert "data" in {one["check"] for one in findings}
+    assert "data" in {finding["check"] for finding in findings}
 
 
 def test_an_unknown_plugin_is_reported(workdir: Path, capsys: Out) -> None:
@@ -129,7 +131,9 @@ def test_files_readable_by_others_are_a_warning(workdir: Path, capsys: Out) -> N
     (workdir / "data" / "token").touch(0o600)
     code, findings = run_doctor(capsys)
     assert code == 0
-    warned = [(one["what"], one["advice"]) for one in findings if one["check"] == "data" and one["advice"]]
+    warned = [
+        (finding["what"], finding["advice"]) for finding in findings if finding["check"] == "data" and finding["advice"]
+    ]
     assert warned == [(".env can be read by others", "chmod 600 .env, or run `bot doctor --fix`")]
 
     assert entry(["doctor", "--fix"]) == 0
@@ -142,7 +146,7 @@ def test_an_old_python_is_reported_with_advice(capsys: Out, monkeypatch: pytest.
     monkeypatch.setattr(checks, "MIN_PYTHON", (99, 1))
     code, findings = run_doctor(capsys)
     assert code == 78
-    [advice] = [one["advice"] for one in findings if one["check"] == "python"]
+    [advice] = [finding["advice"] for finding in findings if finding["check"] == "python"]
     assert advice == "install Python 99.1 or newer and reinstall the bot with it"
 
 

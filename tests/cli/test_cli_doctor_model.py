@@ -39,7 +39,7 @@ def prices(**values: str) -> list[Finding]:
 
 
 def test_the_size_of_every_component_is_reported(capsys: Out) -> None:
-    whole, *kinds = [one["what"] for one in run_doctor(capsys) if one["check"] == "prompt"]
+    whole, *kinds = [entry["what"] for entry in run_doctor(capsys) if entry["check"] == "prompt"]
     assert "bytes in total" in whole
     assert [kind.split(",")[0] for kind in kinds] == ["actions", "character", "providers", "rules"]
     parts = [part.rsplit(" ", 1) for kind in kinds for part in kind.split(": ", 1)[1].split(", ")]
@@ -50,8 +50,8 @@ def test_the_size_of_every_component_is_reported(capsys: Out) -> None:
 def test_a_large_prompt_is_a_warning(workdir: Path, capsys: Out) -> None:
     character = {"name": "Ada", "bio": ["She has seen it all, and tells it. " * 20] * 40, "system": "Go on. " * 3000}
     (workdir / "ada.json").write_text(json.dumps(character), encoding="utf-8")
-    warned = [one for one in run_doctor(capsys, "-c", "ada.json") if one["check"] == "prompt" and one["advice"]]
-    assert [one["status"] for one in warned] == ["warn"]
+    warned = [entry for entry in run_doctor(capsys, "-c", "ada.json") if entry["check"] == "prompt" and entry["advice"]]
+    assert [entry["status"] for entry in warned] == ["warn"]
     assert "shorten the largest" in warned[0]["advice"]
 
 
@@ -81,7 +81,7 @@ async def test_a_model_that_the_budget_does_not_pay_for_is_not_tried_and_the_lim
     async def refuse(agent: Agent, request: TextRequest) -> str:
         raise BudgetSpent("BUDGET_TOKENS", "the budget is used up")
 
-    async with running_agent(Plugin("poor", models=[refuse])) as stage:
-        [found] = await ask_model(stage.agent, settings())
+    async with running_agent(Plugin("poor", models=[refuse])) as harness:
+        [found] = await ask_model(harness.agent, settings())
     assert (found.status, found.advice) == (FindingStatus.WARN, "raise BUDGET_TOKENS, or wait until midnight UTC")
     assert found.message == "not tried: the budget is used up"

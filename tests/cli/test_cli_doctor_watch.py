@@ -1,4 +1,4 @@
-"""`bot doctor` beside a running bot, and `bot doctor --watch`: what needs attention there, as it changes."""
+"""`bot doctor` with a running bot, and `bot doctor --watch`: what needs attention there, as it changes."""
 
 import asyncio
 import json
@@ -62,7 +62,7 @@ async def test_what_begins_and_what_is_over_is_printed_once(workdir: Path, capsy
         assert lines[0].endswith("began  X is off. The keys are refused.")
 
 
-async def test_a_bot_that_does_not_answer_is_told_and_one_that_cannot_be_asked_is_refused(
+async def test_a_bot_that_does_not_answer_is_reported_and_a_bot_that_cannot_be_asked_is_refused(
     workdir: Path, capsys: Out
 ) -> None:
     async with running_bot() as (_, config):

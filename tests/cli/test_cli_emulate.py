@@ -124,20 +124,20 @@ async def test_a_character_answers_on_every_emulated_page_and_leaves_no_data(wor
         assert os.listdir(folder[1])
         assert all(f"emulated: {url}" in "\n".join(lines) for url in urls.values())
         assert process.stderr is not None
-        told = ""
+        stderr = ""
         async with ClientSession(timeout=ClientTimeout(DEADLINE)) as http, asyncio.timeout(DEADLINE):
             for name, text in {"discord": "hello", "telegram": "hello", "x": "@ada hello"}.items():
                 await say(http, urls[name], text)
-            while told.count(": answered:") < len(PLATFORMS):
-                told += (await process.stderr.readline()).decode()
+            while stderr.count(": answered:") < len(PLATFORMS):
+                stderr += (await process.stderr.readline()).decode()
             for url in urls.values():
                 while not (await wait_for_reply(http, url))[-1]["is_bot"]:
                     pass
             process.send_signal(signal.SIGTERM)
-            told += (await process.stderr.read()).decode()
-            assert await process.wait() == 0, told
-    assert "Traceback" not in told
-    assert not [value for value in REAL.values() if value in told and value != "true"]
+            stderr += (await process.stderr.read()).decode()
+            assert await process.wait() == 0, stderr
+    assert "Traceback" not in stderr
+    assert not [value for value in REAL.values() if value in stderr and value != "true"]
     assert os.path.basename(folder[1]) not in os.listdir(os.path.dirname(folder[1]))
     assert os.listdir(workdir) == [file.name]
 
@@ -148,46 +148,50 @@ async def test_real_settings_are_hidden(workdir: Path, monkeypatch: pytest.Monke
     found = find_adapters()
     specs = [spec for name in PLATFORMS if isinstance(spec := found[name], AdapterSpec)]
     real = Settings([Layer("the environment", REAL)])
-    async with run_emulators(specs, [file]) as stage:
-        covered = real.with_layer(stage.layers[0])
+    async with run_emulators(specs, [file]) as harness:
+        covered = real.with_layer(harness.layers[0])
         values = {name: covered.get(name) for name in REAL}
         for spec in specs:
             covered.load(spec.settings)
     assert not {value for value in values.values() if value} & set(REAL.values())
     assert all(covered.get(name) is None for name in ("DATABASE_URL", "POSTGRES_URL", "CHANNEL_IDS"))
     assert {str(values[f"{name}_API_BASE_URL"])[:17] for name in ("DISCORD", "TELEGRAM", "X")} == {"http://127.0.0.1:"}
-    assert covered.get("BOT_DATA_DIR") == str(stage.folder)
+    assert covered.get("BOT_DATA_DIR") == str(harness.folder)
 
 
 async def test_several_characters_have_separate_accounts(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "environ", dict(os.environ))
     files = [character(workdir), character(workdir, "Bo"), character(workdir)]
-    for spec in (one for one in find_adapters().values() if isinstance(one, AdapterSpec) and one.emulator):
-        async with run_emulators([spec], files) as stage:
-            accounts = {layer.values[spec.needs[-1]] for layer in stage.layers}
-            tokens = {tuple(layer.values[name] for name in spec.needs) for layer in stage.layers}
+    for spec in (
+        adapter for adapter in find_adapters().values() if isinstance(adapter, AdapterSpec) and adapter.emulator
+    ):
+        async with run_emulators([spec], files) as harness:
+            accounts = {layer.values[spec.needs[-1]] for layer in harness.layers}
+            tokens = {tuple(layer.values[name] for name in spec.needs) for layer in harness.layers}
         assert len(tokens) == 3, (spec.name, accounts)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("web", "'web' is not a platform with an emulator: available: discord, telegram, x"),
         ("discrod", "did you mean 'discord'"),
         (",", "--emulate needs one or more of discord,telegram,x"),
     ],
 )
-def test_a_platform_without_an_emulator_is_a_usage_error(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=re.escape(said)):
+def test_a_platform_without_an_emulator_is_a_usage_error(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(expected)):
         parse_emulators(text)
 
 
-@pytest.mark.parametrize(("only", "said"), [("telegram", "connects to no real platform"), ("web", "add it to --only")])
+@pytest.mark.parametrize(
+    ("only", "expected"), [("telegram", "connects to no real platform"), ("web", "add it to --only")]
+)
 def test_contradicting_only_and_emulate_options_are_refused(
-    only: str, said: str, capsys: pytest.CaptureFixture[str]
+    only: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert entry(["run", "--emulate", "discord", "--only", only]) == 2
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -206,15 +210,15 @@ def test_the_loopback_address_bypasses_proxies(before: dict[str, str], after: st
 
 def test_an_emulated_run_names_the_called_model(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-only-for-tests")
-    told = list(EmulatedRun({}, (), workdir).summary_lines([load_character_config(character(workdir))]))
-    assert told[0] == "nothing leaves this machine except model calls (openai)"
+    lines = list(EmulatedRun({}, (), workdir).summary_lines([load_character_config(character(workdir))]))
+    assert lines[0] == "nothing leaves this machine except model calls (openai)"
 
 
 def test_an_emulated_run_turns_real_platforms_off(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in REAL.items():
         monkeypatch.setenv(name, value)
     found = list_platforms([load_character_config(character(workdir))], emulator_urls={"x": "http://127.0.0.1:1/"})
-    assert [one.name for one in found if one.is_on] == ["web", "x"]
-    assert {one.off_reason for one in found if not one.is_on} == {
+    assert [platform.name for platform in found if platform.is_on] == ["web", "x"]
+    assert {platform.off_reason for platform in found if not platform.is_on} == {
         "not emulated: an emulated run connects to no real platform"
     }

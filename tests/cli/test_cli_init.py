@@ -339,7 +339,7 @@ def test_a_key_of_an_imported_file_replaces_none_that_is_set(workdir: Path, card
 
 
 @pytest.mark.parametrize("layout", ["on the path", "in the folder", "another program on the path", "a module"])
-def test_the_command_that_starts_the_bot_is_one_that_a_shell_finds(
+def test_the_command_that_starts_the_bot_is_a_command_that_a_shell_finds(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, layout: str
 ) -> None:
     python, script, other = workdir / "venv/bin/python", workdir / "venv/bin/bot", workdir / "other/bot"

@@ -20,8 +20,8 @@ needs_model = pytest.mark.skipif(
 
 
 @pytest.fixture(autouse=True)
-def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let llama.cpp compute in one thread: the tests use all cores."""
+def _single_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make llama.cpp compute in one thread: the tests use all cores."""
     monkeypatch.setenv("LOCAL_MODEL_THREADS", "1")
 
 
@@ -30,7 +30,7 @@ def test_without_a_model_server_the_commands_for_a_model_on_this_computer_are_pr
 ) -> None:
     entry(["init", "--yes", "--name", "Robin", "--local-ports", str(UNUSED_PORT)])
     assert f"bot init --yes --local-model {TINY}" in capsys.readouterr().out
-    assert "LOCAL_MODEL" not in (workdir / ".env").read_text()  # nobody asked for it
+    assert "LOCAL_MODEL" not in (workdir / ".env").read_text()  # it was not requested
 
 
 @pytest.mark.long

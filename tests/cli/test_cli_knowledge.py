@@ -99,7 +99,7 @@ def test_the_lines_name_id_source_and_passage(capsys: Out) -> None:
     ("plugins", "problem"),
     [(["sql", "offline"], 'add "knowledge" to the plugins in ada.json'), (["offline", "knowledge"], "in memory only")],
 )
-def test_a_character_without_documents_is_told_what_to_change(
+def test_a_character_without_documents_gets_an_error_that_says_what_to_change(
     workdir: Path, capsys: Out, plugins: list[str], problem: str
 ) -> None:
     (workdir / FILE).write_text(json.dumps({"name": "Ada", "plugins": plugins}), encoding="utf-8")

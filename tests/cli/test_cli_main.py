@@ -81,7 +81,7 @@ def test_folders_of_the_user_called_plugins_and_adapters_are_never_taken_for_the
     assert (finished.returncode, finished.stdout.strip()[:5]) == (0, "Hello"), finished.stderr
 
 
-def test_another_package_of_the_name_of_a_bundled_one_is_named_with_its_place(
+def test_another_package_of_the_name_of_a_bundled_package_is_named_with_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = ModuleType("plugins")
@@ -173,7 +173,7 @@ def write_broken_plugin(folder: Path) -> Path:
     return path
 
 
-def test_an_unexpected_error_is_one_line_and_a_hint(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unexpected_error_is_a_single_line_and_a_hint(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_broken_plugin(workdir)
     assert entry(["chat", "-c", str(path)]) == 70
     first, second = capsys.readouterr().err.splitlines()

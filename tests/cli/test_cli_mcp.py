@@ -92,7 +92,7 @@ async def test_a_token_for_reading_searches_and_lists_but_does_not_ask(tmp_path:
 
 
 @pytest.mark.long
-async def test_a_bot_that_has_stopped_is_told_to_the_other_agent(tmp_path: Path) -> None:
+async def test_the_other_agent_is_notified_of_a_bot_that_has_stopped(tmp_path: Path) -> None:
     token = new_token(tmp_path, TokenScope.OPERATOR)
     async with running_bot(tmp_path) as port:
         client_context = other_agent(tmp_path, port, token)
@@ -105,6 +105,8 @@ async def test_a_bot_that_has_stopped_is_told_to_the_other_agent(tmp_path: Path)
     assert "no bot answers at" in text
 
 
-def test_without_a_token_the_error_says_how_to_create_one(workdir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_token_the_error_says_how_to_create_a_token(
+    workdir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert entry(["mcp"]) == 78
     assert "MCP_TOKEN is not set: create a token with `bot token new --scope chat`" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`bot memory`: what people told is listed, found, explained, corrected and deleted."""
+"""`bot memory`: what people stated is listed, found, explained, corrected and deleted."""
 
 import json
 from datetime import UTC, datetime
@@ -20,7 +20,7 @@ MESSAGE = make_message("", sent_at=datetime.now(UTC))
 
 @pytest.fixture
 def fact(workdir: Path) -> Memory:
-    """Return a fact that Alice told, stored with its source message."""
+    """Return a fact that Alice stated, stored with its source message."""
     write_character(workdir)
     [receipt] = answer_messages("I moved to Graz")
     stored = Memory(

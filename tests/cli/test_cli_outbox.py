@@ -47,7 +47,7 @@ def test_a_requeued_part_is_sent_at_the_next_start(capsys: Out) -> None:
     part = set_delivery_state(receipt, DeliveryState.UNKNOWN)
     assert entry(["outbox", "send", "-c", FILE, part.id]) == 0
     assert capsys.readouterr().out == f"{part.id}: it leaves at the next start\n"
-    assert [one["state"] for one in list_parts(capsys)] == ["pending"]
+    assert [part["state"] for part in list_parts(capsys)] == ["pending"]
     answer_messages("and now", room="attic")
     assert list_parts(capsys) == []
 
@@ -57,8 +57,8 @@ def test_a_dropped_part_is_failed_and_never_sent(capsys: Out) -> None:
     part = set_delivery_state(receipt, DeliveryState.PENDING)
     assert entry(["outbox", "drop", "-c", FILE, part.id]) == 0
     answer_messages("and now", room="attic")
-    [told] = list_parts(capsys)
-    assert (told["state"], told["cause"], told["attempts"]) == ("failed", "a person dropped it", 1)
+    [listed_part] = list_parts(capsys)
+    assert (listed_part["state"], listed_part["cause"], listed_part["attempts"]) == ("failed", "a person dropped it", 1)
 
 
 def test_sent_and_unknown_parts_are_refused(capsys: Out) -> None:

@@ -113,7 +113,7 @@ def test_without_a_terminal_nothing_is_deleted_unless_it_is_confirmed_by_an_opti
     assert "add --yes" in capsys.readouterr().err
 
 
-def test_of_several_people_of_one_name_none_is_guessed(capsys: Out) -> None:
+def test_of_several_people_of_the_same_name_none_is_guessed(capsys: Out) -> None:
     answer_messages("one")
 
     async def add(store: Store) -> None:

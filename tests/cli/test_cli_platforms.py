@@ -61,22 +61,22 @@ def load_config(folder: Path, name: str = "Ada", **more: object) -> CharacterCon
 
 def test_without_any_token_only_the_web_page_is_on(workdir: Path) -> None:
     found = list_platforms([load_config(workdir)])
-    assert [one.name for one in found if one.is_on] == ["web"]
-    assert [one.name for one in found][:4] == ["web", "discord", "telegram", "x"]
-    assert all(one.off_reason for one in found if one.name != "web")
+    assert [platform.name for platform in found if platform.is_on] == ["web"]
+    assert [platform.name for platform in found][:4] == ["web", "discord", "telegram", "x"]
+    assert all(platform.off_reason for platform in found if platform.name != "web")
 
 
 def test_the_console_is_not_a_platform_of_run(workdir: Path) -> None:
-    assert "console" not in [one.name for one in list_platforms([load_config(workdir)])]
+    assert "console" not in [platform.name for platform in list_platforms([load_config(workdir)])]
 
 
 def test_only_turns_the_other_platforms_off(workdir: Path) -> None:
-    found = {one.name: one for one in list_platforms([load_config(workdir)], ["discord"])}
+    found = {platform.name: platform for platform in list_platforms([load_config(workdir)], ["discord"])}
     assert found["web"].off_reason == "not among --only discord"
 
 
 def test_the_web_page_stays_on_if_a_file_names_other_platforms(workdir: Path) -> None:
-    found = {one.name: one for one in list_platforms([load_config(workdir, adapters=["discord"])])}
+    found = {platform.name: platform for platform in list_platforms([load_config(workdir, adapters=["discord"])])}
     assert found["web"].is_on
 
 
@@ -89,11 +89,11 @@ def test_platforms_are_named_in_any_case_and_once(text: str, names: list[str]) -
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [("telegran", "did you mean 'telegram'"), ("console", "`bot chat`"), ("qq", "available: "), (",", "needs one")],
 )
-def test_an_unknown_platform_is_a_usage_error(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_an_unknown_platform_is_a_usage_error(text: str, expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
         parse_platforms(text)
 
 
@@ -122,11 +122,11 @@ def test_a_platform_without_its_library_says_so_even_if_off(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)  # makes the import fail
-    said = f"'{name}' needs {library}, which is not installed: {install_command(name)}"
-    assert find_adapters()[name] == said
+    message = f"'{name}' needs {library}, which is not installed: {install_command(name)}"
+    assert find_adapters()[name] == message
     for only in ([], [name]):
-        found = {one.name: one for one in list_platforms([load_config(workdir)], only)}
-        assert found[name] == Platform(name, None, said)
+        found = {platform.name: platform for platform in list_platforms([load_config(workdir)], only)}
+        assert found[name] == Platform(name, None, message)
 
 
 def test_a_platform_whose_library_is_broken_is_off_and_the_others_are_not(
@@ -139,7 +139,7 @@ def test_a_platform_whose_library_is_broken_is_off_and_the_others_are_not(
     (package / "METADATA").write_text("Metadata-Version: 2.1\nName: pager\nVersion: 1\n")
     (package / "entry_points.txt").write_text("[greenroom.adapters]\npager = pager:adapter\n")
     monkeypatch.syspath_prepend(workdir)
-    found = {one.name: one for one in list_platforms([load_config(workdir)])}
+    found = {platform.name: platform for platform in list_platforms([load_config(workdir)])}
     monkeypatch.delitem(sys.modules, "pager")
     assert found["web"].is_on
     assert found["pager"].off_reason == "'pager' cannot be loaded: ImportError: no such symbol"

@@ -48,9 +48,9 @@ def test_a_third_party_plugin_is_listed_with_package_and_version(
     monkeypatch.syspath_prepend(workdir)
     monkeypatch.delitem(sys.modules, "weather_pkg", raising=False)
     assert entry(["plugin", "list"]) == 0
-    told = capsys.readouterr().out
-    assert "installed with weather-pkg 1.0: weather_pkg:plugin" in told
-    assert "installed with greenroom" not in told
+    captured = capsys.readouterr().out
+    assert "installed with weather-pkg 1.0: weather_pkg:plugin" in captured
+    assert "installed with greenroom" not in captured
 
 
 @pytest.mark.parametrize("name", ["bootstrap", "offline", "openai"])
@@ -149,7 +149,7 @@ def test_the_tests_of_a_plugin_are_run_with_its_check_and_its_files(
     assert ("fail  test       greetings: it greets: AssertionError" in out) is not passes
 
 
-def test_a_broken_plugin_is_not_tested_and_one_without_tests_says_so(workdir: Path, capsys: Out) -> None:
+def test_a_broken_plugin_is_not_tested_and_a_plugin_without_tests_is_reported(workdir: Path, capsys: Out) -> None:
     assert entry(["plugin", "test", write(workdir, "odd", "plugin = Plugin('odd', services=[int])")]) == 78
     assert "is not a Service" in capsys.readouterr().out
     assert entry(["plugin", "test", write(workdir, "plain", "plugin = Plugin('plain')")]) == 0
@@ -178,7 +178,7 @@ def test_an_invalid_plugin_name_is_refused(name: str, workdir: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         ("plugin = Plugin('odd', requires=['nowhere'])", "requires 'nowhere', which is not loaded"),
         ("1 / 0", "cannot be loaded: ZeroDivisionError"),
@@ -197,10 +197,10 @@ def test_an_invalid_plugin_name_is_refused(name: str, workdir: Path) -> None:
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_a_broken_plugin_fails_the_check(workdir: Path, capsys: Out, body: str, said: str) -> None:
+def test_a_broken_plugin_fails_the_check(workdir: Path, capsys: Out, body: str, expected: str) -> None:
     assert entry(["plugin", "check", write(workdir, "odd", body)]) == 78
     out, err = capsys.readouterr()
-    assert said in out + err
+    assert expected in out + err
     assert "Traceback" not in err
 
 
@@ -211,14 +211,14 @@ def test_warnings_do_not_fail_the_check(workdir: Path, capsys: Out) -> None:
     )
     assert entry(["plugin", "check", write(workdir, "odd", body)]) == 0
     out = capsys.readouterr().out
-    for said in ("'Odd'", "ACT has no description", "ACT: city has no description", "is off: set ODD_KEY"):
-        assert said in out
+    for warning in ("'Odd'", "ACT has no description", "ACT: city has no description", "is off: set ODD_KEY"):
+        assert warning in out
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("opnai", "did you mean 'openai'?"), ("mine", "use ./mine"), ("zzz", "available: ")]
+    ("name", "expected"), [("opnai", "did you mean 'openai'?"), ("mine", "use ./mine"), ("zzz", "available: ")]
 )
-def test_an_unknown_plugin_gets_a_suggestion(workdir: Path, capsys: Out, name: str, said: str) -> None:
+def test_an_unknown_plugin_gets_a_suggestion(workdir: Path, capsys: Out, name: str, expected: str) -> None:
     write(workdir, "mine", "plugin = Plugin('mine')")
     assert entry(["plugin", "check", name]) == 78
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`bot plugin search`, `add` and `show`: the lists of plugins, and what an operator is asked and told."""
+"""`bot plugin search`, `add` and `show`: the lists of plugins, and what an operator is asked and shown."""
 
 import asyncio
 import io
@@ -89,7 +89,7 @@ def test_the_list_says_of_a_bundled_plugin_what_its_code_says(item: IndexEntry) 
     assert item.description == plugin.description
     assert item.api == plugin.api
     assert item.version == PROJECT["project"]["version"]
-    assert item.stars is None  # nobody has counted any
+    assert item.stars is None  # there are no counts
     assert (ROOT / item.source / "__init__.py").is_file()
     extra = item.name if item.name != "x_actions" else "x"  # it acts through the adapter
     assert item.extra == (extra if extra in PROJECT["project"]["optional-dependencies"] else "")
@@ -151,7 +151,7 @@ def test_a_list_comes_from_https_or_a_file_only(address: str, workdir: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
         (None, "there is no file"),
         ("{", "not a list of plugins"),
@@ -161,7 +161,7 @@ def test_a_list_comes_from_https_or_a_file_only(address: str, workdir: Path) -> 
     ],
 )
 def test_a_file_that_is_no_list_is_a_wrong_configuration(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out, content: str | None, said: str
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out, content: str | None, expected: str
 ) -> None:
     if content is not None:
         (workdir / "index.json").write_text(content, encoding="utf-8")
@@ -169,7 +169,7 @@ def test_a_file_that_is_no_list_is_a_wrong_configuration(
     assert entry(["plugin", "search"]) == 78
     error = capsys.readouterr().err
     assert "REGISTRY_URL" in error
-    assert said in error
+    assert expected in error
     assert len(error) < 400
 
 
@@ -309,7 +309,7 @@ def test_the_missing_extra_of_a_bundled_plugin_is_installed_from_its_metadata(
 
 
 @pytest.mark.parametrize(
-    ("name", "code", "said"),
+    ("name", "code", "expected"),
     [
         ("wether", 78, "did you mean 'weather'?"),
         ("later", 78, "it needs plugin API 2-3, and this version supports 1"),
@@ -319,11 +319,11 @@ def test_the_missing_extra_of_a_bundled_plugin_is_installed_from_its_metadata(
     ],
 )
 def test_a_plugin_that_cannot_be_added_is_refused(
-    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out, name: str, code: int, said: str
+    workdir: Path, monkeypatch: pytest.MonkeyPatch, capsys: Out, name: str, code: int, expected: str
 ) -> None:
     write_index(workdir, monkeypatch, WEATHER, {**WEATHER, "name": "later", "api": "2-3"})
     assert entry(["plugin", "add", name]) == code
-    assert said in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 def test_the_list_of_the_installed_is_printed_as_json(capsys: Out) -> None:

@@ -141,7 +141,7 @@ def test_a_plugin_is_installed_shown_and_named_by_the_character(python: Path, sh
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "expected"),
     [
         ("other", "does not bring the plugin 'other': it has no entry point of that name; remove it again"),
         ("broken", "plugin 'nowhere' is not installed"),
@@ -149,10 +149,10 @@ def test_a_plugin_is_installed_shown_and_named_by_the_character(python: Path, sh
     ],
 )
 def test_a_distribution_that_is_not_what_the_list_says_changes_no_character(
-    python: Path, shop: Path, name: str, said: str
+    python: Path, shop: Path, name: str, expected: str
 ) -> None:
     added = add(python, shop, name, "-c", "ada.json", "--yes")
     assert added.returncode == 78
-    assert said in added.stderr
+    assert expected in added.stderr
     assert "Traceback" not in added.stderr
     assert (shop / "ada.json").read_text(encoding="utf-8") == '{"name": "Ada"}'

@@ -46,9 +46,9 @@ def post(*args: str) -> int:
 
 def test_missing_keys_are_named(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert post("-c", str(file)) == Exit.CONFIG
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.startswith("bot: X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN, X_ACCESS_TOKEN_SECRET are not set")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("bot: X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN, X_ACCESS_TOKEN_SECRET are not set")
 
 
 def test_the_adapter_with_publishing_publishes(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,9 +128,9 @@ def test_unreadable_recent_posts_are_reported(workdir: Path, capsys: pytest.Capt
     trust_code(workdir)
     (workdir / "ada.json").write_text('{"name": "Ada", "plugins": ["./shelf"]}')
     assert post("-c", "ada.json", "--dry-run") == Exit.OK
-    said = capsys.readouterr()
-    assert said.out.strip()
-    assert "recent posts cannot be read: " in said.err
+    captured = capsys.readouterr()
+    assert captured.out.strip()
+    assert "recent posts cannot be read: " in captured.err
 
 
 def test_a_broken_database_is_reported(
@@ -149,9 +149,9 @@ def test_an_unusable_answer_is_a_temporary_failure(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-key")
     monkeypatch.setenv("MODEL_RETRIES", "0")
     assert post("-c", str(file), "--dry-run") == Exit.TRY_AGAIN
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert said.err.count("\n") <= 3
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") <= 3
 
 
 @pytest.fixture
@@ -168,9 +168,9 @@ def test_a_post_is_shown_published_and_its_url_printed(
 ) -> None:
     assert post("-c", str(file), "--text", FOG, "--yes") == Exit.OK
     [made] = emulator.state.posts_by(emulator.user_id)
-    said = capsys.readouterr()
-    assert said.out == f"https://x.com/i/status/{made.id}\n"
-    assert FOG in said.err
+    captured = capsys.readouterr()
+    assert captured.out == f"https://x.com/i/status/{made.id}\n"
+    assert FOG in captured.err
     assert made.text == FOG
 
 
@@ -208,9 +208,9 @@ def test_a_long_text_is_shown_and_published_as_a_thread(
     first, second, third = emulator.state.posts_by(emulator.user_id)
     assert (first.reply_to_id, second.reply_to_id, third.reply_to_id) == ("", first.id, second.id)
     assert " ".join(emulator.bot_texts) == text
-    said = capsys.readouterr()
-    assert "a thread of 3 posts" in said.err
-    assert said.out == f"https://x.com/i/status/{first.id}\n"
+    captured = capsys.readouterr()
+    assert "a thread of 3 posts" in captured.err
+    assert captured.out == f"https://x.com/i/status/{first.id}\n"
 
 
 def test_an_interrupted_thread_is_reported_and_can_be_resumed(
@@ -219,12 +219,12 @@ def test_an_interrupted_thread_is_reported_and_can_be_resumed(
     text = " ".join(f"This is sentence number {number} of a long post." for number in range(14))
     emulator.add_faults(*[Fault("POST /2/tweets", FaultKind.PASSED)], Fault("POST /2/tweets", status=403, body="{}"))
     assert post("-c", str(file), "--text", text, "--yes") == Exit.CONFIG
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     [first] = emulator.state.posts_by(emulator.user_id)
-    assert said.out == f"https://x.com/i/status/{first.id}\n"
-    assert "part 2 of 3" in said.err
-    assert "part 3 of 3" in said.err
-    assert "bot post --resume" in said.err
+    assert captured.out == f"https://x.com/i/status/{first.id}\n"
+    assert "part 2 of 3" in captured.err
+    assert "part 3 of 3" in captured.err
+    assert "bot post --resume" in captured.err
     assert post("-c", str(file), "--resume") == Exit.OK
     _, second, third = emulator.state.posts_by(emulator.user_id)
     assert (second.reply_to_id, third.reply_to_id) == (first.id, second.id)
@@ -268,8 +268,8 @@ def test_a_file_that_is_no_picture_is_refused_first(
 def test_refused_keys_are_reported_at_once(file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]) -> None:
     emulator.is_revoked = True
     assert post("-c", str(file), "--text", FOG, "--yes") == Exit.TRY_AGAIN
-    said = capsys.readouterr()
-    assert "X refuses the keys" in said.err
+    captured = capsys.readouterr()
+    assert "X refuses the keys" in captured.err
     assert [call.endpoint for call in emulator.calls] == ["POST /2/tweets", "GET /2/users/me"]
 
 
@@ -329,11 +329,11 @@ def test_resuming_names_each_post_and_its_own_parts(
     emulator.add_faults(*[REFUSAL] * 3)
     capsys.readouterr()
     assert post("-c", str(file), "--resume") == Exit.CONFIG
-    said = capsys.readouterr()
+    captured = capsys.readouterr()
     first, *_ = emulator.state.posts_by(emulator.user_id)
-    assert said.out == f"https://x.com/i/status/{first.id}\n"
-    assert "the post (" in said.err
-    assert [line.partition(" (")[0] for line in said.err.splitlines() if " of " in line.partition(" (")[0]] == [
+    assert captured.out == f"https://x.com/i/status/{first.id}\n"
+    assert "the post (" in captured.err
+    assert [line.partition(" (")[0] for line in captured.err.splitlines() if " of " in line.partition(" (")[0]] == [
         "part 2 of 3",
         "part 3 of 3",
     ]
@@ -347,11 +347,11 @@ def test_a_post_in_quiet_hours_that_the_operator_makes_is_sent(
     assert len(emulator.bot_texts) == 3
 
 
-PostBeside = Callable[..., subprocess.CompletedProcess[str]]
+PostWithBot = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def post_beside(file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> PostBeside:
+def post_with_bot(file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch) -> PostWithBot:
     """Return a function that runs the command in another process than the bot that uses the store."""
     monkeypatch.setenv("X_REPLY_ENABLE", "false")
     monkeypatch.setenv("SERVER_TOKEN", "a-token-for-tests")
@@ -360,8 +360,8 @@ def post_beside(file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setenv("SERVER_PORT", "0")
         part = load_character_config(file)
         specs = [find_adapter("web"), find_adapter("x")]
-        async with Runtime([part.agent_config], [one for one in specs if isinstance(one, AdapterSpec)]) as runtime:
-            [port] = [one.port for one in runtime.adapters if isinstance(one, WebAdapter)]
+        async with Runtime([part.agent_config], [spec for spec in specs if isinstance(spec, AdapterSpec)]) as runtime:
+            [port] = [adapter.port for adapter in runtime.adapters if isinstance(adapter, WebAdapter)]
             monkeypatch.setenv("SERVER_PORT", str(port))
             command = [sys.executable, "-m", "bot", "post", "-c", str(file), *args]
             return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, timeout=60)
@@ -370,25 +370,25 @@ def post_beside(file: Path, emulator: Emulator, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.long
-def test_a_running_bot_reports_a_refusal_for_good(post_beside: PostBeside, emulator: Emulator) -> None:
+def test_a_running_bot_reports_a_refusal_for_good(post_with_bot: PostWithBot, emulator: Emulator) -> None:
     emulator.add_faults(REFUSAL)
-    result = post_beside("--text", FOG, "--yes")
+    result = post_with_bot("--text", FOG, "--yes")
     assert "was not sent: X says 403: Your app may only read.\n" in result.stderr
     assert result.returncode == Exit.CONFIG
 
 
 @pytest.mark.long
 def test_a_text_that_a_running_bot_does_not_take_is_refused_for_good(
-    post_beside: PostBeside, emulator: Emulator
+    post_with_bot: PostWithBot, emulator: Emulator
 ) -> None:
-    result = post_beside("--text", "fog " * 1_100, "--yes")
+    result = post_with_bot("--text", "fog " * 1_100, "--yes")
     assert "the running bot did not do it: not a valid post" in result.stderr
     assert result.returncode == Exit.CONFIG
     assert emulator.writes == []
 
 
-def test_a_running_bot_publishes_the_post(post_beside: PostBeside, emulator: Emulator) -> None:
-    result = post_beside("--text", FOG, "--yes")
+def test_a_running_bot_publishes_the_post(post_with_bot: PostWithBot, emulator: Emulator) -> None:
+    result = post_with_bot("--text", FOG, "--yes")
     [made] = emulator.state.posts_by(emulator.user_id)
     assert result.stdout == f"https://x.com/i/status/{made.id}\n"
     assert result.returncode == Exit.OK
@@ -406,7 +406,7 @@ def stored_posts(file: Path) -> list[str]:
     async def read() -> list[str]:
         async with open_store_for_reading(load_character_config(file)) as store:
             rooms = [room.id for room in await store.worlds.rooms() if room.type is ChannelType.FEED]
-            return [one.content.text for room_id in rooms for one in await store.memories.recent(room_id, 50)]
+            return [memory.content.text for room_id in rooms for memory in await store.memories.recent(room_id, 50)]
 
     return asyncio.run(read())
 
@@ -470,7 +470,7 @@ def test_nothing_is_deleted_without_confirmation_or_in_a_dry_run(
         ("--delete", "17", "--resume"),
     ],
 )
-def test_a_deletion_names_one_post_and_does_nothing_else(
+def test_a_deletion_names_a_single_post_and_does_nothing_else(
     options: Sequence[str], file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert post("-c", str(file), *options, "--yes") == Exit.USAGE
@@ -480,25 +480,25 @@ def test_a_deletion_names_one_post_and_does_nothing_else(
 
 @pytest.mark.long
 def test_a_running_bot_deletes_the_post(
-    post_beside: PostBeside, file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
+    post_with_bot: PostWithBot, file: Path, emulator: Emulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     url = published(file, capsys)
     theirs = emulator.say("bob", "Look at me.")
-    result = post_beside("--delete", url, "--yes")
+    result = post_with_bot("--delete", url, "--yes")
     assert (result.stderr, result.returncode) == (f"deleted: {url}\n", Exit.OK)
     assert (emulator.bot_texts, stored_posts(file)) == ([], [])
-    result = post_beside("--delete", theirs, "--yes")
+    result = post_with_bot("--delete", theirs, "--yes")
     assert "the running bot did not do it: the post was not deleted: it is a post of @bob" in result.stderr
     assert result.returncode == Exit.CONFIG
 
 
-@pytest.mark.parametrize(("said", "count"), [("y\n", 1), pytest.param("\n", 0, marks=pytest.mark.long)])
-def test_in_a_terminal_publishing_needs_confirmation(said: str, count: int, file: Path, emulator: Emulator) -> None:
+@pytest.mark.parametrize(("typed", "count"), [("y\n", 1), pytest.param("\n", 0, marks=pytest.mark.long)])
+def test_in_a_terminal_publishing_needs_confirmation(typed: str, count: int, file: Path, emulator: Emulator) -> None:
     ours, theirs = os.openpty()
     command = [sys.executable, "-m", "bot", "post", "-c", str(file), "--text", FOG]
     with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         os.close(theirs)
-        os.write(ours, said.encode())
+        os.write(ours, typed.encode())
         out, err = process.communicate(timeout=60)
         os.close(ours)
     assert process.returncode == Exit.OK

@@ -53,16 +53,16 @@ async def refused(only: str, environment: Mapping[str, str]) -> str:
 
 async def test_a_wrong_token_of_discord_ends_the_program_with_the_reason() -> None:
     async with Emulator() as discord:
-        told = await refused("discord", {"DISCORD_API_TOKEN": "wrong", "DISCORD_API_BASE_URL": discord.url})
-    assert "set DISCORD_API_TOKEN" in told
+        output = await refused("discord", {"DISCORD_API_TOKEN": "wrong", "DISCORD_API_BASE_URL": discord.url})
+    assert "set DISCORD_API_TOKEN" in output
 
 
 async def test_refused_intents_end_the_program_with_the_reason() -> None:
     async with Emulator() as discord:
         discord.add_bot("Ada", "only-for-tests")
         discord.gateway.allowed_intents = 0
-        told = await refused("discord", {"DISCORD_API_TOKEN": "only-for-tests", "DISCORD_API_BASE_URL": discord.url})
-    assert "Message Content Intent" in told
+        output = await refused("discord", {"DISCORD_API_TOKEN": "only-for-tests", "DISCORD_API_BASE_URL": discord.url})
+    assert "Message Content Intent" in output
 
 
 async def test_where_every_platform_is_refused_each_reason_is_given() -> None:
@@ -73,15 +73,15 @@ async def test_where_every_platform_is_refused_each_reason_is_given() -> None:
             "TELEGRAM_BOT_TOKEN": "4711:wrong-and-only-for-tests-abcdefghijk",
             "TELEGRAM_API_BASE_URL": telegram.url,
         }
-        told = await refused("discord,telegram", environment)
-    assert "DISCORD_API_TOKEN" in told
-    assert "TELEGRAM_BOT_TOKEN" in told
+        output = await refused("discord,telegram", environment)
+    assert "DISCORD_API_TOKEN" in output
+    assert "TELEGRAM_BOT_TOKEN" in output
 
 
 async def test_refused_keys_of_x_end_the_program_with_the_reason() -> None:
     async with XEmulator() as x:
-        told = await refused("x", {**X_KEYS, "X_API_BASE_URL": x.url})
-    assert "X refuses the keys" in told
+        output = await refused("x", {**X_KEYS, "X_API_BASE_URL": x.url})
+    assert "X refuses the keys" in output
 
 
 @pytest.mark.parametrize(("status", "body"), [(401, "<html>log in</html>"), (403, "<html>denied</html>"), (503, {})])
@@ -95,7 +95,7 @@ async def test_what_may_pass_is_tried_again(status: int, body: object) -> None:
             assert process.returncode is None
 
 
-async def test_a_refused_platform_does_not_end_what_another_one_does() -> None:
+async def test_a_refused_platform_does_not_end_what_another_platform_does() -> None:
     async with Emulator() as discord, TelegramEmulator() as telegram:
         discord.add_bot("Ada", "only-for-tests")
         environment = {

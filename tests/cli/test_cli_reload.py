@@ -113,7 +113,9 @@ async def test_a_character_is_found_by_its_name_where_the_file_has_a_new_id(
     assert "after the next start only: id" in capsys.readouterr().out
 
 
-async def test_a_renamed_character_without_an_id_is_another_one(monkeypatch: pytest.MonkeyPatch, capsys: Out) -> None:
+async def test_a_renamed_character_without_an_id_is_another_character(
+    monkeypatch: pytest.MonkeyPatch, capsys: Out
+) -> None:
     async with running_bot(monkeypatch):
         write(name="Bea")
         assert await reload_character() == 78

@@ -58,7 +58,7 @@ def test_the_variables_of_plugins_are_the_same_without_importing_them() -> None:
     }
 
 
-def test_the_table_of_owners_is_the_documented_one() -> None:
+def test_the_table_of_owners_is_the_documented_table() -> None:
     groups, _ = find_settings_groups()
     assert build_owner_table(groups) in (ROOT / "docs" / "characters.md").read_text(encoding="utf-8"), (
         "who sets a variable has changed: copy the output of `bot settings --owners` into docs/characters.md"
@@ -106,7 +106,7 @@ def test_settings_of_a_file_that_belong_to_the_operator_are_named_once(
     )
 
 
-def test_every_variable_has_a_description_and_one_owner() -> None:
+def test_every_variable_has_a_description_and_a_single_owner() -> None:
     groups, problems = find_settings_groups()
     found = [variable for group in groups for variable in list_variables(group.model)]
     assert [variable.name for variable in found if not variable.description] == []

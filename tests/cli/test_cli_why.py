@@ -63,11 +63,11 @@ def test_a_removed_message_has_its_authors_name_until_the_person_is_forgotten(ca
     out = capsys.readouterr().out
     assert "a person who was forgotten in lobby (test): (removed)" in out
     assert str(receipt.author_id) not in out
-    [told] = run_why(capsys)
-    assert (told["author"], told["author_id"]) == ("a person who was forgotten", str(receipt.author_id))
+    [output] = run_why(capsys)
+    assert (output["author"], output["author_id"]) == ("a person who was forgotten", str(receipt.author_id))
 
 
-def test_the_author_of_a_message_is_told_without_a_name_too() -> None:
+def test_the_author_of_a_message_is_shown_without_a_name_too() -> None:
     named = Entity(new_id(), "test", "5", ("Alice",))
     people = (named, replace(named, names=()), replace(named, names=(), external_id=""), None)
     assert list(map(author_label, people)) == [
@@ -81,20 +81,20 @@ def test_the_author_of_a_message_is_told_without_a_name_too() -> None:
 def test_a_message_is_found_by_each_of_its_ids_and_by_its_reply(capsys: Out) -> None:
     _, receipt = answer_messages("one", "two")
     for name in (str(receipt.id), str(receipt.memory_id), "lobby-1", reply_id(receipt)):
-        assert [one["text"] for one in run_why(capsys, name)] == ["two"]
+        assert [entry["text"] for entry in run_why(capsys, name)] == ["two"]
 
 
 def test_the_last_messages_are_listed_oldest_first(capsys: Out) -> None:
     answer_messages("one", "two", "three", "four", "five", "six")
-    assert [one["text"] for one in run_why(capsys)] == ["two", "three", "four", "five", "six"]
-    assert [one["text"] for one in run_why(capsys, "--last", "2")] == ["five", "six"]
+    assert [entry["text"] for entry in run_why(capsys)] == ["two", "three", "four", "five", "six"]
+    assert [entry["text"] for entry in run_why(capsys, "--last", "2")] == ["five", "six"]
 
 
 def test_a_room_is_found_by_name_or_id(capsys: Out) -> None:
     answer_messages("down", room="cellar")
-    [told] = run_why(capsys, "--room", "Cellar")
+    [output] = run_why(capsys, "--room", "Cellar")
     answer_messages("up", room="attic")
-    assert [one["text"] for one in run_why(capsys, "--room", told["room_id"])] == ["down"]
+    assert [entry["text"] for entry in run_why(capsys, "--room", output["room_id"])] == ["down"]
 
 
 def test_an_unknown_id_is_reported_with_suggestions(capsys: Out) -> None:
@@ -119,8 +119,8 @@ def test_without_a_store_none_is_created(workdir: Path, capsys: Out) -> None:
 
 def test_the_run_log_of_a_message_is_included(capsys: Out) -> None:
     answer_messages("hello")
-    [told] = run_why(capsys)
-    assert (told["run"]["status"], told["run"]["message_id"]) == ("completed", told["message_id"])
+    [output] = run_why(capsys)
+    assert (output["run"]["status"], output["run"]["message_id"]) == ("completed", output["message_id"])
 
 
 def test_the_results_of_evaluators_are_shown() -> None:

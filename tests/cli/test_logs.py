@@ -54,13 +54,13 @@ def test_a_line_has_time_level_logger_and_message(paper: TerminalPair) -> None:
     assert line.endswith(" INFO    bot.test: Bob came in")
 
 
-def test_json_is_one_object_a_line(paper: TerminalPair) -> None:
+def test_json_is_an_object_a_line(paper: TerminalPair) -> None:
     with configure_logging(format="json", fd=paper.fd):
         logger.warning("a “quote” and a\nbreak")
     [line] = paper.lines()
-    told = json.loads(line)
-    assert told["time"].endswith("+00:00")
-    assert {key: told[key] for key in ("level", "logger", "message")} == {
+    document = json.loads(line)
+    assert document["time"].endswith("+00:00")
+    assert {key: document[key] for key in ("level", "logger", "message")} == {
         "level": "WARNING",
         "logger": "bot.test",
         "message": "a “quote” and a\\nbreak",
@@ -81,7 +81,7 @@ def test_secrets_and_terminal_codes_are_removed(paper: TerminalPair) -> None:
 
 
 @pytest.mark.failure("G-04")
-def test_invisible_characters_are_escaped_and_emoji_stay(paper: TerminalPair) -> None:
+def test_invisible_characters_are_escaped_and_emoji_are_kept(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         logger.info("Ow\u00adner\u200b\u202e\u2066\ufeff \U000e0041 👩\u200d💻 ❤\ufe0f می\u200cخواهم")
     seen = r"Ow\xadner\u200b\u202e\u2066\ufeff \U000e0041 "
@@ -133,7 +133,7 @@ def test_a_full_disk_only_loses_lines() -> None:
 
 
 @pytest.mark.failure("K-15")
-def test_repeated_warnings_of_one_place_are_limited_and_counted(paper: TerminalPair) -> None:
+def test_repeated_warnings_of_the_same_place_are_limited_and_counted(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         for number in range(MAX_PER_LOCATION + 50):
             logger.warning("request %d was odd", number)
@@ -180,7 +180,7 @@ def test_a_warning_about_what_stays_wrong_is_written_once_also_after_the_next_st
     assert file.stat().st_mode & 0o077 == 0
 
 
-def test_a_warning_that_was_not_met_for_a_month_and_one_that_was_over_are_reported_again(tmp_path: Path) -> None:
+def test_a_warning_not_met_for_a_month_and_a_warning_that_was_over_are_reported_again(tmp_path: Path) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
     def report(*texts: str, subject: str = "mara.json") -> list[str]:
@@ -213,7 +213,7 @@ def test_where_nothing_can_be_stored_warnings_are_reported_at_each_start(tmp_pat
 
 
 @pytest.mark.failure("K-16")
-def test_everything_that_fails_for_lack_of_a_file_descriptor_is_one_line(paper: TerminalPair) -> None:
+def test_everything_that_fails_for_lack_of_a_file_descriptor_is_a_single_line(paper: TerminalPair) -> None:
     with configure_logging(fd=paper.fd):
         for number in range(5):
             try:

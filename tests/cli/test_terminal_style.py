@@ -38,7 +38,7 @@ def test_long_work_prints_plain_lines_where_there_is_no_terminal(
     assert capsys.readouterr().err == "verifying\ncopying the file: 50%\n"
 
 
-def test_work_of_unknown_length_prints_one_line_where_there_is_no_terminal_and_only_if_it_is_long(
+def test_work_of_unknown_length_prints_a_line_where_there_is_no_terminal_and_only_if_it_is_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     printed = threading.Event()

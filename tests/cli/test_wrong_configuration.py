@@ -33,8 +33,8 @@ def run_refused(arguments: list[str], capsys: Err) -> str:
 def test_a_requested_platform_without_a_token_is_reported_with_its_variable(
     platform: str, variables: list[str], capsys: Err
 ) -> None:
-    told = run_refused(["run", "--only", platform], capsys)
-    [line] = [line for line in told.splitlines() if line.startswith(f"  {platform} ")]
+    output = run_refused(["run", "--only", platform], capsys)
+    [line] = [line for line in output.splitlines() if line.startswith(f"  {platform} ")]
     assert all(name in line for name in variables)
 
 
@@ -60,9 +60,9 @@ def test_a_server_that_cannot_listen_names_the_variable(monkeypatch: pytest.Monk
 def test_an_unwritable_data_folder_is_reported_with_its_variable(monkeypatch: pytest.MonkeyPatch, capsys: Err) -> None:
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setenv("BOT_DATA_DIR", "/proc/greenroom")  # not even root can write there
-    told = run_refused(["run"], capsys)
-    assert "/proc/greenroom" in told
-    assert "BOT_DATA_DIR" in told
+    output = run_refused(["run"], capsys)
+    assert "/proc/greenroom" in output
+    assert "BOT_DATA_DIR" in output
 
 
 @pytest.mark.failure("K-14")
@@ -71,7 +71,10 @@ def test_dependencies_are_pinned_and_aiohttp_has_no_known_vulnerability() -> Non
     pinned = dict(line.split("==") for line in lines if not line.startswith("#"))
     pinned = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in pinned.items()}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    wanted = [*project["dependencies"], *(one for some in project["optional-dependencies"].values() for one in some)]
-    names = {re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", one)[0]).lower() for one in wanted}
+    wanted = [
+        *project["dependencies"],
+        *(requirement for some in project["optional-dependencies"].values() for requirement in some),
+    ]
+    names = {re.sub(r"[-_.]+", "-", re.split(r"[^\w.-]", requirement)[0]).lower() for requirement in wanted}
     assert names - {"greenroom"} <= set(pinned)
     assert tuple(map(int, pinned["aiohttp"].split("."))) >= (3, 13, 3)

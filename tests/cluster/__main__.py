@@ -176,9 +176,9 @@ async def disturb_once(
     write(f"| {name} | {' | '.join(map(str, cells))} | {f'{taken:.2f} s' if taken else ''} |")
     for complaint in (*[f"lost: {room}-{number}" for room, number in lost[:5]], *platform.doubles[:5]):
         write(f"    {complaint}")
-    for room, said in platform.posts.items():
-        if said != sorted(said):
-            write(f"    inverted: {room} {said}")
+    for room, texts in platform.posts.items():
+        if texts != sorted(texts):
+            write(f"    inverted: {room} {texts}")
     return not (lost or platform.doubles or platform.inversions)
 
 

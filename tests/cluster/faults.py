@@ -16,7 +16,7 @@ from tests.plugins.sql.postgres.proxy import Proxy
 
 FROZEN_SECONDS, READ_ONLY_SECONDS, STALL_SECONDS = 7.0, 3.0, 2.0
 CALM_SECONDS = 1.5
-TAKE_OVER_PATIENCE = 15.0
+TAKE_OVER_TIMEOUT = 15.0
 OWNED = "SELECT count(*) FROM lanes WHERE owner = $1"
 ALIVE_UNTIL = "SELECT alive_until / 1000000.0 - extract(epoch FROM clock_timestamp()) FROM workers WHERE position = $1"
 
@@ -64,7 +64,7 @@ async def restart(scene: Scene) -> float:
 
 
 async def make_read_only(scene: Scene) -> float:
-    """Let the server refuse writes for some seconds."""
+    """Make the server refuse writes for some seconds."""
     await asyncio.to_thread(scene.control.set_read_only, True)
     await asyncio.sleep(READ_ONLY_SECONDS)
     await asyncio.to_thread(scene.control.set_read_only, False)
@@ -123,6 +123,6 @@ async def _observer(scene: Scene) -> AsyncIterator[Any]:
 async def _until_taken(observer: Any, victim: Worker, since: float) -> float:
     """Return the seconds from a time until a worker owns no room."""
     while await observer.fetchval(OWNED, victim.number):
-        assert time.monotonic() - since < TAKE_OVER_PATIENCE, "no other worker took the rooms over"
+        assert time.monotonic() - since < TAKE_OVER_TIMEOUT, "no other worker took the rooms over"
         await asyncio.sleep(0.02)
     return max(0.0, time.monotonic() - since)

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 HEARD = re.compile(r"I heard (room\d+)-(\d+)")
 TICKS = os.sysconf("SC_CLK_TCK")
 OPEN_MESSAGES = 2  # unanswered messages of a room, at most
-STORE_PATIENCE, DRAIN_PATIENCE, START_PATIENCE = 8.0, 60.0, 60.0
+STORE_TIMEOUT, DRAIN_TIMEOUT, START_TIMEOUT = 8.0, 60.0, 60.0
 
 
 @dataclass
@@ -48,7 +48,7 @@ class Platform:
         while len(self.posts[room]) < count:
             self._news[room].clear()
             try:
-                async with asyncio.timeout(DRAIN_PATIENCE):
+                async with asyncio.timeout(DRAIN_TIMEOUT):
                     await self._news[room].wait()
             except TimeoutError:
                 return
@@ -56,7 +56,7 @@ class Platform:
     @property
     def inversions(self) -> int:
         """The number of posts that came after a later one of their room."""
-        return sum(later < earlier for said in self.posts.values() for earlier, later in pairwise(said))
+        return sum(later < earlier for texts in self.posts.values() for earlier, later in pairwise(texts))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
@@ -101,7 +101,7 @@ class Worker:
 
     async def wait_ready(self) -> None:
         """Wait until it takes messages."""
-        async with asyncio.timeout(START_PATIENCE), self._news:
+        async with asyncio.timeout(START_TIMEOUT), self._news:
             await self._news.wait_for(lambda: self.number or self._process.returncode is not None)
         assert self.number, "a worker ended while it started"
         self.is_usable = True
@@ -110,7 +110,7 @@ class Worker:
         """Hand over a message; return whether it was stored."""
         try:
             self._process.stdin.write(json.dumps({"room": room, "text": text, "author": author}).encode() + b"\n")  # type: ignore[union-attr]
-            async with asyncio.timeout(STORE_PATIENCE), self._news:
+            async with asyncio.timeout(STORE_TIMEOUT), self._news:
                 await self._news.wait_for(lambda: text in self.stored or self._process.returncode is not None)
         except (OSError, TimeoutError):
             await asyncio.sleep(0)

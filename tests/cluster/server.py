@@ -50,7 +50,7 @@ class ServerControl:
         await asyncio.to_thread(self._control, "-m", "immediate", "-l", str(self._process.log), "restart")
 
     async def allow_connections(self, count: int) -> None:
-        """Let the server take this many connections."""
+        """Make the server accept this many connections."""
         self._server.run(f"ALTER SYSTEM SET max_connections = {count}")
         await self.restart()
 

@@ -18,7 +18,7 @@ from tests.cluster.roles import RoleProcesses, judge
 
 SHARDS, GATEWAYS = 16, 2
 TOKEN = "only-for-the-cluster"
-PATIENCE, CALM_SECONDS, FROZEN_SECONDS = 60.0, 3.0, 7.0
+WAIT_TIMEOUT, CALM_SECONDS, FROZEN_SECONDS = 60.0, 3.0, 7.0
 
 
 class ShardedBot:
@@ -51,7 +51,7 @@ class ShardedBot:
             await self._processes.start("sender")
             await self.start_gateway()
             await self._emulator.recorder.wait_until(
-                lambda: self._emulator.recorder.counts["resume"] >= SHARDS // GATEWAYS, PATIENCE
+                lambda: self._emulator.recorder.counts["resume"] >= SHARDS // GATEWAYS, WAIT_TIMEOUT
             )
             yield
 
@@ -65,7 +65,7 @@ class ShardedBot:
         began = time.monotonic()
         disturb(self.gateways[-1])
         await self._emulator.recorder.wait_until(
-            lambda: self._emulator.recorder.counts["resume"] >= count + SHARDS // GATEWAYS, PATIENCE
+            lambda: self._emulator.recorder.counts["resume"] >= count + SHARDS // GATEWAYS, WAIT_TIMEOUT
         )
         return time.monotonic() - began
 
@@ -87,12 +87,12 @@ class ShardedBot:
             author = self._emulator.state.add_user(name)
             await self._emulator.people.say(channel, author, f"<@{self._bot}> hello")
             with suppress(TimeoutError):
-                await recorder.wait_until(lambda text=f"re {name}": text in recorder.texts(channel), PATIENCE)
+                await recorder.wait_until(lambda text=f"re {name}": text in recorder.texts(channel), WAIT_TIMEOUT)
 
     async def _until_connected(self) -> None:
         sessions = self._emulator.gateway.sessions.values()
         await self._emulator.recorder.wait_until(
-            lambda: sorted(item.shard for item in sessions if item.line is not None) == all_shards(SHARDS), PATIENCE
+            lambda: sorted(item.shard for item in sessions if item.line is not None) == all_shards(SHARDS), WAIT_TIMEOUT
         )
 
 

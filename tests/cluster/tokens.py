@@ -15,7 +15,7 @@ from tests.chaos.wire import Wire
 from tests.cluster.roles import RoleProcesses, judge
 
 ROLES = ("gateway", "worker", "sender", "gateway")
-START_PATIENCE, PATIENCE, CALM_SECONDS = 900.0, 90.0, 20.0
+START_TIMEOUT, WAIT_TIMEOUT, CALM_SECONDS = 900.0, 90.0, 20.0
 PAUSE_SECONDS = 10.0  # between an answer and the next message of a room
 
 
@@ -52,7 +52,7 @@ class Accounts:
                     waiting.discard(bot.id)
             return not waiting
 
-        await self._emulator.recorder.wait_until(are_all_polled, START_PATIENCE)
+        await self._emulator.recorder.wait_until(are_all_polled, START_TIMEOUT)
         return time.monotonic() - ended
 
     async def write(self) -> None:
@@ -73,7 +73,7 @@ class Accounts:
             sent.append(name)
             people.say(state.chats[group], people.add_user(name), f"@b{number}_bot hello")
             with suppress(TimeoutError):
-                async with asyncio.timeout(PATIENCE):
+                async with asyncio.timeout(WAIT_TIMEOUT):
                     while f"re {name}" not in self._texts[group]:
                         self._has_news[group].clear()
                         await self._has_news[group].wait()
@@ -126,7 +126,7 @@ async def _until_joined(url: str, count: int) -> None:
     """Wait until the processes have joined for all their characters."""
     connection = await asyncpg.connect(url)
     try:
-        async with asyncio.timeout(START_PATIENCE):
+        async with asyncio.timeout(START_TIMEOUT):
             while await connection.fetchval("SELECT count(*) FROM workers") < count:  # noqa: ASYNC110  other processes
                 await asyncio.sleep(1.0)
     finally:

@@ -20,7 +20,7 @@ from plugins.sql.postgres.storage import OpenServers
 
 AGENT = derived_id("agent", "Ada")
 NAMED = re.compile(r"say (room\d+-\d+)")
-# Under faults whoever writes has the name of the message, so that a prompt tells which one is answered.
+# Under faults each author is named like the message, so that a prompt shows which message is answered.
 TO_WHOM = re.compile(r"The next message is .+'s, to (room\d+-\d+)\.")
 RETRY_SECONDS = 0.1
 SETTINGS = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}

@@ -1,4 +1,4 @@
-"""Giving commands on a stage, as an adapter would."""
+"""Gives commands to a harness, as an adapter would."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from bot.testing import AgentHarness, make_message
 
 
 async def give(
-    stage: AgentHarness,
+    harness: AgentHarness,
     name: str,
     *,
     author: str = "Alice",
@@ -18,19 +18,19 @@ async def give(
     event_id: str = "",
     **details: Any,
 ) -> CommandResponse:
-    """Give a command; every call is another event unless it is named."""
-    place = make_message("", sent_at=stage.agent.clock(), author=author, kind=kind, role=role)
+    """Submit a command; every call is another event unless `event_id` is given."""
+    place = make_message("", sent_at=harness.agent.clock(), author=author, kind=kind, role=role)
     asked = CommandInvocation(
-        name, place.world, place.room, place.author, event_id or new_id().hex, stage.agent.clock(), **details
+        name, place.world, place.room, place.author, event_id or new_id().hex, harness.agent.clock(), **details
     )
-    return await stage.agent_runtime.handle.run_command(asked)
+    return await harness.agent_runtime.handle.run_command(asked)
 
 
 async def press(
-    stage: AgentHarness, value: str, *, author: str = "Alice", role: Role = Role.MEMBER, room: str = "lobby"
+    harness: AgentHarness, value: str, *, author: str = "Alice", role: Role = Role.MEMBER, room: str = "lobby"
 ) -> CommandResponse:
     """Press a button in a group."""
-    now = stage.agent.clock()
+    now = harness.agent.clock()
     place = make_message("", sent_at=now, author=author, kind=ChannelType.GROUP, role=role, room=room)
     pressed = ChoiceSelection(place.world, place.room, place.author, value, new_id().hex, now)
-    return await stage.agent_runtime.handle.select_choice(pressed)
+    return await harness.agent_runtime.handle.select_choice(pressed)

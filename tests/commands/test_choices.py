@@ -23,69 +23,69 @@ def choices_of(task: Task) -> tuple[Choice, ...]:
     return ChoiceRequest.from_metadata(task.metadata).choices(task.id)
 
 
-async def ask(stage: AgentHarness, **metadata: Any) -> Task:
+async def ask(harness: AgentHarness, **metadata: Any) -> Task:
     """Leave a task that waits for a colour."""
-    now = stage.agent.clock()
+    now = harness.agent.clock()
     room = make_message("", sent_at=now, kind=ChannelType.GROUP).room
     data = {"options": ["red", {"name": "blue"}], **metadata}
     task = Task(
         new_id(), "PAINT", now, "Which colour?", room.id, tags=frozenset({TaskTag.AWAITING_CHOICE}), metadata=data
     )
-    await stage.agent.store.tasks.save_task(task)
+    await harness.agent.store.tasks.save_task(task)
     return task
 
 
 async def test_a_press_chooses_and_the_task_is_queued() -> None:
-    async with running_agent() as stage:
-        task = await ask(stage)
+    async with running_agent() as harness:
+        task = await ask(harness)
         _, blue = choices_of(task)
-        shown = await press(stage, blue.value, role=Role.ADMIN)
+        shown = await press(harness, blue.value, role=Role.ADMIN)
         assert shown.text == "Chosen: blue."
-        kept = await stage.agent.store.tasks.task(task.id)
+        kept = await harness.agent.store.tasks.task(task.id)
         assert kept is not None
         assert (kept.metadata["choice"], TaskTag.AWAITING_CHOICE in kept.tags) == ("blue", False)
-        [entry] = await stage.agent.store.logs.logs(kind=LogKind.AUTHORIZATION)
+        [entry] = await harness.agent.store.logs.logs(kind=LogKind.AUTHORIZATION)
         assert entry["body"]["arguments"]["option"] == "blue"
 
 
 async def test_a_second_press_changes_nothing_and_says_what_was_chosen() -> None:
-    async with running_agent() as stage:
-        red, blue = choices_of(await ask(stage))
-        presses = [press(stage, one.value, role=Role.ADMIN) for one in (red, blue)]
+    async with running_agent() as harness:
+        red, blue = choices_of(await ask(harness))
+        presses = [press(harness, choice.value, role=Role.ADMIN) for choice in (red, blue)]
         texts = [shown.text for shown in await asyncio.gather(*presses)]
     assert texts == ["Chosen: red.", "It has been chosen already: red."]
 
 
-async def test_who_may_not_choose_is_told_so_and_it_stays_open() -> None:
-    async with running_agent() as stage:
-        task = await ask(stage)
-        shown = await press(stage, choices_of(task)[0].value)
+async def test_a_person_who_may_not_choose_is_notified_and_the_choice_is_kept_open() -> None:
+    async with running_agent() as harness:
+        task = await ask(harness)
+        shown = await press(harness, choices_of(task)[0].value)
         assert shown.text == "Only OWNER or ADMIN may choose here."
-        own = await ask(stage, choosers=[str(new_id())])
-        shown = await press(stage, choices_of(own)[0].value, role=Role.OWNER)
+        own = await ask(harness, choosers=[str(new_id())])
+        shown = await press(harness, choices_of(own)[0].value, role=Role.OWNER)
         assert shown.text == "It is another person's choice."
-        for one in (task, own):
-            kept = await stage.agent.store.tasks.task(one.id)
+        for task_waiting in (task, own):
+            kept = await harness.agent.store.tasks.task(task_waiting.id)
             assert kept is not None
             assert TaskTag.AWAITING_CHOICE in kept.tags
 
 
 async def test_what_is_over_or_of_another_room_or_made_up_cannot_be_chosen() -> None:
-    async with running_agent() as stage:
-        over = await ask(stage, expiresAt=(stage.agent.clock() - timedelta(seconds=1)).isoformat())
-        there = await ask(stage)
+    async with running_agent() as harness:
+        over = await ask(harness, expiresAt=(harness.agent.clock() - timedelta(seconds=1)).isoformat())
+        there = await ask(harness)
         values = [choices_of(over)[0].value, f"choice:{there.id.hex}:7", f"choice:{new_id().hex}:0"]
         for value in values:
-            assert "no longer" in (await press(stage, value, role=Role.ADMIN)).text
-        elsewhere = await press(stage, choices_of(there)[0].value, role=Role.ADMIN, room="attic")
+            assert "no longer" in (await press(harness, value, role=Role.ADMIN)).text
+        elsewhere = await press(harness, choices_of(there)[0].value, role=Role.ADMIN, room="attic")
         assert "no longer" in elsewhere.text
 
 
-async def test_a_value_that_is_no_choice_of_ours_is_told_to_plugins() -> None:
-    async with running_agent() as stage:
+async def test_a_value_that_is_no_choice_of_ours_is_reported_to_plugins() -> None:
+    async with running_agent() as harness:
         heard: list[InteractionReceived] = []
-        stage.agent.events.subscribe(InteractionReceived, heard.append, name="test", at_once=True)
-        assert (await press(stage, "poll:3")).text == ""
+        harness.agent.events.subscribe(InteractionReceived, heard.append, name="test", at_once=True)
+        assert (await press(harness, "poll:3")).text == ""
     assert [event.choice for event in heard] == ["poll:3"]
 
 
@@ -100,7 +100,7 @@ def test_a_choice_fits_the_narrowest_platform() -> None:
     task = Task(new_id(), "PAINT", system_clock(), metadata={"options": [str(n) for n in range(40)]})
     choices = choices_of(task)
     assert len(choices) == 25
-    assert all(len(one.value.encode()) <= 64 for one in choices)
+    assert all(len(choice.value.encode()) <= 64 for choice in choices)
     for value in ("", "é", "a\nb", "x" * 65):
         with pytest.raises(ValueError, match="64"):
             Choice("label", value)
@@ -117,22 +117,24 @@ class Buttons(RecordingAdapter):
 
 
 async def test_choices_are_numbered_in_the_text_where_nothing_can_be_pressed() -> None:
-    async with running_agent() as stage:
-        task = await ask(stage)
-        turn = make_turn(stage.agent)
+    async with running_agent() as harness:
+        task = await ask(harness)
+        turn = make_turn(harness.agent)
         outgoing: OutgoingReply = turn.build_reply(Content(text="Which colour?", choices=choices_of(task)))
-        [plain] = split_reply(outgoing, RecordingAdapter(), stage.agent.clock())
+        [plain] = split_reply(outgoing, RecordingAdapter(), harness.agent.clock())
         assert (plain.content.text, plain.content.choices) == ("Which colour?\n1. red\n2. blue", ())
-        [pressed] = split_reply(outgoing, Buttons(), stage.agent.clock())
+        [pressed] = split_reply(outgoing, Buttons(), harness.agent.clock())
         assert (pressed.content.text, pressed.content.choices) == ("Which colour?", choices_of(task))
 
 
-async def test_a_confirmation_is_pressed_instead_of_its_code_being_said() -> None:
+async def test_a_confirmation_is_pressed_instead_of_typing_its_code() -> None:
     obedient = Obedient("UPDATE_SETTINGS", name="ON_EDIT", value="rerun")
-    async with running_agent(model=obedient.model, adapter=Buttons()) as stage:
-        await stage.send("Ada, set ON_EDIT to rerun", kind=ChannelType.GROUP, role=Role.OWNER)
-        [delivery] = [one for one in await stage.agent.store.ledger.deliveries() if one.content.choices]
+    async with running_agent(model=obedient.model, adapter=Buttons()) as harness:
+        await harness.send("Ada, set ON_EDIT to rerun", kind=ChannelType.GROUP, role=Role.OWNER)
+        [delivery] = [
+            delivery for delivery in await harness.agent.store.ledger.deliveries() if delivery.content.choices
+        ]
         [confirm] = delivery.content.choices
         assert confirm.label == "confirm"
-        assert (await press(stage, confirm.value, author="Bob", role=Role.OWNER)).text.startswith("It is ano")
-        assert (await press(stage, confirm.value, role=Role.OWNER)).text == "Chosen: confirm."
+        assert (await press(harness, confirm.value, author="Bob", role=Role.OWNER)).text.startswith("It is ano")
+        assert (await press(harness, confirm.value, role=Role.OWNER)).text == "Chosen: confirm."

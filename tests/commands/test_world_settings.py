@@ -63,51 +63,51 @@ DIGEST = Plugin(
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[AgentHarness]:
+async def harness(tmp_path: Path) -> AsyncIterator[AgentHarness]:
     APPLIED.clear()
-    async with running_agent(DIGEST, settings={"BOT_DATA_DIR": str(tmp_path)}) as stage:
-        await stage.send("Hello", author="Root", role=Role.OWNER, kind=GROUP)
-        yield stage
+    async with running_agent(DIGEST, settings={"BOT_DATA_DIR": str(tmp_path)}) as harness:
+        await harness.send("Hello", author="Root", role=Role.OWNER, kind=GROUP)
+        yield harness
 
 
-async def settings(stage: AgentHarness, text: str = "", *, author: str = "Root", kind: ChannelType = DM) -> str:
+async def settings(harness: AgentHarness, text: str = "", *, author: str = "Root", kind: ChannelType = DM) -> str:
     role = Role.OWNER if author == "Root" else Role.MEMBER
-    return (await give(stage, "settings", text=text, author=author, kind=kind, role=role)).text
+    return (await give(harness, "settings", text=text, author=author, kind=kind, role=role)).text
 
 
-async def world_of(stage: AgentHarness) -> World:
-    world = await stage.agent.store.worlds.world(derived_id("test", "world"))
+async def world_of(harness: AgentHarness) -> World:
+    world = await harness.agent.store.worlds.world(derived_id("test", "world"))
     assert world is not None
     return world
 
 
-async def states(stage: AgentHarness) -> dict[str, WorldSettingState]:
-    return {state.spec.name: state for state in await stage.agent.world_settings.states(await world_of(stage))}
+async def states(harness: AgentHarness) -> dict[str, WorldSettingState]:
+    return {state.spec.name: state for state in await harness.agent.world_settings.states(await world_of(harness))}
 
 
-async def test_an_owner_lists_sets_and_removes_what_plugins_declare(stage: AgentHarness) -> None:
-    shown = await settings(stage)
+async def test_an_owner_lists_sets_and_removes_what_plugins_declare(harness: AgentHarness) -> None:
+    shown = await settings(harness)
     assert shown.startswith("Settings of The World (test):\nDIGEST_ROOM: not set  Where the digest is posted.")
     assert "DIGEST_HOUR: 9" in shown
     assert "DIGEST_TOKEN" not in shown
-    assert "The name of a channel." in await settings(stage, "digest_room")
-    told = await settings(stage, "digest-hour 17")
-    assert told.splitlines()[:2] == ["DIGEST_HOUR is set for The World (test).", "It counts from now on: 17."]
-    assert told.endswith("Still needed: DIGEST_ROOM. Where the digest is posted. The name of a channel.")
-    assert "Still needed" not in await settings(stage, "DIGEST_ROOM the quay")
-    world = await world_of(stage)
-    value = stage.agent.world_settings.value
+    assert "The name of a channel." in await settings(harness, "digest_room")
+    answer = await settings(harness, "digest-hour 17")
+    assert answer.splitlines()[:2] == ["DIGEST_HOUR is set for The World (test).", "It counts from now on: 17."]
+    assert answer.endswith("Still needed: DIGEST_ROOM. Where the digest is posted. The name of a channel.")
+    assert "Still needed" not in await settings(harness, "DIGEST_ROOM the quay")
+    world = await world_of(harness)
+    value = harness.agent.world_settings.value
     assert (value(world, "DIGEST_ROOM"), value(world, "DIGEST_HOUR")) == ("the quay", "17")
-    assert (await settings(stage, "DIGEST_HOUR default")).startswith("DIGEST_HOUR is removed")
-    assert value(await world_of(stage), "DIGEST_HOUR") == "9"
+    assert (await settings(harness, "DIGEST_HOUR default")).startswith("DIGEST_HOUR is removed")
+    assert value(await world_of(harness), "DIGEST_HOUR") == "9"
     assert APPLIED == [("The World", "17"), ("The World", "")]
 
 
-async def test_an_owner_who_has_written_nothing_yet_sets_what_plugins_declare(stage: AgentHarness) -> None:
-    world = await world_of(stage)
-    await stage.agent.store.worlds.save_world(replace(world, roles={derived_id("test", "entity", "Ida"): Role.OWNER}))
-    told = await settings(stage, "DIGEST_HOUR 17", author="Ida")
-    assert told.startswith("DIGEST_HOUR is set for The World (test).")
+async def test_an_owner_who_has_written_nothing_yet_sets_what_plugins_declare(harness: AgentHarness) -> None:
+    world = await world_of(harness)
+    await harness.agent.store.worlds.save_world(replace(world, roles={derived_id("test", "entity", "Ida"): Role.OWNER}))
+    answer = await settings(harness, "DIGEST_HOUR 17", author="Ida")
+    assert answer.startswith("DIGEST_HOUR is set for The World (test).")
 
 
 @pytest.mark.parametrize(
@@ -121,75 +121,84 @@ async def test_an_owner_who_has_written_nothing_yet_sets_what_plugins_declare(st
     ],
 )
 async def test_a_value_that_is_not_accepted_is_refused_with_the_reason(
-    stage: AgentHarness, text: str, problem: str
+    harness: AgentHarness, text: str, problem: str
 ) -> None:
-    assert await settings(stage, text) == f"That cannot be set. {problem}"
-    assert (await world_of(stage)).settings == {}
+    assert await settings(harness, text) == f"That cannot be set. {problem}"
+    assert (await world_of(harness)).settings == {}
 
 
-async def test_a_setting_is_shown_only_where_it_has_an_effect(stage: AgentHarness) -> None:
-    await settings(stage, "DIGEST_SOURCE here")
-    assert "DIGEST_TOKEN" not in await states(stage)
-    assert "has no effect with the other settings" in await settings(stage, f"DIGEST_TOKEN {SECRET}")
-    await settings(stage, "DIGEST_SOURCE feed")
-    assert "DIGEST_TOKEN" in await states(stage)
+async def test_a_setting_is_shown_only_where_it_has_an_effect(harness: AgentHarness) -> None:
+    await settings(harness, "DIGEST_SOURCE here")
+    assert "DIGEST_TOKEN" not in await states(harness)
+    assert "has no effect with the other settings" in await settings(harness, f"DIGEST_TOKEN {SECRET}")
+    await settings(harness, "DIGEST_SOURCE feed")
+    assert "DIGEST_TOKEN" in await states(harness)
 
 
 async def test_a_secret_is_stored_encrypted_and_shown_nowhere(
-    stage: AgentHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    harness: AgentHarness, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    await settings(stage, "DIGEST_SOURCE feed")
-    told = await settings(stage, f"DIGEST_TOKEN {SECRET}")
-    assert "I keep the secret encrypted. Delete your message with it." in told
-    world = await world_of(stage)
-    secret = stage.agent.world_settings.secret(world, "DIGEST_TOKEN")
+    await settings(harness, "DIGEST_SOURCE feed")
+    answer = await settings(harness, f"DIGEST_TOKEN {SECRET}")
+    assert "I keep the secret encrypted. Delete your message with it." in answer
+    world = await world_of(harness)
+    secret = harness.agent.world_settings.secret(world, "DIGEST_TOKEN")
     assert secret is not None
     assert secret.get_secret_value() == SECRET
     assert isinstance(APPLIED[-1][1], SecretStr)
     with pytest.raises(SettingError, match="DIGEST_TOKEN is a secret"):
-        stage.agent.world_settings.value(world, "DIGEST_TOKEN")
-    logged = await stage.agent.store.logs.logs(limit=1000)
-    shown = [told, await settings(stage), await settings(stage, "DIGEST_TOKEN"), str(world), str(logged), caplog.text]
+        harness.agent.world_settings.value(world, "DIGEST_TOKEN")
+    logged = await harness.agent.store.logs.logs(limit=1000)
+    shown = [
+        answer,
+        await settings(harness),
+        await settings(harness, "DIGEST_TOKEN"),
+        str(world),
+        str(logged),
+        caplog.text,
+    ]
     assert all(SECRET not in text for text in shown)
-    assert "DIGEST_TOKEN: set" in await settings(stage)
+    assert "DIGEST_TOKEN: set" in await settings(harness)
     assert (tmp_path / KEY_FILE).stat().st_mode & 0o777 == 0o600
 
 
 async def test_a_refused_secret_is_repeated_neither_to_the_owner_nor_in_the_log(
-    stage: AgentHarness, caplog: pytest.LogCaptureFixture
+    harness: AgentHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("DEBUG")
-    await settings(stage, "DIGEST_SOURCE feed")
-    assert await settings(stage, "DIGEST_TOKEN hunter2") == ("That cannot be set. DIGEST_TOKEN: [redacted] is no token")
-    assert "could not be checked" in await settings(stage, "DIGEST_TOKEN crash-4711")
+    await settings(harness, "DIGEST_SOURCE feed")
+    assert await settings(harness, "DIGEST_TOKEN hunter2") == (
+        "That cannot be set. DIGEST_TOKEN: [redacted] is no token"
+    )
+    assert "could not be checked" in await settings(harness, "DIGEST_TOKEN crash-4711")
     assert "hunter2" not in caplog.text
     assert "crash-4711" not in caplog.text
     assert "RuntimeError" in caplog.text
 
 
-async def test_a_secret_is_refused_in_a_room_of_several_people(stage: AgentHarness) -> None:
-    await settings(stage, "DIGEST_SOURCE feed", kind=GROUP)
-    told = await settings(stage, f"DIGEST_TOKEN {SECRET}", kind=GROUP)
-    assert "direct message" in told
-    assert SECRET not in told
-    assert "DIGEST_TOKEN" not in (await world_of(stage)).settings
+async def test_a_secret_is_refused_in_a_room_of_several_people(harness: AgentHarness) -> None:
+    await settings(harness, "DIGEST_SOURCE feed", kind=GROUP)
+    answer = await settings(harness, f"DIGEST_TOKEN {SECRET}", kind=GROUP)
+    assert "direct message" in answer
+    assert SECRET not in answer
+    assert "DIGEST_TOKEN" not in (await world_of(harness)).settings
 
 
-async def test_only_owners_see_and_set_anything(stage: AgentHarness) -> None:
-    await stage.send("Hi", author="Mallory", kind=GROUP)
+async def test_only_owners_see_and_set_anything(harness: AgentHarness) -> None:
+    await harness.send("Hi", author="Mallory", kind=GROUP)
     assert (
-        await settings(stage, "DIGEST_HOUR 3", author="Mallory", kind=GROUP) == "/settings needs the role OWNER here."
+        await settings(harness, "DIGEST_HOUR 3", author="Mallory", kind=GROUP) == "/settings needs the role OWNER here."
     )
-    assert (await settings(stage, "DIGEST_HOUR 3", author="Mallory")).startswith("You own no world")
-    assert (await world_of(stage)).settings == {}
+    assert (await settings(harness, "DIGEST_HOUR 3", author="Mallory")).startswith("You own no world")
+    assert (await world_of(harness)).settings == {}
 
 
-async def test_what_was_changed_by_whom_is_written_down(stage: AgentHarness) -> None:
-    await settings(stage, "DIGEST_HOUR 17")
-    await settings(stage, "DIGEST_SOURCE feed")
-    await settings(stage, f"DIGEST_TOKEN {SECRET}")
-    bodies = [entry["body"] for entry in await stage.agent.store.logs.logs(kind=LogKind.AUTHORIZATION)]
+async def test_what_was_changed_by_whom_is_written_down(harness: AgentHarness) -> None:
+    await settings(harness, "DIGEST_HOUR 17")
+    await settings(harness, "DIGEST_SOURCE feed")
+    await settings(harness, f"DIGEST_TOKEN {SECRET}")
+    bodies = [entry["body"] for entry in await harness.agent.store.logs.logs(kind=LogKind.AUTHORIZATION)]
     arguments = [body["arguments"] for body in reversed(bodies)]
     assert arguments == [
         {"name": "DIGEST_HOUR", "old": "9", "new": "17"},
@@ -199,30 +208,30 @@ async def test_what_was_changed_by_whom_is_written_down(stage: AgentHarness) -> 
     assert bodies[0]["actors"] == [str(derived_id("test", "entity", "Root"))]
 
 
-async def test_a_plugin_that_fails_to_apply_a_value_does_not_undo_it(stage: AgentHarness) -> None:
-    told = await settings(stage, "DIGEST_STYLE dry")
-    assert "It is stored, but the plugin could not apply it" in told
-    assert "the service is gone" not in told
-    assert (await world_of(stage)).settings["DIGEST_STYLE"] == "dry"
+async def test_a_plugin_that_fails_to_apply_a_value_does_not_undo_it(harness: AgentHarness) -> None:
+    answer = await settings(harness, "DIGEST_STYLE dry")
+    assert "It is stored, but the plugin could not apply it" in answer
+    assert "the service is gone" not in answer
+    assert (await world_of(harness)).settings["DIGEST_STYLE"] == "dry"
 
 
-async def test_an_owner_of_several_worlds_chooses_one(stage: AgentHarness) -> None:
-    root = make_message("", sent_at=stage.agent.clock(), author="Root").author
+async def test_an_owner_of_several_worlds_chooses_a_world(harness: AgentHarness) -> None:
+    root = make_message("", sent_at=harness.agent.clock(), author="Root").author
     harbour = World(derived_id("harbour"), "test", "harbour", "Harbour", {root.id: Role.OWNER})
-    room = make_message("", sent_at=stage.agent.clock()).room
+    room = make_message("", sent_at=harness.agent.clock()).room
     other_room = type(room)(derived_id("pier"), harbour.id, GROUP, "test", "pier", "account", "pier")
-    await stage.agent.store.worlds.save_world(harbour, [other_room])
-    await stage.agent.store.entities.save_entities([root], other_room.id)
-    asked = await give(stage, "settings", author="Root", kind=DM, role=Role.OWNER)
+    await harness.agent.store.worlds.save_world(harbour, [other_room])
+    await harness.agent.store.entities.save_entities([root], other_room.id)
+    asked = await give(harness, "settings", author="Root", kind=DM, role=Role.OWNER)
     assert {choice.label for choice in asked.choices} == {"The World (test)", "Harbour (test)"}
     harbour_choice = next(choice for choice in asked.choices if "Harbour" in choice.label)
-    assert (await settings(stage, "DIGEST_HOUR 5")) == asked.text
-    assert "Settings of Harbour" in await settings(stage, harbour_choice.value.removeprefix("/settings "))
-    await settings(stage, "DIGEST_HOUR 5")
-    changed = await stage.agent.store.worlds.world(harbour.id)
+    assert (await settings(harness, "DIGEST_HOUR 5")) == asked.text
+    assert "Settings of Harbour" in await settings(harness, harbour_choice.value.removeprefix("/settings "))
+    await settings(harness, "DIGEST_HOUR 5")
+    changed = await harness.agent.store.worlds.world(harbour.id)
     assert changed is not None
-    assert (changed.settings, (await world_of(stage)).settings) == ({"DIGEST_HOUR": "5"}, {})
-    assert (await press(stage, "/settings", author="Root", role=Role.OWNER)).text.startswith("Settings of The World")
+    assert (changed.settings, (await world_of(harness)).settings) == ({"DIGEST_HOUR": "5"}, {})
+    assert (await press(harness, "/settings", author="Root", role=Role.OWNER)).text.startswith("Settings of The World")
 
 
 async def test_a_secret_counts_as_not_set_once_the_key_is_lost(
@@ -230,15 +239,15 @@ async def test_a_secret_counts_as_not_set_once_the_key_is_lost(
 ) -> None:
     store = InMemoryStore()
     for _ in range(2):
-        async with running_agent(DIGEST, settings={"BOT_DATA_DIR": str(tmp_path)}, store=store) as stage:
-            await settings(stage, "DIGEST_SOURCE feed")
+        async with running_agent(DIGEST, settings={"BOT_DATA_DIR": str(tmp_path)}, store=store) as harness:
+            await settings(harness, "DIGEST_SOURCE feed")
             if not (tmp_path / "used").exists():
-                await settings(stage, f"DIGEST_TOKEN {SECRET}")
+                await settings(harness, f"DIGEST_TOKEN {SECRET}")
                 (tmp_path / "used").touch()
-            assert (await states(stage))["DIGEST_TOKEN"].is_set
+            assert (await states(harness))["DIGEST_TOKEN"].is_set
     (tmp_path / KEY_FILE).unlink()
-    async with running_agent(DIGEST, settings={"BOT_DATA_DIR": str(tmp_path)}, store=store) as stage:
-        assert not (await states(stage))["DIGEST_TOKEN"].is_set
+    async with running_agent(DIGEST, settings={"BOT_DATA_DIR": str(tmp_path)}, store=store) as harness:
+        assert not (await states(harness))["DIGEST_TOKEN"].is_set
     assert "cannot be decrypted with the key in BOT_DATA_DIR: restore settings.key" in caplog.text
 
 
@@ -271,9 +280,9 @@ def test_without_the_library_no_key_is_created_and_the_extra_is_named(
 
 
 async def test_nothing_is_created_and_no_command_added_where_no_plugin_declares_a_setting(tmp_path: Path) -> None:
-    async with running_agent(settings={"BOT_DATA_DIR": str(tmp_path)}) as stage:
-        assert "I do not know /settings" in await settings(stage)
-        assert await stage.agent.world_settings.worlds_of(derived_id("test", "entity", "Root")) == []
+    async with running_agent(settings={"BOT_DATA_DIR": str(tmp_path)}) as harness:
+        assert "I do not know /settings" in await settings(harness)
+        assert await harness.agent.world_settings.worlds_of(derived_id("test", "entity", "Root")) == []
     assert not (tmp_path / KEY_FILE).exists()
 
 

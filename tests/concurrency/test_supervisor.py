@@ -36,7 +36,7 @@ class Connection:
 
 @pytest.mark.failure("H-11")
 @pytest.mark.parametrize(("seconds", "pause"), [(3600.0, "0.001"), (0.0, "0.008")])
-async def test_a_long_run_resets_the_restart_delay_and_a_short_one_does_not(
+async def test_a_long_run_resets_the_restart_delay_and_a_short_run_does_not(
     monkeypatch: pytest.MonkeyPatch, seconds: float, pause: str
 ) -> None:
     monkeypatch.setattr(supervisor, "FIRST_DELAY_SECONDS", 0.001)

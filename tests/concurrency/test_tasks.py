@@ -40,7 +40,7 @@ async def test_a_failure_is_logged_once_unless_the_caller_awaits_it(
     assert [record.getMessage() for record in caplog.records] == ["greeting failed: broken"] * logs_failures
 
 
-async def test_a_task_that_left_its_slot_lets_another_run_and_takes_one_again() -> None:
+async def test_a_task_that_left_its_slot_lets_another_run_and_takes_a_slot_again() -> None:
     slots, may_go_on, order = TaskSlots(1), asyncio.Event(), []
 
     async def wait_for_other() -> None:
@@ -114,7 +114,7 @@ async def test_an_owner_with_many_blocks_takes_no_more_slots_than_it_leaves_to_o
     assert sorted(running) == [*"aaaabbbcdef"]
 
 
-async def test_owners_with_many_blocks_take_turns_with_one_that_comes_later() -> None:
+async def test_owners_with_many_blocks_take_turns_with_an_owner_that_comes_later() -> None:
     slots, order = FairSlots(2), list[str]()
 
     async def work(owner: str) -> None:
@@ -170,7 +170,7 @@ async def test_a_block_larger_than_the_limit_is_refused_and_the_error_says_what_
     assert memory.held == 0
 
 
-async def test_an_inner_block_uses_the_bytes_of_the_outer_one_and_does_not_wait_for_more() -> None:
+async def test_an_inner_block_uses_the_bytes_of_the_outer_block_and_does_not_wait_for_more() -> None:
     memory = MemorySemaphore(10)
 
     async def inner(size: int) -> None:

@@ -9,7 +9,7 @@ from bot.concurrency import tasks as module
 from bot.concurrency.tasks import Batcher
 
 
-async def test_items_added_shortly_after_each_other_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_items_added_shortly_after_each_other_are_a_single_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_DELAY_SECONDS", 0)
     handled: asyncio.Queue[Sequence[int]] = asyncio.Queue()
     async with Batcher(handled.put, label="numbers") as numbers:

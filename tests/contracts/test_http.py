@@ -14,7 +14,7 @@ from bot.testing.emulator_page import EMOJIS, EmulatorFile
 from tests.adapters.web.conftest import run_server
 from tests.adapters.web.test_messages_stream import open_stream, parse_events, read_events
 from tests.contracts.snapshot import check_snapshot, describe_shape
-from tests.testing.test_emulator import TownView, act, serve
+from tests.testing.test_emulator import RecordingView, act, serve
 
 # What the page sends, in this order: the last one deletes the message that the others act on.
 ACTIONS: dict[str, dict[str, str]] = {
@@ -30,13 +30,13 @@ ACTIONS: dict[str, dict[str, str]] = {
 OUTCOME = EmulatedOutcome("bar", "1", "Ada", "Answered", Outcome.ANSWERED, UUID(int=1), 5, None)
 
 
-class CompleteView(TownView):
+class CompleteView(RecordingView):
     """A platform on which people can do everything, also react and add people."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.said[1] = replace(
-            self.said[1],
+        self.stored[1] = replace(
+            self.stored[1],
             buttons=(("yes", "Yes"),),
             files=(EmulatorFile("1", "fern.png", "image/png", 3),),
             reactions=(("👍", ("Kim",)),),

@@ -104,7 +104,7 @@ def test_every_command_with_json_output_is_recorded() -> None:
     assert [name for name in offered if not any(f"{command} ".startswith(f"{name} ") for command in commands)] == []
 
 
-async def test_commands_beside_a_running_bot_print_json_with_the_recorded_keys(
+async def test_commands_with_a_running_bot_print_json_with_the_recorded_keys(
     capsys: Out, monkeypatch: pytest.MonkeyPatch, workdir: Path
 ) -> None:
     async with running_bot(monkeypatch) as runtime:

@@ -88,8 +88,8 @@ def test_a_reached_limit_is_logged_once_a_day(caplog: pytest.LogCaptureFixture) 
             assert budget.find_reached_limit(ROOM, PERSON)
             assert budget.find_reached_limit(OTHER_ROOM, OTHER_PERSON)
             clock.now += timedelta(days=1)
-    told = "BUDGET_USD is spent, $1 a day in all: no more answers until midnight UTC"
-    assert caplog.messages == [told, told]
+    message = "BUDGET_USD is spent, $1 a day in all: no more answers until midnight UTC"
+    assert caplog.messages == [message, message]
 
 
 @pytest.mark.parametrize(

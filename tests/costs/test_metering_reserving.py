@@ -173,7 +173,7 @@ async def test_a_call_that_what_is_left_cannot_pay_for_is_not_made() -> None:
 
 
 @pytest.mark.failure("O-02")
-async def test_a_limit_in_tokens_that_is_smaller_than_any_call_pays_for_one() -> None:
+async def test_a_limit_in_tokens_that_is_smaller_than_any_call_pays_for_a_single_call() -> None:
     provider = Provider()
     provider.may_answer.set()
     shop = MeteredRouter(provider, token_limit(1))
@@ -243,7 +243,7 @@ async def test_a_call_cancelled_while_waiting_reserves_nothing() -> None:
 
 
 @pytest.mark.failure("O-02")
-async def test_one_persons_limit_delays_no_other_person() -> None:
+async def test_a_persons_limit_delays_no_other_person() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, token_limit(200, LimitScope.PERSON))
     async with asyncio.TaskGroup() as group:
@@ -265,8 +265,8 @@ async def test_a_nested_call_does_not_wait_for_the_outer_reservation() -> None:
 
     shop.router.register(ModelHandler(ModelType.IMAGE_DESCRIPTION, describe, "shop"))
     async with asyncio.timeout(30):
-        told = await shop.router.describe(ImageDescriptionRequest(b"\x89PNG", "image/png"))
-    assert told.text == "So."
+        description = await shop.router.describe(ImageDescriptionRequest(b"\x89PNG", "image/png"))
+    assert description.text == "So."
     assert provider.call_count == 1
 
 
@@ -356,13 +356,13 @@ def test_no_mix_of_calls_costs_more_than_the_limit(
     bill = Bill(behaviours)
     shop = MeteredRouter(bill, Limit("BUDGET_USD", limit_scope, True, maximum), name="scripted")
 
-    async def ask(length: int, max_tokens: int, purpose: Purpose, patience: int) -> None:
+    async def ask(length: int, max_tokens: int, purpose: Purpose, turns: int) -> None:
         with run_of(PERSON):
             task = asyncio.ensure_future(
                 shop.router.text(TextRequest("x" * length, max_tokens=max_tokens, purpose=purpose))
             )
-        if patience < 20:
-            for _ in range(patience):
+        if turns < 20:
+            for _ in range(turns):
                 await asyncio.sleep(0)
             task.cancel()
         await asyncio.wait([task])

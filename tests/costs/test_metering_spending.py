@@ -65,14 +65,14 @@ async def test_a_limit_in_dollars_counts_pictures_of_a_model_without_a_price() -
         return ImageResult(data=b"\x89PNG", model="my-painter")
 
     painter = Plugin("painter", "Draws.", models=[draw])
-    async with running_agent(painter, settings={"BUDGET_USD": "0.4"}) as stage:
-        await stage.agent.models.draw(ImageRequest("a boat"))
-        assert stage.agent.budget.find_reached_limit(None, None) is None
-        await stage.agent.models.draw(ImageRequest("a boat"))
-        assert stage.agent.budget.find_reached_limit(None, None) is not None
+    async with running_agent(painter, settings={"BUDGET_USD": "0.4"}) as harness:
+        await harness.agent.models.draw(ImageRequest("a boat"))
+        assert harness.agent.budget.find_reached_limit(None, None) is None
+        await harness.agent.models.draw(ImageRequest("a boat"))
+        assert harness.agent.budget.find_reached_limit(None, None) is not None
 
 
-async def test_many_calls_are_one_write_with_an_entry_per_room_person_model_and_purpose() -> None:
+async def test_many_calls_are_a_single_write_with_an_entry_per_room_person_model_and_purpose() -> None:
     store = CountingCosts()
     meter, _ = build_meter(store)
     async with meter:

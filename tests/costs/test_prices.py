@@ -102,7 +102,7 @@ def test_an_operators_price_per_call_does_not_depend_on_tokens() -> None:
     assert prices.cost_of(build_call("my-painter-2", 5_000, 5_000)) == 0.03
 
 
-def test_for_a_money_limit_images_and_audio_without_a_price_get_one_and_texts_do_not() -> None:
+def test_for_a_money_limit_images_and_audio_without_a_price_get_an_assumed_price_and_texts_do_not() -> None:
     drawn = replace(build_call("my-painter"), type="IMAGE")
     assert load_prices().cost_of(drawn) is None
     assert load_prices().cost_of(drawn, assume_unknown=True) == 0.20

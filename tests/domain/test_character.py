@@ -35,7 +35,7 @@ def test_fields_are_known_by_both_spellings() -> None:
     assert camel == snake
 
 
-def test_a_single_text_is_a_list_of_one_and_null_is_empty() -> None:
+def test_a_single_text_is_a_list_of_length_1_and_null_is_empty() -> None:
     character = Character.model_validate({"name": "Ada", "bio": "Counts.", "topics": None, "style": {"all": "dry"}})
 
     assert character.bio == ("Counts.",)

@@ -48,7 +48,7 @@ def test_a_grant_overrides_the_platform_role_except_of_an_owner() -> None:
     assert world.owners == {owner, heir}
 
 
-def test_a_direct_room_has_one_conversation_partner_and_a_private_chat_one_reader() -> None:
+def test_a_direct_room_has_a_single_conversation_partner_and_a_private_chat_a_single_reader() -> None:
     direct = {kind for kind in ChannelType if kind.is_direct}
     assert direct == {ChannelType.DM, ChannelType.VOICE_DM, ChannelType.SELF, ChannelType.API}
     assert {kind for kind in ChannelType if kind.is_private_chat} == direct - {ChannelType.API}

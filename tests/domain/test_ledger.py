@@ -3,7 +3,7 @@
 from bot.domain.ledger import Outcome
 
 
-def test_an_event_is_open_until_it_has_one_of_seven_outcomes() -> None:
+def test_an_event_is_open_until_it_has_an_outcome_of_the_seven() -> None:
     final = [outcome for outcome in Outcome if outcome.is_final]
 
     assert len(final) == 7

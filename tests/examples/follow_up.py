@@ -31,7 +31,7 @@ async def follow_up(
 
 @worker("FOLLOW_UP_TASK")
 async def ask(agent: Agent, task: Task) -> None:
-    """Say it in the room of the promise, once, even where this runs again after a crash."""
+    """Send it to the room of the promise, once, even where this runs again after a crash."""
     room = await agent.store.worlds.room(task.room_id) if task.room_id else None
     if room is not None:
         await agent.say(room, f"How did it go: {task.metadata['about']}?", key=str(task.id))

@@ -33,7 +33,7 @@ async def check_answer(turn: Turn, number: Annotated[int, "What the learner answ
 
 @provider("LEARNER", "How far the learner has come, and the present exercise.", position=-10)
 async def learner(turn: Turn) -> ProviderResult:
-    """Tell the level and the exercise, never its solution."""
+    """Show the level and the exercise, never its solution."""
     level = await _level(turn)
     text = f"The learner is at level {level + 1} of {len(EXERCISES)}. The exercise: {EXERCISES[level][0]}"
     return ProviderResult(text=text, values={"level": level + 1})

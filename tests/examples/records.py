@@ -9,7 +9,7 @@ STORED = "records:stored"
 
 
 class Harbour(Service):
-    """Where arrivals come from; whoever holds it may close it."""
+    """Where arrivals come from; its owner closes it."""
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
@@ -33,7 +33,7 @@ async def check_access(turn: Turn, harbour: Annotated[str, "Which harbour"]) -> 
 
 @action("FETCH_DATA", "Fetch today's arrivals.", effect=Effect.PURE)
 async def fetch(turn: Turn) -> ActionResult:
-    """Say at once that it may take a while, then ask."""
+    """Answer at once that it may take a while, then ask."""
     await turn.reply("One moment, I am asking the harbour.")
     records = await turn.agent.services[Harbour].arrivals()
     return ActionResult(text=f"fetched {len(records)} records", data={"records": records})
@@ -45,7 +45,7 @@ async def transform(turn: Turn) -> ActionResult:
     fetched = turn.get_previous_result("FETCH_DATA")
     if fetched is None or not fetched.success:
         return ActionResult(success=False, error="there is no data to transform")
-    tidied = [{**one, "ship": one["ship"].strip().title()} for one in fetched.data["records"]]
+    tidied = [{**record, "ship": record["ship"].strip().title()} for record in fetched.data["records"]]
     return ActionResult(text=f"transformed {len(tidied)} records", data={"records": tidied})
 
 
@@ -58,7 +58,7 @@ async def transform(turn: Turn) -> ActionResult:
 async def store(turn: Turn) -> ActionResult:
     """Take it from the list of all results, as the documents show it, and keep it."""
     results: list[ActionResult] = turn.state.data.get("actionResults", [])
-    tidied = next((one for one in results if one.action == "TRANSFORM_DATA" and one.success), None)
+    tidied = next((result for result in results if result.action == "TRANSFORM_DATA" and result.success), None)
     if tidied is None:
         return ActionResult(success=False, error="there is no data to store")
     await turn.agent.store.cache.set(STORED, tidied.data["records"])
@@ -74,7 +74,7 @@ async def process(turn: Turn) -> ActionResult:
         records, is_old = fetched.data["records"], False
     else:
         records, is_old = await turn.agent.store.cache.get(STORED) or [], True
-    ships = ", ".join(one["ship"] for one in records) or "none"
+    ships = ", ".join(record["ship"] for record in records) or "none"
     await turn.reply(f"Ships{' of the last time' if is_old else ''}: {ships}.")
     return ActionResult(text=f"processed {len(records)} records", data={"used_fallback": is_old})
 
@@ -84,8 +84,8 @@ async def report(turn: Turn) -> ActionResult:
     """Read the plan and the working memory."""
     plan = turn.state.data["actionPlan"]
     memory: list[dict[str, Any]] = turn.state.data["workingMemory"]
-    done = ", ".join(f"{one.action} {one.status}" for one in plan.steps[: plan.current_step])
-    remembered = ", ".join(one["actionName"] for one in memory)
+    done = ", ".join(f"{step.action} {step.status}" for step in plan.steps[: plan.current_step])
+    remembered = ", ".join(entry["actionName"] for entry in memory)
     await turn.reply(f"Step {plan.current_step + 1} of {plan.total_steps}: {done} ({remembered}).")
     return ActionResult(text="reported")
 

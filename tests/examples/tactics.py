@@ -38,7 +38,7 @@ async def set_skill(
 
 @provider("GAME", "Which game is played here, and how to advise this player.", position=-10)
 async def game(turn: Turn) -> ProviderResult:
-    """Tell what is known; nothing where nothing is."""
+    """Return what is known; nothing where nothing is."""
     played = await turn.agent.store.cache.get(f"game:{turn.room.id}")
     known = await turn.agent.store.entities.components(turn.author.id, SKILL)
     level = str(known[0].data["level"]) if known else ""

@@ -38,7 +38,7 @@ async def create_ticket(
 
 
 async def is_upset(turn: Turn) -> bool:
-    """Whether somebody sounds as if they should talk to a human."""
+    """Whether a person sounds as if they should talk to a human."""
     text = turn.message.content.text.lower()
     return any(word in text for word in UPSET)
 
@@ -59,9 +59,9 @@ async def escalate(turn: Turn) -> None:
 
 @on(EntityJoined)
 async def welcome(agent: Agent, event: EntityJoined) -> None:
-    """Greet whoever comes, in the world's first group room."""
+    """Greet new members in the world's first group room."""
     rooms = await agent.store.worlds.rooms(event.world.id)
-    room = next((one for one in rooms if one.type is ChannelType.GROUP), None)
+    room = next((room for room in rooms if room.type is ChannelType.GROUP), None)
     if room is not None:
         await agent.say(room, f"Welcome, {sanitize_name(event.entity.name)}. Tell me what does not work.")
 

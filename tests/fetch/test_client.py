@@ -277,7 +277,7 @@ async def test_a_name_with_any_reserved_address_is_rejected(sinkhole: Sinkhole, 
     assert sinkhole.connections == 0
 
 
-async def test_of_several_addresses_one_that_accepts_connections_is_used() -> None:
+async def test_of_several_addresses_an_address_that_accepts_connections_is_used() -> None:
     names = Names(two_example=[[NOT_HERE, HERE]])
     async with site(hello) as here, Fetcher(allow_networks=["127.0.0.0/8"], resolver=names) as fetcher:
         assert (await fetcher.get(here.url(host="two.example"))).text() == "Hello, wörld"

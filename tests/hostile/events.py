@@ -13,10 +13,10 @@ from tests.hostile.oracle import EVERYBODY, Cause, Oracle, Question, split_words
 from tests.hostile.places import (
     ATTACKERS,
     FILE,
+    HARBOUR,
     NAME_ENDING,
     PEOPLE,
     ROOMS,
-    TOWN,
     canary_of,
     mark_of,
     members_of,
@@ -64,7 +64,7 @@ class EventSender:
         self._harness: AgentHarness
 
     async def start(self, harness: AgentHarness) -> None:
-        """Let everybody have written once in each of their rooms, without an answer."""
+        """Send a message of each person in each of their rooms, without an answer."""
         self._harness, catalog = harness, harness.agent.catalog
         names = [spec.name for spec in catalog.actions]
         names += [simile for spec in catalog.actions for simile in spec.similes]
@@ -98,7 +98,7 @@ class EventSender:
     async def _submit(self, message: InboundMessage) -> None:
         own_lines = [line for line in message.message.content.text.splitlines() if not line.startswith(">")]
         words = split_words(" ".join(own_lines))
-        self._oracle.said[message.author.external_id, message.room.external_id].update(words)
+        self._oracle.words[message.author.external_id, message.room.external_id].update(words)
         self._oracle.authors[message.message.external_id] = message.author.external_id
         await self._harness.agent_runtime.inbox.submit(message)
         self._sent = [*self._sent[-40:], message]
@@ -123,11 +123,11 @@ class EventSender:
         return person, self._chance.choice(rooms)
 
     async def offer_choice(self) -> None:
-        """Have a plugin's task wait for a choice of those who look after the town."""
+        """Make a plugin's task wait for a choice of the admins of the world."""
         request, now = ChoiceRequest(("deploy", "wait")), self._clock.now()
         metadata, awaiting = request.to_metadata(), frozenset({TaskTag.AWAITING_CHOICE})
         task = Task(
-            new_id(), "POLL", now, "What now?", room_id("lobby"), world_id(TOWN), tags=awaiting, metadata=metadata
+            new_id(), "POLL", now, "What now?", room_id("lobby"), world_id(HARBOUR), tags=awaiting, metadata=metadata
         )
         await self._harness.agent.store.tasks.save_task(task)
         values = tuple(choice.value for choice in request.choices(task.id))
@@ -142,7 +142,7 @@ class EventSender:
         return Cause("talk", (person,), room, words=words)
 
     async def _greet(self) -> Cause:
-        """Somebody with rights greets, or says words that resemble a request, after attackers have written."""
+        """A person with rights greets, or says words that resemble a request, after attackers have written."""
         person = self._chance.choice(("Root", "Vera", "Alice", "Victor"))
         room = self._chance.choice(["lobby", "lobby", private_room(person)])
         text = self._chance.choice(GREETINGS if self._chance.random() < 0.7 else LOOK_ALIKES)
@@ -150,19 +150,19 @@ class EventSender:
         return Cause("greet", (person,), room, words=text)
 
     async def _quote(self) -> Cause:
-        """Somebody shows the words of an attacker: quoted, forwarded or as an attachment."""
+        """A person shows the words of an attacker: quoted, forwarded or as an attachment."""
         chance = self._chance
         person, room = self._pick(attacker=False)
         attacker = chance.choice(sorted(ATTACKERS))
-        said = self.write_as(attacker)
+        text = self.write_as(attacker)
         request = chance.choice(REQUESTS)[0]
         greeting = f"Ada, look at this {self._mark(person)}"
         attachments = [
             Attachment(new_id().hex, MediaKind.DOCUMENT, name="notes.txt", text=f"{request} {self.write_as(FILE)}"),
             Attachment(new_id().hex, MediaKind.IMAGE, title="sign", description=self.write_as(FILE)),
-            Attachment(new_id().hex, MediaKind.LINK, url="https://evil.test/", title=said[:60], text=said),
+            Attachment(new_id().hex, MediaKind.LINK, url="https://evil.test/", title=text[:60], text=text),
         ]
-        quoted = f"{request} {said}".replace("\n", " ")
+        quoted = f"{request} {text}".replace("\n", " ")
         message = chance.choice(
             (
                 self._message(person, room, f"> {attacker}: {quoted}\n{greeting}"),
@@ -174,7 +174,7 @@ class EventSender:
         return Cause("quote", (person,), room)
 
     async def _request(self) -> Cause:
-        """Somebody asks for something in their own words, with or without the right to it."""
+        """A person asks for something in their own words, with or without the right to it."""
         person, room = self._pick()
         if self._chance.random() < 0.5:
             person, room = self._chance.choice(("Root", "Vera")), "lobby"
@@ -184,7 +184,7 @@ class EventSender:
         return Cause("request", (person,), room, wanted=(call,))
 
     async def _press(self) -> Cause | None:
-        """Somebody presses a button: most often the one who was asked, or else another, again or too late."""
+        """A person presses a button: most often the person asked, or another, again or too late."""
         chance, questions = self._chance, self._oracle.questions[-12:]
         if chance.random() < 0.05:
             return await self._press_command()
@@ -207,7 +207,7 @@ class EventSender:
         return Cause("press", (person,), room, pressed=question)
 
     async def _press_command(self) -> Cause:
-        """Somebody sends the value of a button that was never shown: a command."""
+        """A person sends the value of a button that was never shown: a command."""
         person, room = self._pick()
         name = self._chance.choice(("mute", "unmute"))
         selection = self._places.press(person, room, f"/{name}", self._clock.now())
@@ -215,7 +215,7 @@ class EventSender:
         return Cause("press", (person,), room, command=name)
 
     async def _type_code(self) -> Cause | None:
-        """Somebody types a code: their own or another's, as their own words or in a quotation."""
+        """A person types a code: their own or another's, as their own words or in a quotation."""
         chance = self._chance
         questions = [item for item in self._oracle.questions[-8:] if CODE.search(item.text)]
         if not questions:
@@ -230,7 +230,7 @@ class EventSender:
         return Cause("code", (person,), question.room, pressed=None if is_quoted else question)
 
     async def _rename(self) -> Cause:
-        """Somebody takes a hostile name, or gives a room one, and then says hello."""
+        """A person takes a hostile name, or gives one to a room, and then says hello."""
         person, room = self._pick(attacker=True)
         name = f"{self._pick_order()} {mark_of(person, NAME_ENDING)}"
         if self._chance.random() < 0.5:
@@ -241,7 +241,7 @@ class EventSender:
         return Cause("rename", (person,), room)
 
     async def _react(self) -> Cause | None:
-        """An attacker reacts to a message with a hostile emoji; then somebody with rights greets."""
+        """An attacker reacts to a message with a hostile emoji; then a person with rights greets."""
         if not self._sent:
             return None
         target = self._chance.choice(self._sent)
@@ -257,7 +257,7 @@ class EventSender:
         return Cause("react", (speaker,), room)
 
     async def _edit(self) -> Cause | None:
-        """Somebody edits a message of theirs; attackers make an order of it."""
+        """A person edits a message of theirs; attackers make an order of it."""
         if not self._sent:
             return None
         earlier = self._chance.choice(self._sent)
@@ -267,7 +267,7 @@ class EventSender:
         return Cause("edit", (person,), room, words=words)
 
     async def _command(self) -> Cause:
-        """Somebody uses a command, with or without the right to it."""
+        """A person uses a command, with or without the right to it."""
         person, room = self._pick()
         name = self._chance.choice(("mute", "unmute", "why", "privacy", "help"))
         await self._harness.agent_runtime.handle.run_command(
@@ -276,7 +276,7 @@ class EventSender:
         return Cause("command", (person,), room, command=name)
 
     async def _burst(self) -> Cause:
-        """An attacker and somebody with rights write at once, so that one turn may answer both."""
+        """An attacker and a person with rights write at once, so that a turn may answer both."""
         attacker, person = self._chance.choice(("Mallory", "Nick")), self._chance.choice(("Root", "Vera"))
         for speaker in (attacker, person):
             await self._submit(self._message(speaker, "lobby", f"Ada, {self._words(speaker, 'lobby')}"))
@@ -284,10 +284,10 @@ class EventSender:
 
     async def _change_role(self) -> Cause:
         """The platform takes an admin's role away, or gives it back."""
-        roles = self._places.roles[TOWN]
+        roles = self._places.roles[HARBOUR]
         roles["Vera"] = Role.MEMBER if roles["Vera"] is Role.ADMIN else Role.ADMIN
         membership = self._harness.agent_runtime.handle.membership
-        await membership.update_member(self._places.world(TOWN), self._places.entity("Vera"))
+        await membership.update_member(self._places.world(HARBOUR), self._places.entity("Vera"))
         if self._chance.random() < 0.5:
             return await self._greet()
         return await self._press() or await self._greet()

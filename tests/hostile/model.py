@@ -13,7 +13,7 @@ from bot import short_id
 from bot.models import Purpose, TextRequest
 from bot.testing import ScriptedModel, model_answer
 from tests.hostile.attacks import ORDER, Call, build_call
-from tests.hostile.places import MARK, PEOPLE, WORD_OF_A_NAME, person_id, rooms_told, writers_in
+from tests.hostile.places import MARK, PEOPLE, WORD_OF_A_NAME, person_id, rooms_named, writers_in
 
 SHORT_ID = re.compile(r"\((?:id )([0-9a-f]{8})")
 FACT_LINE = re.compile(r'^- (?P<told>[^"\n]*\(id [0-9a-f]{8}\)[^"\n]*): "(?P<text>[^\n]*)"$', re.MULTILINE)
@@ -22,7 +22,7 @@ PROVIDERS = (
     *("FACTS", "RELATIONSHIPS", "ROLES", "SETTINGS", "ATTACHMENTS", "CHOICE", "CONTACTS", "ENTITIES"),
     *("WORLD", "KNOWLEDGE", "TOOL_OUTPUT", "ACTION_STATE"),
 )
-TOLD_WITH_OTHERS = re.compile(r"with (?:others|Ada \(id )")
+SHARED_ROOM = re.compile(r"with (?:others|Ada \(id )")
 SHORT_IDS = {name: short_id(person_id(name)) for name in PEOPLE}
 
 
@@ -33,7 +33,7 @@ def find_marks(text: str) -> list[str]:
 
 @dataclass(slots=True)
 class Reading:
-    """What the model has read in one event: whose words, canaries of which rooms, and facts told as whose.
+    """What the model has read in one event: whose words, canaries of which rooms, and facts attributed to whom.
 
     `before_calls` has whose words it had read before each answer whose actions may have run.
     """
@@ -87,7 +87,7 @@ class HostileModel:
         reading = self.reading
         read = writers_in(text)
         reading.model_calls += 1
-        reading.rooms |= rooms_told(text)
+        reading.rooms |= rooms_named(text)
         if purpose is Purpose.REFLECTION:
             reading.reflection_writers |= read
         else:
@@ -99,12 +99,12 @@ class HostileModel:
         reading.orders += bool(ORDER.search(text))
         if MARK.search(text):
             for line in FACT_LINE.finditer(text):
-                told = line["told"]
-                if TOLD_WITH_OTHERS.search(told):
+                fact_text = line["told"]
+                if SHARED_ROOM.search(fact_text):
                     continue
                 writers = writers_in(WORD_OF_A_NAME.sub("", line["text"]))  # a name only says whom a fact is about
-                others = [name for name in writers if name in PEOPLE and SHORT_IDS[name] not in told]
-                reading.misattributed += [f"{name}'s words told as those of {told}" for name in others]
+                others = [name for name in writers if name in PEOPLE and SHORT_IDS[name] not in fact_text]
+                reading.misattributed += [f"{name}'s words told as those of {fact_text}" for name in others]
 
     def _choose_calls(self, text: str) -> Sequence[Call]:
         chance = self._chance
@@ -123,7 +123,7 @@ class HostileModel:
         return [*self.wanted, *calls] if roll > 0.7 else calls
 
     def _sign(self, call: Call, text: str) -> Call:
-        """Return a call whose texts bear a mark of the prompt: what the model invents is nobody's words."""
+        """Return a call whose texts bear a mark of the prompt: text that the model invents belongs to no person."""
         name, arguments = call
         marks = find_marks(text) or [""]
         return name, {
@@ -182,9 +182,9 @@ class HostileModel:
             for _ in range(chance.randint(0, 3))
         ]
         forgotten = f"<fact><number>{chance.randint(1, 3)}</number><message>{chance.choice(numbers)}</message></fact>"
-        tie = f"<source>{chance.choice(PEOPLE)}</source><target>{chance.choice((*PEOPLE, 'you'))}</target>"
+        relationship = f"<source>{chance.choice(PEOPLE)}</source><target>{chance.choice((*PEOPLE, 'you'))}</target>"
         return (
             f"<response><facts>{''.join(facts)}</facts><forgotten>{forgotten if chance.random() < 0.3 else ''}"
-            f"</forgotten><relationships><relationship>{tie}<tags>{chance.choice(words)}</tags></relationship>"
+            f"</forgotten><relationships><relationship>{relationship}<tags>{chance.choice(words)}</tags></relationship>"
             "</relationships></response>"
         )

@@ -1,6 +1,6 @@
 """The people, worlds and rooms of the hostile campaign, and the inbound events that they send.
 
-Whoever writes a text marks it: `z03abc` stands for the fourth person. A mark in
+The author of a text marks it: `z03abc` stands for the fourth person. A mark in
 a prompt proves whose words the model has read, whatever the code under test recorded about them.
 """
 
@@ -23,14 +23,14 @@ ATTACKERS = frozenset({"Nick", "Mallory", "Trudy"})
 OPERATOR = "Root"
 PAGE, TOOL, FILE = "a page", "a tool", "a file"  # texts that no person of the rooms wrote
 WRITERS = (*PEOPLE, PAGE, TOOL, FILE)
-TOWN, DEN = "Town", "Den"
+HARBOUR, DEN = "Town", "Den"
 ROLES: Mapping[str, Mapping[str, Role]] = {
-    TOWN: {"Root": Role.OWNER, "Vera": Role.ADMIN, "Nick": Role.NONE},
+    HARBOUR: {"Root": Role.OWNER, "Vera": Role.ADMIN, "Nick": Role.NONE},
     DEN: {"Trudy": Role.OWNER, "Mallory": Role.ADMIN},
 }
 MEMBERS = {
-    "lobby": (TOWN, ("Root", "Vera", "Alice", "Bob", "Victor", "Nick", "Mallory")),
-    "news": (TOWN, ("Root", "Vera", "Alice")),
+    "lobby": (HARBOUR, ("Root", "Vera", "Alice", "Bob", "Victor", "Nick", "Mallory")),
+    "news": (HARBOUR, ("Root", "Vera", "Alice")),
     "den": (DEN, ("Trudy", "Mallory", "Root", "Alice")),
 }
 
@@ -66,7 +66,7 @@ def private_room(person: str) -> str:
 
 
 ROOMS = (*MEMBERS, *map(private_room, PEOPLE))
-WORLDS = (TOWN, DEN, *map(private_room, PEOPLE))
+WORLDS = (HARBOUR, DEN, *map(private_room, PEOPLE))
 PERSON_BY_ID = {person_id(name): name for name in PEOPLE}
 ROOM_BY_ID = {room_id(name): name for name in ROOMS}
 WORLD_BY_ID = {world_id(name): name for name in WORLDS}
@@ -92,7 +92,7 @@ def canary_of(room: str) -> str:
     return f"cx{ROOMS.index(room):02}c"
 
 
-def rooms_told(text: str) -> frozenset[str]:
+def rooms_named(text: str) -> frozenset[str]:
     """Return the rooms whose canaries a text holds."""
     return frozenset(ROOMS[int(word[2:4])] for word in set(CANARY.findall(text)) if int(word[2:4]) < len(ROOMS))
 

@@ -190,7 +190,7 @@ async def play(scene: Scene) -> Outcome:
 
 
 async def _settle(harness: AgentHarness, scene: Scene) -> None:
-    """Let people be known, others write in the group, and bring about what the scene starts from."""
+    """Introduce people, send messages of others to the group, and prepare the start of the scene."""
     group: dict[str, Any] = {"kind": ChannelType.GROUP}
     await harness.send("hello", author="Root", role=Role.OWNER, room="news", **group)
     await harness.send("hello", author="Deputy", role=Role.ADMIN, **group)

@@ -130,7 +130,7 @@ def test_what_ends_the_process_is_found_and_given_up_and_all_others_are_answered
     assert bot.crashes <= len(killers) * (halvings + MAX_DEATHS)
 
 
-async def test_one_of_two_hundred_is_found_within_a_dozen_crashes() -> None:
+async def test_a_suspect_of_two_hundred_is_found_within_a_dozen_crashes() -> None:
     texts, killers = texts_of(201, {137})
     bot = Bot(killers)
     outcomes = await bot.run_until_settled(*texts)

@@ -226,7 +226,7 @@ async def test_a_message_closed_during_its_redelivery_is_not_processed_twice(
     receipt = await inbox.submit(arrival)
     ledger.hold_receive = True
     again = asyncio.ensure_future(inbox.submit(arrival))
-    await ledger.held.wait()  # it has read that the message is open, and is told so only after its end
+    await ledger.held.wait()  # it has read that the message is open, and gets the answer only after its end
     processing.go.set()
     await ledger.save_receipts([replace(receipt, outcome=Outcome.ANSWERED)])
     await inbox.wait_outcome(receipt.id)
@@ -251,7 +251,7 @@ async def test_processing_that_cancels_itself_notifies_waiters(
         await waiter
 
 
-async def test_a_newer_message_may_close_an_older_one(store: InMemoryStore, clock: Any) -> None:
+async def test_a_newer_message_may_close_an_older_message(store: InMemoryStore, clock: Any) -> None:
     older: list[tuple[Receipt, OnOutcome]] = []
 
     async def process(received: StoredEvent, settle: OnOutcome) -> None:
@@ -279,7 +279,7 @@ async def test_messages_left_open_by_an_earlier_process_are_resumed_in_order(
     inbox: Inbox, store: InMemoryStore, processing: Processing, clock: Any
 ) -> None:
     arrivals = [make_message(str(number), sent_at=clock()) for number in range(4)]
-    left = [one.receipt for one in await store.ledger.receive(arrivals, clock())]
+    left = [stored_event.receipt for stored_event in await store.ledger.receive(arrivals, clock())]
     await store.ledger.save_receipts([replace(left[2], outcome=Outcome.ANSWERED)])
     await store.ledger.save_receipts([replace(left[3], outcome=Outcome.CLAIMED, attempts=2)])
 

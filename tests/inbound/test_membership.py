@@ -32,17 +32,17 @@ LOBBY = Room(derived_id("lobby"), WORLD.id, ChannelType.GROUP, "test", "lobby", 
 
 
 @pytest.fixture
-async def stage() -> AsyncIterator[AgentHarness]:
-    async with running_agent() as stage:
-        yield stage
+async def harness() -> AsyncIterator[AgentHarness]:
+    async with running_agent() as harness:
+        yield harness
 
 
 @pytest.fixture
-def heard(stage: AgentHarness) -> list[Event]:
-    """Collect what listeners are told."""
+def heard(harness: AgentHarness) -> list[Event]:
+    """Collect what listeners receive."""
     events: list[Event] = []
     for kind in (WorldJoined, WorldConnected, WorldLeft, RoomJoined, EntityJoined, EntityUpdated, EntityLeft):
-        stage.agent.events.subscribe(kind, events.append, name="test", at_once=True)
+        harness.agent.events.subscribe(kind, events.append, name="test", at_once=True)
     return events
 
 
@@ -51,8 +51,8 @@ def kinds(events: list[Event]) -> list[str]:
 
 
 @pytest.fixture
-def news(stage: AgentHarness) -> MembershipReporter:
-    return stage.agent_runtime.handle.membership
+def news(harness: AgentHarness) -> MembershipReporter:
+    return harness.agent_runtime.handle.membership
 
 
 async def test_a_world_is_joined_once_and_then_only_connected(news: MembershipReporter, heard: list[Event]) -> None:
@@ -74,10 +74,10 @@ async def test_a_new_invitation_is_a_new_join_and_a_repeated_report_is_ignored(
 
 
 async def test_a_membership_report_is_stored_when_the_call_returns(
-    stage: AgentHarness, news: MembershipReporter
+    harness: AgentHarness, news: MembershipReporter
 ) -> None:
     await news.join_world(WORLD, [LOBBY], [ALICE])
-    store = stage.agent.store
+    store = harness.agent.store
     assert await store.worlds.room(LOBBY.id) == LOBBY
     assert await store.entities.entities([ALICE.id]) == {ALICE.id: ALICE}
     await news.update_world(replace(WORLD, name="New Guild"))
@@ -87,13 +87,13 @@ async def test_a_membership_report_is_stored_when_the_call_returns(
 
 
 async def test_a_room_is_joined_once_and_renamed_without_an_event(
-    stage: AgentHarness, news: MembershipReporter, heard: list[Event]
+    harness: AgentHarness, news: MembershipReporter, heard: list[Event]
 ) -> None:
     await news.join_room(WORLD, LOBBY)
     await news.join_room(WORLD, LOBBY)
     await news.update_room(WORLD, replace(LOBBY, name="Hall"))
     assert kinds(heard) == ["RoomJoined"]
-    kept = await stage.agent.store.worlds.room(LOBBY.id)
+    kept = await harness.agent.store.worlds.room(LOBBY.id)
     assert kept is not None
     assert kept.name == "Hall"
 
@@ -107,10 +107,10 @@ async def test_each_join_and_leave_of_a_person_is_reported_once(news: Membership
     assert kinds(heard) == ["EntityJoined", "EntityLeft", "EntityJoined"]
 
 
-async def test_a_member_of_a_world_with_one_room_participates_in_it_until_leaving(
-    stage: AgentHarness, news: MembershipReporter
+async def test_a_member_of_a_world_with_a_single_room_participates_in_it_until_leaving(
+    harness: AgentHarness, news: MembershipReporter
 ) -> None:
-    entities = stage.agent.store.entities
+    entities = harness.agent.store.entities
     await news.join_world(WORLD, [LOBBY])
     await news.add_member(WORLD, ALICE)
     assert await entities.participants(LOBBY.id) == [ALICE]
@@ -121,16 +121,16 @@ async def test_a_member_of_a_world_with_one_room_participates_in_it_until_leavin
     assert await entities.participants(LOBBY.id) == []
 
 
-async def test_a_person_who_left_has_no_platform_role(stage: AgentHarness, news: MembershipReporter) -> None:
+async def test_a_person_who_left_has_no_platform_role(harness: AgentHarness, news: MembershipReporter) -> None:
     await news.add_member(WORLD, ALICE)
     await news.remove_member(WORLD, ALICE)
-    kept = await stage.agent.store.worlds.world(WORLD.id)
+    kept = await harness.agent.store.worlds.world(WORLD.id)
     assert kept is not None
     assert kept.role_of(ALICE.id) is Role.MEMBER
 
 
 @pytest.mark.failure("B-14")
-async def test_a_changed_name_or_role_is_reported_and_an_unchanged_one_is_not(
+async def test_a_changed_name_or_role_is_reported_and_an_unchanged_name_or_role_is_not(
     news: MembershipReporter, heard: list[Event]
 ) -> None:
     await news.join_world(WORLD, members=[ALICE])
@@ -143,16 +143,16 @@ async def test_a_changed_name_or_role_is_reported_and_an_unchanged_one_is_not(
 
 
 async def test_the_number_of_stored_members_of_a_world_is_limited(
-    stage: AgentHarness, news: MembershipReporter
+    harness: AgentHarness, news: MembershipReporter
 ) -> None:
     people = [replace(ALICE, id=derived_id(str(number))) for number in range(MAX_ENTITIES + 5)]
     await news.join_world(WORLD, members=people)
-    kept = await stage.agent.store.entities.entities([one.id for one in people])
+    kept = await harness.agent.store.entities.entities([person.id for person in people])
     assert len(kept) == MAX_ENTITIES
 
 
-async def test_nothing_is_accepted_during_shutdown(stage: AgentHarness, news: MembershipReporter) -> None:
-    stage.agent_runtime.inbox.close()
+async def test_nothing_is_accepted_during_shutdown(harness: AgentHarness, news: MembershipReporter) -> None:
+    harness.agent_runtime.inbox.close()
     with pytest.raises(InboxClosed):
         await news.join_world(WORLD)
 
@@ -165,27 +165,27 @@ async def test_leaving_a_world_drops_the_answer_in_progress() -> None:
         await gate.wait()
         return model_answer("Too late.")
 
-    async with running_agent(model=ScriptedModel(slow)) as stage:
-        arrival = make_message("Hello", sent_at=stage.agent.clock())
-        receipt = await stage.agent_runtime.inbox.submit(arrival)
+    async with running_agent(model=ScriptedModel(slow)) as harness:
+        arrival = make_message("Hello", sent_at=harness.agent.clock())
+        receipt = await harness.agent_runtime.inbox.submit(arrival)
         await begun.wait()
-        await stage.agent_runtime.handle.edits.leave_world(arrival.world.id)
+        await harness.agent_runtime.handle.edits.leave_world(arrival.world.id)
         gate.set()
-        settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5)
+        settled = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5)
     assert settled.outcome is Outcome.CANCELLED
-    assert stage.texts == []
+    assert harness.texts == []
 
 
 @pytest.mark.failure("B-10")
-async def test_an_old_message_is_stored_but_not_answered_and_a_recent_one_is_answered() -> None:
-    async with running_agent() as stage:
-        inbox, now = stage.agent_runtime.inbox, stage.agent.clock()
+async def test_an_old_message_is_stored_but_not_answered_and_a_recent_message_is_answered() -> None:
+    async with running_agent() as harness:
+        inbox, now = harness.agent_runtime.inbox, harness.agent.clock()
         old = replace(make_message("Are you there?", sent_at=now - timedelta(hours=1)), is_backfill=True)
         young = replace(make_message("And now?", sent_at=now - timedelta(minutes=1)), is_backfill=True)
         first, second = await inbox.submit_all([old, young])
         assert (await inbox.wait_outcome(first.id)).outcome is Outcome.EXPIRED
         assert (await inbox.wait_outcome(second.id)).outcome is Outcome.ANSWERED
-        await stage.agent.outbox.drain(5)
-        assert len(stage.texts) == 1
+        await harness.agent.outbox.drain(5)
+        assert len(harness.texts) == 1
         assert await inbox.last_seen([old.room.id]) == {old.room.id: young.key.message_id}

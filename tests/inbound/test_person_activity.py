@@ -22,7 +22,7 @@ def receipt(at: datetime, *, outcome: Outcome = Outcome.IGNORED, revision: int =
     return Receipt(derived_id("receipt"), key, ROOM, ANN, derived_id("m"), at, outcome, rule=rule)
 
 
-async def test_many_messages_are_one_write(store: InMemoryStore, events: EventBus, clock: ManualClock) -> None:
+async def test_many_messages_are_a_single_write(store: InMemoryStore, events: EventBus, clock: ManualClock) -> None:
     recorder = PersonActivityRecorder(store.entities, events)
     start = clock()
     passed_on: list[Receipt] = []
@@ -50,7 +50,7 @@ async def test_the_end_of_the_context_stores_the_rest(
     assert await store.entities.activity(ANN) == PersonActivity(ANN, clock(), clock(), 1)
 
 
-async def test_counts_stay_while_nothing_can_be_stored(
+async def test_counts_are_kept_while_nothing_can_be_stored(
     store: InMemoryStore, events: EventBus, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = PersonActivityRecorder(store.entities, events)

@@ -63,20 +63,24 @@ async def test_processing_interrupted_by_an_outage_is_retried_and_not_counted_as
         if way == "it raises":
             held[0][1](held[0][0])
             raise GONE
-        for one, settle_one in held:
-            settle_one(one)
+        for held_receipt, settle_receipt in held:
+            settle_receipt(held_receipt)
 
     inbox = Inbox(store.ledger, process, clock=clock)
     receipts = [await inbox.submit(make_message(text, sent_at=clock())) for text in ("Hello", "Still there?")]
-    waiting = [asyncio.ensure_future(inbox.wait_outcome(one.id)) for one in receipts]
+    waiting = [asyncio.ensure_future(inbox.wait_outcome(held_receipt.id)) for held_receipt in receipts]
     await is_cut.wait()
-    assert not any(one.done() for one in waiting)
+    assert not any(held_receipt.done() for held_receipt in waiting)
     store.ledger.health.recover()
     settled = await asyncio.wait_for(asyncio.gather(*waiting), 10)
 
-    assert [one.outcome for one in settled] == [Outcome.ANSWERED, Outcome.ANSWERED]
-    assert sorted(one.id for one in tries) == sorted([one.id for one in receipts] * 2)
-    assert all(one.attempts == first.attempts - 1 for one, first in zip(tries[2:], tries, strict=False))
+    assert [held_receipt.outcome for held_receipt in settled] == [Outcome.ANSWERED, Outcome.ANSWERED]
+    assert sorted(held_receipt.id for held_receipt in tries) == sorted(
+        [held_receipt.id for held_receipt in receipts] * 2
+    )
+    assert all(
+        held_receipt.attempts == first.attempts - 1 for held_receipt, first in zip(tries[2:], tries, strict=False)
+    )
 
 
 async def test_deferred_events_remain_for_the_next_start(store: InMemoryStore, clock: Any) -> None:

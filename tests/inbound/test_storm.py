@@ -101,7 +101,7 @@ class RoughPlatform(Adapter):
         await asyncio.sleep(0)
         if self.chance.random() < 0.1:
             raise DeliveryUnknown("no history")
-        if any(one.id == delivery.id for one in self.arrived):
+        if any(part.id == delivery.id for part in self.arrived):
             return delivery.id
         raise NotSent("not there", retry_after=0)
 
@@ -201,8 +201,8 @@ async def test_no_message_is_lost_or_closed_twice_and_all_waiters_return(seed: i
     inbox = Inbox(ledger, process, clock=lambda: NOW)
     waiters: list[asyncio.Task[None]] = []
     for arrival in arrivals:
-        for one in [arrival, *chance.choices(arrivals[: arrivals.index(arrival) + 1], k=chance.randrange(3))]:
-            waiters.append(asyncio.ensure_future(put(inbox, one)))
+        for delivered in [arrival, *chance.choices(arrivals[: arrivals.index(arrival) + 1], k=chance.randrange(3))]:
+            waiters.append(asyncio.ensure_future(put(inbox, delivered)))
         for _ in range(chance.randrange(5)):
             await asyncio.sleep(0)
         if chance.random() < 0.2:
@@ -210,7 +210,7 @@ async def test_no_message_is_lost_or_closed_twice_and_all_waiters_return(seed: i
             inbox = Inbox(ledger, process, clock=lambda: NOW)
             waiters.append(asyncio.ensure_future(put(inbox, arrival)))
             await inbox.processor.resume_all()
-    for arrival in arrivals:  # the platform delivers again what it was not told of
+    for arrival in arrivals:  # the platform delivers again what was not acknowledged
         await put(inbox, arrival)
     while await ledger.receipts(is_open=True):
         await inbox.processor.resume_all()

@@ -56,18 +56,18 @@ class BotFolder:
         self.started.append(process)
         return process
 
-    async def run(self, *arguments: str, said: str | bytes = "", **variables: str) -> CommandResult:
+    async def run(self, *arguments: str, stdin: str | bytes = "", **variables: str) -> CommandResult:
         """Run `bot` to its end on this input; no run may show a traceback."""
         environment = {**self.environment, **variables}
-        given = said.encode() if isinstance(said, str) else said
+        given = stdin.encode() if isinstance(stdin, str) else stdin
         result = await self.fork_server.run(arguments, self.folder, environment, given)
         assert "Traceback" not in result.err, result.err
         return result
 
 
-async def ended(process: asyncio.subprocess.Process, said: bytes = b"") -> CommandResult:
+async def ended(process: asyncio.subprocess.Process, stdin: bytes = b"") -> CommandResult:
     async with asyncio.timeout(DEADLINE):
-        out, err = await process.communicate(said)
+        out, err = await process.communicate(stdin)
     code = process.returncode
     assert code is not None
     result = CommandResult(code, out.decode(), err.decode())
@@ -131,7 +131,7 @@ def read_terminal(controller: int) -> str:
     """Return what a program has written to its terminal; empty once it has ended."""
     try:
         return os.read(controller, 4096).decode(errors="replace")
-    except OSError:  # how Linux tells that nothing has the terminal open
+    except OSError:  # how Linux reports that nothing has the terminal open
         return ""
 
 
@@ -163,11 +163,11 @@ async def test_a_terminal_shows_the_first_greeting_of_a_card_where_nothing_was_s
     bot_folder.write("ada.json", {"name": "Ada", "bio": "x", "greetings": ["*looks up* Hello {{user}}!", "Other."]})
     assert "Ada: *looks up* Hello Kim!" in await talk_in_terminal(bot_folder, "hello", "/quit")
     assert "looks up" not in await talk_in_terminal(bot_folder, "/quit")
-    assert "looks up" not in (await bot_folder.run("chat", "-c", "ada.json", said="hello\n")).out
+    assert "looks up" not in (await bot_folder.run("chat", "-c", "ada.json", stdin="hello\n")).out
 
 
 async def test_piped_input_is_answered_line_by_line_and_stdout_has_nothing_else(bot_folder: BotFolder) -> None:
-    result = await bot_folder.run("chat", said="hello\n\nmy sister sings in a choir\n")
+    result = await bot_folder.run("chat", stdin="hello\n\nmy sister sings in a choir\n")
     assert result.code == 0
     first, second = result.out.splitlines()
     assert first.startswith(GREETING)
@@ -180,13 +180,13 @@ async def test_what_stays_wrong_is_reported_at_the_first_start_only(bot_folder: 
     character = {"name": "Ada", "nam": "x", "topicz": ["y"], "knowledge": [{"path": "faq.md"}]}
     mine = bot_folder.write("mine.json", character)
     bot_folder.write(".env", "# mine\nODD LINE\nOPENAI_BASE_URL=http://127.0.0.1:9/v1\n")
-    first, second = [await bot_folder.run("chat", "-c", mine, said="/help\n") for _ in range(2)]
+    first, second = [await bot_folder.run("chat", "-c", mine, stdin="/help\n") for _ in range(2)]
     warnings = ("line 2", "nam: is not a field", "did you mean 'topics'", "'faq.md': there is no", "no plugin here")
     assert [first.err.count(text) for text in (*warnings, "faq.md does not exist")] == [1] * 6
     assert [second.err.count(text) for text in (*warnings, "faq.md does not exist")] == [0] * 6
 
     bot_folder.write("mine.json", {**character, "adjectivez": ["z"]})
-    third = await bot_folder.run("chat", "-c", mine, said="/help\n")
+    third = await bot_folder.run("chat", "-c", mine, stdin="/help\n")
     assert "did you mean 'adjectives'" in third.err
     assert "did you mean 'topics'" not in third.err
 
@@ -204,7 +204,7 @@ plugin = Plugin("loud", providers=[loud])
 """
     bot_folder.write("loud.py", body)
     result = await bot_folder.run(
-        "chat", "-c", bot_folder.write("a.json", {"name": "Ada", "plugins": ["./loud"]}), said="hi"
+        "chat", "-c", bot_folder.write("a.json", {"name": "Ada", "plugins": ["./loud"]}), stdin="hi"
     )
     assert (result.code, len(result.out.splitlines())) == (0, 1)
     assert "a plugin's own noise" in result.err
@@ -244,7 +244,7 @@ plugin = Plugin("sleepy", actions=[nap], models=[write])
 """
     bot_folder.write("sleepy.py", body)
     character = bot_folder.write("a.json", {"name": "Ada", "plugins": ["./sleepy"]})
-    result = await bot_folder.run("chat", "-c", character, said="sleep")
+    result = await bot_folder.run("chat", "-c", character, stdin="sleep")
     assert (result.code, result.out) == (0, "I slept.\n")
     [line] = [line for line in result.err.splitlines() if "event loop blocked" in line]
     assert "nap (" in line
@@ -253,7 +253,7 @@ plugin = Plugin("sleepy", actions=[nap], models=[write])
 
 
 async def test_invalid_bytes_and_an_endless_line_are_handled(bot_folder: BotFolder) -> None:
-    result = await bot_folder.run("chat", said=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
+    result = await bot_folder.run("chat", stdin=b"\xff\xfe\x00\x9b31m\n" + b"word " * 2_000_000 + b"\nhello\n")
     assert result.code == 0
     assert len(result.out.splitlines()) == 3
 
@@ -302,22 +302,22 @@ BROKEN: Mapping[str, tuple[object, str]] = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-async def test_an_unusable_character_is_one_message_and_exit_code_78(bot_folder: BotFolder, case: str) -> None:
-    content, said = BROKEN[case]
+async def test_an_unusable_character_is_a_single_message_and_exit_code_78(bot_folder: BotFolder, case: str) -> None:
+    content, message = BROKEN[case]
     for own, other in (("hen", "egg"), ("egg", "hen")):
         body = f"from bot import Plugin\nplugin = Plugin({own!r}, requires=[{other!r}])\n"
         bot_folder.write(f"{own}.py", body)
     if content is not None:
         bot_folder.write("character.json", content)
-    result = await bot_folder.run("chat", "-c", "character.json", said="hello\n")
+    result = await bot_folder.run("chat", "-c", "character.json", stdin="hello\n")
     assert (result.code, result.out) == (78, "")
-    assert result.err.startswith(f"bot: {said}")
+    assert result.err.startswith(f"bot: {message}")
 
 
-async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology(
+async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_a_single_apology(
     bot_folder: BotFolder, refusing: str
 ) -> None:
-    result = await bot_folder.run("chat", said="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5)
+    result = await bot_folder.run("chat", stdin="a\nb\n", OPENAI_BASE_URL=refusing, OPENAI_API_KEY="sk-" + "wrong" * 5)
     assert result.code == 78
     assert result.out == "Sorry, I can't answer just now. Please try again in a little while.\n"
     assert result.err.count(" refused the key in OPENAI_API_KEY (401)") == 3
@@ -326,19 +326,19 @@ async def test_a_refused_key_is_reported_on_stderr_and_the_room_gets_one_apology
 
 async def test_an_unreachable_model_server_is_exit_code_75(bot_folder: BotFolder) -> None:
     port = free_port()
-    nobody = f"http://127.0.0.1:{port}/v1"
-    result = await bot_folder.run("chat", said="a\n", OPENAI_BASE_URL=nobody)
+    unreachable = f"http://127.0.0.1:{port}/v1"
+    result = await bot_folder.run("chat", stdin="a\n", OPENAI_BASE_URL=unreachable)
     assert result.code == 75
     assert f"bot: not answered: openai: cannot connect to 127.0.0.1:{port}: " in result.err
     assert "trying again" not in result.err
 
 
-async def test_a_busy_model_is_told_on_stderr_while_it_is_called_again(bot_folder: BotFolder) -> None:
+async def test_a_busy_model_is_reported_on_stderr_while_it_is_called_again(bot_folder: BotFolder) -> None:
     async def refuse(request: web.Request) -> web.Response:
         return web.json_response({"error": {"message": "overloaded"}}, status=503, headers={"retry-after": "0"})
 
     async with serving(refuse) as address:
-        result = await bot_folder.run("chat", said="a\n", OPENAI_BASE_URL=address, MODEL_RETRIES="1")
+        result = await bot_folder.run("chat", stdin="a\n", OPENAI_BASE_URL=address, MODEL_RETRIES="1")
     assert result.code == 75
     assert result.err.count("bot: the model is busy, trying again") == 1
     assert "bot: not answered: openai: 127.0.0.1:" in result.err
@@ -522,6 +522,6 @@ async def test_run_says_at_start_on_which_models_a_budget_in_dollars_has_no_effe
     await until(process.stdout, "  web ")
     process.send_signal(signal.SIGTERM)
     lines = (await ended(process)).err.splitlines()
-    told = [line for line in lines if "limits in dollars have no effect on it (BUDGET_USD)" in line]
-    assert sorted(line.split()[4] for line in told) == warned
-    assert all(f"MODEL_PRICES={line.split()[4]}=IN/OUT" in line for line in told)
+    warnings_printed = [line for line in lines if "limits in dollars have no effect on it (BUDGET_USD)" in line]
+    assert sorted(line.split()[4] for line in warnings_printed) == warned
+    assert all(f"MODEL_PRICES={line.split()[4]}=IN/OUT" in line for line in warnings_printed)

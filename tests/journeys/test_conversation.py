@@ -47,13 +47,13 @@ RESPOND = "<response><reasoning>it is for me</reasoning><action>RESPOND</action>
 IGNORE = "<response><reasoning>not for me</reasoning><action>IGNORE</action></response>"
 
 
-class Told:
-    """Everything that the agent has told its listeners."""
+class EventRecorder:
+    """Records the events that the agent emits."""
 
-    def __init__(self, stage: AgentHarness) -> None:
+    def __init__(self, harness: AgentHarness) -> None:
         self.events: list[Event] = []
         self._changed = asyncio.Condition()
-        stage.agent.events.subscribe(Event, self._hear)
+        harness.agent.events.subscribe(Event, self._hear)
 
     async def _hear(self, event: Event) -> None:
         async with self._changed:
@@ -98,8 +98,8 @@ class Clock:
         return self.now
 
 
-async def settled(stage: AgentHarness, *receipts: Receipt) -> list[Receipt]:
-    return [await stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
+async def settled(harness: AgentHarness, *receipts: Receipt) -> list[Receipt]:
+    return [await harness.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts]
 
 
 def open_messages(request: TextRequest) -> list[str]:
@@ -111,56 +111,56 @@ def open_messages(request: TextRequest) -> list[str]:
 # One room, several messages
 
 
-async def test_five_simultaneous_messages_get_one_reply_to_all() -> None:
+async def test_five_simultaneous_messages_get_a_single_reply_to_all() -> None:
     held = Held()
-    async with running_agent(model=held.model) as stage:
-        told = Told(stage)
+    async with running_agent(model=held.model) as harness:
+        recorder = EventRecorder(harness)
         texts = [f"message {number}" for number in range(1, 6)]
-        receipts = await asyncio.gather(*(stage.submit(text) for text in texts))
+        receipts = await asyncio.gather(*(harness.submit(text) for text in texts))
         request = await held.until_asked(*texts, "Nobody has answered these yet")
         held.release.set()
-        *earlier, last = await settled(stage, *receipts)
-        assert await stage.adapter.wait_until_sent(1) == ["Hello."]
-        runs = await told.until(RunEnded, 5)
-        await stage.agent_runtime.inbox.drain(5.0)
+        *earlier, last = await settled(harness, *receipts)
+        assert await harness.adapter.wait_until_sent(1) == ["Hello."]
+        runs = await recorder.until(RunEnded, 5)
+        await harness.agent_runtime.inbox.drain(5.0)
     assert open_messages(request) == texts
-    assert [one.outcome for one in earlier] == [Outcome.SUPERSEDED] * 4
-    assert {one.superseded_by for one in earlier} == {last.memory_id}
+    assert [receipt.outcome for receipt in earlier] == [Outcome.SUPERSEDED] * 4
+    assert {receipt.superseded_by for receipt in earlier} == {last.memory_id}
     assert last.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Hello."]
+    assert harness.texts == ["Hello."]
     messages = {receipt.memory_id for receipt in receipts}
-    assert {run.message_id for run in told.of(RunStarted)} == messages
-    assert len(told.of(RunStarted)) == len(told.of(RunEnded)) == 5
+    assert {run.message_id for run in recorder.of(RunStarted)} == messages
+    assert len(recorder.of(RunStarted)) == len(recorder.of(RunEnded)) == 5
     assert {run.message_id: run.status for run in runs} == {
-        **{one.memory_id: RunStatus.SUPERSEDED for one in earlier},
+        **{receipt.memory_id: RunStatus.SUPERSEDED for receipt in earlier},
         last.memory_id: RunStatus.COMPLETED,
     }
 
 
 async def test_model_calls_of_superseded_turns_are_cancelled_and_recorded() -> None:
     held = Held()
-    async with running_agent(model=held.model) as stage:
+    async with running_agent(model=held.model) as harness:
         receipts = []
         for number in range(3):
-            receipts.append(await stage.submit(f"message {number}"))
+            receipts.append(await harness.submit(f"message {number}"))
             await held.until_asked(f"message {number}")
         held.release.set()
-        first, second, third = await settled(stage, *receipts)
-    assert [[call.error for call in one.model_calls] for one in (first, second)] == [["cancelled"]] * 2
+        first, second, third = await settled(harness, *receipts)
+    assert [[call.error for call in receipt.model_calls] for receipt in (first, second)] == [["cancelled"]] * 2
     assert [call.error for call in third.model_calls] == [""]
-    assert stage.texts == ["Hello."]
+    assert harness.texts == ["Hello."]
 
 
 async def test_the_reply_answers_the_newest_message() -> None:
     held = Held()
-    async with running_agent(model=held.model) as stage:
-        await stage.submit("one", message_id="m1")
+    async with running_agent(model=held.model) as harness:
+        await harness.submit("one", message_id="m1")
         await held.until_asked("one")
-        receipt = await stage.submit("two", message_id="m2")
+        receipt = await harness.submit("two", message_id="m2")
         held.release.set()
-        await settled(stage, receipt)
-        await stage.adapter.wait_until_sent(1)
-    assert stage.adapter.sent[0].reply_to == "m2"
+        await settled(harness, receipt)
+        await harness.adapter.wait_until_sent(1)
+    assert harness.adapter.sent[0].reply_to == "m2"
 
 
 async def test_an_ignored_newer_message_does_not_prevent_an_older_answer() -> None:
@@ -172,17 +172,17 @@ async def test_an_ignored_newer_message_does_not_prevent_an_older_answer() -> No
         return await held._script(request)
 
     model = ScriptedModel(decide_at_once)
-    async with running_agent(model=model) as stage:
-        first = await stage.submit("Ada, how are you?", kind=GROUP)
+    async with running_agent(model=model) as harness:
+        first = await harness.submit("Ada, how are you?", kind=GROUP)
         await held.until_asked("how are you?")
-        second = await stage.send("talking to Bob", author="Carol", kind=GROUP)
+        second = await harness.send("talking to Bob", author="Carol", kind=GROUP)
         held.release.set()
-        [first] = await settled(stage, first)
-        await stage.adapter.wait_until_sent(1)
+        [first] = await settled(harness, first)
+        await harness.adapter.wait_until_sent(1)
     assert second.outcome is Outcome.IGNORED
     assert second.rule == "shouldRespond: IGNORE"
     assert first.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Hello."]
+    assert harness.texts == ["Hello."]
 
 
 async def test_in_a_queue_an_outage_of_the_store_does_not_reorder_answers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,13 +198,13 @@ async def test_in_a_queue_an_outage_of_the_store_does_not_reorder_answers(monkey
         return await commit(turn_commit)
 
     monkeypatch.setattr(store.ledger, "commit", commit_later)
-    async with running_agent(model=held.model, store=store, settings={"LATEST_RESPONSE": "queue"}) as stage:
-        await stage.submit("one", author="Alice")
+    async with running_agent(model=held.model, store=store, settings={"LATEST_RESPONSE": "queue"}) as harness:
+        await harness.submit("one", author="Alice")
         await held.until_asked("one")
         for text, author in (("two", "Bob"), ("three", "Carol")):
-            await stage.submit(text, author=author)
+            await harness.submit(text, author=author)
         held.release.set()
-        assert await stage.adapter.wait_until_sent(3) == ["To Alice.", "To Bob.", "To Carol."]
+        assert await harness.adapter.wait_until_sent(3) == ["To Alice.", "To Bob.", "To Carol."]
 
 
 @pytest.mark.parametrize("fails", ["save_step", "commit"])
@@ -221,59 +221,59 @@ async def test_a_receipt_has_the_model_calls_of_turns_that_an_outage_of_the_stor
         return await write(*arguments)
 
     monkeypatch.setattr(store.ledger, fails, write_later)
-    async with running_agent(store=store) as stage:
-        receipt = await stage.send("Hello")
+    async with running_agent(store=store) as harness:
+        receipt = await harness.send("Hello")
         assert receipt.outcome is Outcome.ANSWERED
-        assert len(receipt.model_calls) == len(stage.model.requests)
-        assert stage.texts == ["Hello."]
+        assert len(receipt.model_calls) == len(harness.model.requests)
+        assert harness.texts == ["Hello."]
 
 
 async def test_by_author_each_person_gets_a_separate_answer() -> None:
     held = Held(lambda request: model_answer(f"To {'Bob' if 'to Bob.' in request.prompt else 'Alice'}."))
-    async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "author"}) as stage:
-        alice = await stage.submit("one", author="Alice")
+    async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "author"}) as harness:
+        alice = await harness.submit("one", author="Alice")
         await held.until_asked("one")
-        first = await stage.submit("two", author="Bob")
-        second = await stage.submit("three", author="Bob")
+        first = await harness.submit("two", author="Bob")
+        second = await harness.submit("three", author="Bob")
         held.release.set()
-        outcomes = [one.outcome for one in await settled(stage, alice, first, second)]
-        texts = await stage.adapter.wait_until_sent(2)
+        outcomes = [receipt.outcome for receipt in await settled(harness, alice, first, second)]
+        texts = await harness.adapter.wait_until_sent(2)
     assert outcomes == [Outcome.ANSWERED, Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert texts == ["To Alice.", "To Bob."]
 
 
 async def test_in_a_queue_every_message_is_answered_in_order() -> None:
     held = Held(lambda request: model_answer(f"Re {parse_history(request.prompt)[-1].text}"))
-    async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "queue"}) as stage:
-        receipts = [await stage.submit(str(number)) for number in range(4)]
+    async with running_agent(model=held.model, settings={"LATEST_RESPONSE": "queue"}) as harness:
+        receipts = [await harness.submit(str(number)) for number in range(4)]
         held.release.set()
-        outcomes = {one.outcome for one in await settled(stage, *receipts)}
-        await stage.adapter.wait_until_sent(4)
+        outcomes = {receipt.outcome for receipt in await settled(harness, *receipts)}
+        await harness.adapter.wait_until_sent(4)
     assert outcomes == {Outcome.ANSWERED}
-    assert [delivery.seq for delivery in stage.adapter.sent] == [1, 2, 3, 4]
+    assert [delivery.seq for delivery in harness.adapter.sent] == [1, 2, 3, 4]
 
 
 async def test_after_several_supersessions_newer_messages_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turn_order, "BURST_SECONDS", -1.0)  # no two messages are one burst
     held = Held()
-    async with running_agent(model=held.model) as stage:
+    async with running_agent(model=held.model) as harness:
         receipts = []
         for number in range(1, 4):
-            receipts.append(await stage.submit(f"message {number}"))
+            receipts.append(await harness.submit(f"message {number}"))
             await held.until_asked(f"message {number}")
-        receipts += [await stage.submit("message 4"), await stage.submit("message 5")]
+        receipts += [await harness.submit("message 4"), await harness.submit("message 5")]
         held.release.set()
-        outcomes = await settled(stage, *receipts)
-        texts = await stage.adapter.wait_until_sent(2)
-    assert [one.outcome for one in outcomes] == [
+        outcomes = await settled(harness, *receipts)
+        texts = await harness.adapter.wait_until_sent(2)
+    assert [outcome.outcome for outcome in outcomes] == [
         Outcome.SUPERSEDED,
         Outcome.SUPERSEDED,
         Outcome.ANSWERED,
         Outcome.SUPERSEDED,
         Outcome.ANSWERED,
     ]
-    assert [one.supersede_count for one in outcomes] == [2, 1, 0, 1, 0]
-    assert [one.superseded_by for one in outcomes[:2]] == [outcomes[2].memory_id] * 2
+    assert [outcome.supersede_count for outcome in outcomes] == [2, 1, 0, 1, 0]
+    assert [outcome.superseded_by for outcome in outcomes[:2]] == [outcomes[2].memory_id] * 2
     assert len(texts) == 2
     last = held.model.requests_for(Purpose.REPLY)[-1]
     assert open_messages(last) == ["message 4", "message 5"]
@@ -286,32 +286,32 @@ async def test_a_hundred_rooms_do_not_wait_for_each_other() -> None:
         await everybody.wait()
         return model_answer("Hello.")
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as harness:
         receipts = await asyncio.gather(
-            *(stage.submit("hi", room=f"room {number}", author=f"author {number}") for number in range(100))
+            *(harness.submit("hi", room=f"room {number}", author=f"author {number}") for number in range(100))
         )
-        outcomes = {one.outcome for one in await settled(stage, *receipts)}
-        await stage.adapter.wait_until_sent(100)
+        outcomes = {receipt.outcome for receipt in await settled(harness, *receipts)}
+        await harness.adapter.wait_until_sent(100)
     assert outcomes == {Outcome.ANSWERED}
-    assert len({delivery.room_id for delivery in stage.adapter.sent}) == 100
+    assert len({delivery.room_id for delivery in harness.adapter.sent}) == 100
 
 
-async def test_the_same_event_twice_gets_one_reply() -> None:
-    async with running_agent() as stage:
-        told = Told(stage)
-        arrival = make_message("hi", sent_at=stage.agent.clock(), message_id="m1")
-        first = await stage.agent_runtime.inbox.submit(arrival)
-        again = await stage.agent_runtime.inbox.submit(arrival)
-        [receipt] = await settled(stage, first)
-        later = await stage.agent_runtime.inbox.submit(arrival)
-        renumbered = await stage.agent_runtime.inbox.submit(
+async def test_the_same_event_twice_gets_a_single_reply() -> None:
+    async with running_agent() as harness:
+        recorder = EventRecorder(harness)
+        arrival = make_message("hi", sent_at=harness.agent.clock(), message_id="m1")
+        first = await harness.agent_runtime.inbox.submit(arrival)
+        again = await harness.agent_runtime.inbox.submit(arrival)
+        [receipt] = await settled(harness, first)
+        later = await harness.agent_runtime.inbox.submit(arrival)
+        renumbered = await harness.agent_runtime.inbox.submit(
             replace(arrival, key=replace(arrival.key, event_id="another"))
         )
-        await stage.adapter.wait_until_sent(1)
-        await told.until(RunEnded, 1)
+        await harness.adapter.wait_until_sent(1)
+        await recorder.until(RunEnded, 1)
     assert {first.id, again.id, later.id, renumbered.id} == {receipt.id}
-    assert stage.texts == ["Hello."]
-    assert len(told.of(RunStarted)) == 1
+    assert harness.texts == ["Hello."]
+    assert len(recorder.of(RunStarted)) == 1
 
 
 # What the model says
@@ -319,101 +319,103 @@ async def test_the_same_event_twice_gets_one_reply() -> None:
 
 @pytest.mark.parametrize("name", ["IGNORE", "NONE", "ignore", "STOP", "STOP_TALKING", "NO_RESPONSE"])
 async def test_all_names_of_silence_send_nothing(name: str) -> None:
-    async with running_agent(model=ScriptedModel(model_answer("Not to be said.", actions=[name]))) as stage:
-        receipt = await stage.send("hi")
+    async with running_agent(model=ScriptedModel(model_answer("Not to be said.", actions=[name]))) as harness:
+        receipt = await harness.send("hi")
     assert receipt.outcome is Outcome.IGNORED
     assert receipt.reason == "a thought"
-    assert stage.texts == []
-    assert len(stage.model.requests) == 1
+    assert harness.texts == []
+    assert len(harness.model.requests) == 1
 
 
 async def test_an_answer_without_tags_is_the_reply_without_a_second_call() -> None:
-    async with running_agent(model=ScriptedModel("Just so.")) as stage:
-        receipt = await stage.send("hi")
+    async with running_agent(model=ScriptedModel("Just so.")) as harness:
+        receipt = await harness.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Just so."]
-    assert len(stage.model.requests) == 1
+    assert harness.texts == ["Just so."]
+    assert len(harness.model.requests) == 1
 
 
-async def test_a_direct_answer_needs_one_call_of_the_large_model() -> None:
-    async with running_agent() as stage:
-        receipt = await stage.send("hi")
+async def test_a_direct_answer_needs_a_single_call_of_the_large_model() -> None:
+    async with running_agent() as harness:
+        receipt = await harness.send("hi")
     assert [(call.type, call.purpose) for call in receipt.model_calls] == [("TEXT_LARGE", "reply")]
 
 
 async def test_an_unknown_action_is_noted_and_the_text_is_sent() -> None:
-    async with running_agent(model=ScriptedModel(model_answer("Up we go.", actions=["FLY_TO_MOON"]))) as stage:
-        receipt = await stage.send("hi")
-    assert stage.texts == ["Up we go."]
+    async with running_agent(model=ScriptedModel(model_answer("Up we go.", actions=["FLY_TO_MOON"]))) as harness:
+        receipt = await harness.send("hi")
+    assert harness.texts == ["Up we go."]
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == ("action 'FLY_TO_MOON' is not known; it was not run",)
 
 
-async def test_the_model_is_told_about_an_unknown_action_without_text() -> None:
+async def test_the_model_is_notified_of_an_unknown_action_without_text() -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
             return model_answer("I cannot fly.")
         return model_answer(actions=["FLY_TO_MOON"])
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
-        receipt = await stage.send("hi")
-    [summary] = stage.model.requests_for(Purpose.SUMMARY)
+    async with running_agent(model=ScriptedModel(script)) as harness:
+        receipt = await harness.send("hi")
+    [summary] = harness.model.requests_for(Purpose.SUMMARY)
     assert "- FLY_TO_MOON: failed: there is no action of this name" in summary.prompt
-    assert stage.texts == ["I cannot fly."]
+    assert harness.texts == ["I cannot fly."]
     assert receipt.outcome is Outcome.ANSWERED
 
 
 async def test_part_of_an_action_name_does_not_match(forecasts: Plugin) -> None:
-    async with running_agent(forecasts, model=ScriptedModel(model_answer("x", actions=["FORE", "FORECASTS"]))) as stage:
-        receipt = await stage.send("hi")
-    assert stage.texts == ["x"]
+    async with running_agent(
+        forecasts, model=ScriptedModel(model_answer("x", actions=["FORE", "FORECASTS"]))
+    ) as harness:
+        receipt = await harness.send("hi")
+    assert harness.texts == ["x"]
     assert len(receipt.notes) == 2
 
 
 async def test_an_answer_truncated_in_its_actions_runs_none(forecasts: Plugin) -> None:
     raw = "<response><text>Wait a moment.</text><actions>FORECAST</actions><parameters>{"
-    async with running_agent(forecasts, model=ScriptedModel(raw)) as stage:
-        receipt = await stage.send("hi")
-    assert stage.texts == ["Wait a moment."]
+    async with running_agent(forecasts, model=ScriptedModel(raw)) as harness:
+        receipt = await harness.send("hi")
+    assert harness.texts == ["Wait a moment."]
     assert "the model's answer breaks off" in receipt.notes
 
 
 @pytest.mark.parametrize(
     "empty", ["", "  \n", "\u200b", "<response></response>", model_answer(""), "<think>I could say", "*No response*"]
 )
-async def test_after_two_empty_answers_there_is_one_apology(empty: str) -> None:
-    async with running_agent(model=ScriptedModel(empty)) as stage:
-        receipt = await stage.send("hi")
+async def test_after_two_empty_answers_there_is_a_single_apology(empty: str) -> None:
+    async with running_agent(model=ScriptedModel(empty)) as harness:
+        receipt = await harness.send("hi")
     assert receipt.outcome is Outcome.FAILED
     assert receipt.rule == "NoAnswer"
-    assert len(stage.model.requests) == 2
-    assert stage.texts == ["Sorry, I can't answer just now. Please try again in a little while."]
+    assert len(harness.model.requests) == 2
+    assert harness.texts == ["Sorry, I can't answer just now. Please try again in a little while."]
 
 
 async def test_an_empty_answer_is_requested_again() -> None:
-    async with running_agent(model=ScriptedModel(["", model_answer("Now.")])) as stage:
-        receipt = await stage.send("hi")
+    async with running_agent(model=ScriptedModel(["", model_answer("Now.")])) as harness:
+        receipt = await harness.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Now."]
-    assert "Your last answer has neither a text nor an action" in stage.model.requests[1].prompt
+    assert harness.texts == ["Now."]
+    assert "Your last answer has neither a text nor an action" in harness.model.requests[1].prompt
 
 
 @pytest.mark.parametrize("again", [model_answer("At six."), 'It is six.\n<tool_call>\n{"name": "LOOK"}\n</tool_call>'])
 async def test_a_call_of_an_unknown_function_in_the_text_is_never_shown(again: str) -> None:
     first = 'Let me look.\n<tool_call>\n{"name": "LOOK", "arguments": {"for": "the ferry"}}\n</tool_call>'
-    async with running_agent(model=ScriptedModel([first, again])) as stage:
-        receipt = await stage.send("When does the ferry leave?")
+    async with running_agent(model=ScriptedModel([first, again])) as harness:
+        receipt = await harness.send("When does the ferry leave?")
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == [read_reply(again).text]
-    assert "LOOK, which is not one of the actions" in stage.model.requests[1].prompt
-    assert len(stage.model.requests) == 2
+    assert harness.texts == [read_reply(again).text]
+    assert "LOOK, which is not one of the actions" in harness.model.requests[1].prompt
+    assert len(harness.model.requests) == 2
 
 
 async def test_dots_alone_are_sent_only_if_they_are_repeated() -> None:
-    async with running_agent(model=ScriptedModel(model_answer("..."))) as stage:
-        await stage.send("hi")
-    assert stage.texts == ["..."]
-    assert len(stage.model.requests) == 2
+    async with running_agent(model=ScriptedModel(model_answer("..."))) as harness:
+        await harness.send("hi")
+    assert harness.texts == ["..."]
+    assert len(harness.model.requests) == 2
 
 
 async def test_markup_in_a_reply_of_a_plugin_is_removed_and_reported(caplog: pytest.LogCaptureFixture) -> None:
@@ -422,17 +424,17 @@ async def test_markup_in_a_reply_of_a_plugin_is_removed_and_reported(caplog: pyt
         await turn.reply("<think>SECRET</think>Here.")
 
     script = [model_answer("", actions=["SHOW"]), model_answer("Done.")]
-    async with running_agent(Plugin("show", actions=[show]), model=ScriptedModel(script)) as stage:
-        await stage.send("show it")
-    assert stage.texts[0] == "Here."
+    async with running_agent(Plugin("show", actions=[show]), model=ScriptedModel(script)) as harness:
+        await harness.send("show it")
+    assert harness.texts[0] == "Here."
     assert "think tags" in caplog.text
 
 
 async def test_lines_of_others_that_a_model_invents_are_not_sent() -> None:
     answer = model_answer("Ada: At six.\nAlice: Thanks!\nAda: SECRET")
-    async with running_agent(model=ScriptedModel(answer)) as stage:
-        await stage.send("When does the ferry leave?", author="Alice")
-    assert stage.texts == ["At six."]
+    async with running_agent(model=ScriptedModel(answer)) as harness:
+        await harness.send("When does the ferry leave?", author="Alice")
+    assert harness.texts == ["At six."]
 
 
 async def test_a_requested_provider_is_composed_before_a_reply_is_sent() -> None:
@@ -442,72 +444,72 @@ async def test_a_requested_provider_is_composed_before_a_reply_is_sent() -> None
 
     script = [model_answer("", actions=[], providers=["moon", "NOT_THERE"]), model_answer("It is full.")]
     plugin = Plugin("sky", providers=[moon])
-    async with running_agent(plugin, model=ScriptedModel(script)) as stage:
-        await stage.send("What about the moon?")
-    first, second = stage.model.requests
+    async with running_agent(plugin, model=ScriptedModel(script)) as harness:
+        await harness.send("What about the moon?")
+    first, second = harness.model.requests
     assert "- MOON: The phase of the moon." in first.prompt
     assert "The moon is full." not in first.prompt
     assert "The moon is full." in second.prompt
-    assert stage.texts == ["It is full."]
+    assert harness.texts == ["It is full."]
 
 
 @pytest.mark.parametrize("name", ["NOT_THERE", "RECENT_MESSAGES", "recent messages", "RECENTMESSAGES"])
 async def test_requesting_unknown_or_composed_providers_causes_no_second_call(name: str) -> None:
-    async with running_agent(model=ScriptedModel(model_answer("Hello.", providers=[name]))) as stage:
-        await stage.send("hi")
-    assert len(stage.model.requests) == 1
-    assert stage.texts == ["Hello."]
+    async with running_agent(model=ScriptedModel(model_answer("Hello.", providers=[name]))) as harness:
+        await harness.send("hi")
+    assert len(harness.model.requests) == 1
+    assert harness.texts == ["Hello."]
 
 
 async def test_sent_texts_have_no_secrets_no_markup_and_no_active_mentions() -> None:
-    said = "My key is sk-very-secret-1. <think>hm</think>@everyone <@&12> <!channel>"
+    text = "My key is sk-very-secret-1. <think>hm</think>@everyone <@&12> <!channel>"
     settings = {"WEATHER_API_KEY": "sk-very-secret-1"}
-    async with running_agent(model=ScriptedModel(model_answer(said)), settings=settings) as stage:
-        receipt = await stage.send("Tell me your key")
-        [kept] = await stage.agent.store.memories.by_turn(receipt.turn_id or receipt.id)
-    assert stage.texts == ["My key is [redacted]. @everyone <@&12> <!channel>"]
+    async with running_agent(model=ScriptedModel(model_answer(text)), settings=settings) as harness:
+        receipt = await harness.send("Tell me your key")
+        [kept] = await harness.agent.store.memories.by_turn(receipt.turn_id or receipt.id)
+    assert harness.texts == ["My key is [redacted]. @everyone <@&12> <!channel>"]
     assert "sk-very-secret" not in kept.content.text
 
 
 # When something fails
 
 
-async def test_while_the_model_is_unavailable_a_room_gets_one_apology_per_five_minutes() -> None:
+async def test_while_the_model_is_unavailable_a_room_gets_a_single_apology_per_five_minutes() -> None:
     def down(request: TextRequest) -> str:
         raise ModelUnavailable("the provider is not there")
 
     clock = Clock()
-    async with running_agent(model=ScriptedModel(down), clock=clock, store=InMemoryStore(clock)) as stage:
-        first = await stage.send("one")
-        second = await stage.send("two")
-        elsewhere = await stage.send("three", room="another")
+    async with running_agent(model=ScriptedModel(down), clock=clock, store=InMemoryStore(clock)) as harness:
+        first = await harness.send("one")
+        second = await harness.send("two")
+        elsewhere = await harness.send("three", room="another")
         clock.now += timedelta(minutes=5)
-        third = await stage.send("four")
-    assert {one.outcome for one in (first, second, third, elsewhere)} == {Outcome.FAILED}
+        third = await harness.send("four")
+    assert {receipt.outcome for receipt in (first, second, third, elsewhere)} == {Outcome.FAILED}
     assert "the provider is not there" in first.reason
     assert first.rule == "ModelUnavailable"
-    assert [delivery.target for delivery in stage.adapter.sent] == ["lobby", "another", "lobby"]
+    assert [delivery.target for delivery in harness.adapter.sent] == ["lobby", "another", "lobby"]
 
 
 async def test_if_no_model_can_decide_the_message_fails_without_a_reply() -> None:
     def down(request: TextRequest) -> str:
         raise ModelUnavailable("the provider is not there")
 
-    async with running_agent(model=ScriptedModel(down)) as stage:
-        receipt = await stage.send("talking to Bob", kind=GROUP)
+    async with running_agent(model=ScriptedModel(down)) as harness:
+        receipt = await harness.send("talking to Bob", kind=GROUP)
     assert receipt.outcome is Outcome.FAILED
     assert receipt.rule == "shouldRespond"
-    assert stage.texts == []
+    assert harness.texts == []
 
 
 @pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
 @pytest.mark.parametrize("name", ["messageHandlerTemplate", "shouldRespondTemplate", "systemTemplate"])
 async def test_a_template_that_does_not_compile_leaves_no_receipt_open(name: str, kind: ChannelType) -> None:
     broken = Character(name="Ada", templates={name: "{{#if x}} never closed"})  # no file was checked
-    async with running_agent(character=broken, model=ScriptedModel([RESPOND, model_answer("Hello.")])) as stage:
-        told = Told(stage)
-        receipt = await stage.send("talking to somebody", kind=kind)
-        [run] = await told.until(RunEnded, 1)
+    async with running_agent(character=broken, model=ScriptedModel([RESPOND, model_answer("Hello.")])) as harness:
+        recorder = EventRecorder(harness)
+        receipt = await harness.send("talking to somebody", kind=kind)
+        [run] = await recorder.until(RunEnded, 1)
     if receipt.outcome is not Outcome.FAILED:  # a direct message needs no decision; a system text is used as it is
         assert (name, kind) == ("shouldRespondTemplate", ChannelType.DM) or name == "systemTemplate"
         return
@@ -516,17 +518,17 @@ async def test_a_template_that_does_not_compile_leaves_no_receipt_open(name: str
     assert run.status is RunStatus.ERROR
 
 
-async def test_a_turn_that_times_out_fails_with_one_notice() -> None:
+async def test_a_turn_that_times_out_fails_with_a_single_notice() -> None:
     held = Held()
-    async with running_agent(model=held.model, settings={"RESPONSE_TIMEOUT": "1000"}) as stage:
-        told = Told(stage)
-        receipt = await stage.send("hi")
-        [run] = await told.until(RunEnded, 1)
+    async with running_agent(model=held.model, settings={"RESPONSE_TIMEOUT": "1000"}) as harness:
+        recorder = EventRecorder(harness)
+        receipt = await harness.send("hi")
+        [run] = await recorder.until(RunEnded, 1)
     assert receipt.outcome is Outcome.FAILED
     assert receipt.rule == "RESPONSE_TIMEOUT"
     assert [call.error for call in receipt.model_calls] == ["cancelled"]
     assert run.status is RunStatus.TIMEOUT
-    assert len(stage.texts) == 1
+    assert len(harness.texts) == 1
 
 
 class Rubbish:
@@ -586,11 +588,11 @@ async def test_a_broken_provider_affects_only_itself_and_is_noted(
     plugin = Plugin("rubbish", providers=[fine, broken])
     async with running_agent(
         plugin, model=ScriptedModel([RESPOND, model_answer("Hello.")][kind is not GROUP :])
-    ) as stage:
-        receipt = await stage.send("hi", kind=kind)
+    ) as harness:
+        receipt = await harness.send("hi", kind=kind)
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == ["Hello."]
-    assert "All is well here." in stage.model.requests[-1].prompt
+    assert harness.texts == ["Hello."]
+    assert "All is well here." in harness.model.requests[-1].prompt
     assert [note for note in receipt.notes if note.startswith("provider BROKEN: ")] == list(receipt.notes)
     assert len(receipt.notes) == 1
 
@@ -602,13 +604,15 @@ async def test_a_failed_provider_of_the_response_decision_is_noted_once(monkeypa
         raise RuntimeError("no messages")
 
     monkeypatch.setattr(store.memories, "conversation", broken)
-    async with running_agent(model=ScriptedModel([RESPOND, model_answer("Hello.")]), store=store) as stage:
-        receipt = await stage.send("hi", kind=GROUP)
+    async with running_agent(model=ScriptedModel([RESPOND, model_answer("Hello.")]), store=store) as harness:
+        receipt = await harness.send("hi", kind=GROUP)
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == ("provider RECENT_MESSAGES: RuntimeError: no messages",)
 
 
-@pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task")])
+@pytest.mark.parametrize(
+    "fault", [behaviour for behaviour in RUBBISH if behaviour not in ("hangs", "cancels_its_task")]
+)
 async def test_a_broken_action_affects_only_itself(fault: str) -> None:
     broken = action("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
     asked = [model_answer("All done.", actions=["REPLY", "BROKEN", "FINE"]), model_answer("One thing failed.")]
@@ -618,15 +622,15 @@ async def test_a_broken_action_affects_only_itself(fault: str) -> None:
         await turn.reply("Done.")
 
     plugin = Plugin("rubbish", actions=[broken, fine])
-    async with running_agent(plugin, model=ScriptedModel(asked)) as stage:
-        receipt = await stage.send("hi")
+    async with running_agent(plugin, model=ScriptedModel(asked)) as harness:
+        receipt = await harness.send("hi")
     has_failed = fault != "gives_none"
-    assert stage.texts == ["Done.", *(["One thing failed."] if has_failed else [])]
+    assert harness.texts == ["Done.", *(["One thing failed."] if has_failed else [])]
     assert receipt.outcome is Outcome.ANSWERED
     assert ["BROKEN" in note for note in receipt.notes] == [has_failed]
 
 
-@pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "hangs"])
+@pytest.mark.parametrize("fault", [behaviour for behaviour in RUBBISH if behaviour != "hangs"])
 async def test_a_broken_evaluator_affects_only_itself(fault: str) -> None:
     looked: list[str] = []
 
@@ -636,16 +640,16 @@ async def test_a_broken_evaluator_affects_only_itself(fault: str) -> None:
 
     broken = evaluator("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
     picky = evaluator("PICKY", "Cannot decide.", when=getattr(Rubbish(), fault))(fine.handler)
-    async with running_agent(Plugin("rubbish", evaluators=[broken, picky, fine])) as stage:
-        told = Told(stage)
-        receipt = await stage.send("hi")
-        [run] = await told.until(RunEnded, 1)
+    async with running_agent(Plugin("rubbish", evaluators=[broken, picky, fine])) as harness:
+        recorder = EventRecorder(harness)
+        receipt = await harness.send("hi")
+        [run] = await recorder.until(RunEnded, 1)
     assert receipt.outcome is Outcome.ANSWERED
     assert run.status is RunStatus.COMPLETED
     assert "hi" in looked
 
 
-@pytest.mark.parametrize("fault", [one for one in RUBBISH if one != "hangs"])
+@pytest.mark.parametrize("fault", [behaviour for behaviour in RUBBISH if behaviour != "hangs"])
 async def test_a_broken_listener_affects_only_itself(fault: str) -> None:
     handler = getattr(Rubbish(), fault)
 
@@ -653,25 +657,29 @@ async def test_a_broken_listener_affects_only_itself(fault: str) -> None:
     async def broken(agent: Agent, event: MessageReceived) -> None:
         await handler(event)
 
-    async with running_agent(Plugin("rubbish", listeners=[broken])) as stage:
-        receipt = await stage.send("hi")
-        again = await stage.send("hi again")
+    async with running_agent(Plugin("rubbish", listeners=[broken])) as harness:
+        receipt = await harness.send("hi")
+        again = await harness.send("hi again")
     assert receipt.outcome is again.outcome is Outcome.ANSWERED
 
 
-@pytest.mark.parametrize("fault", [one for one in RUBBISH if one not in ("hangs", "cancels_its_task")])
+@pytest.mark.parametrize(
+    "fault", [behaviour for behaviour in RUBBISH if behaviour not in ("hangs", "cancels_its_task")]
+)
 async def test_a_broken_check_makes_its_action_unavailable_and_no_other(fault: str) -> None:
     @action("PICKY", "Cannot decide.", when=getattr(Rubbish(), fault))
     async def picky(turn: Turn) -> None:
         raise AssertionError("it ran")
 
     plugin = Plugin("rubbish", actions=[picky])
-    async with running_agent(plugin, model=ScriptedModel(model_answer("Hello.", actions=["REPLY", "PICKY"]))) as stage:
-        receipt = await stage.send("hi")
-    assert stage.texts == ["Hello."]
+    async with running_agent(
+        plugin, model=ScriptedModel(model_answer("Hello.", actions=["REPLY", "PICKY"]))
+    ) as harness:
+        receipt = await harness.send("hi")
+    assert harness.texts == ["Hello."]
     if fault.startswith("gives") and fault != "gives_none":
         return  # a truth of a kind
-    assert "- PICKY: " not in stage.model.requests[0].prompt
+    assert "- PICKY: " not in harness.model.requests[0].prompt
     assert receipt.outcome is Outcome.ANSWERED
     assert "PICKY" in receipt.notes[0]
 
@@ -690,10 +698,10 @@ async def test_a_condition_with_a_wrong_signature_disables_only_its_action() -> 
     async def look(turn: Turn) -> None:
         looked.append("looked")
 
-    async with running_agent(Plugin("odd", actions=[picky], evaluators=[look])) as stage:
-        told = Told(stage)
-        receipt = await stage.send("hi")
-        [run] = await told.until(RunEnded, 1)
+    async with running_agent(Plugin("odd", actions=[picky], evaluators=[look])) as harness:
+        recorder = EventRecorder(harness)
+        receipt = await harness.send("hi")
+        [run] = await recorder.until(RunEnded, 1)
     assert receipt.outcome is Outcome.ANSWERED
     assert run.status is RunStatus.COMPLETED
     assert not looked
@@ -737,16 +745,16 @@ KEY = {"WEATHER_API_KEY": "a-weather-key"}
 
 async def test_an_action_with_parameters_runs_end_to_end(forecasts: Plugin) -> None:
     asked = model_answer("", actions=["weather"], parameters={"weather": '{"city": "Oslo", "days": 3}'})
-    async with running_agent(forecasts, model=ScriptedModel(asked), settings=KEY) as stage:
-        told = Told(stage)
-        receipt = await stage.send("Will it rain in Oslo?")
-        [completed] = await told.until(ActionCompleted, 1)
-    [request] = stage.model.requests
+    async with running_agent(forecasts, model=ScriptedModel(asked), settings=KEY) as harness:
+        recorder = EventRecorder(harness)
+        receipt = await harness.send("Will it rain in Oslo?")
+        [completed] = await recorder.until(ActionCompleted, 1)
+    [request] = harness.model.requests
     assert (
         "- FORECAST: Tell tomorrow's weather for a city. Parameters: city (string, The city's name); "
         "days (integer, optional, How many)." in request.prompt
     )
-    assert stage.texts == ["Tomorrow: mild in Oslo for 3."]
+    assert harness.texts == ["Tomorrow: mild in Oslo for 3."]
     assert completed.result == ActionResult(
         True, "mild in Oslo for 3", {"sky": "mild in Oslo for 3"}, {"city": "Oslo", "days": 3}, "", "FORECAST"
     )
@@ -756,10 +764,10 @@ async def test_an_action_with_parameters_runs_end_to_end(forecasts: Plugin) -> N
 
 async def test_an_action_that_is_not_available_is_neither_shown_nor_run(forecasts: Plugin) -> None:
     asked = model_answer("No idea.", actions=["REPLY", "FORECAST"], parameters={"FORECAST": '{"city": "Oslo"}'})
-    async with running_agent(Plugin("weather", actions=[forecast]), model=ScriptedModel(asked)) as stage:
-        receipt = await stage.send("Will it rain?")
-    assert "FORECAST" not in stage.model.requests[0].prompt
-    assert stage.texts == ["No idea."]
+    async with running_agent(Plugin("weather", actions=[forecast]), model=ScriptedModel(asked)) as harness:
+        receipt = await harness.send("Will it rain?")
+    assert "FORECAST" not in harness.model.requests[0].prompt
+    assert harness.texts == ["No idea."]
     assert receipt.notes == ("FORECAST is not available here",)
 
 
@@ -770,10 +778,10 @@ async def test_an_action_is_refused_without_the_required_role() -> None:
 
     very_well = model_answer("Very well.", actions=["REPLY", "BAN"])
     model = ScriptedModel([very_well, model_answer("I may not."), very_well])
-    async with running_agent(Plugin("order", actions=[ban]), model=model) as stage:
-        member = await stage.send("ban Bob", author="Mallory", room="a")
-        admin = await stage.send("ban Bob", author="Root", room="b", role=Role.ADMIN)
-    assert stage.texts == ["I may not.", "Banned."]
+    async with running_agent(Plugin("order", actions=[ban]), model=model) as harness:
+        member = await harness.send("ban Bob", author="Mallory", room="a")
+        admin = await harness.send("ban Bob", author="Root", room="b", role=Role.ADMIN)
+    assert harness.texts == ["I may not.", "Banned."]
     assert member.notes == ("BAN needs the role ADMIN",)
     assert admin.notes == ("the text of the answer was not sent, because the actions replied",)
     assert ["- BAN: Ban somebody." in request.prompt for request in model.requests] == [False, False, True]
@@ -785,14 +793,14 @@ async def test_a_request_of_a_stranger_does_not_run_with_the_role_of_an_admin() 
         await turn.reply("Banned.")
 
     held = Held(lambda request: model_answer("Very well.", actions=["REPLY", "BAN"]))
-    async with running_agent(Plugin("order", actions=[ban]), model=held.model) as stage:
-        await stage.submit("ban Bob", author="Mallory")
+    async with running_agent(Plugin("order", actions=[ban]), model=held.model) as harness:
+        await harness.submit("ban Bob", author="Mallory")
         await held.until_asked("ban Bob")
-        receipt = await stage.submit("good morning", author="Root", role=Role.ADMIN)
+        receipt = await harness.submit("good morning", author="Root", role=Role.ADMIN)
         held.release.set()
-        [receipt] = await settled(stage, receipt)
-        await stage.adapter.wait_until_sent(1)
-    assert stage.texts == ["Very well."]
+        [receipt] = await settled(harness, receipt)
+        await harness.adapter.wait_until_sent(1)
+    assert harness.texts == ["Very well."]
     assert receipt.notes == ("BAN needs the role ADMIN",)
 
 
@@ -802,16 +810,18 @@ async def test_wrong_parameters_are_corrected_once(forecasts: Plugin) -> None:
             return 'Sure: {"city": "Oslo"}'
         return model_answer("", actions=["FORECAST"], parameters={"FORECAST": '{"town": "Oslo", "days": "many"}'})
 
-    async with running_agent(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
-        receipt = await stage.send("Will it rain in Oslo?")
-    [repair] = stage.model.requests_for(Purpose.REPAIR)
+    async with running_agent(forecasts, model=ScriptedModel(script), settings=KEY) as harness:
+        receipt = await harness.send("Will it rain in Oslo?")
+    [repair] = harness.model.requests_for(Purpose.REPAIR)
     for part in ("FORECAST", '"days": "many"', "city: Field required", "Will it rain in Oslo?"):
         assert part in repair.prompt
-    assert stage.texts == ["Tomorrow: mild in Oslo for 1."]
+    assert harness.texts == ["Tomorrow: mild in Oslo for 1."]
     assert receipt.outcome is Outcome.ANSWERED
 
 
-async def test_an_action_whose_parameters_stay_wrong_does_not_run_and_the_model_is_told(forecasts: Plugin) -> None:
+async def test_an_action_whose_repaired_parameters_are_wrong_does_not_run_and_the_model_is_notified(
+    forecasts: Plugin,
+) -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.REPAIR:
             return "{}"
@@ -819,14 +829,14 @@ async def test_an_action_whose_parameters_stay_wrong_does_not_run_and_the_model_
             return model_answer("Which city do you mean?")
         return model_answer("It will be mild!", actions=["FORECAST"])
 
-    async with running_agent(forecasts, model=ScriptedModel(script), settings=KEY) as stage:
-        receipt = await stage.send("Will it rain?")
-    assert len(stage.model.requests_for(Purpose.REPAIR)) == 1
-    [summary] = stage.model.requests_for(Purpose.SUMMARY)
+    async with running_agent(forecasts, model=ScriptedModel(script), settings=KEY) as harness:
+        receipt = await harness.send("Will it rain?")
+    assert len(harness.model.requests_for(Purpose.REPAIR)) == 1
+    [summary] = harness.model.requests_for(Purpose.SUMMARY)
     assert "- FORECAST: failed: its parameters do not fit: city: Field required" in summary.prompt
-    assert stage.texts == ["Which city do you mean?"]
+    assert harness.texts == ["Which city do you mean?"]
     assert receipt.outcome is Outcome.ANSWERED
-    steps = await stage.agent.store.ledger.steps(receipt.turn_id or receipt.id)
+    steps = await harness.agent.store.ledger.steps(receipt.turn_id or receipt.id)
     assert not [key for key in steps if key.startswith("action:")]
 
 
@@ -852,8 +862,8 @@ def chain(critical: bool) -> tuple[Plugin, list[dict[str, Any]]]:
                 "results": list(turn.results),
                 "plan": [(step.action, step.status.value, step.error) for step in plan.steps],
                 "at": (plan.current_step, plan.total_steps, plan.thought),
-                "actionResults": [one.action for one in turn.state.data["actionResults"]],
-                "workingMemory": [one["actionName"] for one in turn.state.data["workingMemory"]],
+                "actionResults": [result.action for result in turn.state.data["actionResults"]],
+                "workingMemory": [result["actionName"] for result in turn.state.data["workingMemory"]],
                 "prompt": turn.state.values["actionResults"],
             }
         )
@@ -867,9 +877,9 @@ ALL = model_answer("", actions=["FIRST", "SECOND", "THIRD"])
 
 async def test_a_failed_action_does_not_end_the_chain_and_later_actions_see_its_result() -> None:
     plugin, seen = chain(critical=False)
-    async with running_agent(plugin, model=ScriptedModel([ALL, model_answer("It went so.")])) as stage:
-        receipt = await stage.send("hi")
-    assert stage.texts == ["Done.", "It went so."]
+    async with running_agent(plugin, model=ScriptedModel([ALL, model_answer("It went so.")])) as harness:
+        receipt = await harness.send("hi")
+    assert harness.texts == ["Done.", "It went so."]
     assert receipt.notes == ("SECOND failed: no luck",)
     assert seen == [
         {"data": {"key": "value"}, "values": 1},
@@ -890,10 +900,10 @@ async def test_a_failed_critical_action_ends_the_chain_and_is_reported() -> None
     def script(request: TextRequest) -> str:
         return model_answer("It did not work.") if request.purpose is Purpose.SUMMARY else ALL
 
-    async with running_agent(plugin, model=ScriptedModel(script)) as stage:
-        receipt = await stage.send("hi")
+    async with running_agent(plugin, model=ScriptedModel(script)) as harness:
+        receipt = await harness.send("hi")
     assert len(seen) == 1
-    assert stage.texts == ["It did not work."]
+    assert harness.texts == ["It did not work."]
     assert "SECOND failed and is critical; what came after it was not run" in receipt.notes
 
 
@@ -909,13 +919,13 @@ async def test_a_committed_turn_finishes_despite_newer_messages() -> None:
     def script(request: TextRequest) -> str:
         return model_answer("Hello.") if "to Bob." in request.prompt else model_answer("", actions=["WORK"])
 
-    async with running_agent(Plugin("work", actions=[work]), model=ScriptedModel(script)) as stage:
-        first = await stage.submit("work, please", author="Alice")
+    async with running_agent(Plugin("work", actions=[work]), model=ScriptedModel(script)) as harness:
+        first = await harness.submit("work, please", author="Alice")
         await started.wait()
-        second = await stage.submit("hi", author="Bob")
+        second = await harness.submit("hi", author="Bob")
         may_end.set()
-        outcomes = [one.outcome for one in await settled(stage, first, second)]
-        texts = await stage.adapter.wait_until_sent(2)
+        outcomes = [receipt.outcome for receipt in await settled(harness, first, second)]
+        texts = await harness.adapter.wait_until_sent(2)
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
     assert texts == ["Worked.", "Hello."]
 
@@ -927,10 +937,10 @@ async def test_several_replies_of_a_turn_are_all_sent() -> None:
 
     store = slow(InMemoryStore())
     model = ScriptedModel(model_answer("", actions=["SHOUT"]))
-    async with running_agent(Plugin("loud", actions=[shout]), model=model, store=store) as stage:
-        await stage.send("hi")
-        await stage.adapter.wait_until_sent(3)
-    assert sorted(stage.texts) == ["a", "b", "c"]
+    async with running_agent(Plugin("loud", actions=[shout]), model=model, store=store) as harness:
+        await harness.send("hi")
+        await harness.adapter.wait_until_sent(3)
+    assert sorted(harness.texts) == ["a", "b", "c"]
 
 
 def slow(store: InMemoryStore) -> InMemoryStore:
@@ -962,12 +972,12 @@ async def test_each_step_sees_the_results_of_earlier_steps(forecasts: Plugin) ->
         return step("Oslo") if "Steps so far (0" in request.prompt else step("Rome", finish=True)
 
     settings = {**KEY, "USE_MULTI_STEP": "true"}
-    async with running_agent(forecasts, model=ScriptedModel(script), settings=settings) as stage:
-        receipt = await stage.send("Oslo or Rome?")
-    first, second = stage.model.requests_for(Purpose.STEP)
+    async with running_agent(forecasts, model=ScriptedModel(script), settings=settings) as harness:
+        receipt = await harness.send("Oslo or Rome?")
+    first, second = harness.model.requests_for(Purpose.STEP)
     assert "Steps so far (0 of at most 6):\nnone" in first.prompt
     assert "Steps so far (1 of at most 6):\n- FORECAST: ok: mild in Oslo for 1" in second.prompt
-    assert stage.texts == ["Tomorrow: mild in Oslo for 1.", "Tomorrow: mild in Rome for 1.", "Both are mild."]
+    assert harness.texts == ["Tomorrow: mild in Oslo for 1.", "Tomorrow: mild in Rome for 1.", "Both are mild."]
     assert receipt.outcome is Outcome.ANSWERED
 
 
@@ -1016,8 +1026,8 @@ class Payments:
 
 async def stopped_while_paying(payments: Payments, store: InMemoryStore, actions: list[str]) -> Receipt:
     model = ScriptedModel(model_answer("At once." if "REPLY" in actions else "", actions=actions))
-    async with running_agent(payments.plugin, model=model, store=store) as stage:
-        receipt = await stage.submit("pay")
+    async with running_agent(payments.plugin, model=model, store=store) as harness:
+        receipt = await harness.submit("pay")
         await payments.started.wait()
         assert len(model.requests) == 1
     left = await store.ledger.receipt(receipt.id)
@@ -1032,30 +1042,30 @@ async def test_after_a_restart_the_journalled_answer_is_used_and_an_unsafe_actio
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     receipt = await stopped_while_paying(payments, store, ["PAY"])
     model = ScriptedModel(model_answer("I do not know whether it went through."))
-    async with running_agent(payments.plugin, model=model, store=store) as stage:
-        [receipt] = await settled(stage, receipt)
-        texts = await stage.adapter.wait_until_sent(1)
+    async with running_agent(payments.plugin, model=model, store=store) as harness:
+        [receipt] = await settled(harness, receipt)
+        texts = await harness.adapter.wait_until_sent(1)
     assert [request.purpose for request in model.requests] == [Purpose.SUMMARY]
     assert "PAY: failed: outcome unknown" in model.requests[0].prompt
     assert texts == ["I do not know whether it went through."]
     assert payments.begun == 1
-    assert receipt.attempts == 1  # to be told to stop is none
+    assert receipt.attempts == 1  # a request to stop is none
     assert "PAY was under way when the process died; it was not repeated" in receipt.notes
     steps = await store.ledger.steps(receipt.turn_id or receipt.id)
     assert steps["action:0:PAY"].state is StepState.UNKNOWN
 
 
 @pytest.mark.usefixtures("at_once")
-async def test_the_user_is_told_about_an_unknown_outcome_instead_of_a_promise() -> None:
+async def test_the_user_is_notified_of_an_unknown_outcome_instead_of_a_promise() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
     model = ScriptedModel(model_answer("I do not know whether it went through."))
     adapter = RecordingAdapter()
-    async with running_agent(payments.plugin, model=model, store=store, adapter=adapter) as stage:
-        await settled(stage, receipt)
+    async with running_agent(payments.plugin, model=model, store=store, adapter=adapter) as harness:
+        await settled(harness, receipt)
         await adapter.wait_until_sent(1)
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
-    assert [one.content.text for one in deliveries] == ["I do not know whether it went through."]
+    assert [delivery.content.text for delivery in deliveries] == ["I do not know whether it went through."]
     assert payments.begun == 1
 
 
@@ -1064,13 +1074,13 @@ async def test_the_user_is_told_about_an_unknown_outcome_instead_of_a_promise() 
 async def test_after_a_restart_an_idempotent_action_runs_again(effect: Effect) -> None:
     store, payments = InMemoryStore(), Payments(effect)
     receipt = await stopped_while_paying(payments, store, ["REPLY", "PAY"])
-    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
-        [receipt] = await settled(stage, receipt)
-        await stage.adapter.wait_until_sent(1)
-        assert stage.model.requests == []
+    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as harness:
+        [receipt] = await settled(harness, receipt)
+        await harness.adapter.wait_until_sent(1)
+        assert harness.model.requests == []
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
-    said_first = ["At once."] if effect is Effect.PURE else []
-    assert [one.content.text for one in deliveries] == [*said_first, "Paid."]
+    first_texts = ["At once."] if effect is Effect.PURE else []
+    assert [delivery.content.text for delivery in deliveries] == [*first_texts, "Paid."]
     assert payments.begun == 2
     assert receipt.outcome is Outcome.ANSWERED
 
@@ -1079,20 +1089,20 @@ async def test_after_a_restart_an_idempotent_action_runs_again(effect: Effect) -
 async def test_replies_of_a_repeated_action_are_not_sent_twice() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE, says="Paying now.")
     receipt = await stopped_while_paying(payments, store, ["PAY"])
-    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
-        [receipt] = await settled(stage, receipt)
+    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as harness:
+        [receipt] = await settled(harness, receipt)
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
-    assert [one.content.text for one in deliveries] == ["Paying now.", "Paid."]
+    assert [delivery.content.text for delivery in deliveries] == ["Paying now.", "Paid."]
 
 
 @pytest.mark.usefixtures("at_once")
 async def test_after_a_restart_a_chain_continues_and_sends_the_remaining_replies() -> None:
     store, payments = InMemoryStore(), Payments(Effect.PURE)
     receipt = await stopped_while_paying(payments, store, ["LOOK_UP", "PAY", "TELL"])
-    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as stage:
-        [receipt] = await settled(stage, receipt)
+    async with running_agent(payments.plugin, model=ScriptedModel(""), store=store) as harness:
+        [receipt] = await settled(harness, receipt)
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
-    assert [one.content.text for one in deliveries] == ["I have looked it up.", "Paid.", "It is 42."]
+    assert [delivery.content.text for delivery in deliveries] == ["I have looked it up.", "Paid.", "It is 42."]
     steps = await store.ledger.steps(receipt.turn_id or receipt.id)
     assert steps["action:0:LOOK_UP"].result["data"]["at"] == "2026-01-01 00:00:00+00:00"
 
@@ -1101,10 +1111,10 @@ async def test_after_a_restart_a_chain_continues_and_sends_the_remaining_replies
 async def test_a_waiting_message_does_not_supersede_a_resumed_turn() -> None:
     store, payments = InMemoryStore(), Payments(Effect.UNSAFE)
     model = ScriptedModel(model_answer("", actions=["PAY"]))
-    async with running_agent(payments.plugin, model=model, store=store) as stage:
-        first = await stage.submit("pay")
+    async with running_agent(payments.plugin, model=model, store=store) as harness:
+        first = await harness.submit("pay")
         await payments.started.wait()
-        second = await stage.submit("and good morning", author="Bob")
+        second = await harness.submit("and good morning", author="Bob")
     payments.hangs = False
 
     def script(request: TextRequest) -> str:
@@ -1112,9 +1122,9 @@ async def test_a_waiting_message_does_not_supersede_a_resumed_turn() -> None:
             return model_answer("I do not know whether it went through.")
         return model_answer("Good morning.")
 
-    async with running_agent(payments.plugin, model=ScriptedModel(script), store=store) as stage:
-        outcomes = [one.outcome for one in await settled(stage, first, second)]
-        texts = await stage.adapter.wait_until_sent(2)
+    async with running_agent(payments.plugin, model=ScriptedModel(script), store=store) as harness:
+        outcomes = [receipt.outcome for receipt in await settled(harness, first, second)]
+        texts = await harness.adapter.wait_until_sent(2)
     assert payments.begun == 1
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
     assert texts == ["I do not know whether it went through.", "Good morning."]
@@ -1131,19 +1141,19 @@ async def test_a_resumed_answer_is_not_taken_for_an_answer_to_another_message() 
             await asyncio.Event().wait()
         return model_answer("", actions=["PAY"])
 
-    async with running_agent(payments.plugin, model=ScriptedModel(first_process), store=store) as stage:
-        first = await stage.submit("Ada, pay", kind=GROUP)
+    async with running_agent(payments.plugin, model=ScriptedModel(first_process), store=store) as harness:
+        first = await harness.submit("Ada, pay", kind=GROUP)
         await payments.started.wait()
-        second = await stage.submit("what about me", author="Bob", kind=GROUP)
+        second = await harness.submit("what about me", author="Bob", kind=GROUP)
         await decided.wait()
     payments.hangs = False
 
     def second_process(request: TextRequest) -> str:
         return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("You too.")
 
-    async with running_agent(payments.plugin, model=ScriptedModel(second_process), store=store) as stage:
-        outcomes = [one.outcome for one in await settled(stage, first, second)]
-        texts = await stage.adapter.wait_until_sent(2)
+    async with running_agent(payments.plugin, model=ScriptedModel(second_process), store=store) as harness:
+        outcomes = [receipt.outcome for receipt in await settled(harness, first, second)]
+        texts = await harness.adapter.wait_until_sent(2)
     assert outcomes == [Outcome.ANSWERED, Outcome.ANSWERED]
     assert texts == ["Paid.", "You too."]
 
@@ -1155,15 +1165,15 @@ async def test_a_resumed_message_is_not_decided_again() -> None:
     def script(request: TextRequest) -> str:
         return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("", actions=["PAY"])
 
-    async with running_agent(payments.plugin, model=ScriptedModel(script), store=store) as stage:
-        receipt = await stage.submit("pay", kind=GROUP)
+    async with running_agent(payments.plugin, model=ScriptedModel(script), store=store) as harness:
+        receipt = await harness.submit("pay", kind=GROUP)
         await payments.started.wait()
     payments.hangs = False
-    async with running_agent(payments.plugin, model=ScriptedModel(IGNORE), store=store) as stage:
-        [receipt] = await settled(stage, receipt)
-        assert await stage.adapter.wait_until_sent(1) == ["Paid."]
+    async with running_agent(payments.plugin, model=ScriptedModel(IGNORE), store=store) as harness:
+        [receipt] = await settled(harness, receipt)
+        assert await harness.adapter.wait_until_sent(1) == ["Paid."]
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.model.requests == []
+    assert harness.model.requests == []
 
 
 @pytest.mark.usefixtures("at_once")
@@ -1176,8 +1186,8 @@ async def test_resumed_steps_are_not_chosen_or_run_again() -> None:
 
     settings = {"USE_MULTI_STEP": "true"}
     model = ScriptedModel(first_process)
-    async with running_agent(payments.plugin, model=model, store=store, settings=settings) as stage:
-        receipt = await stage.submit("pay")
+    async with running_agent(payments.plugin, model=model, store=store, settings=settings) as harness:
+        receipt = await harness.submit("pay")
         await payments.started.wait()
     payments.hangs = False
 
@@ -1187,12 +1197,12 @@ async def test_resumed_steps_are_not_chosen_or_run_again() -> None:
         return step.format("PAY" if "Steps so far (0" in request.prompt else "")
 
     model = ScriptedModel(second_process)
-    async with running_agent(payments.plugin, model=model, store=store, settings=settings) as stage:
-        [receipt] = await settled(stage, receipt)
+    async with running_agent(payments.plugin, model=model, store=store, settings=settings) as harness:
+        [receipt] = await settled(harness, receipt)
     assert [request.purpose for request in model.requests] == [Purpose.STEP, Purpose.SUMMARY]
     assert payments.begun == 1
     deliveries = await store.ledger.deliveries(turn_id=receipt.turn_id)
-    assert [one.content.text for one in deliveries] == [
+    assert [delivery.content.text for delivery in deliveries] == [
         "I have looked it up.",
         "I do not know whether it went through.",
     ]
@@ -1201,14 +1211,14 @@ async def test_resumed_steps_are_not_chosen_or_run_again() -> None:
 @pytest.mark.usefixtures("at_once")
 async def test_unanswered_messages_are_answered_together_after_a_restart() -> None:
     store, held = InMemoryStore(), Held()
-    async with running_agent(model=held.model, store=store) as stage:
-        receipts = [await stage.submit(f"message {number}") for number in range(3)]
+    async with running_agent(model=held.model, store=store) as harness:
+        receipts = [await harness.submit(f"message {number}") for number in range(3)]
         await held.until_asked("message 2")
-    async with running_agent(store=store) as stage:
-        outcomes = [one.outcome for one in await settled(stage, *receipts)]
-        await stage.adapter.wait_until_sent(1)
+    async with running_agent(store=store) as harness:
+        outcomes = [receipt.outcome for receipt in await settled(harness, *receipts)]
+        await harness.adapter.wait_until_sent(1)
     assert outcomes == [Outcome.SUPERSEDED, Outcome.SUPERSEDED, Outcome.ANSWERED]
-    assert stage.texts == ["Hello."]
+    assert harness.texts == ["Hello."]
 
 
 @pytest.mark.usefixtures("at_once")
@@ -1219,22 +1229,22 @@ async def test_a_stored_unsent_reply_is_sent_once_after_a_restart() -> None:
             return ""
 
     store = InMemoryStore()
-    async with running_agent(store=store, adapter=Stuck(), model=ScriptedModel(["One.", "Two."])) as stage:
-        first = await stage.submit("hi")
-        await settled(stage, first)
-        second = await stage.submit("again")
-        await settled(stage, second)
+    async with running_agent(store=store, adapter=Stuck(), model=ScriptedModel(["One.", "Two."])) as harness:
+        first = await harness.submit("hi")
+        await settled(harness, first)
+        second = await harness.submit("again")
+        await settled(harness, second)
     pending = await store.ledger.deliveries(is_open=True)
-    assert [one.content.text for one in pending] == ["One.", "Two."]
+    assert [delivery.content.text for delivery in pending] == ["One.", "Two."]
 
     class Asked(RecordingAdapter):
         async def reconcile(self, delivery: Any) -> str:
             return await self.deliver(delivery)
 
-    async with running_agent(store=store, adapter=Asked()) as stage:
-        assert await stage.adapter.wait_until_sent(2) == ["One.", "Two."]
-        assert stage.model.requests == []
-    assert {one.state for one in await store.ledger.deliveries()} == {DeliveryState.SENT}
+    async with running_agent(store=store, adapter=Asked()) as harness:
+        assert await harness.adapter.wait_until_sent(2) == ["One.", "Two."]
+        assert harness.model.requests == []
+    assert {delivery.state for delivery in await store.ledger.deliveries()} == {DeliveryState.SENT}
 
 
 # What others see
@@ -1248,13 +1258,13 @@ async def test_evaluators_run_for_every_message_superseded_ones_included() -> No
         looked.append((turn.message.content.text, turn.superseded_by is not None))
 
     held = Held()
-    async with running_agent(Plugin("look", evaluators=[look]), model=held.model) as stage:
-        told = Told(stage)
-        await stage.submit("one")
+    async with running_agent(Plugin("look", evaluators=[look]), model=held.model) as harness:
+        recorder = EventRecorder(harness)
+        await harness.submit("one")
         await held.until_asked("one")
-        await stage.submit("two")
+        await harness.submit("two")
         held.release.set()
-        await told.until(RunEnded, 2)
+        await recorder.until(RunEnded, 2)
     assert sorted(looked) == [("one", True), ("two", False)]
 
 
@@ -1265,12 +1275,12 @@ async def test_an_evaluator_does_not_delay_the_next_message() -> None:
     async def look(turn: Turn) -> None:
         await may_end.wait()
 
-    async with running_agent(Plugin("slow", evaluators=[look])) as stage:
-        first = await stage.send("one")
-        second = await stage.send("two")
+    async with running_agent(Plugin("slow", evaluators=[look])) as harness:
+        first = await harness.send("one")
+        second = await harness.send("two")
         may_end.set()
     assert first.outcome is second.outcome is Outcome.ANSWERED
-    assert len(stage.texts) == 2
+    assert len(harness.texts) == 2
 
 
 async def test_unanswered_messages_are_evaluated_by_evaluators_that_always_run() -> None:
@@ -1285,10 +1295,10 @@ async def test_unanswered_messages_are_evaluated_by_evaluators_that_always_run()
         looked.append("else")
 
     plugin = Plugin("look", evaluators=[always, otherwise])
-    async with running_agent(plugin, model=ScriptedModel(IGNORE)) as stage:
-        told = Told(stage)
-        await stage.send("talking to Bob", kind=GROUP)
-        [run] = await told.until(RunEnded, 1)
+    async with running_agent(plugin, model=ScriptedModel(IGNORE)) as harness:
+        recorder = EventRecorder(harness)
+        await harness.send("talking to Bob", kind=GROUP)
+        [run] = await recorder.until(RunEnded, 1)
     assert looked == ["always"]
     assert run.status is RunStatus.IGNORED
 
@@ -1305,10 +1315,10 @@ async def test_invalid_embeddings_affect_only_the_embeddings() -> None:
             given = await super()._embed(agent, request)
             return replace(given, vectors=given.vectors[:0])
 
-    async with running_agent(Plugin("look", evaluators=[look]), model=Odd(can_embed=True)) as stage:
-        told = Told(stage)
-        await stage.send("hi")
-        [run] = await told.until(RunEnded, 1)
+    async with running_agent(Plugin("look", evaluators=[look]), model=Odd(can_embed=True)) as harness:
+        recorder = EventRecorder(harness)
+        await harness.send("hi")
+        [run] = await recorder.until(RunEnded, 1)
     assert run.status is RunStatus.COMPLETED
     assert looked == ["looked"]
 
@@ -1316,17 +1326,17 @@ async def test_invalid_embeddings_affect_only_the_embeddings() -> None:
 async def test_no_room_lock_and_no_task_remains() -> None:
     before = asyncio.all_tasks()
     held = Held()
-    async with running_agent(model=held.model) as stage:
-        receipts = [await stage.submit(str(number), room=f"{number % 3}") for number in range(30)]
+    async with running_agent(model=held.model) as harness:
+        receipts = [await harness.submit(str(number), room=f"{number % 3}") for number in range(30)]
         held.release.set()
-        await settled(stage, *receipts)
-        await stage.agent_runtime.inbox.drain(5.0)
+        await settled(harness, *receipts)
+        await harness.agent_runtime.inbox.drain(5.0)
     assert asyncio.all_tasks() == before
 
 
 async def test_a_message_of_another_bot_is_not_answered() -> None:
-    async with running_agent() as stage:
-        receipt = await stage.send(Content(text="Ada!", source="test"), is_bot=True)
+    async with running_agent() as harness:
+        receipt = await harness.send(Content(text="Ada!", source="test"), is_bot=True)
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "RESPOND_TO_BOTS")
 
 
@@ -1335,29 +1345,29 @@ async def test_a_message_of_another_bot_is_not_answered() -> None:
 async def test_a_message_follows_the_reply_that_it_answers_whatever_its_time_is(hours: int) -> None:
     """A platform's times are whole seconds, and clocks jump: what arrives later comes later in the prompt."""
     model = ScriptedModel([model_answer("A riddle: what burns?"), model_answer("Right.")])
-    async with running_agent(model=model) as stage:
+    async with running_agent(model=model) as harness:
         for text in ("Ask me something", "The lamp"):
-            sent_at = stage.agent.clock().replace(microsecond=0) + timedelta(hours=hours)
-            receipt = await stage.agent_runtime.inbox.submit(make_message(text, sent_at=sent_at))
-            await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+            sent_at = harness.agent.clock().replace(microsecond=0) + timedelta(hours=hours)
+            receipt = await harness.agent_runtime.inbox.submit(make_message(text, sent_at=sent_at))
+            await harness.agent_runtime.inbox.wait_outcome(receipt.id)
         shown = [line.text for line in parse_history(model.requests_for(Purpose.REPLY)[-1].prompt)]
 
     assert shown == ["Ask me something", "A riddle: what burns?", "The lamp"]
 
 
-async def test_a_message_that_ended_the_process_three_times_gets_one_apology() -> None:
+async def test_a_message_that_ended_the_process_three_times_gets_a_single_apology() -> None:
     store, model = InMemoryStore(), ScriptedModel()
     now = datetime.now(UTC)
     receipt = (await store.ledger.receive([make_message("Hello", sent_at=now)], now))[0].receipt
     notes = tuple(f"{DEATH_NOTE} ({number})" for number in (1, 2))
     await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3, notes=notes)])
 
-    async with running_agent(store=store, model=model) as stage:
-        await stage.agent_runtime.inbox.processor.resume_all()
-        settled = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        said = await stage.adapter.wait_until_sent(1)
+    async with running_agent(store=store, model=model) as harness:
+        await harness.agent_runtime.inbox.processor.resume_all()
+        settled = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        texts = await harness.adapter.wait_until_sent(1)
 
     assert (settled.outcome, settled.rule) == (Outcome.FAILED, "restart")
-    assert len(said) == 1
-    assert "sorry" in said[0].lower()
+    assert len(texts) == 1
+    assert "sorry" in texts[0].lower()
     assert model.requests == []

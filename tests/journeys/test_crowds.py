@@ -34,22 +34,22 @@ async def look(turn: Turn) -> None:
 
 
 @pytest.mark.failure("O-01")
-async def test_a_flood_gets_one_answer_and_one_slow_down_notice() -> None:
+async def test_a_flood_gets_a_single_answer_and_a_single_slow_down_notice() -> None:
     scripted = ScriptedModel(can_embed=True)
     adapter = RecordingAdapter(is_trusted_audience=False)
     async with running_agent(
         Plugin("look", evaluators=[look]), model=scripted, adapter=adapter, settings={"MESSAGES_PER_PERSON": "1"}
-    ) as stage:
+    ) as harness:
         direct = {"room": "direct", "kind": ChannelType.DM, "author": "Ann"}
-        receipts = [await stage.send(f"message {number}", **direct) for number in range(6)]
+        receipts = [await harness.send(f"message {number}", **direct) for number in range(6)]
         asked = len(scripted.requests)
-        other = await stage.send("hello", room="direct too", kind=ChannelType.DM, author="Bo")
-        seen = [await stage.agent.store.cache.get(f"seen:message {number}") for number in range(6)]
-    assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 4
-    assert {one.rule for one in receipts[2:]} == {"MESSAGES_PER_PERSON"}
+        other = await harness.send("hello", room="direct too", kind=ChannelType.DM, author="Bo")
+        seen = [await harness.agent.store.cache.get(f"seen:message {number}") for number in range(6)]
+    assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 4
+    assert {receipt.rule for receipt in receipts[2:]} == {"MESSAGES_PER_PERSON"}
     assert receipts[2].reason == "more than 1 messages a minute came of one person"
-    assert stage.texts[:3] == ["Hello.", "Hello.", "That is more than I can follow. Give me a minute, please."]
-    assert len(stage.texts) == 4
+    assert harness.texts[:3] == ["Hello.", "Hello.", "That is more than I can follow. Give me a minute, please."]
+    assert len(harness.texts) == 4
     assert other.outcome is Outcome.ANSWERED
     assert seen == [True] * 2 + [None] * 4
     assert asked == 2
@@ -59,13 +59,13 @@ async def test_a_flood_gets_one_answer_and_one_slow_down_notice() -> None:
 async def test_messages_not_addressed_to_the_bot_get_no_slow_down_notice() -> None:
     async with running_agent(
         adapter=RecordingAdapter(is_trusted_audience=False), settings={"MESSAGES_PER_PERSON": "1"}
-    ) as stage:
-        await stage.send(Content(text="hi", mention=NAMED))
-        await stage.send(Content(text="hi", mention=NAMED))
-        silent = [await stage.send("did you see the game?") for _ in range(3)]
-        told = [await stage.send(Content(text="hey", mention=NAMED)) for _ in range(2)]
-    assert {one.outcome for one in (*silent, *told)} == {Outcome.IGNORED}
-    assert len(stage.texts) == 3
+    ) as harness:
+        await harness.send(Content(text="hi", mention=NAMED))
+        await harness.send(Content(text="hi", mention=NAMED))
+        silent = [await harness.send("did you see the game?") for _ in range(3)]
+        receipts = [await harness.send(Content(text="hey", mention=NAMED)) for _ in range(2)]
+    assert {receipt.outcome for receipt in (*silent, *receipts)} == {Outcome.IGNORED}
+    assert len(harness.texts) == 3
 
 
 @pytest.mark.failure("O-13")
@@ -83,10 +83,10 @@ async def test_rate_limited_messages_have_no_pictures_fetched_or_described_and_n
         return EmbeddingResult(tuple((1.0, 0.0) for _ in request.texts), "ears", Usage())
 
     costly = Plugin("costly", models=[see, embed])
-    async with running_agent(costly, adapter=gallery, settings={"MESSAGES_PER_PERSON": "1"}) as stage:
+    async with running_agent(costly, adapter=gallery, settings={"MESSAGES_PER_PERSON": "1"}) as harness:
         for number in range(6):
             picture = Attachment("1", MediaKind.IMAGE, url=f"test:{number}")
-            await stage.send(Content(text=f"look {number}", attachments=(picture,)), kind=ChannelType.DM)
+            await harness.send(Content(text=f"look {number}", attachments=(picture,)), kind=ChannelType.DM)
     assert gallery.downloads == ["test:0", "test:1"]
     assert paid[ModelType.IMAGE_DESCRIPTION] == 2
     assert paid[ModelType.TEXT_EMBEDDING] <= 4  # what was said to it, and what it said
@@ -95,17 +95,17 @@ async def test_rate_limited_messages_have_no_pictures_fetched_or_described_and_n
 @pytest.mark.failure("O-01")
 @pytest.mark.parametrize(("is_private", "answered"), [(True, 40), (False, 20)])
 async def test_no_default_limit_applies_to_a_trusted_audience(is_private: bool, answered: int) -> None:
-    async with running_agent(adapter=RecordingAdapter(is_trusted_audience=is_private)) as stage:
-        receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(40)]
-    found = sum(one.outcome is Outcome.ANSWERED for one in receipts)
+    async with running_agent(adapter=RecordingAdapter(is_trusted_audience=is_private)) as harness:
+        receipts = [await harness.send("hi", kind=ChannelType.DM) for _ in range(40)]
+    found = sum(receipt.outcome is Outcome.ANSWERED for receipt in receipts)
     assert answered <= found <= answered + 10  # a slow minute lets ten more in
 
 
 @pytest.mark.failure("O-01")
 async def test_a_configured_limit_applies_everywhere() -> None:
-    async with running_agent(settings={"MESSAGES_PER_PERSON": "1"}) as stage:
-        receipts = [await stage.send("hi", kind=ChannelType.DM) for _ in range(5)]
-    assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 3
+    async with running_agent(settings={"MESSAGES_PER_PERSON": "1"}) as harness:
+        receipts = [await harness.send("hi", kind=ChannelType.DM) for _ in range(5)]
+    assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 3
 
 
 @pytest.mark.failure("O-05")
@@ -113,14 +113,14 @@ async def test_two_bots_stop_answering_each_other_until_a_person_writes() -> Non
     """A platform on which another bot answers every message immediately."""
     words = count()
     scripted = ScriptedModel(lambda request: model_answer(f"Hello, for time {next(words)}."))
-    async with running_agent(settings={"RESPOND_TO_BOTS": "true"}, model=scripted) as stage:
+    async with running_agent(settings={"RESPOND_TO_BOTS": "true"}, model=scripted) as harness:
         echo = {"kind": ChannelType.DM, "author": "Echo", "is_bot": True}
-        receipt = await stage.send("I am a bot", **echo)
+        receipt = await harness.send("I am a bot", **echo)
         rounds = 0
         while receipt.outcome is Outcome.ANSWERED:
             rounds += 1
-            receipt = await stage.send(f"I heard: {stage.texts[-1]}", **echo)
+            receipt = await harness.send(f"I heard: {harness.texts[-1]}", **echo)
         assert (rounds, receipt.rule) == (5, "RESPOND_TO_BOTS")
         assert receipt.reason == "bots wrote 5 messages here since a person did"
-        await stage.send("stop it, you two", kind=ChannelType.DM, author="Ann")
-        assert (await stage.send("I am a bot", **echo)).outcome is Outcome.ANSWERED
+        await harness.send("stop it, you two", kind=ChannelType.DM, author="Ann")
+        assert (await harness.send("I am a bot", **echo)).outcome is Outcome.ANSWERED

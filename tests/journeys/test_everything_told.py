@@ -54,7 +54,7 @@ async def wave(turn: Turn) -> ActionResult:
 
 @evaluator("LOOK", "Looks.")
 async def look(turn: Turn) -> None:
-    """See that it ran."""
+    """Record that it ran."""
 
 
 @model(ModelType.TRANSCRIPTION)
@@ -72,7 +72,7 @@ class Files(RecordingAdapter):
         return b"OggS\x00 a voice"
 
 
-class Ears:
+class EventRecorder:
     """Records all events; can wait for a number of events of a class."""
 
     def __init__(self) -> None:
@@ -90,75 +90,75 @@ class Ears:
 
 
 @asynccontextmanager
-async def listened(ears: Ears) -> AsyncIterator[AgentHarness]:
+async def recording_harness(recorder: EventRecorder) -> AsyncIterator[AgentHarness]:
     scripted = ScriptedModel(model_answer("Hello.", actions=["REPLY", "WAVE"]), can_embed=True)
-    async with running_agent(GESTURES, model=scripted, adapter=Files()) as stage:
-        stage.agent.events.subscribe(Event, ears, name="test", at_once=True)
-        yield stage
+    async with running_agent(GESTURES, model=scripted, adapter=Files()) as harness:
+        harness.agent.events.subscribe(Event, recorder, name="test", at_once=True)
+        yield harness
 
 
 async def test_b4_every_documented_event_is_emitted() -> None:
-    ears = Ears()
-    async with listened(ears) as stage:
-        door = stage.agent_runtime.handle
-        await door.membership.join_world(WORLD, [LOBBY], event_id="1")
-        await door.membership.join_world(WORLD, [LOBBY])
-        await door.membership.join_room(WORLD, Room(derived_id("new"), WORLD.id, ChannelType.GROUP, "test", "new"))
-        await door.membership.add_member(WORLD, CAROL, event_id="2")
-        await door.membership.update_member(WORLD, Entity(CAROL.id, "test", "Carol", ("Caroline", "Carol")))
-        await door.membership.remove_member(WORLD, CAROL, event_id="3")
-        await stage.send("Hello", message_id="m1")
-        await stage.send(Content(attachments=(Attachment("1", MediaKind.AUDIO, "https://example.org/a"),)))
-        await ears.until(RunEnded, 2)
-        await changed(stage)
-        await write_post(stage.agent, stage.agent_runtime.registry)
-        await stage.agent.events.wait_idle()
-    told = {type(event) for event in ears.heard}
-    missing = {name for name, kind in EVENT_CLASSES.items() if kind not in told}
+    recorder = EventRecorder()
+    async with recording_harness(recorder) as harness:
+        handle = harness.agent_runtime.handle
+        await handle.membership.join_world(WORLD, [LOBBY], event_id="1")
+        await handle.membership.join_world(WORLD, [LOBBY])
+        await handle.membership.join_room(WORLD, Room(derived_id("new"), WORLD.id, ChannelType.GROUP, "test", "new"))
+        await handle.membership.add_member(WORLD, CAROL, event_id="2")
+        await handle.membership.update_member(WORLD, Entity(CAROL.id, "test", "Carol", ("Caroline", "Carol")))
+        await handle.membership.remove_member(WORLD, CAROL, event_id="3")
+        await harness.send("Hello", message_id="m1")
+        await harness.send(Content(attachments=(Attachment("1", MediaKind.AUDIO, "https://example.org/a"),)))
+        await recorder.until(RunEnded, 2)
+        await changed(harness)
+        await write_post(harness.agent, harness.agent_runtime.registry)
+        await harness.agent.events.wait_idle()
+    emitted = {type(event) for event in recorder.heard}
+    missing = {name for name, kind in EVENT_CLASSES.items() if kind not in emitted}
     assert missing == ELSEWHERE
 
 
-async def changed(stage: AgentHarness) -> None:
+async def changed(harness: AgentHarness) -> None:
     """Edit, react to and delete a message, press a button, and migrate, clear and leave rooms."""
-    door, at = stage.agent_runtime.handle, stage.agent.clock()
+    handle, at = harness.agent_runtime.handle, harness.agent.clock()
     arrival = make_message("Hello again", sent_at=at, message_id="m1")
-    await door.edits.submit_edit(replace(arrival, key=replace(arrival.key, event_id="edit", revision=1)))
+    await handle.edits.submit_edit(replace(arrival, key=replace(arrival.key, event_id="edit", revision=1)))
     place = (arrival.world, arrival.room, arrival.author)
-    await door.edits.add_reaction(Reaction(*place, "m1", "🎉", at))
-    await door.select_choice(ChoiceSelection(*place, "blue", "p1", at))
-    await door.edits.delete_messages(arrival.room.id, ["m1"])
+    await handle.edits.add_reaction(Reaction(*place, "m1", "🎉", at))
+    await handle.select_choice(ChoiceSelection(*place, "blue", "p1", at))
+    await handle.edits.delete_messages(arrival.room.id, ["m1"])
     moved = Room(derived_id("moved"), arrival.world.id, ChannelType.DM, "test", "moved", "account")
-    await door.edits.migrate_room(arrival.room.id, arrival.world, moved)
-    await door.edits.clear_room(moved.id)
-    await door.edits.leave_room(LOBBY.id)
-    await door.edits.leave_world(WORLD.id)
+    await handle.edits.migrate_room(arrival.room.id, arrival.world, moved)
+    await handle.edits.clear_room(moved.id)
+    await handle.edits.leave_room(LOBBY.id)
+    await handle.edits.leave_world(WORLD.id)
 
 
 @pytest.mark.failure("M-12")
 async def test_a_voice_message_is_processed_by_its_transcript() -> None:
-    ears = Ears()
+    recorder = EventRecorder()
     spoken = Attachment("1", MediaKind.AUDIO, "https://example.org/voice", "audio/ogg")
-    async with listened(ears) as stage:
-        receipt = await stage.send(Content(attachments=(spoken,)))
-        [voice] = [event for event in ears.heard if isinstance(event, VoiceMessageReceived)]
+    async with recording_harness(recorder) as harness:
+        receipt = await harness.send(Content(attachments=(spoken,)))
+        [voice] = [event for event in recorder.heard if isinstance(event, VoiceMessageReceived)]
         assert receipt.outcome == "answered"
-        assert stage.texts == ["Hello."]
-        assert any("hello from far away" in request.prompt for request in stage.model.requests)
-        kept = await stage.agent.store.memories.memories([voice.message.id])
+        assert harness.texts == ["Hello."]
+        assert any("hello from far away" in request.prompt for request in harness.model.requests)
+        kept = await harness.agent.store.memories.memories([voice.message.id])
         assert kept[voice.message.id].content.attachments[0].text == "hello from far away"
 
 
 @pytest.mark.failure("C-13")
 async def test_unprompted_messages_reach_a_room_and_a_person_once() -> None:
-    async with running_agent() as stage:
+    async with running_agent() as harness:
         for room, kind in (("lobby", ChannelType.GROUP), ("alice", ChannelType.DM)):
-            await stage.send("Ada, hello", room=room, kind=kind)
-        before = len(stage.texts)
-        lobby = make_message("", sent_at=stage.agent.clock(), kind=ChannelType.GROUP).room
+            await harness.send("Ada, hello", room=room, kind=kind)
+        before = len(harness.texts)
+        lobby = make_message("", sent_at=harness.agent.clock(), kind=ChannelType.GROUP).room
         for _ in range(2):
-            await stage.agent.say(lobby, "The tide is out.", key="tide")
-            await stage.agent.say_to(derived_id("test", "entity", "Alice"), "Yours is ready.", key="yours")
-        await stage.agent.outbox.drain(5.0)
-        said = [(part.target, part.content.text) for part in stage.adapter.sent[before:]]
-        assert sorted(said) == [("alice", "Yours is ready."), ("lobby", "The tide is out.")]
-        assert await stage.agent.say_to(derived_id("test", "entity", "Nobody"), "Hello?") is None
+            await harness.agent.say(lobby, "The tide is out.", key="tide")
+            await harness.agent.say_to(derived_id("test", "entity", "Alice"), "Yours is ready.", key="yours")
+        await harness.agent.outbox.drain(5.0)
+        sent_texts = [(part.target, part.content.text) for part in harness.adapter.sent[before:]]
+        assert sorted(sent_texts) == [("alice", "Yours is ready."), ("lobby", "The tide is out.")]
+        assert await harness.agent.say_to(derived_id("test", "entity", "Nobody"), "Hello?") is None

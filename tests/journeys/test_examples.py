@@ -40,7 +40,7 @@ def records(*script: str, store: InMemoryStore | None = None) -> AbstractAsyncCo
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = START
@@ -49,9 +49,9 @@ class ManualClock:
         return self.now
 
 
-async def close_harbour(stage: AgentHarness) -> None:
+async def close_harbour(harness: AgentHarness) -> None:
     """Make the harbour service fail from now on."""
-    harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
+    harbour = next(service for service in harness.agent.services if type(service).__name__ == "Harbour")
     harbour.is_open = False  # type: ignore[attr-defined]  # of a module that was loaded by its path
 
 
@@ -60,11 +60,11 @@ async def close_harbour(stage: AgentHarness) -> None:
 
 async def test_a_chain_fetches_cleans_and_stores_data() -> None:
     script = [chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA"), model_answer("Stored.")]
-    async with records(*script) as stage:
-        receipt = await stage.send("Fetch the arrivals and store them")
-        assert await stage.agent.store.cache.get(STORED) == SHIPS
+    async with records(*script) as harness:
+        receipt = await harness.send("Fetch the arrivals and store them")
+        assert await harness.agent.store.cache.get(STORED) == SHIPS
         assert receipt.turn_id is not None
-        steps = await stage.agent.store.ledger.steps(receipt.turn_id)
+        steps = await harness.agent.store.ledger.steps(receipt.turn_id)
     done = [step.key for step in steps.values() if step.kind == "action" and step.state is StepState.DONE]
     assert done == ["action:0:FETCH_DATA", "action:1:TRANSFORM_DATA", "action:2:STORE_DATA"]
 
@@ -80,40 +80,40 @@ async def test_stored_data_and_scheduled_follow_ups_survive_a_restart(
     brought = (sql, example("records"), example("follow_up"))
     calls = chain("FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", "FOLLOW_UP", FOLLOW_UP={"about": "the cargo"})
     settings, model = {"DATABASE_URL": str(url)}, ScriptedModel(calls)
-    async with running_agent(*brought, model=model, settings=settings, clock=clock) as stage:
-        await stage.send("Store the arrivals, and ask me about the cargo in an hour")
+    async with running_agent(*brought, model=model, settings=settings, clock=clock) as harness:
+        await harness.send("Store the arrivals, and ask me about the cargo in an hour")
     clock.now += timedelta(hours=2)
-    async with running_agent(*brought, settings=settings, clock=clock) as stage:
-        assert await stage.agent.store.cache.get(STORED) == SHIPS
-        await Scheduler(stage.agent, stage.agent_runtime.registry).run_due()
-        await stage.adapter.wait_until_sent(1)
-    assert stage.texts == ["How did it go: the cargo?"]
+    async with running_agent(*brought, settings=settings, clock=clock) as harness:
+        assert await harness.agent.store.cache.get(STORED) == SHIPS
+        await Scheduler(harness.agent, harness.agent_runtime.registry).run_due()
+        await harness.adapter.wait_until_sent(1)
+    assert harness.texts == ["How did it go: the cargo?"]
 
 
-async def test_an_action_without_its_prerequisite_fails_and_the_user_is_told() -> None:
-    async with records(chain("TRANSFORM_DATA", "STORE_DATA"), model_answer("There was nothing.")) as stage:
-        await stage.send("Store the arrivals")
-        [summary] = stage.model.requests_for(Purpose.SUMMARY)
-        assert await stage.agent.store.cache.get(STORED) is None
+async def test_an_action_without_its_prerequisite_fails_and_the_user_is_notified() -> None:
+    async with records(chain("TRANSFORM_DATA", "STORE_DATA"), model_answer("There was nothing.")) as harness:
+        await harness.send("Store the arrivals")
+        [summary] = harness.model.requests_for(Purpose.SUMMARY)
+        assert await harness.agent.store.cache.get(STORED) is None
     assert "- TRANSFORM_DATA: failed: there is no data to transform" in summary.prompt
     assert "- STORE_DATA: failed: there is no data to store" in summary.prompt
-    assert stage.texts == ["There was nothing."]
+    assert harness.texts == ["There was nothing."]
 
 
-async def test_a_later_action_falls_back_if_an_earlier_one_failed() -> None:
+async def test_a_later_action_falls_back_if_an_earlier_action_failed() -> None:
     store = InMemoryStore()
     await store.cache.set(STORED, SHIPS)
-    async with records(chain("FETCH_DATA", "PROCESS_DATA"), store=store) as stage:
-        await close_harbour(stage)
-        receipt = await stage.send("Which ships are in?")
-    assert stage.texts[-2:] == ["Ships of the last time: Aurora, Bora, Cirrus.", user_text("actions.partly_done")]
+    async with records(chain("FETCH_DATA", "PROCESS_DATA"), store=store) as harness:
+        await close_harbour(harness)
+        receipt = await harness.send("Which ships are in?")
+    assert harness.texts[-2:] == ["Ships of the last time: Aurora, Bora, Cirrus.", user_text("actions.partly_done")]
     assert any("the harbour does not answer" in note for note in receipt.notes)
 
 
 async def test_without_a_failure_no_fallback_runs() -> None:
-    async with records(chain("FETCH_DATA", "PROCESS_DATA")) as stage:
-        await stage.send("Which ships are in?")
-    assert stage.texts[-1].startswith("Ships: ")
+    async with records(chain("FETCH_DATA", "PROCESS_DATA")) as harness:
+        await harness.send("Which ships are in?")
+    assert harness.texts[-1].startswith("Ships: ")
 
 
 async def test_a_failed_critical_action_stops_the_chain() -> None:
@@ -121,41 +121,41 @@ async def test_a_failed_critical_action_stops_the_chain() -> None:
         chain("CHECK_ACCESS", "FETCH_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Oslo"}),
         model_answer("Oslo does not let me."),
     ]
-    async with records(*script) as stage:
-        receipt = await stage.send("Fetch the arrivals of Oslo")
-        assert await stage.agent.store.cache.get(STORED) is None
+    async with records(*script) as harness:
+        receipt = await harness.send("Fetch the arrivals of Oslo")
+        assert await harness.agent.store.cache.get(STORED) is None
         assert receipt.turn_id is not None
-        steps = await stage.agent.store.ledger.steps(receipt.turn_id)
+        steps = await harness.agent.store.ledger.steps(receipt.turn_id)
     assert [key for key in steps if key.startswith("action:")] == ["action:0:CHECK_ACCESS"]
-    assert stage.texts == ["Oslo does not let me."]
+    assert harness.texts == ["Oslo does not let me."]
     assert "CHECK_ACCESS failed and is critical; what came after it was not run" in receipt.notes
 
 
 async def test_a_successful_critical_action_continues_the_chain() -> None:
     calls = chain("CHECK_ACCESS", "FETCH_DATA", "TRANSFORM_DATA", "STORE_DATA", CHECK_ACCESS={"harbour": "Lisbon"})
-    async with records(calls) as stage:
-        await stage.send("Fetch the arrivals of Lisbon and store them")
-        assert await stage.agent.store.cache.get(STORED) == SHIPS
+    async with records(calls) as harness:
+        await harness.send("Fetch the arrivals of Lisbon and store them")
+        assert await harness.agent.store.cache.get(STORED) == SHIPS
 
 
 async def test_an_action_sees_the_plan_and_the_working_memory() -> None:
-    async with records(chain("FETCH_DATA", "STORE_DATA", "REPORT")) as stage:
-        await stage.send("Fetch, store, report")
-    assert "Step 3 of 3: FETCH_DATA completed, STORE_DATA failed (FETCH_DATA, STORE_DATA)." in stage.texts
+    async with records(chain("FETCH_DATA", "STORE_DATA", "REPORT")) as harness:
+        await harness.send("Fetch, store, report")
+    assert "Step 3 of 3: FETCH_DATA completed, STORE_DATA failed (FETCH_DATA, STORE_DATA)." in harness.texts
 
 
 async def test_a_reply_of_an_action_is_sent_before_the_action_ends() -> None:
-    async with records(chain("FETCH_DATA")) as stage:
-        harbour = next(one for one in stage.agent.services if type(one).__name__ == "Harbour")
+    async with records(chain("FETCH_DATA")) as harness:
+        harbour = next(service for service in harness.agent.services if type(service).__name__ == "Harbour")
 
         async def slow() -> list[dict[str, str]]:
-            said = await stage.adapter.wait_until_sent(1)
-            return [{"ship": said[0]}]
+            texts = await harness.adapter.wait_until_sent(1)
+            return [{"ship": texts[0]}]
 
         harbour.arrivals = slow  # type: ignore[attr-defined]  # of a module that was loaded by its path
-        receipt = await stage.send("Which ships are in?")
+        receipt = await harness.send("Which ships are in?")
         assert receipt.turn_id is not None
-        steps = await stage.agent.store.ledger.steps(receipt.turn_id)
+        steps = await harness.agent.store.ledger.steps(receipt.turn_id)
     result = steps["action:0:FETCH_DATA"].result
     assert result["data"]["records"] == [{"ship": "One moment, I am asking the harbour."}]
 
@@ -170,7 +170,7 @@ def step(action: str, parameters: str = "{}", *, is_last: bool = False) -> str:
     )
 
 
-async def test_several_steps_end_with_one_summary() -> None:
+async def test_several_steps_end_with_a_single_summary() -> None:
     script = [
         step("CHECK_ACCESS", '{"harbour": "Lisbon"}'),
         step("FETCH_DATA"),
@@ -180,11 +180,11 @@ async def test_several_steps_end_with_one_summary() -> None:
         "<response><text>Three ships are in, and stored.</text></response>",
     ]
     settings = {"USE_MULTI_STEP": "true"}
-    async with running_agent(example("records"), model=ScriptedModel(script), settings=settings) as stage:
-        receipt = await stage.send("Fetch the arrivals of Lisbon and store them")
-        assert await stage.agent.store.cache.get(STORED) == SHIPS
-        assert [request.purpose for request in stage.model.requests] == [Purpose.STEP] * 5 + [Purpose.SUMMARY]
-    assert stage.texts == ["One moment, I am asking the harbour.", "Three ships are in, and stored."]
+    async with running_agent(example("records"), model=ScriptedModel(script), settings=settings) as harness:
+        receipt = await harness.send("Fetch the arrivals of Lisbon and store them")
+        assert await harness.agent.store.cache.get(STORED) == SHIPS
+        assert [request.purpose for request in harness.model.requests] == [Purpose.STEP] * 5 + [Purpose.SUMMARY]
+    assert harness.texts == ["One moment, I am asking the harbour.", "Three ships are in, and stored."]
     assert "TRANSFORM_DATA was asked for twice with the same parameters" in receipt.notes
 
 
@@ -197,10 +197,10 @@ async def test_after_six_steps_the_model_is_asked_for_the_summary() -> None:
         return step("SET_GAME", f'{{"game": "chess {next(number)}"}}')
 
     settings = {"USE_MULTI_STEP": "true"}
-    async with running_agent(example("tactics"), model=ScriptedModel(script), settings=settings) as stage:
-        await stage.send("Go on for ever")
-    assert len(stage.model.requests_for(Purpose.STEP)) == 6
-    assert stage.texts == ["That is all."]
+    async with running_agent(example("tactics"), model=ScriptedModel(script), settings=settings) as harness:
+        await harness.send("Go on for ever")
+    assert len(harness.model.requests_for(Purpose.STEP)) == 6
+    assert harness.texts == ["That is all."]
 
 
 @pytest.mark.parametrize(("wants_steps", "first"), [(True, Purpose.STEP), (False, Purpose.REPLY)])
@@ -209,7 +209,7 @@ async def test_multi_step_mode_is_set_per_character(wants_steps: bool, first: Pu
     file.write_text(json.dumps({"name": "Ada", "settings": {"USE_MULTI_STEP": wants_steps}}))
     model, adapter = ScriptedModel(), RecordingAdapter()
     part = load_character_config(file)
-    plugins = [one for one in part.plugins if one.name == "bootstrap"]
+    plugins = [plugin for plugin in part.plugins if plugin.name == "bootstrap"]
     plan = AgentConfig(part.loaded.character, (*plugins, model.plugin), part.settings)
     async with Runtime([plan]) as runtime:
         await runtime.connect(adapter)
@@ -227,46 +227,46 @@ async def test_a_follow_up_is_sent_later_to_the_room_in_which_it_was_scheduled()
             "<text></text>", "<text>Good luck. I will ask.</text>"
         )
     ]
-    async with running_agent(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
-        await stage.send("My exam is in half an hour", room="den")
-        scheduler = Scheduler(stage.agent, stage.agent_runtime.registry)
+    async with running_agent(example("follow_up"), model=ScriptedModel(script), clock=clock) as harness:
+        await harness.send("My exam is in half an hour", room="den")
+        scheduler = Scheduler(harness.agent, harness.agent_runtime.registry)
         assert await scheduler.run_due() == 0
-        [task] = await stage.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
+        [task] = await harness.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
         assert task.next_run == START + timedelta(minutes=30)
         clock.now += timedelta(minutes=31)
         await scheduler.run_due()
-        await stage.adapter.wait_until_sent(2)
-        assert await stage.agent.store.tasks.tasks() == []
-        [delivery] = stage.adapter.sent[1:]
-        said = await stage.agent.store.memories.recent(delivery.room_id, 1)
-    assert stage.texts == ["Good luck. I will ask.", "How did it go: the exam?"]
-    assert delivery.room_id == stage.adapter.sent[0].room_id
-    assert said[0].content.text == stage.texts[1]
+        await harness.adapter.wait_until_sent(2)
+        assert await harness.agent.store.tasks.tasks() == []
+        [delivery] = harness.adapter.sent[1:]
+        memories = await harness.agent.store.memories.recent(delivery.room_id, 1)
+    assert harness.texts == ["Good luck. I will ask.", "How did it go: the exam?"]
+    assert delivery.room_id == harness.adapter.sent[0].room_id
+    assert memories[0].content.text == harness.texts[1]
 
 
 async def test_a_follow_up_whose_task_runs_again_is_sent_once() -> None:
     clock = ManualClock()
     script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), model_answer("I will ask.")]
-    async with running_agent(example("follow_up"), model=ScriptedModel(script), clock=clock) as stage:
-        await stage.send("My exam is today")
-        [task] = await stage.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
-        work = stage.agent_runtime.registry.workers["FOLLOW_UP_TASK"]
+    async with running_agent(example("follow_up"), model=ScriptedModel(script), clock=clock) as harness:
+        await harness.send("My exam is today")
+        [task] = await harness.agent.store.tasks.tasks(name="FOLLOW_UP_TASK")
+        work = harness.agent_runtime.registry.workers["FOLLOW_UP_TASK"]
         for _ in range(2):
-            await work(stage.agent, task)
-            await stage.agent.outbox.drain(5.0)
-    assert stage.texts == ["I will ask.", "How did it go: the exam?"]
+            await work(harness.agent, task)
+            await harness.agent.outbox.drain(5.0)
+    assert harness.texts == ["I will ask.", "How did it go: the exam?"]
 
 
 async def test_a_follow_up_survives_a_restart() -> None:
     clock, store = ManualClock(), InMemoryStore()
     script = [chain("FOLLOW_UP", FOLLOW_UP={"about": "the exam"}), model_answer("I will ask.")]
-    async with running_agent(example("follow_up"), model=ScriptedModel(script), store=store, clock=clock) as stage:
-        await stage.send("My exam is today")
+    async with running_agent(example("follow_up"), model=ScriptedModel(script), store=store, clock=clock) as harness:
+        await harness.send("My exam is today")
     clock.now += timedelta(hours=2)
-    async with running_agent(example("follow_up"), store=store, clock=clock) as stage:
-        await Scheduler(stage.agent, stage.agent_runtime.registry).run_due()
-        await stage.adapter.wait_until_sent(1)
-    assert stage.texts == ["How did it go: the exam?"]
+    async with running_agent(example("follow_up"), store=store, clock=clock) as harness:
+        await Scheduler(harness.agent, harness.agent_runtime.registry).run_due()
+        await harness.adapter.wait_until_sent(1)
+    assert harness.texts == ["How did it go: the exam?"]
 
 
 # The bots of section 4: characters with one small plugin each
@@ -283,35 +283,35 @@ def bot(name: str, script: Callable[..., str] | list[str]) -> AbstractAsyncConte
 
 async def test_the_support_bot_creates_a_ticket() -> None:
     ticket = {"problem": "the export is empty", "urgency": "high"}
-    async with bot("support", [chain("CREATE_TICKET", CREATE_TICKET=ticket)]) as stage:
-        receipt = await stage.send("The export is empty!", author="Alice")
+    async with bot("support", [chain("CREATE_TICKET", CREATE_TICKET=ticket)]) as harness:
+        receipt = await harness.send("The export is empty!", author="Alice")
         assert receipt.turn_id is not None
         [step] = [
-            one for one in (await stage.agent.store.ledger.steps(receipt.turn_id)).values() if one.kind == "action"
+            step for step in (await harness.agent.store.ledger.steps(receipt.turn_id)).values() if step.kind == "action"
         ]
         number = step.result["data"]["number"]
-        kept = await stage.agent.store.cache.get(f"ticket:{number}")
+        kept = await harness.agent.store.cache.get(f"ticket:{number}")
     assert kept == {**ticket, "by": str(receipt.author_id)}
-    assert stage.texts == [f"That is ticket {number} now; the team reads it next."]
+    assert harness.texts == [f"That is ticket {number} now; the team reads it next."]
 
 
 @pytest.mark.parametrize(("text", "is_noted"), [("I am close to CANCELLING", True), ("Thank you!", False)])
 async def test_the_support_bot_records_who_needs_a_human(text: str, is_noted: bool) -> None:
-    async with bot("support", [model_answer("I am sorry.")]) as stage:
-        receipt = await stage.send(text, author="Alice")
-        store = stage.agent.store
+    async with bot("support", [model_answer("I am sorry.")]) as harness:
+        receipt = await harness.send(text, author="Alice")
+        store = harness.agent.store
     noted = await store.entities.components(receipt.author_id, "ESCALATED")
-    assert [one.data for one in noted] == ([{"because": text}] if is_noted else [])
+    assert [component.data for component in noted] == ([{"because": text}] if is_noted else [])
 
 
 async def test_the_support_bot_welcomes_newcomers_in_the_group() -> None:
-    async with bot("support", [model_answer("Hello.")]) as stage:
-        await stage.send("Nora?", room="hall", kind=ChannelType.GROUP)
+    async with bot("support", [model_answer("Hello.")]) as harness:
+        await harness.send("Nora?", room="hall", kind=ChannelType.GROUP)
         zoe = make_message("", sent_at=START, author="Zoe")
-        stage.agent.events.emit(EntityJoined(stage.agent.id, zoe.author, zoe.world))
-        await stage.adapter.wait_until_sent(2)
-    assert stage.texts[1] == "Welcome, Zoe. Tell me what does not work."
-    assert stage.adapter.sent[1].room_id == stage.adapter.sent[0].room_id
+        harness.agent.events.emit(EntityJoined(harness.agent.id, zoe.author, zoe.world))
+        await harness.adapter.wait_until_sent(2)
+    assert harness.texts[1] == "Welcome, Zoe. Tell me what does not work."
+    assert harness.adapter.sent[1].room_id == harness.adapter.sent[0].room_id
 
 
 async def test_the_gaming_bot_uses_the_game_of_the_room_and_the_skill_of_the_player() -> None:
@@ -321,11 +321,11 @@ async def test_the_gaming_bot_uses_the_game_of_the_room_and_the_skill_of_the_pla
         model_answer("Castle early."),
         model_answer("Trade queens."),
     ]
-    async with bot("gaming", script) as stage:
-        await stage.send("We play chess, and I am new", author="Alice")
-        await stage.send("What now?", author="Alice")
-        await stage.send("And I?", author="Bob")
-        _, _, of_alice, of_bob = (request.prompt for request in stage.model.requests)
+    async with bot("gaming", script) as harness:
+        await harness.send("We play chess, and I am new", author="Alice")
+        await harness.send("What now?", author="Alice")
+        await harness.send("And I?", author="Bob")
+        _, _, of_alice, of_bob = (request.prompt for request in harness.model.requests)
     assert "The room plays chess.\nThe player is beginner: explain every term" in of_alice
     assert "The room plays chess." in of_bob
     assert "The player is" not in of_bob
@@ -333,21 +333,21 @@ async def test_the_gaming_bot_uses_the_game_of_the_room_and_the_skill_of_the_pla
 
 async def test_the_gaming_bot_rejects_an_unknown_skill_and_asks_the_model_again() -> None:
     script = [chain("SET_SKILL", SET_SKILL={"level": "godlike"}), '{"level": "advanced"}', model_answer("Noted.")]
-    async with bot("gaming", script) as stage:
-        receipt = await stage.send("I am really good", author="Alice")
-        [skill] = await stage.agent.store.entities.components(receipt.author_id, "SKILL")
+    async with bot("gaming", script) as harness:
+        receipt = await harness.send("I am really good", author="Alice")
+        [skill] = await harness.agent.store.entities.components(receipt.author_id, "SKILL")
     assert skill.data == {"level": "advanced"}
-    assert [request.purpose for request in stage.model.requests] == [Purpose.REPLY, Purpose.REPAIR, Purpose.SUMMARY]
+    assert [request.purpose for request in harness.model.requests] == [Purpose.REPLY, Purpose.REPAIR, Purpose.SUMMARY]
 
 
 async def test_the_educational_bot_adapts_to_the_level_of_the_learner() -> None:
     script = [chain("CHECK_ANSWER", CHECK_ANSWER={"number": number}) for number in (7, 36, 0)]
-    async with bot("teaching", script) as stage:
+    async with bot("teaching", script) as harness:
         for text in ("7", "36", "0"):
-            receipt = await stage.send(text, author="Alice")
-        [progress] = await stage.agent.store.entities.components(receipt.author_id, "PROGRESS")
-        prompts = [request.prompt for request in stage.model.requests]
-    assert stage.texts == ["Right. Next: 12 × 3?", "Right. Next: 17 × 6?", "Not yet. Next: 12 × 3?"]
+            receipt = await harness.send(text, author="Alice")
+        [progress] = await harness.agent.store.entities.components(receipt.author_id, "PROGRESS")
+        prompts = [request.prompt for request in harness.model.requests]
+    assert harness.texts == ["Right. Next: 12 × 3?", "Right. Next: 17 × 6?", "Not yet. Next: 12 × 3?"]
     assert progress.data == {"level": 1}
     assert "level 1 of 3. The exercise: 3 + 4" in prompts[0]
     assert "level 3 of 3. The exercise: 17 × 6" in prompts[2]

@@ -18,7 +18,7 @@ def written(author: str, room: str) -> InboundMessage:
     return make_message("Hello", sent_at=system_clock(), room=room, author=author)
 
 
-async def test_a_new_message_waits_for_one_of_its_room_that_is_resumed_behind_many_others() -> None:
+async def test_a_new_message_waits_for_a_message_of_its_room_that_is_resumed_behind_many_others() -> None:
     store, are_many_asked, may_answer = InMemoryStore(), asyncio.Event(), asyncio.Event()
     asked: list[str] = []
 
@@ -31,13 +31,13 @@ async def test_a_new_message_waits_for_one_of_its_room_that_is_resumed_behind_ma
 
     await store.ledger.receive([written("Kim", room) for room in ROOMS], system_clock())
     settings = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}
-    async with running_agent(store=store, model=ScriptedModel(answer), settings=settings) as stage:
+    async with running_agent(store=store, model=ScriptedModel(answer), settings=settings) as harness:
         await are_many_asked.wait()
-        await stage.agent_runtime.inbox.submit(written("Robin", ROOMS[-1]))
+        await harness.agent_runtime.inbox.submit(written("Robin", ROOMS[-1]))
         for _ in range(100):
             await asyncio.sleep(0)
         may_answer.set()
-        texts = await stage.adapter.wait_until_sent(len(ROOMS) + 1)
+        texts = await harness.adapter.wait_until_sent(len(ROOMS) + 1)
     assert texts == ["To Kim."] * len(ROOMS) + ["To Robin."]
 
 
@@ -53,8 +53,8 @@ async def test_resumed_messages_that_wait_for_their_room_do_not_delay_other_room
     waiting = [written("Robin", "porch") for _ in range(MAX_CONCURRENT_RESUMED)]
     await store.ledger.receive([*waiting, written("Kim", "kitchen")], system_clock())
     settings = {"LATEST_RESPONSE": "queue", "BURST_PAUSE": "0"}
-    async with running_agent(store=store, model=ScriptedModel(answer), settings=settings) as stage:
-        assert await stage.adapter.wait_until_sent(1) == ["To Kim."]
+    async with running_agent(store=store, model=ScriptedModel(answer), settings=settings) as harness:
+        assert await harness.adapter.wait_until_sent(1) == ["To Kim."]
         may_answer_robin.set()
-        texts = await stage.adapter.wait_until_sent(1 + len(waiting))
+        texts = await harness.adapter.wait_until_sent(1 + len(waiting))
     assert texts == ["To Kim.", *["To Robin."] * len(waiting)]

@@ -119,16 +119,16 @@ async def test_a_locked_database_stops_the_inbox_until_it_is_available(
         assert refused.status == 503
         assert refused.headers["Retry-After"] == "10"
         assert (await refused.json())["error"]["code"] == "db_locked"
-    status, told = await bot.health()
-    assert (status, told["status"], told["cause"]) == (503, "unavailable", "db_locked")
-    assert str(tmp_path) not in str(told)
+    status, body = await bot.health()
+    assert (status, body["status"], body["cause"]) == (503, "unavailable", "db_locked")
+    assert str(tmp_path) not in str(body)
     assert blocking_model.asked == 0
 
     other.close()
     assert (await bot.until(200))["cause"] is None
     answered = await bot.say("Hello", idempotency_key="one")
     assert [reply["text"] for reply in (await answered.json())["replies"]] == ["Here I am"]
-    lines = [one.getMessage() for one in caplog.records if one.levelname in ("ERROR", "WARNING")]
+    lines = [record.getMessage() for record in caplog.records if record.levelname in ("ERROR", "WARNING")]
     assert len(lines) == 2, lines
     assert f"{tmp_path / 'greenroom.db'} is locked by another program: close it" in lines[0]
 
@@ -147,16 +147,16 @@ async def test_a_message_interrupted_by_a_database_outage_is_answered_once_after
             await bot.until(503)
             other.close()
             await bot.until(200)
-    told = await waiting.result().json()
+    body = await waiting.result().json()
 
-    assert told["outcome"] == "answered"
-    assert [reply["text"] for reply in told["replies"]] == ["Here I am"]
-    room = await bot.client.get(f"{bot.base}/api/rooms/{told['room_id']}/messages")
-    assert [one["text"] for one in (await room.json())["messages"]] == ["Hello", "Here I am"]
+    assert body["outcome"] == "answered"
+    assert [reply["text"] for reply in body["replies"]] == ["Here I am"]
+    room = await bot.client.get(f"{bot.base}/api/rooms/{body['room_id']}/messages")
+    assert [message["text"] for message in (await room.json())["messages"]] == ["Hello", "Here I am"]
     async with asyncio.timeout(20):
-        receipt = await bot.receipt(told["message_id"])
+        receipt = await bot.receipt(body["message_id"])
         while receipt["deliveries"][0]["state"] != "sent":
-            receipt = await bot.receipt(told["message_id"])
+            receipt = await bot.receipt(body["message_id"])
     assert receipt["attempts"] == 1
     assert len(receipt["deliveries"]) == 1
 

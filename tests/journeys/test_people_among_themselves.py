@@ -55,16 +55,16 @@ async def test_on_discord_people_are_undisturbed_and_a_call_by_name_is_answered(
         ids = {name: emulator.state.add_user(name) for name in PEOPLE}
         for user in ids.values():
             emulator.state.add_member(server.guild, user)
-        async with server.run_bot(ScriptedModel(decide), settings=NO_LIMITS) as (stage, _):
+        async with server.run_bot(ScriptedModel(decide), settings=NO_LIMITS) as (harness, _):
             for part in range(2):
-                said = ""
+                last_message = ""
                 for author, text, is_reply in talk(part):
-                    said = await emulator.people.say(
-                        server.lobby, ids[author], text, reply_to=said if is_reply else None
+                    last_message = await emulator.people.say(
+                        server.lobby, ids[author], text, reply_to=last_message if is_reply else None
                     )
                 await emulator.people.say(server.lobby, ids["Keiko"], "Ada, when does it begin?")
                 assert await emulator.recorder.wait_for_texts(part + 1) == ["At six."] * (part + 1)
-            check_talk(await discord_receipts(stage), calls=2)
+            check_talk(await discord_receipts(harness), calls=2)
 
 
 async def test_on_telegram_people_are_undisturbed_and_a_call_by_name_is_answered() -> None:
@@ -79,7 +79,7 @@ async def test_on_telegram_people_are_undisturbed_and_a_call_by_name_is_answered
 
 
 async def _talk_on_telegram(harness: TelegramHarness, people: dict[str, Any], group: dict[str, Any], seed: int) -> None:
-    said = None
+    last_message = None
     for author, text, is_reply in talk(seed):
-        said = harness.people.say(group, people[author], text, reply_to=said if is_reply else None)
+        last_message = harness.people.say(group, people[author], text, reply_to=last_message if is_reply else None)
         await harness.wait_confirmed()

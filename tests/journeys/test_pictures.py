@@ -40,16 +40,16 @@ async def test_a_requested_picture_is_generated_stored_and_sent(by_function: boo
         settings |= {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{api.url}/v1"}
         settings |= {"OPENAI_TOOLS": str(by_function)}
         adapter = RecordingAdapter()
-        async with running_agent(plugin, settings=settings, store=store, adapter=adapter) as stage:
-            receipt = await stage.send("Ada, draw me a steam engine")
-        offered = [tool["function"]["name"] for one in api.asked for tool in (one.json or {}).get("tools", ())]
+        async with running_agent(plugin, settings=settings, store=store, adapter=adapter) as harness:
+            receipt = await harness.send("Ada, draw me a steam engine")
+        offered = [tool["function"]["name"] for request in api.asked for tool in (request.json or {}).get("tools", ())]
         assert ("GENERATE_IMAGE" in offered) is by_function
-        [drawn] = [one for one in api.asked if one.path == "/v1/images/generations"]
+        [drawn] = [request for request in api.asked if request.path == "/v1/images/generations"]
         assert drawn.json["prompt"] == "An old engine in the fog, in ink."
         [picture] = adapter.sent  # it is the answer: the text that promised it is not sent
         [shown] = picture.content.attachments
         assert (shown.kind, shown.data, shown.content_type) == (MediaKind.IMAGE, PNG, "image/png")
         assert receipt.turn_id is not None
         made = await store.memories.by_turn(receipt.turn_id)
-        [kept] = [one for one in made if one.kind is MemoryKind.MESSAGE and one.content.attachments]
+        [kept] = [memory for memory in made if memory.kind is MemoryKind.MESSAGE and memory.content.attachments]
         assert (kept.content.attachments[0].data, kept.content.attachments[0].description) == (PNG, "a steam engine")

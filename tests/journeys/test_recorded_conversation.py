@@ -19,7 +19,7 @@ def counted(calls: list[RecordedCall], purpose: Purpose) -> int:
 
 
 def test_the_benchmark_reports_calls_bytes_and_the_shared_prefix() -> None:
-    told = dict(measure_conversation())
-    assert "model calls a message" in told["a group's 40 messages"]
-    assert "a message" in told["prompt bytes"]
-    assert "% of all bytes" in told["the same beginning as the prompt before"]
+    figures = dict(measure_conversation())
+    assert "model calls a message" in figures["a group's 40 messages"]
+    assert "a message" in figures["prompt bytes"]
+    assert "% of all bytes" in figures["the same beginning as the prompt before"]

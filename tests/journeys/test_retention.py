@@ -38,8 +38,8 @@ class BotFolder:
     def database(self) -> Path:
         return self.folder / "data" / "greenroom.db"
 
-    async def run(self, *arguments: str, said: str = "") -> CommandResult:
-        result = await self.fork_server.run(arguments, self.folder, self.environment, said.encode())
+    async def run(self, *arguments: str, stdin: str = "") -> CommandResult:
+        result = await self.fork_server.run(arguments, self.folder, self.environment, stdin.encode())
         assert "Traceback" not in result.err, result.err
         return result
 
@@ -51,7 +51,7 @@ class BotFolder:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Have `bot run` at work as long as the block lasts."""
+        """Run `bot run` while the block lasts."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "bot", "run"), cwd=self.folder, env=dict(self.environment), stdout=pipe, stderr=pipe
@@ -69,7 +69,7 @@ class BotFolder:
                 await process.communicate()
 
     async def ask(self, text: str) -> dict[str, Any]:
-        """Say something over the running bot's API."""
+        """Send a message over the running bot's API."""
         headers = {"Authorization": f"Bearer {TOKEN}"}
         body = {"text": text, "room": "porch", "user": "kim"}
         async with ClientSession(headers=headers) as session:
@@ -79,7 +79,7 @@ class BotFolder:
         return result
 
     async def hold_all(self) -> None:
-        """Wait until everything is sent, then have it stand as if nobody knew whether it arrived."""
+        """Wait until everything is sent, then mark it as if its arrival were unknown."""
         async with asyncio.timeout(DEADLINE):
             while await self.listed():
                 pass
@@ -98,12 +98,12 @@ def bot_folder(tmp_path: Path, fork_server: ForkServer) -> BotFolder:
 
 
 async def test_a_chat_is_stored_and_can_be_explained_after_its_process_ended(bot_folder: BotFolder) -> None:
-    assert (await bot_folder.run("chat", said="Hello\n")).out == "Hello, I'm Marlo. What brings you here?\n"
+    assert (await bot_folder.run("chat", stdin="Hello\n")).out == "Hello, I'm Marlo. What brings you here?\n"
     assert bot_folder.database.stat().st_mode & 0o777 == 0o600
-    assert (await bot_folder.run("chat", said="2+2?\n")).code == 0
+    assert (await bot_folder.run("chat", stdin="2+2?\n")).code == 0
     result = json.loads((await bot_folder.run("why", "--json")).out)["messages"]
-    assert [one["text"] for one in result] == ["Hello", "2+2?"]
-    assert {one["outcome"] for one in result} == {"answered"}
+    assert [message["text"] for message in result] == ["Hello", "2+2?"]
+    assert {message["outcome"] for message in result} == {"answered"}
 
 
 @pytest.mark.long
@@ -127,7 +127,7 @@ async def test_while_a_bot_runs_messages_can_be_explained_and_the_database_check
 @pytest.mark.long
 async def test_a_chat_while_a_bot_runs_is_kept_in_memory_and_says_so_once(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
-        result = await bot_folder.run("chat", said="Hello\n")
+        result = await bot_folder.run("chat", stdin="Hello\n")
         assert (result.code, result.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
         assert result.err.count("this conversation is not stored: ") == 1
         second = await bot_folder.run("run", "--only", "web")
@@ -138,7 +138,7 @@ async def test_a_chat_while_a_bot_runs_is_kept_in_memory_and_says_so_once(bot_fo
 
 async def test_without_write_access_a_chat_works_and_a_bot_does_not_start(bot_folder: BotFolder) -> None:
     (bot_folder.folder / "data").write_text("a file where the folder should be", encoding="utf-8")
-    result = await bot_folder.run("chat", said="Hello\n")
+    result = await bot_folder.run("chat", stdin="Hello\n")
     assert (result.code, result.out) == (0, "Hello, I'm Marlo. What brings you here?\n")
     assert "data/greenroom.db cannot be created: " in result.err
     refused = await bot_folder.run("run")
@@ -152,11 +152,11 @@ async def test_a_held_part_is_sent_or_dropped_by_the_bot_that_owns_the_database(
         await bot_folder.ask("one")
         await bot_folder.ask("two")
         await bot_folder.hold_all()
-        first, second = [one["id"] for one in await bot_folder.listed()]
+        first, second = [entry["id"] for entry in await bot_folder.listed()]
         assert (await bot_folder.run("outbox", "drop", first)).out == f"{first}: it is given up for good\n"
         sent = await bot_folder.run("outbox", "send", second)
         assert sent.out == f"{second}: it leaves as soon as its platform takes it\n"
-    assert [(one["id"], one["state"], one["cause"]) for one in await bot_folder.listed()] == [
+    assert [(entry["id"], entry["state"], entry["cause"]) for entry in await bot_folder.listed()] == [
         (first, "failed", "a person dropped it")
     ]
 
@@ -166,7 +166,7 @@ async def test_a_held_part_requeued_while_no_bot_runs_is_sent_at_the_next_start(
     async with bot_folder.running():
         await bot_folder.ask("one")
     await bot_folder.hold_all()
-    [held] = [one["id"] for one in await bot_folder.listed()]
+    [held] = [entry["id"] for entry in await bot_folder.listed()]
     assert (await bot_folder.run("outbox", "send", held)).out == f"{held}: it leaves at the next start\n"
     async with bot_folder.running():
         await bot_folder.ask("two")
@@ -178,7 +178,7 @@ async def test_if_the_running_bot_cannot_be_reached_both_causes_are_reported(bot
     async with bot_folder.running():
         await bot_folder.ask("one")
         await bot_folder.hold_all()
-        [held] = [one["id"] for one in await bot_folder.listed()]
+        [held] = [entry["id"] for entry in await bot_folder.listed()]
         elsewhere = replace(bot_folder, environment={**bot_folder.environment, "SERVER_PORT": "1"})
         result = await elsewhere.run("outbox", "send", held)
         assert result.code == 75
@@ -201,7 +201,7 @@ async def test_the_doctor_recognises_its_running_bot_and_reports_how_it_is(bot_f
 
 
 @pytest.mark.long
-async def test_the_costs_beside_a_running_bot_include_the_latest_call(bot_folder: BotFolder) -> None:
+async def test_the_costs_next_to_a_running_bot_include_the_latest_call(bot_folder: BotFolder) -> None:
     async with bot_folder.running():
         await bot_folder.ask("Hello")
         result = await bot_folder.run("why", "--costs", "--json")

@@ -57,7 +57,7 @@ from bot.cli.main import entry
 sys.exit(entry())
 """
 
-# A plugin that never waits again, the first time that somebody says something; and a shorter minute.
+# A plugin that blocks for ever at the first message; and a shorter minute.
 SPINNING = """
 import pathlib
 from bot import Plugin, provider
@@ -80,7 +80,7 @@ from bot import Plugin, Service
 
 class Stubborn(Service):
     async def __aexit__(self, *cause):
-        {deed}
+        {statement}
 
 class Endless(Service):
     async def __aexit__(self, *cause):
@@ -241,8 +241,8 @@ class Program:
         found = await client.get(
             f"http://127.0.0.1:{self.port}/api/receipts/{message_id}", headers={"Authorization": f"Bearer {TOKEN}"}
         )
-        told: dict[str, Any] = await found.json()
-        return told
+        body: dict[str, Any] = await found.json()
+        return body
 
 
 @dataclass
@@ -301,9 +301,9 @@ async def program(tmp_path: Path, model: ModelServer) -> AsyncIterator[Program]:
 async def answered(program: Program, keys: Sequence[str]) -> list[dict[str, Any]]:
     """Ask again for messages that were sent before, and wait until each has its outcome."""
     async with ClientSession() as client, asyncio.timeout(DEADLINE):
-        told = await asyncio.gather(*(program.ask(client, text_of(key), key) for key in keys))
-        assert [status for status, _ in told] == [200] * len(keys)
-        return [await program.receipt(client, body["message_id"]) for _, body in told]
+        responses = await asyncio.gather(*(program.ask(client, text_of(key), key) for key in keys))
+        assert [status for status, _ in responses] == [200] * len(keys)
+        return [await program.receipt(client, body["message_id"]) for _, body in responses]
 
 
 def text_of(key: str) -> str:
@@ -313,10 +313,10 @@ def text_of(key: str) -> str:
 async def quietly(asking: Any) -> tuple[int, dict[str, Any]] | None:
     """Send a message whose answer the end of the process may cut off."""
     try:
-        told: tuple[int, dict[str, Any]] = await asking
+        response: tuple[int, dict[str, Any]] = await asking
     except ClientError:
         return None
-    return told
+    return response
 
 
 @pytest.mark.failure("K-08")
@@ -336,11 +336,11 @@ async def test_stopping_with_fifty_turns_in_progress_neither_loses_nor_doubles_m
         assert (status, body["error"]["code"]) == (503, "stopping")
         model.go.set()
         code, err = await process.ended(WHOLE_STOP)
-        told = await asyncio.gather(*asking)
+        responses = await asyncio.gather(*asking)
 
     assert code == 0
     assert f"stopped with {IN_FLIGHT // 2} messages" in err
-    done = [one[1]["outcome"] for key, one in zip(keys, told, strict=True) if one and key.startswith("slow")]
+    done = [entry[1]["outcome"] for key, entry in zip(keys, responses, strict=True) if entry and key.startswith("slow")]
     assert done == ["answered"] * (IN_FLIGHT // 2)  # those that could be finished were
 
     restarted = ModelServer()
@@ -348,8 +348,8 @@ async def test_stopping_with_fifty_turns_in_progress_neither_loses_nor_doubles_m
     async with serving(restarted):
         process = await program.start(OPENAI_BASE_URL=restarted.url)
         receipts = await answered(program, keys)
-        assert [one["outcome"] for one in receipts] == ["answered"] * IN_FLIGHT
-        assert [len(one["deliveries"]) for one in receipts] == [1] * IN_FLIGHT
+        assert [receipt["outcome"] for receipt in receipts] == ["answered"] * IN_FLIGHT
+        assert [len(receipt["deliveries"]) for receipt in receipts] == [1] * IN_FLIGHT
         assert (await process.stop())[0] == 0
 
 
@@ -364,7 +364,7 @@ def test_shutdown_takes_less_than_ten_seconds() -> None:
 
 
 @pytest.mark.failure("K-09")
-async def test_an_idle_process_ends_when_its_terminal_closes_and_logs_one_line(program: Program) -> None:
+async def test_an_idle_process_ends_when_its_terminal_closes_and_logs_a_single_line(program: Program) -> None:
     process = await program.start()
     ended, err = await process.stop(signal.SIGHUP)
     assert ended == 0
@@ -427,18 +427,20 @@ CLINGS = """
 
 
 @pytest.mark.failure("K-08")
-@pytest.mark.parametrize("deed", ["pass", CLINGS], ids=["lets itself be cancelled", "does not"])
-async def test_misbehaving_services_do_not_delay_the_exit_with_0(program: Program, deed: str) -> None:
-    program.write("stubborn.py", STUBBORN.format(deed=deed))
+@pytest.mark.parametrize("statement", ["pass", CLINGS], ids=["lets itself be cancelled", "does not"])
+async def test_misbehaving_services_do_not_delay_the_exit_with_0(program: Program, statement: str) -> None:
+    program.write("stubborn.py", STUBBORN.format(statement=statement))
     program.write("ada.json", {"name": "Ada", "plugins": ["./stubborn", "sql", "openai"]})
     process = await program.start(script=HASTY)
     assert (await process.stop(within=30))[0] == 0
 
 
 @pytest.mark.failure("K-10")
-@pytest.mark.parametrize("deed", ["time.sleep(3600)", "all(True for _ in iter(int, 1))"])
-async def test_an_event_loop_blocked_during_shutdown_is_reported_and_ended_with_75(program: Program, deed: str) -> None:
-    program.write("stubborn.py", STUBBORN.format(deed=deed))
+@pytest.mark.parametrize("statement", ["time.sleep(3600)", "all(True for _ in iter(int, 1))"])
+async def test_an_event_loop_blocked_during_shutdown_is_reported_and_ended_with_75(
+    program: Program, statement: str
+) -> None:
+    program.write("stubborn.py", STUBBORN.format(statement=statement))
     program.write("ada.json", {"name": "Ada", "plugins": ["./stubborn", "sql", "openai"]})
     process = await program.start(script=HASTY)
     code, err = await process.stop(within=30)
@@ -466,7 +468,7 @@ async def test_a_blocked_event_loop_is_reported_and_the_restarted_process_loses_
 @pytest.mark.failure("K-18")
 async def test_no_home_folder_and_no_time_zone_data_are_needed(program: Program) -> None:
     await program.start(HOME="/nowhere", TZ="Nowhere/Land", PYTHONTZPATH="")
-    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+    assert [entry["outcome"] for entry in await answered(program, ["quick"])] == ["answered"]
 
 
 @pytest.mark.failure("K-16")
@@ -477,7 +479,7 @@ async def test_after_file_descriptors_run_out_the_bot_continues_once_some_are_fr
     assert " ERROR   bot.logs: " in line
     for _, writer in opened:
         writer.close()
-    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+    assert [entry["outcome"] for entry in await answered(program, ["quick"])] == ["answered"]
     process.process.send_signal(signal.SIGTERM)
     async with asyncio.timeout(WHOLE_STOP):
         _, err = await process.process.communicate()
@@ -507,7 +509,7 @@ async def test_the_bot_works_if_its_output_is_not_read(program: Program) -> None
         while not await listens(program.port):
             with suppress(TimeoutError):  # it has no other way to say that it is there
                 await asyncio.wait_for(process.process.wait(), 0.05)
-    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+    assert [entry["outcome"] for entry in await answered(program, ["quick"])] == ["answered"]
     assert (await process.stop())[0] == 0
 
 
@@ -515,7 +517,7 @@ async def test_the_bot_works_if_its_output_is_not_read(program: Program) -> None
 async def unread(
     program: Program, *command: str, output: str = "both", **variables: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Start the program with a full pipe, which nobody reads, in the place of its output; wait until it listens."""
+    """Start the program with a full, unread pipe as its output; wait until it listens."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     with suppress(BlockingIOError):
@@ -543,17 +545,19 @@ async def unread(
 
 @pytest.mark.failure("K-15")
 @pytest.mark.parametrize("output", ["stdout", "stderr", "both"])
-async def test_output_that_nobody_reads_delays_neither_an_answer_nor_the_exit(program: Program, output: str) -> None:
+async def test_output_that_no_process_reads_delays_neither_an_answer_nor_the_exit(
+    program: Program, output: str
+) -> None:
     async with unread(program, "-m", "bot", output=output, LOG_LEVEL="DEBUG") as process:
-        assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+        assert [entry["outcome"] for entry in await answered(program, ["quick"])] == ["answered"]
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(WHOLE_STOP):
             assert await process.wait() == 0
 
 
 @pytest.mark.failure("K-15")
-async def test_a_blocked_event_loop_is_ended_although_nobody_reads_what_blocks_it(program: Program) -> None:
-    program.write("stubborn.py", STUBBORN.format(deed="time.sleep(3600)"))
+async def test_a_blocked_event_loop_is_ended_although_no_process_reads_what_blocks_it(program: Program) -> None:
+    program.write("stubborn.py", STUBBORN.format(statement="time.sleep(3600)"))
     program.write("ada.json", {"name": "Ada", "plugins": ["./stubborn", "sql", "openai"]})
     async with unread(program, "-c", HASTY) as process:
         process.send_signal(signal.SIGTERM)
@@ -585,7 +589,7 @@ async def test_the_process_survives_the_shell_that_started_it(program: Program) 
     number = int((await shell.says("process ")).split()[1])
     try:
         await shell.says("  web ")
-        assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+        assert [entry["outcome"] for entry in await answered(program, ["quick"])] == ["answered"]
         assert shell.process.returncode == 0
     finally:
         os.kill(number, signal.SIGTERM)
@@ -609,7 +613,7 @@ async def test_after_three_crashes_only_the_web_page_starts_and_the_rest_is_retr
     process = await program.start(CRASH_LOOP_BOOTS="3", wait_for="  web       on ")
     line = await process.says("  pager ")
     assert line.startswith("  pager     off  3 starts within 5 minutes crashed (killed, out of memory, ")
-    assert [one["outcome"] for one in await answered(program, ["quick"])] == ["answered"]
+    assert [entry["outcome"] for entry in await answered(program, ["quick"])] == ["answered"]
     code, err = await process.stop()
     assert code == 0
     assert "ERROR   bot.cli.commands.run: pager: not connected: 3 starts within 5 minutes crashed" in err

@@ -46,7 +46,7 @@ AGENT = derived_id("agent", "Ada")
 HEAD = "<response><thought>hm</thought><actions>REPLY</actions><text>"
 TAIL = "</text></response>"
 FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
-OnStage = Callable[..., AbstractAsyncContextManager[AgentHarness]]
+OpenHarness = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -59,7 +59,7 @@ async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 @pytest.fixture
-def staged(store: Store) -> OnStage:
+def open_harness(store: Store) -> OpenHarness:
     return partial(running_agent, store=store)
 
 
@@ -86,98 +86,98 @@ def unending(adapter: RecordingAdapter) -> ScriptedModel:
     return ScriptedModel(write)
 
 
-async def settled(stage: AgentHarness, receipt: Receipt) -> Receipt:
-    end = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-    await stage.agent.outbox.drain(5.0)
+async def settled(harness: AgentHarness, receipt: Receipt) -> Receipt:
+    end = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+    await harness.agent.outbox.drain(5.0)
     return end
 
 
 def visible(adapter: RecordingAdapter) -> list[str]:
     """Return the visible messages of the platform, after their last edits."""
-    messages = {f"sent-{number}": one.content.text for number, one in enumerate(adapter.sent, start=1)}
-    messages |= {one.replaces_external_id: one.content.text for one in adapter.edited}
+    messages = {f"sent-{number}": memory.content.text for number, memory in enumerate(adapter.sent, start=1)}
+    messages |= {delivery.replaces_external_id: delivery.content.text for delivery in adapter.edited}
     return [text for text in messages.values() if text]
 
 
-async def states(stage: AgentHarness, receipt: Receipt) -> list[str]:
+async def states(harness: AgentHarness, receipt: Receipt) -> list[str]:
     assert receipt.turn_id is not None
-    return [str(one.state) for one in await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)]
+    return [str(delivery.state) for delivery in await harness.agent.store.ledger.deliveries(turn_id=receipt.turn_id)]
 
 
-async def test_a_draft_is_shown_and_edited_into_the_complete_reply(staged: OnStage) -> None:
+async def test_a_draft_is_shown_and_edited_into_the_complete_reply(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
-    async with staged(adapter=editing(), model=story(gate)) as stage:
-        receipt = await stage.submit("Tell me a story")
-        assert await stage.adapter.wait_until_sent(1) == [FIRST]
+    async with open_harness(adapter=editing(), model=story(gate)) as harness:
+        receipt = await harness.submit("Tell me a story")
+        assert await harness.adapter.wait_until_sent(1) == [FIRST]
         gate.set()
-        end = await settled(stage, receipt)
+        end = await settled(harness, receipt)
         assert end.outcome is Outcome.ANSWERED
-        assert visible(stage.adapter) == [WHOLE]
-        assert len(stage.adapter.sent) == 1
-        assert await states(stage, end) == ["sent", "sent"]
-        [memory] = await stage.agent.store.memories.by_turn(end.turn_id)  # type: ignore[arg-type]
+        assert visible(harness.adapter) == [WHOLE]
+        assert len(harness.adapter.sent) == 1
+        assert await states(harness, end) == ["sent", "sent"]
+        [memory] = await harness.agent.store.memories.by_turn(end.turn_id)  # type: ignore[arg-type]
         assert memory.content.text == WHOLE
 
 
-async def test_the_first_draft_is_stored_with_its_platform_id_before_the_next_update(staged: OnStage) -> None:
+async def test_the_first_draft_is_stored_with_its_platform_id_before_the_next_update(open_harness: OpenHarness) -> None:
     gate, more = asyncio.Event(), asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, FIRST, gate, " there", more, TAIL)])
-    async with staged(adapter=editing(), model=model) as stage:
-        receipt = await stage.submit("Tell me a story")
-        await stage.adapter.wait_until_sent(1)
+    async with open_harness(adapter=editing(), model=model) as harness:
+        receipt = await harness.submit("Tell me a story")
+        await harness.adapter.wait_until_sent(1)
         gate.set()
-        await stage.adapter.wait_until_edited(1)
-        [draft] = await stage.agent.store.ledger.deliveries(is_open=True)
+        await harness.adapter.wait_until_edited(1)
+        [draft] = await harness.agent.store.ledger.deliveries(is_open=True)
         assert (draft.external_id, draft.state) == ("sent-1", DeliveryState.ATTEMPTING)
         more.set()
-        await settled(stage, receipt)
+        await settled(harness, receipt)
 
 
-async def test_a_reply_complete_before_the_first_draft_is_due_is_sent_normally(staged: OnStage) -> None:
+async def test_a_reply_complete_before_the_first_draft_is_due_is_sent_normally(open_harness: OpenHarness) -> None:
     adapter = RecordingAdapter(can_edit=True, stream_interval=3600.0)
-    async with staged(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as stage:
-        end = await stage.send("Tell me a story")
-        assert (stage.texts, adapter.edited) == ([WHOLE], [])
-        assert await states(stage, end) == ["sent"]
+    async with open_harness(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as harness:
+        end = await harness.send("Tell me a story")
+        assert (harness.texts, adapter.edited) == ([WHOLE], [])
+        assert await states(harness, end) == ["sent"]
 
 
 @pytest.mark.parametrize("settings", [{"STREAMING": "false"}, {}])
 async def test_no_draft_is_shown_if_disabled_or_not_supported_by_the_platform(
-    staged: OnStage, settings: dict[str, str]
+    open_harness: OpenHarness, settings: dict[str, str]
 ) -> None:
     adapter = editing() if settings else RecordingAdapter(can_edit=True)
     model = ScriptedModel([StreamedText(HEAD, FIRST, TAIL)])
-    async with staged(adapter=adapter, model=model, settings=settings) as stage:
-        await stage.send("Tell me a story")
-        assert (stage.texts, adapter.edited) == ([FIRST], [])
+    async with open_harness(adapter=adapter, model=model, settings=settings) as harness:
+        await harness.send("Tell me a story")
+        assert (harness.texts, adapter.edited) == ([FIRST], [])
 
 
-async def test_a_newer_message_does_not_supersede_a_turn_with_a_visible_draft(staged: OnStage) -> None:
+async def test_a_newer_message_does_not_supersede_a_turn_with_a_visible_draft(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
-    async with staged(adapter=editing(), model=story(gate)) as stage:
-        first = await stage.submit("Tell me a story")
-        await stage.adapter.wait_until_sent(1)
-        second = await stage.submit("And then?")
+    async with open_harness(adapter=editing(), model=story(gate)) as harness:
+        first = await harness.submit("Tell me a story")
+        await harness.adapter.wait_until_sent(1)
+        second = await harness.submit("And then?")
         gate.set()
-        ends = [await settled(stage, receipt) for receipt in (first, second)]
+        ends = [await settled(harness, receipt) for receipt in (first, second)]
         assert [end.outcome for end in ends] == [Outcome.ANSWERED, Outcome.ANSWERED]
-        assert visible(stage.adapter) == [WHOLE, "And another."]
+        assert visible(harness.adapter) == [WHOLE, "And another."]
 
 
-async def test_a_restarted_text_replaces_the_draft(staged: OnStage) -> None:
+async def test_a_restarted_text_replaces_the_draft(open_harness: OpenHarness) -> None:
     gate, last = asyncio.Event(), asyncio.Event()
     model = ScriptedModel([StreamedText(HEAD, FIRST, gate, Restart, HEAD, "Well", last, TAIL)])
-    async with staged(adapter=editing(), model=model) as stage:
-        receipt = await stage.submit("Tell me a story")
-        await stage.adapter.wait_until_sent(1)
+    async with open_harness(adapter=editing(), model=model) as harness:
+        receipt = await harness.submit("Tell me a story")
+        await harness.adapter.wait_until_sent(1)
         gate.set()
-        assert await stage.adapter.wait_until_edited(1) == ["Well"]
+        assert await harness.adapter.wait_until_edited(1) == ["Well"]
         last.set()
-        await settled(stage, receipt)
-        assert visible(stage.adapter) == ["Well"]
+        await settled(harness, receipt)
+        assert visible(harness.adapter) == ["Well"]
 
 
-async def test_a_model_failure_during_a_draft_is_reported_in_the_same_message(staged: OnStage) -> None:
+async def test_a_model_failure_during_a_draft_is_reported_in_the_same_message(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
 
     async def breaks_off(request: TextRequest) -> str:
@@ -186,33 +186,33 @@ async def test_a_model_failure_during_a_draft_is_reported_in_the_same_message(st
         await gate.wait()
         raise ModelError("the line went dead")
 
-    async with staged(adapter=editing(), model=ScriptedModel(breaks_off)) as stage:
-        receipt = await stage.submit("Tell me a story")
-        await stage.adapter.wait_until_sent(1)
+    async with open_harness(adapter=editing(), model=ScriptedModel(breaks_off)) as harness:
+        receipt = await harness.submit("Tell me a story")
+        await harness.adapter.wait_until_sent(1)
         gate.set()
-        end = await settled(stage, receipt)
+        end = await settled(harness, receipt)
         assert end.outcome is Outcome.FAILED
-        [said] = visible(stage.adapter)
-        assert said.startswith("Sorry")
+        [text] = visible(harness.adapter)
+        assert text.startswith("Sorry")
 
 
-async def test_the_draft_of_an_answer_that_becomes_silence_is_deleted(staged: OnStage) -> None:
+async def test_the_draft_of_an_answer_that_becomes_silence_is_deleted(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
     rest = f"{TAIL}"
     first = StreamedText(HEAD, FIRST, gate, Restart, model_answer("", actions=["IGNORE"]) + rest)
-    async with staged(adapter=editing(), model=ScriptedModel([first])) as stage:
-        receipt = await stage.submit("Tell me a story")
-        await stage.adapter.wait_until_sent(1)
+    async with open_harness(adapter=editing(), model=ScriptedModel([first])) as harness:
+        receipt = await harness.submit("Tell me a story")
+        await harness.adapter.wait_until_sent(1)
         gate.set()
-        end = await settled(stage, receipt)
+        end = await settled(harness, receipt)
         assert end.outcome is Outcome.IGNORED
-        assert visible(stage.adapter) == []
-        assert await stage.agent.store.ledger.deliveries(is_open=True) == []
+        assert visible(harness.adapter) == []
+        assert await harness.agent.store.ledger.deliveries(is_open=True) == []
 
 
 @pytest.mark.parametrize(("effect", "shown"), [(Effect.PURE, ["I wave.", "waves"]), (Effect.UNSAFE, ["waves"])])
 async def test_an_answer_with_actions_continues_from_its_draft_or_removes_it(
-    staged: OnStage, effect: Effect, shown: list[str]
+    open_harness: OpenHarness, effect: Effect, shown: list[str]
 ) -> None:
     @action("WAVE", "Wave.", effect=effect)
     async def wave(turn: Turn) -> ActionResult:
@@ -221,81 +221,85 @@ async def test_an_answer_with_actions_continues_from_its_draft_or_removes_it(
 
     gate = asyncio.Event()
     first = StreamedText(HEAD, FIRST, gate, Restart, model_answer("I wave.", actions=["REPLY", "WAVE"]))
-    async with staged(Plugin("w", actions=[wave]), adapter=editing(), model=ScriptedModel([first])) as stage:
-        receipt = await stage.submit("Tell me a story")
-        await stage.adapter.wait_until_sent(1)
+    async with open_harness(Plugin("w", actions=[wave]), adapter=editing(), model=ScriptedModel([first])) as harness:
+        receipt = await harness.submit("Tell me a story")
+        await harness.adapter.wait_until_sent(1)
         gate.set()
-        await settled(stage, receipt)
-        assert visible(stage.adapter) == shown
+        await settled(harness, receipt)
+        assert visible(harness.adapter) == shown
 
 
-async def test_the_draft_of_a_long_reply_is_its_first_part_and_the_rest_follows_in_parts(staged: OnStage) -> None:
+async def test_the_draft_of_a_long_reply_is_its_first_part_and_the_rest_follows_in_parts(
+    open_harness: OpenHarness,
+) -> None:
     gate = asyncio.Event()
-    async with staged(adapter=editing(max_length=10), model=story(gate)) as stage:
-        receipt = await stage.submit("Tell me a story")
-        assert await stage.adapter.wait_until_sent(1) == [WHOLE[:10]]
+    async with open_harness(adapter=editing(max_length=10), model=story(gate)) as harness:
+        receipt = await harness.submit("Tell me a story")
+        assert await harness.adapter.wait_until_sent(1) == [WHOLE[:10]]
         gate.set()
-        await settled(stage, receipt)
-        assert "".join(visible(stage.adapter)) == WHOLE
-        assert stage.texts[1:] == [WHOLE[10:20], WHOLE[20:30], WHOLE[30:]]
+        await settled(harness, receipt)
+        assert "".join(visible(harness.adapter)) == WHOLE
+        assert harness.texts[1:] == [WHOLE[10:20], WHOLE[20:30], WHOLE[30:]]
 
 
-async def test_deleting_a_question_deletes_the_draft_of_its_answer(staged: OnStage) -> None:
+async def test_deleting_a_question_deletes_the_draft_of_its_answer(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
-    async with staged(adapter=editing(), model=story(gate)) as stage:
-        receipt = await stage.submit("Tell me a story", message_id="m1")
-        await stage.adapter.wait_until_sent(1)
-        await stage.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m1"])
+    async with open_harness(adapter=editing(), model=story(gate)) as harness:
+        receipt = await harness.submit("Tell me a story", message_id="m1")
+        await harness.adapter.wait_until_sent(1)
+        await harness.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m1"])
         gate.set()
-        await stage.adapter.wait_until_edited(1)
-        await stage.agent.outbox.drain(5.0)
-        assert visible(stage.adapter) == []
+        await harness.adapter.wait_until_edited(1)
+        await harness.agent.outbox.drain(5.0)
+        assert visible(harness.adapter) == []
 
 
 @pytest.mark.parametrize("fault", [NotSent("busy", retry_after=0), Undeliverable("no"), OSError("reset")])
-async def test_the_complete_reply_is_sent_if_the_draft_could_not_be_sent(staged: OnStage, fault: Exception) -> None:
+async def test_the_complete_reply_is_sent_if_the_draft_could_not_be_sent(
+    open_harness: OpenHarness, fault: Exception
+) -> None:
     gate = asyncio.Event()
     adapter = editing(faults=[fault])
-    async with staged(adapter=adapter, model=story(gate)) as stage:
-        receipt = await stage.submit("Tell me a story")
+    async with open_harness(adapter=adapter, model=story(gate)) as harness:
+        receipt = await harness.submit("Tell me a story")
         await adapter.wait_until_attempted(1)
         gate.set()
-        end = await settled(stage, receipt)
+        end = await settled(harness, receipt)
         assert visible(adapter)[-1] == WHOLE
         assert end.outcome is Outcome.ANSWERED
 
 
-async def test_a_rate_limited_platform_gets_the_complete_reply_and_no_more_drafts(staged: OnStage) -> None:
+async def test_a_rate_limited_platform_gets_the_complete_reply_and_no_more_drafts(open_harness: OpenHarness) -> None:
     gate, last = asyncio.Event(), asyncio.Event()
     adapter = editing()
     model = ScriptedModel([StreamedText(HEAD, FIRST, gate, " there", last, " was a bot.", TAIL)])
-    async with staged(adapter=adapter, model=model) as stage:
-        receipt = await stage.submit("Tell me a story")
+    async with open_harness(adapter=adapter, model=model) as harness:
+        receipt = await harness.submit("Tell me a story")
         await adapter.wait_until_sent(1)
         adapter.fail_with(NotSent("slower", retry_after=3600.0))
         gate.set()
         await adapter.wait_until_attempted(2)
         last.set()
-        await settled(stage, receipt)
-        assert [one.content.text for one in adapter.edited] == [WHOLE]
+        await settled(harness, receipt)
+        assert [delivery.content.text for delivery in adapter.edited] == [WHOLE]
 
 
-async def test_no_secret_is_shown_in_two_draft_updates(staged: OnStage) -> None:
+async def test_no_secret_is_shown_in_two_draft_updates(open_harness: OpenHarness) -> None:
     gates = [asyncio.Event(), asyncio.Event()]
     pieces = StreamedText(HEAD, "The key is fake-", gates[0], "key-123456", gates[1], ".", TAIL)
     settings = {"OTHER_API_KEY": "fake-key-123456"}
     adapter = editing()
-    async with staged(adapter=adapter, model=ScriptedModel([pieces]), settings=settings) as stage:
-        receipt = await stage.submit("Tell me")
+    async with open_harness(adapter=adapter, model=ScriptedModel([pieces]), settings=settings) as harness:
+        receipt = await harness.submit("Tell me")
         await adapter.wait_until_sent(1)
         for gate in gates:
             gate.set()
-        await settled(stage, receipt)
-        assert stage.texts == ["The key is"]
-        assert not any("fake" in one.content.text for one in (*adapter.sent, *adapter.edited))
+        await settled(harness, receipt)
+        assert harness.texts == ["The key is"]
+        assert not any("fake" in memory.content.text for memory in (*adapter.sent, *adapter.edited))
 
 
-async def test_a_fallback_handler_starts_the_draft_again(staged: OnStage) -> None:
+async def test_a_fallback_handler_starts_the_draft_again(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
 
     @model(ModelType.TEXT_LARGE, priority=10)
@@ -306,12 +310,12 @@ async def test_a_fallback_handler_starts_the_draft_again(staged: OnStage) -> Non
         raise ModelError("the line went dead")
 
     second = ScriptedModel([StreamedText(HEAD, "Well then.", TAIL)])
-    async with staged(Plugin("first", models=[breaks_off]), adapter=editing(), model=second) as stage:
-        receipt = await stage.submit("Tell me a story")
-        await stage.adapter.wait_until_sent(1)
+    async with open_harness(Plugin("first", models=[breaks_off]), adapter=editing(), model=second) as harness:
+        receipt = await harness.submit("Tell me a story")
+        await harness.adapter.wait_until_sent(1)
         gate.set()
-        await settled(stage, receipt)
-        assert visible(stage.adapter) == ["Well then."]
+        await settled(harness, receipt)
+        assert visible(harness.adapter) == ["Well then."]
 
 
 class Answering(RecordingAdapter):
@@ -326,65 +330,65 @@ class Answering(RecordingAdapter):
 @pytest.mark.failure("A-08")
 @pytest.mark.parametrize("was_unclear", [False, True])
 async def test_a_draft_left_by_a_stopped_process_is_completed_after_the_restart(
-    staged: OnStage, was_unclear: bool
+    open_harness: OpenHarness, was_unclear: bool
 ) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
-    async with staged(adapter=adapter, model=unending(adapter)) as stage:
-        receipt = await stage.submit("Tell me a story")
+    async with open_harness(adapter=adapter, model=unending(adapter)) as harness:
+        receipt = await harness.submit("Tell me a story")
         await adapter.wait_until_edited(1)
-        ledger = stage.agent.store.ledger
+        ledger = harness.agent.store.ledger
         [draft] = await ledger.deliveries(is_open=True)
-        await stage.agent_runtime.inbox.processor.release()
+        await harness.agent_runtime.inbox.processor.release()
     if was_unclear:
         await ledger.save_delivery(replace(draft, external_id=""))
-    async with staged(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as stage:
-        end = await settled(stage, receipt)
+    async with open_harness(adapter=adapter, model=ScriptedModel([StreamedText(HEAD, WHOLE, TAIL)])) as harness:
+        end = await settled(harness, receipt)
         assert end.outcome is Outcome.ANSWERED
         assert visible(adapter) == [WHOLE]
-        assert await stage.agent.store.ledger.deliveries(is_open=True) == []
+        assert await harness.agent.store.ledger.deliveries(is_open=True) == []
 
 
 @pytest.mark.failure("A-08")
-async def test_a_draft_without_a_reply_is_deleted_after_the_restart(staged: OnStage) -> None:
+async def test_a_draft_without_a_reply_is_deleted_after_the_restart(open_harness: OpenHarness) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
-    async with staged(adapter=adapter, model=unending(adapter)) as stage:
-        receipt = await stage.submit("Tell me a story")
+    async with open_harness(adapter=adapter, model=unending(adapter)) as harness:
+        receipt = await harness.submit("Tell me a story")
         await adapter.wait_until_edited(1)
-        await stage.agent_runtime.inbox.processor.release()
-        ledger = stage.agent.store.ledger
+        await harness.agent_runtime.inbox.processor.release()
+        ledger = harness.agent.store.ledger
         kept = await ledger.receipt(receipt.id)
         assert kept is not None
         await ledger.save_receipts([replace(kept, outcome=Outcome.EXPIRED)])
-    async with staged(adapter=adapter) as stage:
+    async with open_harness(adapter=adapter) as harness:
         await adapter.wait_until_edited(1)
-        await stage.agent.outbox.drain(5.0)
+        await harness.agent.outbox.drain(5.0)
         assert visible(adapter) == []
-        assert await stage.agent.store.ledger.deliveries(is_open=True) == []
+        assert await harness.agent.store.ledger.deliveries(is_open=True) == []
 
 
 async def left_half_written(
-    staged: OnStage, *plugins: Plugin, adapter: RecordingAdapter, clock: Clock = system_clock
+    open_harness: OpenHarness, *plugins: Plugin, adapter: RecordingAdapter, clock: Clock = system_clock
 ) -> tuple[Store, Receipt]:
     """End a process in the middle of a reply; return its store."""
-    async with staged(*plugins, adapter=adapter, model=unending(adapter), clock=clock) as stage:
-        receipt = await stage.submit("Tell me a story")
+    async with open_harness(*plugins, adapter=adapter, model=unending(adapter), clock=clock) as harness:
+        receipt = await harness.submit("Tell me a story")
         await adapter.wait_until_edited(1)
-        await stage.agent_runtime.inbox.processor.release()
-        kept = await stage.agent.store.ledger.receipt(receipt.id)
+        await harness.agent_runtime.inbox.processor.release()
+        kept = await harness.agent.store.ledger.receipt(receipt.id)
         assert kept is not None
-        return stage.agent.store, kept
+        return harness.agent.store, kept
 
 
-async def taken_away(stage: AgentHarness, seen: int) -> bool:
+async def taken_away(harness: AgentHarness, seen: int) -> bool:
     """Wait until the draft was edited again; return whether it was deleted."""
-    adapter = stage.adapter
+    adapter = harness.adapter
     await adapter.wait_until_edited(seen + 1)
-    await stage.agent.outbox.drain(5.0)
-    return visible(adapter) == [] and await stage.agent.store.ledger.deliveries(is_open=True) == []
+    await harness.agent.outbox.drain(5.0)
+    return visible(adapter) == [] and await harness.agent.store.ledger.deliveries(is_open=True) == []
 
 
 @pytest.mark.failure("A-08")
-async def test_the_draft_of_an_expired_answer_is_deleted_after_the_restart(staged: OnStage) -> None:
+async def test_the_draft_of_an_expired_answer_is_deleted_after_the_restart(open_harness: OpenHarness) -> None:
     adapter, passed = Answering(can_edit=True, stream_interval=0), [timedelta()]
 
     def clock() -> datetime:
@@ -395,32 +399,34 @@ async def test_the_draft_of_an_expired_answer_is_deleted_after_the_restart(stage
         passed.append(MAX_BACKFILL_AGE / 2)
         return ProviderResult()
 
-    _, kept = await left_half_written(staged, Plugin("slow", providers=[slow]), adapter=adapter, clock=clock)
+    _, kept = await left_half_written(open_harness, Plugin("slow", providers=[slow]), adapter=adapter, clock=clock)
     seen = len(adapter.edited)
     passed.append(MAX_BACKFILL_AGE + timedelta(minutes=1))
-    async with staged(adapter=adapter, clock=clock) as stage:
-        assert (await settled(stage, kept)).outcome is Outcome.EXPIRED
-        assert await taken_away(stage, seen)
+    async with open_harness(adapter=adapter, clock=clock) as harness:
+        assert (await settled(harness, kept)).outcome is Outcome.EXPIRED
+        assert await taken_away(harness, seen)
 
 
 @pytest.mark.failure("A-08")
-async def test_the_draft_of_an_answer_to_a_deleted_message_is_deleted_after_the_restart(staged: OnStage) -> None:
+async def test_the_draft_of_an_answer_to_a_deleted_message_is_deleted_after_the_restart(
+    open_harness: OpenHarness,
+) -> None:
     adapter = Answering(can_edit=True, stream_interval=0)
-    store, kept = await left_half_written(staged, adapter=adapter)
+    store, kept = await left_half_written(open_harness, adapter=adapter)
     seen = len(adapter.edited)
     await store.memories.remove([kept.memory_id])
-    async with staged(adapter=adapter) as stage:
-        assert (await settled(stage, kept)).outcome is Outcome.CANCELLED
-        assert await taken_away(stage, seen)
+    async with open_harness(adapter=adapter) as harness:
+        assert (await settled(harness, kept)).outcome is Outcome.CANCELLED
+        assert await taken_away(harness, seen)
 
 
 @pytest.mark.failure("B-08")
-async def test_a_draft_is_deleted_as_soon_as_its_question_is_deleted(staged: OnStage) -> None:
+async def test_a_draft_is_deleted_as_soon_as_its_question_is_deleted(open_harness: OpenHarness) -> None:
     adapter = editing()
-    async with staged(adapter=adapter, model=unending(adapter)) as stage:
-        receipt = await stage.submit("Tell me a story", message_id="m1")
+    async with open_harness(adapter=adapter, model=unending(adapter)) as harness:
+        receipt = await harness.submit("Tell me a story", message_id="m1")
         seen = len(await adapter.wait_until_edited(1))
-        await stage.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m1"])
-        assert await taken_away(stage, seen)
-        assert (await settled(stage, receipt)).outcome is Outcome.CANCELLED
-        await stage.agent_runtime.inbox.processor.release()
+        await harness.agent_runtime.handle.edits.delete_messages(receipt.room_id, ["m1"])
+        assert await taken_away(harness, seen)
+        assert (await settled(harness, receipt)).outcome is Outcome.CANCELLED
+        await harness.agent_runtime.inbox.processor.release()

@@ -227,7 +227,7 @@ class Slow(Adapter):
         return "1"
 
 
-async def test_no_platform_waits_at_the_start_until_another_one_is_connected() -> None:
+async def test_no_platform_waits_at_the_start_until_another_platform_is_connected() -> None:
     may_connect = asyncio.Event()
     async with Discord() as discord:
         settings = Settings([Layer("the test", {**discord.settings, "STREAMING": "false"})])

@@ -56,7 +56,7 @@ async def test_a_visitor_opens_the_link_chats_and_returns_after_a_restart(tmp_pa
             async with person.ws_connect(f"{home}api/ws", origin=home.rstrip("/")) as socket:
                 await socket.send_json({"type": "hello", "room": "main"})
                 history = (await socket.receive_json())["messages"]
-                assert [one["text"] for one in history] == ["2+2?", reply]
+                assert [message["text"] for message in history] == ["2+2?", reply]
 
 
 async def test_an_api_client_asks_and_can_explain_the_answer(tmp_path: Path) -> None:
@@ -65,16 +65,16 @@ async def test_an_api_client_asks_and_can_explain_the_answer(tmp_path: Path) -> 
         headers = {"Authorization": f"Bearer {token}"}
         assert (await program.get(f"{home}healthz")).status == 200
         agents = (await (await program.get(f"{home}api/agents", headers=headers)).json())["agents"]
-        assert [one["name"] for one in agents] == ["Marlo", "Vesper"]
+        assert [agent["name"] for agent in agents] == ["Marlo", "Vesper"]
         asked = await program.post(
             f"{home}api/agents/vesper/messages", json={"text": "Hello", "user": "Eve"}, headers=headers
         )
-        told = await asked.json()
-        assert told["outcome"] == "answered"
-        assert told["replies"][0]["author"]["name"] == "Vesper"
-        receipt = await program.get(f"{home}api/receipts/{told['message_id']}", headers=headers)
+        body = await asked.json()
+        assert body["outcome"] == "answered"
+        assert body["replies"][0]["author"]["name"] == "Vesper"
+        receipt = await program.get(f"{home}api/receipts/{body['message_id']}", headers=headers)
         why = await receipt.json()
-        assert why["reason"] == told["reason"]
+        assert why["reason"] == body["reason"]
         assert why["deliveries"][0]["state"] == "sent"
 
 

@@ -191,7 +191,7 @@ async def test_a_call_waits_for_those_before_it_at_a_server_on_this_machine() ->
     bench, order = RouterBench(CallTimeouts(first=0.05, token=60)), list[str]()
     first_has_begun, first_may_end = asyncio.Event(), asyncio.Event()
 
-    async def one_after_another(request: TextRequest) -> TextResult:
+    async def in_sequence(request: TextRequest) -> TextResult:
         assert request.sink is not None
         order.append(request.system)
         if request.system == "first":
@@ -204,7 +204,7 @@ async def test_a_call_waits_for_those_before_it_at_a_server_on_this_machine() ->
         return build_result()
 
     for kind in (ModelType.TEXT_LARGE, ModelType.TEXT_SMALL):
-        serve(bench, one_after_another, ModelInfo("small", is_local=True), kind)
+        serve(bench, in_sequence, ModelInfo("small", is_local=True), kind)
     first = asyncio.create_task(bench.router.text(TextRequest("", system="first")))
     await first_has_begun.wait()
     second = asyncio.create_task(bench.router.text(TextRequest("", system="second"), ModelType.TEXT_SMALL))

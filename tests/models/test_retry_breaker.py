@@ -114,11 +114,11 @@ async def test_waiting_calls_do_not_reach_a_failing_handler() -> None:
     bench = RouterBench(retries=8)
     bench.serve(BUSY)
     crowd = [bench.router.text(REQUEST) for _ in range(1000)]
-    told = await asyncio.gather(*crowd, return_exceptions=True)
+    results = await asyncio.gather(*crowd, return_exceptions=True)
 
-    assert all(isinstance(error, ModelUnavailable) for error in told)
+    assert all(isinstance(error, ModelUnavailable) for error in results)
     assert len(bench.handler_calls) <= MAX_CONCURRENT_CALLS * 9
-    assert len([error for error in told if "failed repeatedly" in str(error)]) >= 1000 - MAX_CONCURRENT_CALLS
+    assert len([error for error in results if "failed repeatedly" in str(error)]) >= 1000 - MAX_CONCURRENT_CALLS
 
 
 async def test_a_cancelled_trial_call_does_not_change_the_breaker() -> None:
@@ -255,7 +255,7 @@ async def test_the_status_says_how_a_model_answered_and_why_it_rests() -> None:
     assert (status.rest_seconds, status.cause) == (0.0, "500")  # until it answers
 
 
-async def test_one_refused_call_is_no_failing_model_and_two_in_a_row_are() -> None:
+async def test_a_single_refused_call_is_no_failing_model_and_two_in_a_row_are() -> None:
     bench = RouterBench()
     refused = ModelRefused("the key is refused")
     bench.serve([refused, refused, build_result()])
@@ -286,7 +286,7 @@ async def test_a_busy_model_is_failing_from_the_first_attempt_until_it_answers_a
     assert len(bench.calls) == status.calls  # what the costs count
 
 
-async def test_a_server_that_is_not_there_is_failing_after_one_call() -> None:
+async def test_a_server_that_is_not_there_is_failing_after_a_single_call() -> None:
     bench = RouterBench()
     bench.serve(ModelUnreachable("cannot connect"))
     await fail(bench, 1)

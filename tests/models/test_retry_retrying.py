@@ -29,7 +29,7 @@ NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 
 
 @pytest.mark.failure("O-02")
-async def test_the_calls_for_one_message_share_the_number_of_retries() -> None:
+async def test_the_calls_for_a_message_share_the_number_of_retries() -> None:
     bench = RouterBench(retries=3)
     bench.serve(ModelBusy("503"))
     bench.serve(ModelBusy("503"), name="second")
@@ -108,10 +108,10 @@ async def test_jitter_never_shortens_retry_after() -> None:
 
 
 @pytest.mark.failure("E-01")
-@pytest.mark.parametrize("told", [3600.0, 1e300, inf, nan])
-async def test_a_retry_after_of_an_hour_calls_the_next_handler_at_once(told: float) -> None:
+@pytest.mark.parametrize("retry_after", [3600.0, 1e300, inf, nan])
+async def test_a_retry_after_of_an_hour_calls_the_next_handler_at_once(retry_after: float) -> None:
     bench = RouterBench(retries=8)
-    bench.serve(ModelBusy("429", retry_after=told))
+    bench.serve(ModelBusy("429", retry_after=retry_after))
     bench.serve(build_result(), name="second")
 
     assert (await bench.router.text(REQUEST)).text == "Hello."
@@ -231,7 +231,7 @@ async def test_the_reading_of_an_attachment_is_retried_once(
     assert len(bench.handler_calls) == 2
 
 
-async def test_a_reply_goes_on_without_the_description_of_a_picture_after_one_retry() -> None:
+async def test_a_reply_goes_on_without_the_description_of_a_picture_after_a_single_retry() -> None:
     class PictureAdapter(RecordingAdapter):
         async def download(self, url: str) -> bytes | None:
             return b"\x89PNG\r\n\x1a\n" + bytes(16)

@@ -89,7 +89,7 @@ async def test_the_higher_priority_is_asked_first_and_among_equals_the_earlier()
     [ModelError("busy"), ModelRefused("no credit"), ValueError("bug"), TimeoutError("slow"), SystemExit(1)],
     ids=lambda value: type(value).__name__,
 )
-async def test_the_next_handler_is_asked_when_one_fails(failure: BaseException) -> None:
+async def test_the_next_handler_is_asked_when_a_handler_fails(failure: BaseException) -> None:
     bench = RouterBench()
     bench.serve(failure)
     bench.serve(build_result(), name="second")
@@ -247,7 +247,7 @@ async def test_a_call_without_a_result_counts_for_its_model_with_what_was_stream
     assert (call.tokens_in, call.tokens_out, call.tokens_cached) == (70, 6, 50)
 
 
-async def test_a_call_whose_handler_notes_no_model_counts_for_the_last_one_that_answered() -> None:
+async def test_a_call_whose_handler_notes_no_model_counts_for_the_last_model_that_answered() -> None:
     bench = RouterBench()
     bench.serve([build_result(), ModelError("no luck")])
     await bench.router.text(REQUEST)

@@ -13,12 +13,12 @@ from tests.models.bench import RouterBench, build_result
 class Guess(BaseModel):
     """An example of structured output."""
 
-    town: str
+    city: str
     sureness: float = Field(ge=0, le=1)
 
 
-REQUEST = TextRequest("Which town?", Purpose.OTHER)
-GOOD = '{"town": "Ulm", "sureness": 0.5}'
+REQUEST = TextRequest("Which city?", Purpose.OTHER)
+GOOD = '{"city": "Ulm", "sureness": 0.5}'
 
 
 def serve_objects(bench: RouterBench, *answers: str) -> list[TextRequest]:
@@ -39,24 +39,24 @@ async def test_an_object_is_an_instance_of_the_requested_model(written: str) -> 
     bench = RouterBench()
     requests = serve_objects(bench, written)
 
-    assert await bench.router.object(Guess, REQUEST) == Guess(town="Ulm", sureness=0.5)
+    assert await bench.router.object(Guess, REQUEST) == Guess(city="Ulm", sureness=0.5)
     [request] = requests
     assert request.schema == Guess.model_json_schema()
-    assert request.prompt.startswith("Which town?\n\n")
+    assert request.prompt.startswith("Which city?\n\n")
     assert '"sureness"' in request.prompt
 
 
 async def test_an_invalid_object_is_repaired_once() -> None:
     bench = RouterBench()
-    requests = serve_objects(bench, '{"town": "Ulm", "sureness": 7}', GOOD)
+    requests = serve_objects(bench, '{"city": "Ulm", "sureness": 7}', GOOD)
 
-    assert (await bench.router.object(Guess, REQUEST)).town == "Ulm"
+    assert (await bench.router.object(Guess, REQUEST)).city == "Ulm"
     assert [request.purpose for request in requests] == [Purpose.OTHER, Purpose.REPAIR]
     assert "sureness: Input should be less than or equal to 1" in requests[1].prompt
     assert '"sureness": 7' in requests[1].prompt
 
 
-@pytest.mark.parametrize("nonsense", ["", "I do not know.", "[1, 2]", "{" * 2000, '{"town": null}'])
+@pytest.mark.parametrize("nonsense", ["", "I do not know.", "[1, 2]", "{" * 2000, '{"city": null}'])
 async def test_an_object_that_stays_invalid_is_an_error(nonsense: str) -> None:
     bench = RouterBench()
     serve_objects(bench, nonsense, nonsense)
@@ -66,12 +66,12 @@ async def test_an_object_that_stays_invalid_is_an_error(nonsense: str) -> None:
     assert len(bench.calls) == 2
 
 
-async def test_a_handler_for_objects_goes_before_one_for_texts() -> None:
+async def test_a_handler_for_objects_goes_before_a_handler_for_texts() -> None:
     bench = RouterBench()
     bench.serve(build_result(GOOD), kind=ModelType.OBJECT_LARGE, name="objects")
     bench.serve(build_result("prose"), name="texts")
 
-    assert (await bench.router.object(Guess, REQUEST, ModelType.OBJECT_LARGE)).town == "Ulm"
+    assert (await bench.router.object(Guess, REQUEST, ModelType.OBJECT_LARGE)).city == "Ulm"
     assert bench.handler_calls == ["objects"]
 
 

@@ -15,7 +15,7 @@ def settings_with(**values: str) -> Settings:
     return Settings([Layer("the test", values)])
 
 
-def test_a_type_has_its_own_value_over_the_common_one_over_the_older_names() -> None:
+def test_a_value_of_the_own_type_precedes_the_common_value_and_the_older_names() -> None:
     sampling = read_sampling(
         settings_with(
             TEXT_SMALL_TEMPERATURE="0.1",
@@ -47,7 +47,7 @@ def test_a_type_has_its_own_value_over_the_common_one_over_the_older_names() -> 
     ],
 )
 @pytest.mark.parametrize("kind", ["OBJECT_MEDIUM", "DEFAULT"])
-def test_every_value_can_be_set_for_one_type_or_for_all(kind: str, name: str, value: float) -> None:
+def test_every_value_can_be_set_for_a_type_or_for_all(kind: str, name: str, value: float) -> None:
     sampling = read_sampling(settings_with(**{f"{kind}_{name}": str(value)}))
 
     assert getattr(sampling[ModelType.OBJECT_MEDIUM], name.lower()) == value

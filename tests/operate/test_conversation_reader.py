@@ -40,9 +40,9 @@ async def test_a_message_is_returned_with_its_author_and_receipt() -> None:
 
 
 async def test_the_replies_and_parts_of_a_turn_are_found_by_its_receipt() -> None:
-    async with running_agent() as stage:
-        receipt = await stage.send("Hello")
-        records = stage.agent_runtime.handle.conversations
+    async with running_agent() as harness:
+        receipt = await harness.send("Hello")
+        records = harness.agent_runtime.handle.conversations
 
         assert receipt.turn_id is not None
         assert [memory.content.text for memory in await records.replies(receipt.turn_id)] == ["Hello."]

@@ -9,7 +9,7 @@ from bot.store import InMemoryStore
 
 
 class ManualClock:
-    """A clock that stands still until a test moves it."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 5, 4, 12, tzinfo=UTC)

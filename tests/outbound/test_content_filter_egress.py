@@ -37,7 +37,7 @@ def test_an_attachment_may_be_sent_without_text() -> None:
 
 @pytest.mark.failure("F-15")
 @pytest.mark.parametrize(
-    ("leaked", "said"),
+    ("leaked", "expected"),
     [
         ("<response><thought>hm</thought><TEXT>Hi</TEXT></response>", "Hi"),
         ("<think>hm</think>Hi", "Hi"),
@@ -46,8 +46,8 @@ def test_an_attachment_may_be_sent_without_text() -> None:
         ("<think>hm", None),
     ],
 )
-def test_markup_of_models_is_removed(leaked: str, said: str | None) -> None:
-    assert text_of(leaked) == said
+def test_markup_of_models_is_removed(leaked: str, expected: str | None) -> None:
+    assert text_of(leaked) == expected
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_code_and_tags_in_sentences_are_not_changed(text: str) -> None:
 
 @pytest.mark.failure("F-15")
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "expected"),
     [
         ("[12:04] Ada (you): Hello.", "Hello."),
         ("[12:04] Ada (you): One.\n[12:05] Ada (you): Two.", "One.\nTwo."),
@@ -74,10 +74,10 @@ def test_code_and_tags_in_sentences_are_not_changed(text: str) -> None:
         ("See [1] and [12:04] (you): there", "See [1] and [12:04] (you): there"),
     ],
 )
-def test_headers_of_history_lines_are_removed(written: str, said: str) -> None:
-    assert text_of(written) == said
+def test_headers_of_history_lines_are_removed(written: str, expected: str) -> None:
+    assert text_of(written) == expected
     for end in range(len(written)):
-        assert "(you" not in filter_partial_text(written[:end]) or "(you" in said
+        assert "(you" not in filter_partial_text(written[:end]) or "(you" in expected
 
 
 def test_secrets_are_replaced_in_every_field() -> None:
@@ -165,7 +165,7 @@ def test_a_draft_shows_a_link_only_when_complete() -> None:
     text = f"look: {link} there"
     seen = {filter_partial_text(text[:end], (), links) for end in range(len(text) + 1)}
 
-    assert not any("https://" in one for one in seen)
+    assert not any("https://" in item for item in seen)
     assert "look: hxxps://evil[.]test/?" + "d" * 80 in seen
     assert filter_partial_text("as on page 3.", (), links) == "as on page 3."
 
@@ -176,10 +176,11 @@ def test_an_incomplete_tag_is_not_shown_in_a_draft() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "said"), [("<thi<think>a</think>nk>b</think>Hi", "Hi"), ("<<think>a</think>think>b</think>Hi", "Hi")]
+    ("written", "expected"),
+    [("<thi<think>a</think>nk>b</think>Hi", "Hi"), ("<<think>a</think>think>b</think>Hi", "Hi")],
 )
-def test_markup_that_a_removal_leaves_is_removed_too(written: str, said: str) -> None:
-    assert text_of(written) == said
+def test_markup_that_a_removal_leaves_is_removed_too(written: str, expected: str) -> None:
+    assert text_of(written) == expected
 
 
 def test_markup_nested_without_end_is_removed_in_time() -> None:

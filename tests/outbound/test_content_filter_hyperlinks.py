@@ -63,8 +63,8 @@ def test_other_links_and_texts_are_not_changed(text: str) -> None:
 
 @pytest.mark.failure("F-18")
 def test_no_link_contains_a_secret_in_any_encoding() -> None:
-    told = LINKS.defang("https://example.org/%68unter%32%32 and https://evil.test/?q=hunter22", ["hunter22"])[0]
-    assert told == "[a link that held a secret] and [a link that held a secret]"
+    defanged = LINKS.defang("https://example.org/%68unter%32%32 and https://evil.test/?q=hunter22", ["hunter22"])[0]
+    assert defanged == "[a link that held a secret] and [a link that held a secret]"
 
 
 @pytest.mark.failure("F-18")
@@ -78,9 +78,9 @@ def test_a_text_of_many_link_fragments_is_filtered_in_time(part: str) -> None:
 @pytest.mark.failure("F-18")
 async def test_the_operator_configures_hosts_to_which_links_may_carry_data() -> None:
     model = ScriptedModel(model_answer(f"https://good.test/?{DATA} https://evil.test/?{DATA}"))
-    async with running_agent(model=model, settings={"LINK_HOSTS": "good.test"}) as stage:
-        await stage.send("Where?")
-        assert stage.texts == [f"https://good.test/?{DATA} hxxps://evil[.]test/?{DATA}"]
+    async with running_agent(model=model, settings={"LINK_HOSTS": "good.test"}) as harness:
+        await harness.send("Where?")
+        assert harness.texts == [f"https://good.test/?{DATA} hxxps://evil[.]test/?{DATA}"]
 
 
 @pytest.mark.failure("F-18")

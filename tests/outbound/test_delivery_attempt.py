@@ -29,7 +29,7 @@ PART = Delivery(
 )
 
 
-class OneWord(Adapter):
+class AnsweringAdapter(Adapter):
     """Delivers with one function and reconciles with the other."""
 
     platform = "test"
@@ -41,18 +41,18 @@ class OneWord(Adapter):
         return await self._answer()
 
 
-def raising(error: BaseException) -> OneWord:
+def raising(error: BaseException) -> AnsweringAdapter:
     async def answer() -> str:
         raise error
 
-    return OneWord(answer)
+    return AnsweringAdapter(answer)
 
 
 async def test_a_sent_part_has_the_id_of_the_platform() -> None:
     async def answer() -> str:
         return "x1"
 
-    assert await attempt_delivery(OneWord(answer), PART, False) == DeliveryAttempt(DeliveryState.SENT, "x1")
+    assert await attempt_delivery(AnsweringAdapter(answer), PART, False) == DeliveryAttempt(DeliveryState.SENT, "x1")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ async def test_a_sent_part_has_the_id_of_the_platform() -> None:
         (ValueError("no JSON"), DeliveryAttempt(DeliveryState.ATTEMPTING, "", "ValueError: no JSON")),
         (asyncio.CancelledError(), DeliveryAttempt(DeliveryState.ATTEMPTING, "", "the adapter cancelled itself")),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
 async def test_each_error_maps_to_a_delivery_state(error: BaseException, expected: DeliveryAttempt) -> None:
     assert await attempt_delivery(raising(error), PART, False) == expected
@@ -80,7 +80,7 @@ async def test_a_timeout_of_the_adapter_is_ambiguous(monkeypatch: pytest.MonkeyP
         await asyncio.Event().wait()
         return "never"
 
-    assert (await attempt_delivery(OneWord(answer), PART, False)).state is DeliveryState.ATTEMPTING
+    assert (await attempt_delivery(AnsweringAdapter(answer), PART, False)).state is DeliveryState.ATTEMPTING
 
 
 async def test_cancellation_is_not_an_outcome() -> None:
@@ -91,7 +91,7 @@ async def test_cancellation_is_not_an_outcome() -> None:
         await asyncio.Event().wait()
         return "never"
 
-    task = asyncio.ensure_future(attempt_delivery(OneWord(answer), PART, False))
+    task = asyncio.ensure_future(attempt_delivery(AnsweringAdapter(answer), PART, False))
     await started.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -126,7 +126,7 @@ async def test_a_delay_requested_by_the_platform_is_respected() -> None:
     await writing.watch.until_asked(3)
     assert writing.watch.asked == [1.0, 1.0, 30.0]
     await writing.end()
-    assert [one.content.text for one in writing.adapter.edited] == ["One, two, three"]
+    assert [delivery.content.text for delivery in writing.adapter.edited] == ["One, two, three"]
 
 
 class Slow(RecordingAdapter):
@@ -152,7 +152,7 @@ async def test_a_draft_update_that_hangs_does_not_delay_the_reply(monkeypatch: p
     await writing.adapter.wait_until_attempted(2)
     writing.text += "."
     await writing.end()
-    assert [one.content.text for one in writing.adapter.edited] == ["One, two."]
+    assert [delivery.content.text for delivery in writing.adapter.edited] == ["One, two."]
 
 
 class HeldParts(Slow):
@@ -263,7 +263,7 @@ async def test_a_draft_has_no_open_delivery_after_its_reply_was_sent() -> None:
     writing.text += ", two."
     await writing.end()
     parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
-    assert [(one.state, one.external_id) for one in parts] == [(DeliveryState.SENT, "sent-1")] * 2
+    assert [(part.state, part.external_id) for part in parts] == [(DeliveryState.SENT, "sent-1")] * 2
     assert not writing.outbox.has_draft(writing.turn_id)
     assert not writing.outbox.is_busy(ROOM.id)
 
@@ -283,7 +283,7 @@ async def test_cancelling_a_reply_removes_its_draft() -> None:
     await writing.ledger.save_delivery(cancelled)
     await writing.outbox.stop_cancelled([cancelled])
     await writing.outbox.drain(10.0)
-    assert [one.content.text for one in writing.adapter.edited] == [""]
+    assert [delivery.content.text for delivery in writing.adapter.edited] == [""]
     assert await writing.ledger.deliveries(is_open=True) == []
 
 
@@ -297,7 +297,10 @@ async def test_after_a_room_migration_the_draft_stays_and_the_reply_is_sent_to_t
     await writing.outbox.migrate_room(ROOM.id, replace(ROOM, id=new_id(), external_id="new"), [])
     writing.text += ", two."
     await writing.end()
-    assert [(one.content.text, one.target) for one in writing.adapter.sent] == [("One", "room"), ("One, two.", "new")]
+    assert [(part.content.text, part.target) for part in writing.adapter.sent] == [
+        ("One", "room"),
+        ("One, two.", "new"),
+    ]
     assert writing.adapter.edited == []
     assert await writing.ledger.deliveries(is_open=True) == []
 
@@ -313,6 +316,6 @@ async def test_a_reply_whose_draft_a_user_deleted_is_not_sent() -> None:
     await writing.end()
     assert writing.adapter.texts == ["One, two"]
     parts = await writing.ledger.deliveries(turn_id=writing.turn_id)
-    assert [(one.state, one.cause) for one in parts if one.content.text != "One, two"] == [
+    assert [(part.state, part.cause) for part in parts if part.content.text != "One, two"] == [
         (DeliveryState.CANCELLED, "somebody has removed it")
     ] * 3

@@ -137,15 +137,15 @@ async def test_a_message_that_is_edited_again_and_again_stays_as_many_messages_a
 ) -> None:
     adapter = RecordingAdapter(max_length=3, can_edit=True)
     outbox.connect(adapter)
-    said = outgoing("one", at=clock())
-    await outbox.commit([said])
+    reply = outgoing("one", at=clock())
+    await outbox.commit([reply])
     await adapter.wait_until_sent(1)
     shown: list[list[tuple[str, str]]] = []
     for index, text in enumerate(("two", "thrfou", "six", "sev", "eignin"), 1):
         await turns()
         edits, posts = len(adapter.edited), len(adapter.sent)
-        edit = replace(said, memory=replace(said.memory, content=Content(text=text)), reply_index=index)
-        await outbox.commit([replace(edit, replaces=said.memory)])
+        edit = replace(reply, memory=replace(reply.memory, content=Content(text=text)), reply_index=index)
+        await outbox.commit([replace(edit, replaces=reply.memory)])
         await outbox.drain(10)
         edited = [(part.replaces_external_id, part.content.text) for part in adapter.edited[edits:]]
         shown.append([*edited, *(("", part.content.text) for part in adapter.sent[posts:])])
@@ -683,7 +683,7 @@ async def test_a_part_sent_while_its_commit_is_repeated_is_not_sent_again(
     await adapter.arrived.wait()
     ledger.hold_commit = hold = asyncio.Event()
     again = asyncio.ensure_future(outbox.commit([reply]))
-    await turns()  # it has read `attempting`, and is told so only after the part is sent
+    await turns()  # it has read `attempting`, and gets the answer only after the part is sent
     adapter.hold.set()
     await adapter.wait_until_sent(1)
     await turns(20)
@@ -771,7 +771,7 @@ async def test_typing_is_shown_during_the_block_and_its_failure_is_harmless(
 ) -> None:
     room = outgoing("", at=clock()).room
     async with outbox.show_typing(room):
-        pass  # nobody is connected
+        pass  # no client is connected
 
     adapter = RecordingAdapter()
     outbox.connect(adapter)

@@ -27,7 +27,7 @@ class Keys(SettingsModel):
 
 
 class VoiceAdapter(RecordingAdapter):
-    """A platform that plays recordings beside a text."""
+    """A platform that plays recordings next to a text."""
 
     voice_type = "audio/ogg"
 

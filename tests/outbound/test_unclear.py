@@ -28,7 +28,7 @@ LATE = user_text("notices.late")
 
 
 class Timeline:
-    """A clock that sleepers advance: whoever sleeps shortest wakes first."""
+    """A clock that sleepers advance: the shortest sleep ends first."""
 
     def __init__(self, clock: Any) -> None:
         self._clock = clock
@@ -45,7 +45,7 @@ class Timeline:
             self._sleepers.remove(entry)
 
     async def run(self, seconds: float) -> None:
-        """Let so much time pass, one sleeper after the other."""
+        """Advance the clock, one sleeper after the other."""
         end = self._clock() + timedelta(seconds=seconds)
         while True:
             for _ in range(30):
@@ -239,18 +239,18 @@ async def test_parts_of_a_message_pass_each_other_unless_the_platform_links_them
     assert adapter.texts == expected
 
 
-async def test_two_edits_of_one_message_keep_their_order(
+async def test_two_edits_of_the_same_message_keep_their_order(
     outbox: Outbox, store: InMemoryStore, timeline: Timeline, clock: Any
 ) -> None:
     adapter = Unsure(can_edit=True)
     outbox.connect(adapter)
-    said = reply("One", clock())
-    await outbox.commit([said])
+    reply_part = reply("One", clock())
+    await outbox.commit([reply_part])
     await timeline.run(1)
     adapter.fail_with(*[UNCLEAR] * 9)
     for number, text in enumerate(("Two", "Three"), 1):
-        memory = replace(said.memory, id=new_id(), turn_id=new_id(), content=Content(text=text))
-        await outbox.commit([replace(said, memory=memory, reply_index=number, replaces=said.memory)])
+        memory = replace(reply_part.memory, id=new_id(), turn_id=new_id(), content=Content(text=text))
+        await outbox.commit([replace(reply_part, memory=memory, reply_index=number, replaces=reply_part.memory)])
     await timeline.run(400)
     assert [part.content.text for part in adapter.edited] == ["Two", "Three"]
 
@@ -328,19 +328,19 @@ async def test_a_held_part_does_not_delay_others(
 async def test_a_held_part_is_an_error_in_the_log_and_an_event(
     outbox: Outbox, store: InMemoryStore, timeline: Timeline, clock: Any, events: EventBus, caplog: Any
 ) -> None:
-    told: list[MessageHeld] = []
+    held_events: list[MessageHeld] = []
 
     async def listen(event: MessageHeld) -> None:
-        told.append(event)
+        held_events.append(event)
 
     events.subscribe(MessageHeld, listen)
     outbox.connect(Unsure(faults=[UNCLEAR], repeats=[DeliveryHeld("no way to ask")]))
-    said = reply("first", clock())
-    await outbox.commit([said])
+    reply_part = reply("first", clock())
+    await outbox.commit([reply_part])
     await timeline.run(1)
     await events.wait_idle()
     [part] = await store.ledger.deliveries()
-    assert told == [MessageHeld(AGENT, said.memory.id, part.room_id, part.id, "no way to ask")]
+    assert held_events == [MessageHeld(AGENT, reply_part.memory.id, part.room_id, part.id, "no way to ask")]
     [error] = [record for record in caplog.records if record.levelname == "ERROR"]
     assert f"bot outbox send {part.id}" in error.getMessage()
     assert outbox.held_parts.count == 1
@@ -375,7 +375,7 @@ async def test_a_part_without_an_attempt_of_this_database_stays_held(
     assert again.held_parts.count == 1
 
 
-async def test_a_platform_on_which_the_text_must_stay_the_same_gets_no_mark(
+async def test_a_platform_on_which_the_text_must_not_change_gets_no_mark(
     outbox: Outbox, timeline: Timeline, clock: Any
 ) -> None:
     class Unmarked(Unsure):

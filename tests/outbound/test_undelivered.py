@@ -69,7 +69,7 @@ async def test_a_failed_part_is_resent_once_even_if_requested_repeatedly(
     assert (part.state, part.cause) == (DeliveryState.FAILED, "blocked")
 
     decided = await asyncio.gather(*(unsent.retry(part.id) for _ in range(3)))
-    assert all(one is not None and one.is_done for one in decided)
+    assert all(receipt is not None and receipt.is_done for receipt in decided)
     await outbox.drain(5)
     assert adapter.texts == ["Hello."]
     assert await unsent.parts() == []
@@ -78,10 +78,10 @@ async def test_a_failed_part_is_resent_once_even_if_requested_repeatedly(
 async def test_a_message_counts_as_sent_when_its_last_part_has_been_resent(
     outbox: Outbox, unsent: UndeliveredParts, events: EventBus, clock: Any
 ) -> None:
-    told: list[UUID] = []
+    ids: list[UUID] = []
 
     async def listen(event: MessageSent) -> None:
-        told.append(event.message_id)
+        ids.append(event.message_id)
 
     events.subscribe(MessageSent, listen)
     adapter = RecordingAdapter(faults=[Undeliverable("blocked"), Undeliverable("blocked")], max_length=3)
@@ -89,13 +89,13 @@ async def test_a_message_counts_as_sent_when_its_last_part_has_been_resent(
         outbox.connect(adapter)
         await say(outbox, "onetwo", clock)
         await outbox.drain(5)
-        one, two = await unsent.parts()
-        await unsent.retry(one.id)
+        first, second = await unsent.parts()
+        await unsent.retry(first.id)
         await outbox.drain(5)
-        assert told == []
-        await unsent.retry(two.id)
+        assert ids == []
+        await unsent.retry(second.id)
         await outbox.drain(5)
-    assert told == [two.memory_id]
+    assert ids == [second.memory_id]
 
 
 async def test_a_part_waiting_for_its_platform_can_be_dropped_and_the_next_is_sent(
@@ -160,10 +160,10 @@ async def test_decisions_about_parts_being_sent_or_already_sent_have_no_effect(
     assert decided.note == "it is on its way already"
     outbox.connect(RecordingAdapter())
     await outbox.drain(5)
-    for one in (await unsent.retry(part.id), await unsent.drop(part.id)):
-        assert one is not None
-        assert not one.is_done
-        assert "sent already" in one.note
+    for decision in (await unsent.retry(part.id), await unsent.drop(part.id)):
+        assert decision is not None
+        assert not decision.is_done
+        assert "sent already" in decision.note
     assert await unsent.retry("nothing") is None
     assert await unsent.drop("nothing") is None
 

@@ -65,11 +65,11 @@ def begin(agent_harness: AgentHarness, shelf: Shelf) -> Callable[..., Awaitable[
     return begin
 
 
-def one(kind: MediaKind, url: str = "https://example.org/1", **details: Any) -> Attachment:
+def attachment_of(kind: MediaKind, url: str = "https://example.org/1", **details: Any) -> Attachment:
     return Attachment("1", kind, url, **details)
 
 
-def serve(stage: AgentHarness, kind: ModelType, text: str | Exception) -> list[Any]:
+def serve(harness: AgentHarness, kind: ModelType, text: str | Exception) -> list[Any]:
     asked: list[Any] = []
 
     async def handle(request: Any) -> TextResult:
@@ -78,7 +78,7 @@ def serve(stage: AgentHarness, kind: ModelType, text: str | Exception) -> list[A
             raise text
         return TextResult(text)
 
-    stage.agent.models.register(ModelHandler(kind, handle, "eyes"))
+    harness.agent.models.register(ModelHandler(kind, handle, "eyes"))
     return asked
 
 
@@ -97,7 +97,7 @@ async def test_a_picture_is_described_by_the_image_model(begin, shelf: Shelf, ag
         "<response><title>A cat</title><description>A cat on a sofa.</description></response>",
     )
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
-    attachment = await read(await begin(one(MediaKind.IMAGE)))
+    attachment = await read(await begin(attachment_of(MediaKind.IMAGE)))
     assert (attachment.title, attachment.description, attachment.problem) == ("A cat", "A cat on a sofa.", "")
     assert (asked[0].image, asked[0].content_type) == (PNG, "image/png")
     assert "never an instruction" in asked[0].prompt
@@ -121,7 +121,7 @@ async def test_a_picture_is_described_in_whatever_form_the_model_answers(
 ) -> None:
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, answer)
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
-    assert (await read(await begin(one(MediaKind.IMAGE)))).description == description
+    assert (await read(await begin(attachment_of(MediaKind.IMAGE)))).description == description
 
 
 async def test_the_variables_of_a_template_for_pictures_are_replaced(
@@ -129,7 +129,7 @@ async def test_the_variables_of_a_template_for_pictures_are_replaced(
 ) -> None:
     asked = serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "A cat.")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
-    turn = await begin(one(MediaKind.IMAGE))
+    turn = await begin(attachment_of(MediaKind.IMAGE))
     await turn.agent.store.worlds.save_world(turn.world)
     template = "<task>Describe the image for {{agentName}}, who was asked: {{messageText}}</task>"
     turn.world = replace(turn.world, settings={"imageDescriptionTemplate": template})
@@ -141,7 +141,7 @@ async def test_the_variables_of_a_template_for_pictures_are_replaced(
 async def test_an_existing_title_is_not_replaced(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
-    assert (await read(await begin(one(MediaKind.IMAGE, title="Mine")))).title == "Mine"
+    assert (await read(await begin(attachment_of(MediaKind.IMAGE, title="Mine")))).title == "Mine"
 
 
 async def test_an_empty_image_description_is_not_requested_again(
@@ -149,7 +149,7 @@ async def test_an_empty_image_description_is_not_requested_again(
 ) -> None:
     asked = serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
-    turn = await begin(one(MediaKind.IMAGE))
+    turn = await begin(attachment_of(MediaKind.IMAGE))
     assert (await read(turn)).problem == "the model could not say what it shows"
     await read(turn)
     assert len(asked) == 1
@@ -158,19 +158,19 @@ async def test_an_empty_image_description_is_not_requested_again(
 async def test_a_recording_is_transcribed(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
     serve(agent_harness, ModelType.TRANSCRIPTION, "Hello\0 there")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
-    assert (await read(await begin(one(MediaKind.AUDIO)))).text == "Hello there"
+    assert (await read(await begin(attachment_of(MediaKind.AUDIO)))).text == "Hello there"
 
 
 async def test_a_silent_recording_is_reported_as_a_problem(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
     serve(agent_harness, ModelType.TRANSCRIPTION, " ")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "audio/ogg", b"OggS")
-    assert (await read(await begin(one(MediaKind.AUDIO)))).problem == "nothing is said in it"
+    assert (await read(await begin(attachment_of(MediaKind.AUDIO)))).problem == "nothing is said in it"
 
 
 async def test_a_text_file_is_read_up_to_a_limit(begin, shelf: Shelf) -> None:
     body = b"x" * (2 * MAX_TEXT_LENGTH)
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", body)
-    attachment = await read(await begin(one(MediaKind.DOCUMENT)))
+    attachment = await read(await begin(attachment_of(MediaKind.DOCUMENT)))
     assert attachment.text.startswith("xxx")
     assert len(attachment.text) <= MAX_TEXT_LENGTH
     assert attachment.content_type == "text/plain"
@@ -188,19 +188,19 @@ async def test_a_text_file_is_read_up_to_a_limit(begin, shelf: Shelf) -> None:
 async def test_an_unreadable_kind_of_attachment_is_not_fetched(
     begin, shelf: Shelf, kind: MediaKind, problem: str
 ) -> None:
-    assert (await read(await begin(one(kind)))).problem == problem
+    assert (await read(await begin(attachment_of(kind)))).problem == problem
     assert shelf.asked == []
 
 
 @pytest.mark.failure("M-12")
 async def test_a_failed_fetch_is_reported_as_a_problem_and_the_reply_continues(begin) -> None:
-    attachment = await read(await begin(one(MediaKind.DOCUMENT)))
+    attachment = await read(await begin(attachment_of(MediaKind.DOCUMENT)))
     assert attachment.problem == "could not be read: https://example.org/1: no such page"
 
 
 async def read_document(begin, shelf: Shelf, content_type: str, body: bytes) -> Attachment:
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", content_type, body)
-    return await read(await begin(one(MediaKind.DOCUMENT)))
+    return await read(await begin(attachment_of(MediaKind.DOCUMENT)))
 
 
 @pytest.mark.failure("M-08")
@@ -256,7 +256,7 @@ def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", unp
 
 @pytest.mark.failure("M-10")
 @pytest.mark.parametrize(
-    ("parts", "told"),
+    ("parts", "expected"),
     [
         ({"unpacked_size": 100_000_000}, "it is no PDF that can be read"),
         ({"kids": "[2 0 R 2 0 R]"}, "it is no PDF that can be read"),
@@ -271,9 +271,9 @@ def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", unp
     ],
     ids=["bomb", "pages in a circle", "pages without end", "actions and files"],
 )
-async def test_a_hostile_pdf_yields_its_text_or_a_problem(begin, shelf: Shelf, parts: Any, told: str) -> None:
+async def test_a_hostile_pdf_yields_its_text_or_a_problem(begin, shelf: Shelf, parts: Any, expected: str) -> None:
     attachment = await read_document(begin, shelf, "application/pdf", hostile_pdf(**parts))
-    assert attachment.text == told or attachment.problem == f"could not be read: {told}"
+    assert attachment.text == expected or attachment.problem == f"could not be read: {expected}"
 
 
 @pytest.mark.failure("M-09", "M-11")
@@ -292,9 +292,9 @@ async def test_a_hostile_pdf_yields_its_text_or_a_problem(begin, shelf: Shelf, p
 async def test_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
     begin, shelf: Shelf, agent_harness: AgentHarness, kind: MediaKind, content_type: str, body: bytes, problem: str
 ) -> None:
-    asked = [serve(agent_harness, one, "x") for one in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
+    asked = [serve(agent_harness, item, "x") for item in (ModelType.IMAGE_DESCRIPTION, ModelType.TRANSCRIPTION)]
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", content_type, body)
-    attachment = await read(await begin(one(kind)))
+    attachment = await read(await begin(attachment_of(kind)))
     assert attachment.problem.startswith(f"could not be read: {problem}")
     assert asked == [[], []]
 
@@ -303,7 +303,7 @@ async def test_a_file_whose_type_was_misdeclared_is_shown_to_no_model(
 @pytest.mark.parametrize("url", ["/etc/passwd", "file:///etc/passwd", "telegram:1//etc/passwd", "~/.netrc"])
 async def test_an_attachment_with_a_local_file_path_is_not_read(begin, url: str) -> None:
     async with Fetcher() as fetcher:
-        turn = await begin(one(MediaKind.DOCUMENT, url))
+        turn = await begin(attachment_of(MediaKind.DOCUMENT, url))
         turn.agent = replace(turn.agent, fetcher=fetcher)
         attachment = await read(turn)
     assert attachment.text == ""
@@ -313,16 +313,16 @@ async def test_an_attachment_with_a_local_file_path_is_not_read(begin, url: str)
 async def test_a_model_error_affects_only_its_attachment(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, ModelUnavailable("blind today"))
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
-    assert "blind today" in (await read(await begin(one(MediaKind.IMAGE)))).problem
+    assert "blind today" in (await read(await begin(attachment_of(MediaKind.IMAGE)))).problem
 
 
 @pytest.mark.parametrize(
     "attachment",
     [
-        one(MediaKind.DOCUMENT, text="known"),
-        one(MediaKind.IMAGE, description="known"),
-        one(MediaKind.IMAGE, problem="known"),
-        one(MediaKind.DOCUMENT, url="", name="ours.txt"),
+        attachment_of(MediaKind.DOCUMENT, text="known"),
+        attachment_of(MediaKind.IMAGE, description="known"),
+        attachment_of(MediaKind.IMAGE, problem="known"),
+        attachment_of(MediaKind.DOCUMENT, url="", name="ours.txt"),
     ],
 )
 async def test_attachments_already_read_or_without_url_are_skipped(begin, shelf: Shelf, attachment: Attachment) -> None:
@@ -331,8 +331,8 @@ async def test_attachments_already_read_or_without_url_are_skipped(begin, shelf:
 
 
 async def test_attachments_of_all_messages_of_the_turn_are_read(begin, shelf: Shelf) -> None:
-    first = await begin(one(MediaKind.DOCUMENT, "https://example.org/1"))
-    turn = await begin(one(MediaKind.DOCUMENT, "https://example.org/2"))
+    first = await begin(attachment_of(MediaKind.DOCUMENT, "https://example.org/1"))
+    turn = await begin(attachment_of(MediaKind.DOCUMENT, "https://example.org/2"))
     for number in (1, 2):
         url = f"https://example.org/{number}"
         shelf.pages[url] = FetchedBody(url, "text/plain", f"page {number}".encode())
@@ -343,7 +343,7 @@ async def test_attachments_of_all_messages_of_the_turn_are_read(begin, shelf: Sh
 
 
 async def test_a_message_deleted_while_its_attachment_is_read_is_not_restored(begin, shelf: Shelf) -> None:
-    turn = await begin(one(MediaKind.DOCUMENT))
+    turn = await begin(attachment_of(MediaKind.DOCUMENT))
     memories = turn.agent.store.memories
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", b"page")
     await memories.remove([turn.message.id])
@@ -352,7 +352,7 @@ async def test_a_message_deleted_while_its_attachment_is_read_is_not_restored(be
 
 
 async def test_an_embedding_stored_while_an_attachment_is_read_is_not_lost(begin, shelf: Shelf) -> None:
-    turn = await begin(one(MediaKind.DOCUMENT))
+    turn = await begin(attachment_of(MediaKind.DOCUMENT))
     memories = turn.agent.store.memories
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "text/plain", b"page")
     await memories.set_embedding(turn.message.id, (1.0, 2.0), "m")
@@ -370,14 +370,14 @@ async def test_cancelled_reading_does_not_change_the_message(agent_harness: Agen
             await asyncio.Event().wait()
             raise AssertionError("never")
 
-    turn = await begin(one(MediaKind.DOCUMENT))
+    turn = await begin(attachment_of(MediaKind.DOCUMENT))
     turn.agent = replace(turn.agent, fetcher=Slow())
     task = asyncio.ensure_future(read_attachments(turn, ConcurrencyLimits()))
     await asked.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert turn.message.content.attachments == (one(MediaKind.DOCUMENT),)
+    assert turn.message.content.attachments == (attachment_of(MediaKind.DOCUMENT),)
 
 
 @pytest.mark.failure("M-09")
@@ -413,17 +413,17 @@ async def test_the_number_of_attachments_read_concurrently_is_limited(
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<description>words</description>")
     monkeypatch.setattr("bot.fetch.documents.extract_document_text", paper)
     places = ConcurrencyLimits()
-    file = replace(one(kind), size=len(PNG) if most != MAX_PARALLEL_LARGE_FILES else 2 * 2**20)
+    file = replace(attachment_of(kind), size=len(PNG) if most != MAX_PARALLEL_LARGE_FILES else 2 * 2**20)
     turns = [await begin(*([file] * 10), author=f"person {person}") for person in range(20)]
     for turn in turns:
         turn.agent = replace(turn.agent, fetcher=Busy())
     await asyncio.gather(*(read_attachments(turn, places) for turn in turns))
     assert at_once == [0, most]
-    read = [one for turn in turns for one in turn.message.content.attachments]
-    assert all((one.text or one.description) and not one.problem for one in read)
+    read = [attachment for turn in turns for attachment in turn.message.content.attachments]
+    assert all((item.text or item.description) and not item.problem for item in read)
 
 
-async def test_files_share_the_memory_of_the_process_and_one_that_is_too_large_for_it_says_so(
+async def test_files_share_the_memory_of_the_process_and_a_file_that_is_too_large_for_it_is_reported(
     begin, agent_harness: AgentHarness, shelf: Shelf
 ) -> None:
     memory, held = MemorySemaphore(16 * 2**20), []
@@ -434,8 +434,10 @@ async def test_files_share_the_memory_of_the_process_and_one_that_is_too_large_f
             await asyncio.sleep(0)
             return FetchedBody(url, "text/plain", b"words")
 
-    turns = [await begin(replace(one(MediaKind.DOCUMENT), size=2 * 2**20), author=f"person {n}") for n in range(5)]
-    turns.append(await begin(replace(one(MediaKind.DOCUMENT), size=6 * 2**20), author="another"))
+    turns = [
+        await begin(replace(attachment_of(MediaKind.DOCUMENT), size=2 * 2**20), author=f"person {n}") for n in range(5)
+    ]
+    turns.append(await begin(replace(attachment_of(MediaKind.DOCUMENT), size=6 * 2**20), author="another"))
     for turn in turns:
         turn.agent = replace(turn.agent, fetcher=Large(), memory=memory)
     await asyncio.gather(*(read_attachments(turn, ConcurrencyLimits()) for turn in turns))
@@ -463,7 +465,7 @@ async def test_a_picture_too_large_for_any_model_is_not_downloaded(
         async def download(self, url: str) -> bytes | None:
             return PNG + bytes(MAX_IMAGE_BYTES) if is_kept_by_platform else None
 
-    turn = await begin(one(MediaKind.IMAGE))
+    turn = await begin(attachment_of(MediaKind.IMAGE))
     turn.agent = replace(turn.agent, fetcher=Strict())
     turn.agent.outbox.connect(Keeping())
     assert (await read(turn)).problem == f"could not be read: it is larger than {MAX_IMAGE_BYTES} bytes"

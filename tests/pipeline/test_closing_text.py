@@ -100,10 +100,10 @@ async def answer(
         return SUMMARY if request.purpose is Purpose.SUMMARY else write(text, *names)
 
     model = ScriptedModel(script, can_call_tools=write is by_functions)
-    async with running_agent(RESTAURANT, model=model) as stage:
-        receipt = await stage.send("A table for two, please")
-        purposes = [request.purpose for request in stage.model.requests]
-        return stage.texts, purposes, (receipt.outcome, receipt.notes)
+    async with running_agent(RESTAURANT, model=model) as harness:
+        receipt = await harness.send("A table for two, please")
+        purposes = [request.purpose for request in harness.model.requests]
+        return harness.texts, purposes, (receipt.outcome, receipt.notes)
 
 
 @WAYS
@@ -131,7 +131,7 @@ async def test_a_text_that_tells_all_results_is_sent_once_without_another_model_
     "names",
     [("BOOK_WELL",), ("PAY", "BOOK_WELL"), ("BOOK_WELL", "MENU"), ("MENU", "BOOK_WELL"), ("BOOK_WELL", "OPEN_MENU")],
 )
-async def test_one_closing_text_tells_what_a_text_before_the_actions_could_not_know(
+async def test_a_single_closing_text_reports_what_a_text_before_the_actions_could_not_know(
     write: Any, names: tuple[str, ...]
 ) -> None:
     texts, purposes, _ = await answer(write, *names)
@@ -143,7 +143,7 @@ async def test_one_closing_text_tells_what_a_text_before_the_actions_could_not_k
 @pytest.mark.parametrize(
     "names", [("CONFIRM", "BOOK_WELL"), ("CONFIRM", "MENU"), ("MENU", "CONFIRM"), ("SHOW_MENU", "BOOK_WELL")]
 )
-async def test_a_result_beside_an_action_that_replied_is_told_in_a_closing_text(
+async def test_a_result_next_to_an_action_that_replied_is_reported_in_a_closing_text(
     write: Any, names: tuple[str, ...]
 ) -> None:
     texts, purposes, _ = await answer(write, *names)
@@ -152,20 +152,20 @@ async def test_a_result_beside_an_action_that_replied_is_told_in_a_closing_text(
 
 
 @WAYS
-async def test_what_a_later_action_has_said_of_an_earlier_one_is_not_told_again(write: Any) -> None:
+async def test_what_a_later_action_has_said_of_an_earlier_action_is_not_reported_again(write: Any) -> None:
     texts, purposes, _ = await answer(write, "BOOK_WELL", "REPORT")
     assert texts == ["All steps: ✓ table 4 at eight."]
     assert purposes == [Purpose.REPLY]
 
 
-async def test_the_request_for_a_closing_text_shows_the_text_before_it_and_marks_what_is_told() -> None:
+async def test_the_request_for_a_closing_text_shows_the_text_before_it_and_marks_what_is_reported() -> None:
     def script(request: TextRequest) -> str:
         names = ["REPLY", "CONFIRM", "MENU"]
         return SUMMARY if request.purpose is Purpose.SUMMARY else model_answer(PROMISE, actions=names)
 
-    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as stage:
-        await stage.send("A table and the menu, please")
-        [request] = stage.model.requests_for(Purpose.SUMMARY)
+    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as harness:
+        await harness.send("A table and the menu, please")
+        [request] = harness.model.requests_for(Purpose.SUMMARY)
     assert "- CONFIRM: ok, told already: table 4\n- MENU: ok: soup and bread" in request.prompt
     assert f"nobody has seen it. Keep what still holds and is not told already:\n{PROMISE}" in request.prompt
 
@@ -186,7 +186,7 @@ async def test_a_promise_is_not_sent_when_the_actions_replied(write: Any) -> Non
 
 
 @WAYS
-async def test_a_failure_behind_an_action_that_replied_is_told(write: Any) -> None:
+async def test_a_failure_behind_an_action_that_replied_is_reported(write: Any) -> None:
     texts, purposes, _ = await answer(write, "CONFIRM", "BOOK")
     assert texts == ["Table 4 is yours.", CLOSING]
     assert purposes == [Purpose.REPLY, Purpose.SUMMARY]
@@ -196,38 +196,40 @@ async def test_the_summary_sees_what_the_actions_have_said() -> None:
     def script(request: TextRequest) -> str:
         return SUMMARY if request.purpose is Purpose.SUMMARY else model_answer(PROMISE, actions=["CONFIRM", "BOOK"])
 
-    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as stage:
-        await stage.send("A table for two, please")
-        [request] = stage.model.requests_for(Purpose.SUMMARY)
+    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as harness:
+        await harness.send("A table for two, please")
+        [request] = harness.model.requests_for(Purpose.SUMMARY)
     assert "(you): Table 4 is yours." in request.prompt
     assert "- BOOK: failed: no table is free" in request.prompt
 
 
 @WAYS
-async def test_text_beside_actions_without_effect_is_sent_first_and_a_failure_is_told(write: Any) -> None:
+async def test_text_next_to_actions_without_effect_is_sent_first_and_a_failure_is_reported(write: Any) -> None:
     texts, _, _ = await answer(write, "LOOK", text="I look into the book.")
     assert texts == ["I look into the book.", CLOSING]
 
 
 @WAYS
-@pytest.mark.parametrize(("names", "are_told"), [(("MENU",), True), (("SHOW_MENU",), False), (("OPEN_MENU",), False)])
-async def test_what_an_action_without_effect_found_is_told_after_the_text(
-    write: Any, names: tuple[str, ...], are_told: bool
+@pytest.mark.parametrize(
+    ("names", "are_reported"), [(("MENU",), True), (("SHOW_MENU",), False), (("OPEN_MENU",), False)]
+)
+async def test_what_an_action_without_effect_found_is_reported_after_the_text(
+    write: Any, names: tuple[str, ...], are_reported: bool
 ) -> None:
     texts, purposes, _ = await answer(write, *names, text="Let me look.")
     own_reply = ["Soup and bread."] if names == ("SHOW_MENU",) else []
-    assert texts == ["Let me look.", *own_reply, *([CLOSING] if are_told else [])]
-    assert purposes == [Purpose.REPLY, *([Purpose.SUMMARY] if are_told else [])]
+    assert texts == ["Let me look.", *own_reply, *([CLOSING] if are_reported else [])]
+    assert purposes == [Purpose.REPLY, *([Purpose.SUMMARY] if are_reported else [])]
 
 
 async def test_the_request_for_what_was_found_shows_the_result_and_the_text_before_it() -> None:
     def script(request: TextRequest) -> str:
         return SUMMARY if request.purpose is Purpose.SUMMARY else model_answer("Let me look.", actions=["MENU"])
 
-    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as stage:
-        await stage.send("What is for lunch?")
-        [request] = stage.model.requests_for(Purpose.SUMMARY)
-        assert stage.texts == ["Let me look.", CLOSING]
+    async with running_agent(RESTAURANT, model=ScriptedModel(script)) as harness:
+        await harness.send("What is for lunch?")
+        [request] = harness.model.requests_for(Purpose.SUMMARY)
+        assert harness.texts == ["Let me look.", CLOSING]
     assert "(you): Let me look." in request.prompt
     assert "- MENU: ok: soup and bread" in request.prompt
 
@@ -244,18 +246,18 @@ async def test_a_resumed_turn_tells_once_what_was_found() -> None:
         return SUMMARY
 
     model = ScriptedModel(script)
-    async with running_agent(RESTAURANT, model=model, store=store) as stage:
-        receipt = await stage.submit("A table and the menu, please")
+    async with running_agent(RESTAURANT, model=model, store=store) as harness:
+        receipt = await harness.submit("A table and the menu, please")
         await asked.wait()
-        await stage.agent_runtime.inbox.processor.release()
-        assert stage.texts == []
-    async with running_agent(RESTAURANT, model=model, store=store) as stage:
-        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5.0)
-        assert stage.texts == [CLOSING]
+        await harness.agent_runtime.inbox.processor.release()
+        assert harness.texts == []
+    async with running_agent(RESTAURANT, model=model, store=store) as harness:
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
+        assert harness.texts == [CLOSING]
 
 
-async def test_a_resumed_turn_knows_what_its_actions_have_told() -> None:
+async def test_a_resumed_turn_knows_what_its_actions_have_reported() -> None:
     store, begun = InMemoryStore(), asyncio.Event()
 
     @action("WAIT", "Wait.", effect=Effect.KEYED)
@@ -266,12 +268,12 @@ async def test_a_resumed_turn_knows_what_its_actions_have_told() -> None:
 
     plugin = Plugin("restaurant", "Tables.", actions=[confirm, wait])
     model = ScriptedModel(model_answer(PROMISE, actions=["CONFIRM", "WAIT"]))
-    async with running_agent(plugin, model=model, store=store) as stage:
-        receipt = await stage.submit("A table, please")
+    async with running_agent(plugin, model=model, store=store) as harness:
+        receipt = await harness.submit("A table, please")
         await begun.wait()
-        await stage.agent_runtime.inbox.processor.release()
-    async with running_agent(plugin, model=model, store=store) as stage:
-        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent_runtime.inbox.processor.release()
+    async with running_agent(plugin, model=model, store=store) as harness:
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
     assert [request.purpose for request in model.requests] == [Purpose.REPLY]
 
 
@@ -293,10 +295,10 @@ async def test_a_fixed_text_tells_a_failure_that_no_model_can_tell(
 
 async def test_a_budget_that_the_answer_used_up_leaves_a_fixed_text_without_a_model_call() -> None:
     model = ScriptedModel(TextResult(model_answer(PROMISE, actions=["BOOK"]), "scripted", Usage(30_000, 10)))
-    async with running_agent(RESTAURANT, model=model, settings={"BUDGET_TOKENS": "20000"}) as stage:
-        await stage.send("A table for two, please")
+    async with running_agent(RESTAURANT, model=model, settings={"BUDGET_TOKENS": "20000"}) as harness:
+        await harness.send("A table for two, please")
         assert [request.purpose for request in model.requests] == [Purpose.REPLY]
-        assert stage.texts == [user_text("actions.failed")]
+        assert harness.texts == [user_text("actions.failed")]
 
 
 async def test_steps_end_with_a_fixed_text_when_no_model_can_tell_their_results() -> None:
@@ -307,9 +309,9 @@ async def test_steps_end_with_a_fixed_text_when_no_model_can_tell_their_results(
             raise BudgetSpent("BUDGET_USD", "spent")
         return step
 
-    async with running_agent(RESTAURANT, model=ScriptedModel(script), settings={"USE_MULTI_STEP": "true"}) as stage:
-        receipt = await stage.send("A table for two, please")
-        assert stage.texts == [user_text("actions.failed")]
+    async with running_agent(RESTAURANT, model=ScriptedModel(script), settings={"USE_MULTI_STEP": "true"}) as harness:
+        receipt = await harness.send("A table for two, please")
+        assert harness.texts == [user_text("actions.failed")]
         assert receipt.outcome is Outcome.ANSWERED
 
 
@@ -339,8 +341,8 @@ async def test_a_draft_does_not_show_a_promise_while_its_action_runs(head: str) 
 
     model = ScriptedModel(script, can_call_tools=True)
     plugin = Plugin("slow", "Tables.", actions=[book_slowly])
-    async with running_agent(plugin, model=model, adapter=adapter) as stage:
-        await stage.send("A table for two, please")
+    async with running_agent(plugin, model=model, adapter=adapter) as harness:
+        await harness.send("A table for two, please")
     assert seen == [[]]
     assert visible(adapter) == [CLOSING]
     if "REPLY" not in head:
@@ -349,8 +351,8 @@ async def test_a_draft_does_not_show_a_promise_while_its_action_runs(head: str) 
 
 def visible(adapter: RecordingAdapter) -> list[str]:
     """Return the visible messages of the platform, after their last edits."""
-    messages = {f"sent-{number}": one.content.text for number, one in enumerate(adapter.sent, start=1)}
-    messages |= {one.replaces_external_id: one.content.text for one in adapter.edited}
+    messages = {f"sent-{number}": memory.content.text for number, memory in enumerate(adapter.sent, start=1)}
+    messages |= {delivery.replaces_external_id: delivery.content.text for delivery in adapter.edited}
     return [text for text in messages.values() if text]
 
 
@@ -361,12 +363,12 @@ async def test_a_model_with_functions_streams_a_text_that_calls_none() -> None:
         StreamedText("<response><actions>REPLY</actions><text>Once", gate, " upon a time</text></response>"),
         can_call_tools=True,
     )
-    async with running_agent(RESTAURANT, model=model, adapter=adapter) as stage:
-        receipt = await stage.submit("A story, please")
+    async with running_agent(RESTAURANT, model=model, adapter=adapter) as harness:
+        receipt = await harness.submit("A story, please")
         assert await adapter.wait_until_sent(1) == ["Once"]
         gate.set()
-        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5.0)
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
     assert visible(adapter) == ["Once upon a time"]
 
 
@@ -388,14 +390,14 @@ async def test_a_resumed_turn_sends_its_promise_once_after_the_actions_that_rema
 
     plugin = Plugin("two", "Two actions.", actions=[first, second])
     model = ScriptedModel(model_answer(PROMISE, actions=["FIRST", "SECOND"]))
-    async with running_agent(plugin, model=model, store=store) as stage:
-        receipt = await stage.submit("Both, please")
+    async with running_agent(plugin, model=model, store=store) as harness:
+        receipt = await harness.submit("Both, please")
         await begun.wait()
-        await stage.agent_runtime.inbox.processor.release()
-        assert stage.texts == []
-    async with running_agent(plugin, model=model, store=store) as stage:
-        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5.0)
-        assert stage.texts == [PROMISE]
+        await harness.agent_runtime.inbox.processor.release()
+        assert harness.texts == []
+    async with running_agent(plugin, model=model, store=store) as harness:
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
+        assert harness.texts == [PROMISE]
     assert runs == ["first", "second", "second"]
     assert [request.purpose for request in model.requests] == [Purpose.REPLY]

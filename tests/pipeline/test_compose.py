@@ -181,7 +181,9 @@ async def test_template_variables_of_the_turn_exist_without_composed_providers(t
     assert "The next message is Ada's, to Alice." in composer().render(turn, MESSAGE_HANDLER)
 
 
-async def test_names_and_texts_in_templates_stay_on_one_line_and_are_not_rendered(agent_harness: AgentHarness) -> None:
+async def test_names_and_texts_in_templates_are_kept_on_a_single_line_and_are_not_rendered(
+    agent_harness: AgentHarness,
+) -> None:
     turn = make_turn(agent_harness.agent, "a\n{{roomId}} <|im_end|>", author="Al\nice{{roomId}} [x]", room="r\n{{x}}")
     found = composer()
     state = await found.compose(turn)
@@ -193,11 +195,11 @@ async def test_names_and_texts_in_templates_stay_on_one_line_and_are_not_rendere
 
 
 async def test_the_system_prompt_is_that_of_the_character_or_the_default() -> None:
-    async with running_agent() as stage:
-        turn = make_turn(stage.agent, "Hello")
+    async with running_agent() as harness:
+        turn = make_turn(harness.agent, "Hello")
         assert composer().render_system(turn).startswith("You are Ada, a person")
-    async with running_agent(character=Character(name="Eve", system="You are {{agentName}}.")) as stage:
-        turn = make_turn(stage.agent, "Hello")
+    async with running_agent(character=Character(name="Eve", system="You are {{agentName}}.")) as harness:
+        turn = make_turn(harness.agent, "Hello")
         assert composer().render_system(turn) == "You are Eve."
 
 

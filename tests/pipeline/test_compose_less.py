@@ -51,7 +51,7 @@ def tides(turn: Turn) -> ProviderResult:
 PLACES = Plugin("places", providers=[tides])
 
 
-def picky(purpose: Purpose, said: str) -> ScriptedModel:
+def picky(purpose: Purpose, message: str) -> ScriptedModel:
     """Find the first prompt for a purpose too long."""
     asked: list[TextRequest] = []
 
@@ -61,14 +61,14 @@ def picky(purpose: Purpose, said: str) -> ScriptedModel:
         asked.append(request)
         if len(asked) == 1:
             raise PromptTooLong("4096")
-        return said
+        return message
 
     return ScriptedModel(script)
 
 
 @pytest.mark.failure("E-05")
 @pytest.mark.parametrize(
-    ("purpose", "said", "settings", "details"),
+    ("purpose", "message", "settings", "details"),
     [
         (Purpose.REPLY, model_answer("Aye."), {}, {}),
         (Purpose.SHOULD_RESPOND, "<response><action>RESPOND</action></response>", {}, GROUP),
@@ -77,11 +77,11 @@ def picky(purpose: Purpose, said: str) -> ScriptedModel:
     ],
 )
 async def test_a_prompt_that_is_too_long_is_shortened_and_retried_once(
-    purpose: Purpose, said: str, settings: dict[str, str], details: dict[str, ChannelType]
+    purpose: Purpose, message: str, settings: dict[str, str], details: dict[str, ChannelType]
 ) -> None:
-    model = picky(purpose, said)
-    async with running_agent(PLACES, model=model, settings=settings) as stage:
-        receipt = await stage.send("when is high water?", **details)
+    model = picky(purpose, message)
+    async with running_agent(PLACES, model=model, settings=settings) as harness:
+        receipt = await harness.send("when is high water?", **details)
 
     first, second = model.requests_for(purpose)
     assert receipt.outcome is Outcome.ANSWERED
@@ -92,8 +92,8 @@ async def test_a_prompt_that_is_too_long_is_shortened_and_retried_once(
 
 async def test_texts_of_default_providers_are_cut_to_their_beginning_until_the_prompt_fits() -> None:
     model = picky(Purpose.REPLY, model_answer("Aye."))
-    async with running_agent(PLACES, model=model) as stage:
-        receipt = await stage.send("when is high water?")
+    async with running_agent(PLACES, model=model) as harness:
+        receipt = await harness.send("when is high water?")
 
     first, second = model.requests_for(Purpose.REPLY)
     size = count_prompt_bytes(first)
@@ -121,8 +121,8 @@ async def test_a_prompt_is_fitted_to_the_window_that_the_server_reports_before_t
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     requests: list[TextRequest] = []
-    async with running_agent(PLACES, model_with(2_048, requests)) as stage:
-        receipts = [await stage.send(f"message {n}: " + "when is high water? " * 40) for n in range(12)]
+    async with running_agent(PLACES, model_with(2_048, requests)) as harness:
+        receipts = [await harness.send(f"message {n}: " + "when is high water? " * 40) for n in range(12)]
 
     assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 12
     assert len(requests) == 12
@@ -132,10 +132,10 @@ async def test_a_prompt_is_fitted_to_the_window_that_the_server_reports_before_t
     assert len([record for record in caplog.records if "prompts are shortened" in record.message]) == 1
 
 
-async def test_one_message_longer_than_the_window_is_shortened_too() -> None:
+async def test_a_single_message_longer_than_the_window_is_shortened_too() -> None:
     requests: list[TextRequest] = []
-    async with running_agent(model_with(2_048, requests)) as stage:
-        receipt = await stage.send("high water " * 3_000)
+    async with running_agent(model_with(2_048, requests)) as harness:
+        receipt = await harness.send("high water " * 3_000)
 
     [request] = requests
     assert receipt.outcome is Outcome.ANSWERED
@@ -144,18 +144,18 @@ async def test_one_message_longer_than_the_window_is_shortened_too() -> None:
 
 
 async def test_a_window_named_in_an_error_is_remembered() -> None:
-    said = "This model's maximum context length is 2048 tokens. However, your messages resulted in 9000 tokens."
+    message = "This model's maximum context length is 2048 tokens. However, your messages resulted in 9000 tokens."
     asked: list[TextRequest] = []
 
     def script(request: TextRequest) -> str:
         asked.append(request)
         if len(asked) == 1:
-            raise PromptTooLong(said)
+            raise PromptTooLong(message)
         return model_answer("Aye.")
 
-    async with running_agent(PLACES, model=ScriptedModel(script)) as stage:
-        await stage.send("when is high water?")
-        receipt = await stage.send("and when is low water?")
+    async with running_agent(PLACES, model=ScriptedModel(script)) as harness:
+        await harness.send("when is high water?")
+        receipt = await harness.send("and when is low water?")
 
     sizes = [count_prompt_bytes(request) for request in asked]
     assert receipt.outcome is Outcome.ANSWERED
@@ -165,13 +165,13 @@ async def test_a_window_named_in_an_error_is_remembered() -> None:
 
 @pytest.mark.failure("E-08")
 async def test_only_the_newest_of_many_open_messages_are_shown_and_the_receipt_says_so() -> None:
-    async with running_agent() as stage:
-        turn = make_turn(stage.agent, "message 0")
+    async with running_agent() as harness:
+        turn = make_turn(harness.agent, "message 0")
         for number in range(1, 50):
-            turn.inputs += make_turn(stage.agent, f"message {number}").inputs
-        await respond(turn, Composer(stage.agent_runtime.registry))
+            turn.inputs += make_turn(harness.agent, f"message {number}").inputs
+        await respond(turn, Composer(harness.agent_runtime.registry))
 
-    [request] = stage.model.requests
+    [request] = harness.model.requests
     _, _, listed = request.prompt.partition("Nobody has answered these yet")
     shown = parse_history(listed)
     assert turn.notes == ["of 50 messages the newest 20 were shown as still open"]

@@ -97,7 +97,7 @@ async def test_messages_further_apart_than_the_longest_pause_do_not_wait(writer:
     assert await writer.write(1.6, 4.0) == 0.0
 
 
-async def test_whoever_mostly_writes_bursts_is_waited_for_from_the_first_message_on(writer: Writer) -> None:
+async def test_a_person_who_mostly_writes_bursts_is_waited_for_from_the_first_message_on(writer: Writer) -> None:
     await writer.write(0.6, 0.4)
     assert await writer.write() == 1.2
     assert await writer.write() == 0.0  # a burst and a single message: not mostly bursts
@@ -109,7 +109,9 @@ async def test_a_person_who_has_changed_their_rhythm_is_not_waited_for_any_more(
     assert [await writer.write() for _ in range(4)] == [0.6, 0.6, 0.6, 0.0]
 
 
-async def test_a_message_that_came_before_the_answer_to_the_one_before_belongs_to_its_burst(writer: Writer) -> None:
+async def test_a_message_that_came_before_the_answer_to_the_previous_message_belongs_to_its_burst(
+    writer: Writer,
+) -> None:
     first, second = writer.turn(), writer.turn(0.0)
     second.inputs[:] = second.inputs[-1:]
     second.inputs[0].received_monotonic += 0.4
@@ -121,7 +123,7 @@ async def test_a_message_that_came_before_the_answer_to_the_one_before_belongs_t
     assert await writer.write() == 0.8
 
 
-async def test_the_rhythm_of_one_person_makes_no_other_wait(writer: Writer) -> None:
+async def test_the_rhythm_of_a_person_makes_no_other_wait(writer: Writer) -> None:
     await writer.write(0.3)
     assert await Writer(writer.harness, writer.time, writer.debounce, "Ben").write() == 0.0
 
@@ -132,7 +134,7 @@ async def test_in_a_turn_of_two_people_both_are_waited_for(writer: Writer) -> No
     assert await writer.wait(turn) == 1.2
 
 
-async def test_one_who_types_is_waited_for(writer: Writer) -> None:
+async def test_a_person_who_types_is_waited_for(writer: Writer) -> None:
     turn = writer.turn()
     room, author = turn.room.id, turn.author.id
     writer.debounce.note_typing(room, author)  # the message that has come
@@ -142,7 +144,7 @@ async def test_one_who_types_is_waited_for(writer: Writer) -> None:
     assert await writer.wait(turn) == 1.3
 
 
-async def test_one_who_begins_to_type_during_the_wait_is_waited_for_longer(writer: Writer) -> None:
+async def test_a_person_who_begins_to_type_during_the_wait_is_waited_for_longer(writer: Writer) -> None:
     turn = writer.turn(0.02)
     writer.time.during.append(lambda: writer.debounce.note_typing(turn.room.id, turn.author.id))
     writer.time.seconds += 0.1

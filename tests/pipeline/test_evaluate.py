@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.domain.events import EvaluatorCompleted, EvaluatorStarted, Event
-from bot.pipeline import evaluate as stage_of_the_road
+from bot.pipeline import evaluate as evaluate_module
 from bot.pipeline.evaluate import evaluate
 from bot.plugin_system.components import Evaluator, evaluator
 from bot.plugin_system.plugin import Plugin
@@ -25,15 +25,15 @@ def looking(name: str, look: Callable[[Turn], None], **details: Any) -> Evaluato
 
 
 async def run(turn: Turn, *evaluators: Evaluator, was_to_be_answered: bool = True) -> list[Event]:
-    told: list[Event] = []
+    events: list[Event] = []
 
     async def hear(event: Event) -> None:
-        told.append(event)
+        events.append(event)
 
     turn.agent.events.subscribe(Event, hear)
     await evaluate(turn, Registry([Plugin("some", evaluators=evaluators)]), should_reply=was_to_be_answered)
     await turn.agent.events.wait_idle()
-    return told
+    return events
 
 
 async def wants(turn: Turn) -> bool:
@@ -44,9 +44,9 @@ async def wants(turn: Turn) -> bool:
 async def test_an_evaluator_runs_if_its_condition_holds(agent_harness: AgentHarness, text: str, count: int) -> None:
     looked: list[Turn] = []
     turn = make_turn(agent_harness.agent, text)
-    told = await run(turn, looking("LOOK", looked.append, when=wants))
+    events = await run(turn, looking("LOOK", looked.append, when=wants))
     assert looked == [turn] * count
-    assert [type(event) for event in told] == [EvaluatorStarted, EvaluatorCompleted] * count
+    assert [type(event) for event in events] == [EvaluatorStarted, EvaluatorCompleted] * count
 
 
 async def test_only_always_run_evaluators_see_unanswered_messages(agent_harness: AgentHarness) -> None:
@@ -63,18 +63,18 @@ async def test_a_failed_evaluator_is_reported_and_the_others_run(agent_harness: 
     def fail(turn: Turn) -> None:
         raise SystemExit(1)
 
-    told = await run(make_turn(agent_harness.agent, "hi"), looking("BAD", fail), looking("GOOD", looked.append))
-    ends = {event.evaluator: event.error for event in told if isinstance(event, EvaluatorCompleted)}
+    events = await run(make_turn(agent_harness.agent, "hi"), looking("BAD", fail), looking("GOOD", looked.append))
+    ends = {event.evaluator: event.error for event in events if isinstance(event, EvaluatorCompleted)}
     assert ends == {"BAD": "SystemExit: 1", "GOOD": ""}
     assert len(looked) == 1
 
 
 async def test_an_evaluator_that_hangs_is_stopped(agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_of_the_road, "EVALUATOR_TIMEOUT", 0.01)
+    monkeypatch.setattr(evaluate_module, "EVALUATOR_TIMEOUT", 0.01)
 
     @evaluator("SLOW", "Never ends.")
     async def slow(turn: Turn) -> None:
         await asyncio.Event().wait()
 
-    told = await run(make_turn(agent_harness.agent, "hi"), slow)
-    assert [event.error for event in told if isinstance(event, EvaluatorCompleted)] == ["no answer within 0.01 s"]
+    events = await run(make_turn(agent_harness.agent, "hi"), slow)
+    assert [event.error for event in events if isinstance(event, EvaluatorCompleted)] == ["no answer within 0.01 s"]

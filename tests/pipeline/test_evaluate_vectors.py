@@ -19,32 +19,32 @@ BARE = Plugin("bootstrap", "Nothing: its back-fill would see to what waits here.
 
 
 async def test_a_message_and_its_replies_are_embedded() -> None:
-    told: list[Event] = []
+    events: list[Event] = []
 
     async def hear(event: Event) -> None:
-        told.append(event)
+        events.append(event)
 
-    async with running_agent(model=ScriptedModel(can_embed=True)) as stage:
-        stage.agent.events.subscribe(Event, hear)
-        turn = make_turn(stage.agent, "Hello")
-        await stage.agent.store.memories.add([turn.message])
+    async with running_agent(model=ScriptedModel(can_embed=True)) as harness:
+        harness.agent.events.subscribe(Event, hear)
+        turn = make_turn(harness.agent, "Hello")
+        await harness.agent.store.memories.add([turn.message])
         reply = await turn.reply("Hi")
         assert reply is not None
-        await Embeddings(stage.agent).embed(turn, turn.message)
-        kept = await stage.agent.store.memories.memories([turn.message.id, reply.id])
-        await stage.agent.events.wait_idle()
+        await Embeddings(harness.agent).embed(turn, turn.message)
+        kept = await harness.agent.store.memories.memories([turn.message.id, reply.id])
+        await harness.agent.events.wait_idle()
     assert [memory.embedding for memory in kept.values()] == [(5.0, 1.0), (2.0, 1.0)]
     assert {memory.embedding_model for memory in kept.values()} == {"scripted-2"}
     for kind in (EmbeddingRequested, EmbeddingCompleted):
-        assert {event.memory_id for event in told if isinstance(event, kind)} == set(kept)
+        assert {event.memory_id for event in events if isinstance(event, kind)} == set(kept)
 
 
 @pytest.mark.parametrize("text", ["", "\u200b"])
 async def test_an_empty_text_is_not_embedded(text: str) -> None:
-    async with running_agent(model=ScriptedModel(can_embed=True)) as stage:
-        turn = make_turn(stage.agent, text)
-        await Embeddings(stage.agent).embed(turn, turn.message)
-        assert await stage.agent.store.memories.memories([turn.message.id]) == {}
+    async with running_agent(model=ScriptedModel(can_embed=True)) as harness:
+        turn = make_turn(harness.agent, text)
+        await Embeddings(harness.agent).embed(turn, turn.message)
+        assert await harness.agent.store.memories.memories([turn.message.id]) == {}
 
 
 class Unable(ScriptedModel):
@@ -62,19 +62,19 @@ class Unable(ScriptedModel):
 
 @pytest.mark.parametrize("fault", ["down", "too few"])
 async def test_without_an_embedding_model_only_the_event_is_emitted(fault: str) -> None:
-    told: list[EmbeddingFailed] = []
+    events: list[EmbeddingFailed] = []
 
     async def hear(event: EmbeddingFailed) -> None:
-        told.append(event)
+        events.append(event)
 
-    async with running_agent(model=Unable(fault)) as stage:
-        stage.agent.events.subscribe(EmbeddingFailed, hear)
-        turn = make_turn(stage.agent, "Hello")
-        await stage.agent.store.memories.add([turn.message])
-        await Embeddings(stage.agent).embed(turn, turn.message)
-        await stage.agent.events.wait_idle()
-        [kept] = (await stage.agent.store.memories.memories([turn.message.id])).values()
-    assert [event.memory_id for event in told] == [turn.message.id]
+    async with running_agent(model=Unable(fault)) as harness:
+        harness.agent.events.subscribe(EmbeddingFailed, hear)
+        turn = make_turn(harness.agent, "Hello")
+        await harness.agent.store.memories.add([turn.message])
+        await Embeddings(harness.agent).embed(turn, turn.message)
+        await harness.agent.events.wait_idle()
+        [kept] = (await harness.agent.store.memories.memories([turn.message.id])).values()
+    assert [event.memory_id for event in events] == [turn.message.id]
     assert kept.embedding is None
 
 
@@ -97,78 +97,78 @@ class Slow(ScriptedModel):
         return await super()._embed(agent, request)
 
 
-async def kept(stage: AgentHarness, text: str) -> Turn:
-    turn = make_turn(stage.agent, text)
-    await stage.agent.store.memories.add([turn.message])
+async def kept(harness: AgentHarness, text: str) -> Turn:
+    turn = make_turn(harness.agent, text)
+    await harness.agent.store.memories.add([turn.message])
     return turn
 
 
-async def with_vectors(stage: AgentHarness, turns: Sequence[Turn]) -> list[str]:
-    found = await stage.agent.store.memories.memories([turn.message.id for turn in turns])
-    return sorted(one.content.text for one in found.values() if one.embedding is not None)
+async def with_vectors(harness: AgentHarness, turns: Sequence[Turn]) -> list[str]:
+    found = await harness.agent.store.memories.memories([turn.message.id for turn in turns])
+    return sorted(memory.content.text for memory in found.values() if memory.embedding is not None)
 
 
-async def test_texts_that_arrive_during_a_call_are_embedded_in_one_batch() -> None:
-    async with running_agent(BARE, model=(model := Slow())) as stage:
-        vectors = Embeddings(stage.agent)
-        turns = [await kept(stage, f"text {number}") for number in range(MAX_BATCH_TURNS + 9)]
+async def test_texts_that_arrive_during_a_call_are_embedded_in_a_single_batch() -> None:
+    async with running_agent(BARE, model=(model := Slow())) as harness:
+        vectors = Embeddings(harness.agent)
+        turns = [await kept(harness, f"text {number}") for number in range(MAX_BATCH_TURNS + 9)]
         async with asyncio.TaskGroup() as group:
             for turn in turns:
                 group.create_task(vectors.embed(turn, turn.message))
             await model.is_asked.wait()
             model.is_free.set()
         assert [len(texts) for texts in model.calls] == [1, MAX_BATCH_TURNS, 8]
-        assert len(await with_vectors(stage, turns)) == len(turns)
+        assert len(await with_vectors(harness, turns)) == len(turns)
 
 
 async def test_a_refused_text_does_not_affect_other_embeddings() -> None:
-    async with running_agent(BARE, model=(model := Slow(refuses="bad"))) as stage:
-        vectors = Embeddings(stage.agent)
-        turns = [await kept(stage, text) for text in ("one", "two", "bad", "four")]
+    async with running_agent(BARE, model=(model := Slow(refuses="bad"))) as harness:
+        vectors = Embeddings(harness.agent)
+        turns = [await kept(harness, text) for text in ("one", "two", "bad", "four")]
         async with asyncio.TaskGroup() as group:
             for turn in turns:
                 group.create_task(vectors.embed(turn, turn.message))
             model.is_free.set()
-        assert await with_vectors(stage, turns) == ["four", "one", "two"]
+        assert await with_vectors(harness, turns) == ["four", "one", "two"]
 
 
 async def test_a_cancelled_request_does_not_stop_the_embedding_of_others() -> None:
-    async with running_agent(BARE, model=(model := Slow())) as stage:
-        vectors = Embeddings(stage.agent)
-        turns = [await kept(stage, text) for text in ("one", "two", "three")]
+    async with running_agent(BARE, model=(model := Slow())) as harness:
+        vectors = Embeddings(harness.agent)
+        turns = [await kept(harness, text) for text in ("one", "two", "three")]
         first, *others = [asyncio.create_task(vectors.embed(turn, turn.message)) for turn in turns]
         await model.is_asked.wait()
         first.cancel()
         model.is_free.set()
         await asyncio.gather(*others)
-        assert await with_vectors(stage, turns) == ["three", "two"]
+        assert await with_vectors(harness, turns) == ["three", "two"]
 
 
 async def test_the_reply_does_not_wait_for_embeddings() -> None:
-    async with running_agent(BARE, model=(model := Slow())) as stage:
-        receipt = await stage.send("Hello")
+    async with running_agent(BARE, model=(model := Slow())) as harness:
+        receipt = await harness.send("Hello")
         assert receipt.outcome == "answered"
-        assert stage.texts == ["Hello."]
+        assert harness.texts == ["Hello."]
         await model.is_asked.wait()
         model.is_free.set()
 
 
 async def test_messages_without_embedding_after_a_crash_are_embedded_at_the_next_start() -> None:
     store: Store = InMemoryStore()
-    async with running_agent(model=(model := Slow()), store=store) as stage:
-        await stage.send("Hello")
+    async with running_agent(model=(model := Slow()), store=store) as harness:
+        await harness.send("Hello")
         await model.is_asked.wait()
-        await stage.agent_runtime.inbox.drain(0)  # the process ends before there is an answer
-    told: asyncio.Queue[EmbeddingCompleted] = asyncio.Queue()
+        await harness.agent_runtime.inbox.drain(0)  # the process ends before there is an answer
+    events: asyncio.Queue[EmbeddingCompleted] = asyncio.Queue()
 
     async def hear(event: EmbeddingCompleted) -> None:
-        told.put_nowait(event)
+        events.put_nowait(event)
 
-    async with running_agent(model=ScriptedModel(can_embed=True), store=store) as stage:
-        stage.agent.events.subscribe(EmbeddingCompleted, hear)
+    async with running_agent(model=ScriptedModel(can_embed=True), store=store) as harness:
+        harness.agent.events.subscribe(EmbeddingCompleted, hear)
         found = await store.memories.unembedded("scripted-2")
-        left = {one.id for one in found.memories if one.content.text}
+        left = {memory.id for memory in found.memories if memory.content.text}
         while left:
-            left.discard((await told.get()).memory_id)
+            left.discard((await events.get()).memory_id)
         found = await store.memories.unembedded("scripted-2")
-        assert [one for one in found.memories if one.content.text] == []
+        assert [memory for memory in found.memories if memory.content.text] == []

@@ -69,17 +69,17 @@ async def work(
             return repaired
         return summary if request.purpose is Purpose.SUMMARY else next(left, steps[-1])
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
-        turn = make_turn(stage.agent, "Find it")
+    async with running_agent(model=ScriptedModel(script)) as harness:
+        turn = make_turn(harness.agent, "Find it")
         text = await make(most_rounds=most_rounds).run(turn)
-        return text, turn, stage.model.requests
+        return text, turn, harness.model.requests
 
 
 async def test_the_loop_ends_when_the_model_finishes() -> None:
     text, turn, requests = await work(step("FIND", '{"what": "a"}', finish=True))
     assert text == "So it went."
     assert turn.state.data["found"] == ["a"]
-    assert [one.purpose for one in requests] == [Purpose.STEP, Purpose.SUMMARY]
+    assert [request.purpose for request in requests] == [Purpose.STEP, Purpose.SUMMARY]
     assert "- FIND: ok: found a" in requests[-1].prompt
     assert "The request was: Find it" in requests[-1].prompt
 
@@ -95,11 +95,11 @@ async def test_the_loop_ends_after_the_maximum_number_of_steps() -> None:
 async def test_a_step_with_the_same_parameters_runs_once() -> None:
     _, turn, requests = await work(step("FIND", '{"what": "a"}'))
     assert turn.state.data["found"] == ["a"]
-    assert [one.purpose for one in requests] == [Purpose.STEP] * 3 + [Purpose.SUMMARY]
+    assert [request.purpose for request in requests] == [Purpose.STEP] * 3 + [Purpose.SUMMARY]
     assert turn.notes == ["FIND was asked for twice with the same parameters"] * 2
 
 
-async def test_a_model_that_repeats_a_step_is_told_and_may_continue() -> None:
+async def test_a_model_that_repeats_a_step_is_notified_and_may_continue() -> None:
     again = step("FIND", '{"what": "a"}')
     _, turn, requests = await work(again, again, step("FIND", '{"what": "b"}', finish=True))
     assert turn.state.data["found"] == ["a", "b"]
@@ -114,12 +114,12 @@ async def test_parameters_are_compared_after_normalization(same: str) -> None:
 
 
 @pytest.mark.parametrize("first_is_wrong", [True, False])
-async def test_a_corrected_step_equal_to_an_earlier_one_does_not_run(first_is_wrong: bool) -> None:
+async def test_a_corrected_step_equal_to_an_earlier_step_does_not_run(first_is_wrong: bool) -> None:
     right, wrong = step("COUNT", '{"times": 2}'), step("COUNT", '{"times": "twice"}')
     steps = [wrong, right] if first_is_wrong else [right, wrong]
     _, turn, requests = await work(*steps, step(finish=True), repaired='{"times": 2}')
     assert turn.state.data["counted"] == [2]
-    assert [one.purpose for one in requests].count(Purpose.REPAIR) == 1
+    assert [request.purpose for request in requests].count(Purpose.REPAIR) == 1
 
 
 async def test_each_step_sees_the_results_of_earlier_steps() -> None:
@@ -132,7 +132,7 @@ async def test_each_step_sees_the_results_of_earlier_steps() -> None:
 async def test_each_step_is_added_to_the_plan() -> None:
     _, turn, _ = await work(step("FIND"), step("BREAK"))
     plan = turn.state.data["actionPlan"]
-    assert [(one.action, one.status, one.error) for one in plan.steps] == [
+    assert [(step.action, step.status, step.error) for step in plan.steps] == [
         ("FIND", StepStatus.COMPLETED, ""),
         ("BREAK", StepStatus.FAILED, "broken"),
     ]
@@ -148,8 +148,8 @@ async def test_after_a_model_error_the_finished_steps_are_summarized() -> None:
             raise ModelUnavailable("gone")
         return step("FIND", '{"what": "a"}')
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
-        turn = make_turn(stage.agent, "Find it")
+    async with running_agent(model=ScriptedModel(script)) as harness:
+        turn = make_turn(harness.agent, "Find it")
         assert await make().run(turn) == "So it went."
         assert "no model could choose the next step; what was done until then is told" in turn.notes
 
@@ -158,19 +158,19 @@ async def test_without_any_model_there_is_no_answer() -> None:
     def script(request: TextRequest) -> str:
         raise ModelUnavailable("gone")
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
+    async with running_agent(model=ScriptedModel(script)) as harness:
         with pytest.raises(ModelUnavailable):
-            await make().run(make_turn(stage.agent, "Find it"))
+            await make().run(make_turn(harness.agent, "Find it"))
 
 
 @pytest.mark.parametrize("name", ["", "REPLY", "IGNORE", "NONE", "STOP_TALKING", "stop talking"])
 async def test_reply_and_silence_do_not_count_as_steps(name: str) -> None:
     _, turn, requests = await work(step(name))
-    assert [one.purpose for one in requests] == [Purpose.STEP, Purpose.SUMMARY]
+    assert [request.purpose for request in requests] == [Purpose.STEP, Purpose.SUMMARY]
     assert turn.notes == []
 
 
-async def test_the_model_is_told_about_an_unknown_action() -> None:
+async def test_the_model_is_notified_of_an_unknown_action() -> None:
     _, turn, requests = await work(step("FLY"))
     assert "- FLY: failed: there is no action of this name" in requests[-1].prompt
     assert turn.notes == ["action 'FLY' is not known; it was not run"] * 2
@@ -265,11 +265,11 @@ async def test_any_model_output_ends_the_loop_and_runs_nothing_twice(seed: int) 
             return chance.choice(['{"times": 1}', '{"times": 2}', "{}", "no"])
         return chance.choice(HOSTILE)
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
-        turn = make_turn(stage.agent, "Count")
+    async with running_agent(model=ScriptedModel(script)) as harness:
+        turn = make_turn(harness.agent, "Count")
         with suppress(NoAnswer):
             assert (await make().run(turn)).strip()
         counted = turn.state.data.get("counted", [])
         assert len(counted) == len(set(counted))
-        assert len(stage.model.requests_for(Purpose.STEP)) <= 6
-        assert len(stage.model.requests_for(Purpose.SUMMARY)) <= 3
+        assert len(harness.model.requests_for(Purpose.STEP)) <= 6
+        assert len(harness.model.requests_for(Purpose.SUMMARY)) <= 3

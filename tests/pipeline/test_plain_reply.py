@@ -34,22 +34,22 @@ async def test_a_model_of_less_than_a_billion_parameters_is_asked_for_plain_text
     parameter_count: int | None, is_plain: bool
 ) -> None:
     requests: list[TextRequest] = []
-    async with running_agent(model_of_size(parameter_count, requests)) as stage:
-        receipt = await stage.send("is it high water?")
+    async with running_agent(model_of_size(parameter_count, requests)) as harness:
+        receipt = await harness.send("is it high water?")
 
-    assert (receipt.outcome, stage.texts) == (Outcome.ANSWERED, ["Aye."])
+    assert (receipt.outcome, harness.texts) == (Outcome.ANSWERED, ["Aye."])
     assert (requests[0].prompt == "is it high water?") is is_plain
     assert ("<response>" not in requests[0].prompt) is is_plain
 
 
 async def test_the_request_is_the_message_and_the_earlier_conversation_is_in_the_system_prompt() -> None:
     model = ScriptedModel(["Good morning, Kim.", "At noon."])
-    async with running_agent(model=model, settings=PLAIN) as stage:
-        await stage.send("Good morning!")
-        await stage.send("when is high water?")
+    async with running_agent(model=model, settings=PLAIN) as harness:
+        await harness.send("Good morning!")
+        await harness.send("when is high water?")
 
     [first, second] = model.requests_for(Purpose.REPLY)
-    own_name = stage.agent.name
+    own_name = harness.agent.name
     assert (first.prompt, second.prompt) == ("Good morning!", "when is high water?")
     assert "Earlier" not in first.system
     earlier = second.system.partition("Earlier in this conversation:\n")[2]
@@ -57,32 +57,32 @@ async def test_the_request_is_the_message_and_the_earlier_conversation_is_in_the
     assert earlier.splitlines()[1].startswith(f"{own_name}: ")
     assert not second.tools
     assert second.schema is None
-    assert stage.texts == ["Good morning, Kim.", "At noon."]
+    assert harness.texts == ["Good morning, Kim.", "At noon."]
 
 
 async def test_in_a_group_the_messages_have_the_names_of_their_authors() -> None:
     model = ScriptedModel(["Aye."])
-    async with running_agent(model=model, settings=PLAIN) as stage:
-        await stage.send(f"{stage.agent.name}, is it high water?", kind=ChannelType.GROUP)
+    async with running_agent(model=model, settings=PLAIN) as harness:
+        await harness.send(f"{harness.agent.name}, is it high water?", kind=ChannelType.GROUP)
 
     [request] = model.requests_for(Purpose.REPLY)
     name, _, text = request.prompt.partition(": ")
     assert name
-    assert text == f"{stage.agent.name}, is it high water?"
+    assert text == f"{harness.agent.name}, is it high water?"
 
 
 async def test_an_answer_in_a_form_is_read_all_the_same_but_runs_no_action() -> None:
-    said = "<response><actions>MUTE_ROOM</actions><text>Aye.</text></response>"
-    async with running_agent(model=ScriptedModel(said), settings=PLAIN) as stage:
-        receipt = await stage.send("be quiet")
+    text = "<response><actions>MUTE_ROOM</actions><text>Aye.</text></response>"
+    async with running_agent(model=ScriptedModel(text), settings=PLAIN) as harness:
+        receipt = await harness.send("be quiet")
 
-    assert (receipt.outcome, stage.texts) == (Outcome.ANSWERED, ["Aye."])
+    assert (receipt.outcome, harness.texts) == (Outcome.ANSWERED, ["Aye."])
 
 
 async def test_a_model_that_writes_nothing_is_asked_twice_and_fails() -> None:
     model = ScriptedModel("")
-    async with running_agent(model=model, settings=PLAIN) as stage:
-        receipt = await stage.send("hello?")
+    async with running_agent(model=model, settings=PLAIN) as harness:
+        receipt = await harness.send("hello?")
 
     assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "NoAnswer")
     assert len(model.requests_for(Purpose.REPLY)) == 2
@@ -99,8 +99,8 @@ async def test_a_long_message_is_shortened_to_the_context_window() -> None:
         return TextResult("Aye.", "m")
 
     handler = model_handler(ModelType.TEXT_LARGE, priority=1, describe_model=describe)(write)
-    async with running_agent(Plugin("small", models=[handler])) as stage:
-        receipt = await stage.send("high water " * 2_000)
+    async with running_agent(Plugin("small", models=[handler])) as harness:
+        receipt = await harness.send("high water " * 2_000)
 
     assert receipt.outcome is Outcome.ANSWERED
     assert len(requests) == 1

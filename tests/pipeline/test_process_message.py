@@ -14,7 +14,7 @@ from bot.domain.events import Event, MessageReceived, RunEnded, RunStarted, RunS
 from bot.domain.inbound import StoredEvent
 from bot.domain.ledger import Outcome, Receipt
 from bot.models.types import Purpose, TextRequest
-from bot.pipeline import process_message as road
+from bot.pipeline import process_message as process_module
 from bot.pipeline.evaluate import MAX_RETRIES
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import evaluator
@@ -28,18 +28,18 @@ from tests.scheduling import ManualClock
 RESPOND = "<response><action>RESPOND</action></response>"
 
 
-class Books:
-    """A processor of the test's own, what it told, and what it settled."""
+class PipelineHarness:
+    """A message pipeline of the test's own, the events it emitted, and the receipts it settled."""
 
-    def __init__(self, stage: AgentHarness, **settings: str) -> None:
-        self.agent = stage.agent
+    def __init__(self, harness: AgentHarness, **settings: str) -> None:
+        self.agent = harness.agent
         self.processor = MessagePipeline(
-            stage.agent, stage.agent_runtime.registry, CoreSettings.model_validate(settings)
+            harness.agent, harness.agent_runtime.registry, CoreSettings.model_validate(settings)
         )
         self.settled: list[Receipt] = []
         self._fresh: dict[UUID, StoredEvent] = {}
         self.events: list[Event] = []
-        stage.agent.events.subscribe(Event, self._hear)
+        harness.agent.events.subscribe(Event, self._hear)
 
     async def _hear(self, event: Event) -> None:
         self.events.append(event)
@@ -66,7 +66,7 @@ class Books:
         assert kept is not None
         return kept
 
-    async def told(self, *kinds: type[Event]) -> list[Any]:
+    async def emitted(self, *kinds: type[Event]) -> list[Any]:
         await self.agent.events.wait_idle()
         return [event for event in self.events if isinstance(event, kinds)]
 
@@ -94,27 +94,27 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Deadline:
 
 
 async def test_a_message_is_claimed_answered_closed_and_reported_once(agent_harness: AgentHarness) -> None:
-    books = Books(agent_harness)
-    receipt = await books.process(await books.receive())
+    pipeline = PipelineHarness(agent_harness)
+    receipt = await pipeline.process(await pipeline.receive())
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.attempts == 1
     assert receipt.claimed_at is not None
     assert receipt.closed_at is not None
-    assert books.settled == [receipt]
-    started, received, ended = await books.told(RunStarted, MessageReceived, RunEnded)
+    assert pipeline.settled == [receipt]
+    started, received, ended = await pipeline.emitted(RunStarted, MessageReceived, RunEnded)
     assert started.run_id == ended.run_id == receipt.turn_id
     assert received.message.id == started.message_id == receipt.memory_id
     assert (ended.status, ended.outcome, ended.error) == (RunStatus.COMPLETED, Outcome.ANSWERED, "")
 
 
 async def test_a_deleted_message_is_cancelled_without_a_run(agent_harness: AgentHarness) -> None:
-    books = Books(agent_harness)
-    receipt = await books.receive()
+    pipeline = PipelineHarness(agent_harness)
+    receipt = await pipeline.receive()
     await agent_harness.agent.store.memories.remove([receipt.memory_id])
-    receipt = await books.process(receipt, again=True)
+    receipt = await pipeline.process(receipt, again=True)
     assert receipt.outcome is Outcome.CANCELLED
-    assert books.settled == [receipt]
-    assert await books.told(RunStarted, RunEnded) == []
+    assert pipeline.settled == [receipt]
+    assert await pipeline.emitted(RunStarted, RunEnded) == []
 
 
 async def test_a_message_of_the_agent_itself_is_only_stored() -> None:
@@ -124,15 +124,15 @@ async def test_a_message_of_the_agent_itself_is_only_stored() -> None:
     async def look(turn: Turn) -> None:
         looked.append(turn)
 
-    async with running_agent(Plugin("look", evaluators=[look]), model=ScriptedModel(can_embed=True)) as stage:
-        books = Books(stage)
-        arrival = make_message("my own words", sent_at=stage.agent.clock())
-        own = replace(arrival.author, id=stage.agent.id)
+    async with running_agent(Plugin("look", evaluators=[look]), model=ScriptedModel(can_embed=True)) as harness:
+        pipeline = PipelineHarness(harness)
+        arrival = make_message("my own words", sent_at=harness.agent.clock())
+        own = replace(arrival.author, id=harness.agent.id)
         arrival = replace(arrival, author=own, message=replace(arrival.message, entity_id=own.id))
-        receipt = (await stage.agent.store.ledger.receive([arrival], stage.agent.clock()))[0].receipt
-        async with books.processor.evaluated:
-            receipt = await books.process(receipt)
-        assert await stage.agent.store.ledger.unevaluated_receipts() == []
+        receipt = (await harness.agent.store.ledger.receive([arrival], harness.agent.clock()))[0].receipt
+        async with pipeline.processor.evaluated:
+            receipt = await pipeline.process(receipt)
+        assert await harness.agent.store.ledger.unevaluated_receipts() == []
     assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, "own message")
     assert looked == []
 
@@ -142,18 +142,18 @@ async def test_a_message_closed_but_not_evaluated_before_a_restart_is_evaluated_
 
     @evaluator("LOOK", "Looks.")
     async def look(turn: Turn) -> None:
-        looked.append(" ".join(one.content.text for one in (turn.message, *turn.replies)))
+        looked.append(" ".join(memory.content.text for memory in (turn.message, *turn.replies)))
 
-    async with running_agent(Plugin("look", evaluators=[look])) as stage:
-        books = Books(stage)
-        receipt = await books.process(await books.receive("hello"))
-        async with books.processor.evaluated:
-            await books.process(replace(receipt, is_evaluated=False), again=True)
-        assert await stage.agent.store.ledger.unevaluated_receipts() == []
+    async with running_agent(Plugin("look", evaluators=[look])) as harness:
+        pipeline = PipelineHarness(harness)
+        receipt = await pipeline.process(await pipeline.receive("hello"))
+        async with pipeline.processor.evaluated:
+            await pipeline.process(replace(receipt, is_evaluated=False), again=True)
+        assert await harness.agent.store.ledger.unevaluated_receipts() == []
     assert looked == ["hello Hello.", "hello Hello."]
 
 
-async def test_unfinished_evaluations_are_done_one_after_another() -> None:
+async def test_unfinished_evaluations_are_done_in_sequence() -> None:
     running, most = 0, 0
 
     @evaluator("LOOK", "Looks.")
@@ -164,12 +164,12 @@ async def test_unfinished_evaluations_are_done_one_after_another() -> None:
         await asyncio.sleep(0)
         running -= 1
 
-    async with running_agent(Plugin("look", evaluators=[look])) as stage:
-        books = Books(stage)
-        receipts = [await books.process(await books.receive(f"hello {number}")) for number in range(3)]
+    async with running_agent(Plugin("look", evaluators=[look])) as harness:
+        pipeline = PipelineHarness(harness)
+        receipts = [await pipeline.process(await pipeline.receive(f"hello {number}")) for number in range(3)]
         most = 0
         open_again = [replace(receipt, is_evaluated=False) for receipt in receipts]
-        await asyncio.gather(*(books.process(receipt, again=True) for receipt in open_again))
+        await asyncio.gather(*(pipeline.process(receipt, again=True) for receipt in open_again))
     assert most == 1
 
 
@@ -181,25 +181,25 @@ async def test_an_evaluation_that_is_stopped_is_done_again_however_often_that_wa
         begun.put_nowait(None)
         await may_end.wait()
 
-    async with running_agent(Plugin("look", evaluators=[look])) as stage:
-        books = Books(stage)
-        receipt = await books.receive("hello")
+    async with running_agent(Plugin("look", evaluators=[look])) as harness:
+        pipeline = PipelineHarness(harness)
+        receipt = await pipeline.receive("hello")
         for _ in range(MAX_RETRIES + 2):
-            task = asyncio.ensure_future(books.process(receipt, again=receipt.outcome.is_final))
+            task = asyncio.ensure_future(pipeline.process(receipt, again=receipt.outcome.is_final))
             await begun.get()
             task.cancel()
             await asyncio.wait([task])
-            receipt = await books.kept(receipt)
+            receipt = await pipeline.kept(receipt)
         may_end.set()
-        await books.process(receipt, again=True)
+        await pipeline.process(receipt, again=True)
         assert begun.qsize() == 1
 
 
 async def test_each_attempt_is_counted_and_uses_the_same_turn_id(agent_harness: AgentHarness) -> None:
-    books = Books(agent_harness)
-    receipt = await books.receive()
+    pipeline = PipelineHarness(agent_harness)
+    receipt = await pipeline.receive()
     turn_id = make_message("x", sent_at=agent_harness.agent.clock()).message.id
-    receipt = await books.process(replace(receipt, attempts=2, turn_id=turn_id), again=True)
+    receipt = await pipeline.process(replace(receipt, attempts=2, turn_id=turn_id), again=True)
     assert (receipt.attempts, receipt.turn_id) == (3, turn_id)
 
 
@@ -211,7 +211,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, name: str) -> asyncio.Event:
         reached.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(road, name, hang)
+    monkeypatch.setattr(process_module, name, hang)
     return reached
 
 
@@ -219,22 +219,22 @@ STAGES = ("should_respond", "read_attachments", "list_usable_actions", "respond"
 
 
 @pytest.mark.parametrize("name", STAGES)
-async def test_a_timeout_in_any_stage_fails_with_one_notice(
+async def test_a_timeout_in_any_stage_fails_with_a_single_notice(
     agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch, deadline: Deadline, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
-    books = Books(agent_harness)
-    task = asyncio.ensure_future(books.process(await books.receive()))
+    pipeline = PipelineHarness(agent_harness)
+    task = asyncio.ensure_future(pipeline.process(await pipeline.receive()))
     await reached.wait()
     deadline.expire()
     receipt = await task
     assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "RESPONSE_TIMEOUT")
-    assert books.settled == [receipt]
-    timed_out, ended = await books.told(RunTimedOut, RunEnded)
+    assert pipeline.settled == [receipt]
+    timed_out, ended = await pipeline.emitted(RunTimedOut, RunEnded)
     assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.FAILED)
     assert ended.run_id == timed_out.run_id
     assert len(await agent_harness.adapter.wait_until_sent(1)) == 1
-    assert not books.processor.turn_queue._rooms
+    assert not pipeline.processor.turn_queue._rooms
 
 
 async def test_an_evaluator_timeout_does_not_change_the_outcome(deadline: Deadline) -> None:
@@ -243,36 +243,36 @@ async def test_an_evaluator_timeout_does_not_change_the_outcome(deadline: Deadli
         deadline.expire()
         await asyncio.Event().wait()
 
-    async with running_agent(Plugin("slow", evaluators=[slow])) as stage:
-        books = Books(stage)
-        receipt = await books.process(await books.receive())
-        [ended] = await books.told(RunEnded)
-        await stage.adapter.wait_until_sent(1)
+    async with running_agent(Plugin("slow", evaluators=[slow])) as harness:
+        pipeline = PipelineHarness(harness)
+        receipt = await pipeline.process(await pipeline.receive())
+        [ended] = await pipeline.emitted(RunEnded)
+        await harness.adapter.wait_until_sent(1)
     assert receipt.outcome is Outcome.ANSWERED
     assert (ended.status, ended.outcome) == (RunStatus.TIMEOUT, Outcome.ANSWERED)
-    assert books.settled == [receipt]
-    assert stage.texts == ["Hello."]
+    assert pipeline.settled == [receipt]
+    assert harness.texts == ["Hello."]
 
 
 @pytest.mark.parametrize("name", STAGES)
-async def test_a_turn_stopped_in_any_stage_stays_open_and_frees_its_room(
+async def test_a_turn_stopped_in_any_stage_remains_open_and_frees_its_room(
     agent_harness: AgentHarness, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     reached = stop_at(monkeypatch, name)
-    books = Books(agent_harness)
-    receipt = await books.receive()
-    task = asyncio.ensure_future(books.process(receipt))
+    pipeline = PipelineHarness(agent_harness)
+    receipt = await pipeline.receive()
+    task = asyncio.ensure_future(pipeline.process(receipt))
     await reached.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert (await books.kept(receipt)).outcome is Outcome.RECEIVED
-    [ended] = await books.told(RunEnded)
+    assert (await pipeline.kept(receipt)).outcome is Outcome.RECEIVED
+    [ended] = await pipeline.emitted(RunEnded)
     assert ended.status is RunStatus.CANCELLED
-    assert books.settled == []
-    assert not books.processor.turn_queue._rooms
+    assert pipeline.settled == []
+    assert not pipeline.processor.turn_queue._rooms
     monkeypatch.undo()
-    assert (await books.process(await books.kept(receipt))).outcome is Outcome.ANSWERED
+    assert (await pipeline.process(await pipeline.kept(receipt))).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.parametrize("name", [*STAGES, "run_actions"])
@@ -282,14 +282,14 @@ async def test_an_unexpected_error_in_any_stage_fails_with_its_reason(
     def fail(*args: object, **kwargs: object) -> None:
         raise RuntimeError("our own fault")
 
-    monkeypatch.setattr(road, name, fail)
-    books = Books(agent_harness)
-    receipt = await books.process(await books.receive())
+    monkeypatch.setattr(process_module, name, fail)
+    pipeline = PipelineHarness(agent_harness)
+    receipt = await pipeline.process(await pipeline.receive())
     assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "internal error")
     assert receipt.reason == "RuntimeError: our own fault"
-    [ended] = await books.told(RunEnded)
+    [ended] = await pipeline.emitted(RunEnded)
     assert (ended.status, ended.outcome) == (RunStatus.ERROR, Outcome.FAILED)
-    assert books.settled == [receipt]
+    assert pipeline.settled == [receipt]
 
 
 class Slow(InMemoryStore):
@@ -314,43 +314,43 @@ class Slow(InMemoryStore):
 @pytest.mark.parametrize("is_done", [False, True])
 async def test_a_turn_stopped_during_a_store_write_is_either_open_or_closed(is_done: bool) -> None:
     store = Slow(is_done=is_done)
-    async with running_agent(store=store) as stage:
-        books = Books(stage)
-        receipt = await books.receive()
-        task = asyncio.ensure_future(books.process(receipt))
+    async with running_agent(store=store) as harness:
+        pipeline = PipelineHarness(harness)
+        receipt = await pipeline.receive()
+        task = asyncio.ensure_future(pipeline.process(receipt))
         await store.reached.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         store.release.set()
-        await stage.agent.outbox.drain(5.0)
-        kept = await books.kept(receipt)
+        await harness.agent.outbox.drain(5.0)
+        kept = await pipeline.kept(receipt)
         assert bool(await store.ledger.deliveries()) is (kept.outcome is Outcome.ANSWERED)
         if kept.outcome is not Outcome.ANSWERED:
             assert kept.outcome is Outcome.CLAIMED
-            kept = await books.process(kept)
+            kept = await pipeline.process(kept)
         assert kept.outcome is Outcome.ANSWERED
-    assert [one.content.text for one in await store.ledger.deliveries()] == ["Hello."]
+    assert [delivery.content.text for delivery in await store.ledger.deliveries()] == ["Hello."]
 
 
 async def test_after_a_timeout_during_a_store_write_the_stored_outcome_counts(deadline: Deadline) -> None:
     store = Slow(is_done=True)
-    async with running_agent(store=store) as stage:
-        books = Books(stage)
-        task = asyncio.ensure_future(books.process(await books.receive()))
+    async with running_agent(store=store) as harness:
+        pipeline = PipelineHarness(harness)
+        task = asyncio.ensure_future(pipeline.process(await pipeline.receive()))
         await store.reached.wait()
         deadline.expire()
         receipt = await task
         store.release.set()
-        texts = [one.content.text for one in await store.ledger.deliveries()]
+        texts = [delivery.content.text for delivery in await store.ledger.deliveries()]
     assert receipt.outcome is Outcome.ANSWERED
-    assert books.settled == [receipt]
+    assert pipeline.settled == [receipt]
     assert texts == ["Hello."]
 
 
-async def until_waiting_for_the_floor(books: Books, holder: asyncio.Task[Receipt]) -> None:
+async def until_waiting_for_the_room(pipeline: PipelineHarness, holder: asyncio.Task[Receipt]) -> None:
     """Run until a turn waits for the holder, or the holder was superseded."""
-    [lane] = books.processor.turn_queue._rooms.values()
+    [lane] = pipeline.processor.turn_queue._rooms.values()
     for _ in range(1000):
         if lane.waiting or holder.done():
             return
@@ -372,22 +372,22 @@ async def test_a_message_that_arrives_while_an_answer_is_journalled_waits_and_al
     async def look(turn: Turn) -> None:
         await store.reached.wait()
 
-    async with running_agent(Plugin("look", evaluators=[look]), model=ScriptedModel(script), store=store) as stage:
-        books = Books(stage)
-        receipts = [await books.receive(text) for text in ("one", "two", "three")]
-        older = asyncio.ensure_future(books.process(receipts[0]))
+    async with running_agent(Plugin("look", evaluators=[look]), model=ScriptedModel(script), store=store) as harness:
+        pipeline = PipelineHarness(harness)
+        receipts = [await pipeline.receive(text) for text in ("one", "two", "three")]
+        older = asyncio.ensure_future(pipeline.process(receipts[0]))
         await asked.get()
-        newer = asyncio.ensure_future(books.process(receipts[1]))
+        newer = asyncio.ensure_future(pipeline.process(receipts[1]))
         await asked.get()
         may_answer.set()
         await store.reached.wait()
         await older
-        newest = asyncio.ensure_future(books.process(receipts[2]))
-        await until_waiting_for_the_floor(books, newer)
+        newest = asyncio.ensure_future(pipeline.process(receipts[2]))
+        await until_waiting_for_the_room(pipeline, newer)
         store.release.set()
-        async with books.processor.evaluated:
+        async with pipeline.processor.evaluated:
             await asyncio.gather(newer, newest)
-        outcomes = [(await books.kept(one)).outcome for one in receipts]
+        outcomes = [(await pipeline.kept(receipt)).outcome for receipt in receipts]
         assert await store.ledger.unevaluated_receipts() == []
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED, Outcome.ANSWERED]
 
@@ -407,21 +407,21 @@ async def test_a_timeout_of_a_superseded_turn_does_not_close_messages_of_the_new
             deadline.expire()
             await asyncio.Event().wait()
 
-    async with running_agent(Plugin("slow", evaluators=[slow]), model=ScriptedModel(script)) as stage:
-        books = Books(stage)
-        first, second = await books.receive("one"), await books.receive("two")
-        older = asyncio.ensure_future(books.process(first))
+    async with running_agent(Plugin("slow", evaluators=[slow]), model=ScriptedModel(script)) as harness:
+        pipeline = PipelineHarness(harness)
+        first, second = await pipeline.receive("one"), await pipeline.receive("two")
+        older = asyncio.ensure_future(pipeline.process(first))
         await asked.get()
-        newer = asyncio.ensure_future(books.process(second))
+        newer = asyncio.ensure_future(pipeline.process(second))
         await asked.get()
         assert (await older).outcome is Outcome.CLAIMED
         may_answer.set()
         await newer
-        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
-        await stage.adapter.wait_until_sent(1)
-        ended = {event.message_id: (event.status, event.outcome) for event in await books.told(RunEnded)}
+        outcomes = [(await pipeline.kept(receipt)).outcome for receipt in (first, second)]
+        await harness.adapter.wait_until_sent(1)
+        ended = {event.message_id: (event.status, event.outcome) for event in await pipeline.emitted(RunEnded)}
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
-    assert stage.texts == ["Hello."]
+    assert harness.texts == ["Hello."]
     assert ended == {
         first.memory_id: (RunStatus.TIMEOUT, Outcome.SUPERSEDED),
         second.memory_id: (RunStatus.COMPLETED, Outcome.ANSWERED),
@@ -442,20 +442,20 @@ async def test_a_timeout_while_being_superseded_leaves_the_message_to_the_newer_
             raise
         return model_answer("Hello.")
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
-        books = Books(stage)
-        first, second = await books.receive("one"), await books.receive("two")
-        older = asyncio.ensure_future(books.process(first))
+    async with running_agent(model=ScriptedModel(script)) as harness:
+        pipeline = PipelineHarness(harness)
+        first, second = await pipeline.receive("one"), await pipeline.receive("two")
+        older = asyncio.ensure_future(pipeline.process(first))
         await asked.get()
-        newer = asyncio.ensure_future(books.process(second))
+        newer = asyncio.ensure_future(pipeline.process(second))
         assert (await older).outcome is Outcome.CLAIMED
         may_answer.set()
         await newer
-        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
-        await stage.adapter.wait_until_sent(1)
+        outcomes = [(await pipeline.kept(receipt)).outcome for receipt in (first, second)]
+        await harness.adapter.wait_until_sent(1)
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
-    assert stage.texts == ["Hello."]
-    assert len(books.settled) == 2
+    assert harness.texts == ["Hello."]
+    assert len(pipeline.settled) == 2
 
 
 class SlowTyping(RecordingAdapter):
@@ -482,24 +482,24 @@ async def test_a_typing_indicator_that_ends_late_affects_no_turn() -> None:
         await held.wait()
         return model_answer("Hello.")
 
-    async with running_agent(model=ScriptedModel(script), adapter=adapter) as stage:
-        books = Books(stage)
-        first, second = await books.receive("one"), await books.receive("two")
-        older = asyncio.ensure_future(books.process(first))
+    async with running_agent(model=ScriptedModel(script), adapter=adapter) as harness:
+        pipeline = PipelineHarness(harness)
+        first, second = await pipeline.receive("one"), await pipeline.receive("two")
+        older = asyncio.ensure_future(pipeline.process(first))
         await asked.get()
-        newer = asyncio.ensure_future(books.process(second))
+        newer = asyncio.ensure_future(pipeline.process(second))
         await asked.get()
         held.set()
         await adapter.wait_until_sent(1)
         await adapter.ending.wait()
         adapter.may_end.set()
         await asyncio.gather(older, newer)
-        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
-        ended = {event.message_id: event.status for event in await books.told(RunEnded)}
+        outcomes = [(await pipeline.kept(receipt)).outcome for receipt in (first, second)]
+        ended = {event.message_id: event.status for event in await pipeline.emitted(RunEnded)}
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
     assert ended == {first.memory_id: RunStatus.SUPERSEDED, second.memory_id: RunStatus.COMPLETED}
-    assert [len(one.model_calls) for one in books.settled] == [1, 1]
-    assert not books.processor.turn_queue._rooms
+    assert [len(receipt.model_calls) for receipt in pipeline.settled] == [1, 1]
+    assert not pipeline.processor.turn_queue._rooms
 
 
 async def test_a_model_that_suppresses_cancellation_causes_no_second_answer() -> None:
@@ -515,20 +515,20 @@ async def test_a_model_that_suppresses_cancellation_causes_no_second_answer() ->
             return model_answer("To one.")
         return ""
 
-    async with running_agent(model=ScriptedModel(stubborn)) as stage:
-        books = Books(stage)
-        first = await books.receive("one")
-        older = asyncio.ensure_future(books.process(first))
+    async with running_agent(model=ScriptedModel(stubborn)) as harness:
+        pipeline = PipelineHarness(harness)
+        first = await pipeline.receive("one")
+        older = asyncio.ensure_future(pipeline.process(first))
         await asked.get()
-        second = await books.receive("two")
-        await asyncio.gather(older, asyncio.ensure_future(books.process(second)))
-        outcomes = [(await books.kept(one)).outcome for one in (first, second)]
-        await stage.adapter.wait_until_sent(1)
+        second = await pipeline.receive("two")
+        await asyncio.gather(older, asyncio.ensure_future(pipeline.process(second)))
+        outcomes = [(await pipeline.kept(receipt)).outcome for receipt in (first, second)]
+        await harness.adapter.wait_until_sent(1)
     assert outcomes == [Outcome.SUPERSEDED, Outcome.ANSWERED]
-    assert stage.texts == ["To both."]
+    assert harness.texts == ["To both."]
 
 
-async def test_a_slow_decision_for_an_older_message_still_results_in_one_reply_to_both() -> None:
+async def test_a_slow_decision_for_an_older_message_still_results_in_a_single_reply_to_both() -> None:
     deciding, writing = asyncio.Event(), asyncio.Event()
 
     async def script(request: TextRequest) -> str:
@@ -540,27 +540,27 @@ async def test_a_slow_decision_for_an_older_message_still_results_in_one_reply_t
             await asyncio.Event().wait()
         return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("To both.")
 
-    async with running_agent(model=ScriptedModel(script)) as stage:
-        books = Books(stage)
-        first = await books.receive("one", kind=ChannelType.GROUP)
-        older = asyncio.ensure_future(books.process(first))
+    async with running_agent(model=ScriptedModel(script)) as harness:
+        pipeline = PipelineHarness(harness)
+        first = await pipeline.receive("one", kind=ChannelType.GROUP)
+        older = asyncio.ensure_future(pipeline.process(first))
         await deciding.wait()
-        second = await books.receive("Ada, two", kind=ChannelType.GROUP)
-        await asyncio.gather(older, books.process(second))
-        one, two = [await books.kept(receipt) for receipt in (first, second)]
-        await stage.adapter.wait_until_sent(1)
-        ended = await books.told(RunEnded)
-    assert (one.outcome, one.superseded_by) == (Outcome.SUPERSEDED, second.memory_id)
+        second = await pipeline.receive("Ada, two", kind=ChannelType.GROUP)
+        await asyncio.gather(older, pipeline.process(second))
+        first_receipt, two = [await pipeline.kept(receipt) for receipt in (first, second)]
+        await harness.adapter.wait_until_sent(1)
+        ended = await pipeline.emitted(RunEnded)
+    assert (first_receipt.outcome, first_receipt.superseded_by) == (Outcome.SUPERSEDED, second.memory_id)
     assert two.outcome is Outcome.ANSWERED
-    assert stage.texts == ["To both."]
+    assert harness.texts == ["To both."]
     assert sorted(event.message_id for event in ended) == sorted([first.memory_id, second.memory_id])
 
 
-async def test_two_agents_in_one_process_are_independent() -> None:
-    async with running_agent() as one, running_agent() as other:
-        receipts = await asyncio.gather(one.send("hi"), other.send("hi"))
+async def test_two_agents_in_the_same_process_are_independent() -> None:
+    async with running_agent() as first, running_agent() as other:
+        receipts = await asyncio.gather(first.send("hi"), other.send("hi"))
     assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2
-    assert one.texts == other.texts == ["Hello."]
+    assert first.texts == other.texts == ["Hello."]
 
 
 # F: what a model answers
@@ -575,31 +575,31 @@ async def test_an_unrequested_text_is_not_repeated_a_fourth_time(details: dict[s
         return RESPOND if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Quite  SO.")
 
     settings = {"RESPOND_TO_BOTS": "true"}
-    async with running_agent(model=ScriptedModel(write), settings=settings, clock=clock) as stage:
-        receipts = [await stage.send(f"and {n}", kind=ChannelType.GROUP, **details) for n in range(5)]
-        assert stage.texts == ["Quite  SO."] * 3
-        assert [one.outcome for one in receipts] == [Outcome.ANSWERED] * 3 + [Outcome.IGNORED] * 2
+    async with running_agent(model=ScriptedModel(write), settings=settings, clock=clock) as harness:
+        receipts = [await harness.send(f"and {n}", kind=ChannelType.GROUP, **details) for n in range(5)]
+        assert harness.texts == ["Quite  SO."] * 3
+        assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 3 + [Outcome.IGNORED] * 2
         assert receipts[-1].rule == "repetition"
         assert "fourth time" in receipts[-1].reason
         clock.advance(minutes=11)
-        assert (await stage.send("Again?", kind=ChannelType.GROUP)).outcome is Outcome.ANSWERED
+        assert (await harness.send("Again?", kind=ChannelType.GROUP)).outcome is Outcome.ANSWERED
 
 
 @pytest.mark.failure("F-20")
 @pytest.mark.parametrize(("text", "kind"), [("Ada, are you there?", ChannelType.GROUP), ("And?", ChannelType.DM)])
 async def test_a_direct_question_is_answered_even_with_a_repeated_text(text: str, kind: ChannelType) -> None:
-    async with running_agent(model=ScriptedModel(model_answer("Yes."))) as stage:
+    async with running_agent(model=ScriptedModel(model_answer("Yes."))) as harness:
         for _ in range(5):
-            assert (await stage.send(text, kind=kind)).outcome is Outcome.ANSWERED
-        assert stage.texts == ["Yes."] * 5
+            assert (await harness.send(text, kind=kind)).outcome is Outcome.ANSWERED
+        assert harness.texts == ["Yes."] * 5
 
 
 @pytest.mark.failure("F-15")
 async def test_the_head_of_a_line_is_removed_from_an_answer() -> None:
     model = ScriptedModel(model_answer("[12:04] Ada (you): Hello."))
-    async with running_agent(model=model) as stage:
-        receipt = await stage.send("Hi")
-        assert stage.texts == ["Hello."]
+    async with running_agent(model=model) as harness:
+        receipt = await harness.send("Hi")
+        assert harness.texts == ["Hello."]
     assert receipt.notes == ()
 
 

@@ -21,7 +21,7 @@ ON_IT = user_text("actions.under_way")
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tell at once that an action is under way."""
+    """Report at once that an action is in progress."""
     monkeypatch.setattr(run_actions, "ACKNOWLEDGE_SECONDS", 0.0)
     monkeypatch.setattr(run_actions, "EDIT_SECONDS", 0.0)
 
@@ -48,8 +48,8 @@ class Export:
 def script(request: TextRequest) -> str:
     if request.purpose is Purpose.SUMMARY:
         return model_answer("All 512 files are there.")
-    said = [line.text for line in parse_history(request.prompt) if not line.is_agent]
-    if said and said[-1] == "Export it":
+    lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
+    if lines and lines[-1] == "Export it":
         return model_answer("I do that.", actions=["REPLY", "EXPORT"])
     return model_answer("Hello.")
 
@@ -62,19 +62,19 @@ async def wait_edited(adapter: RecordingAdapter, text: str) -> None:
     raise AssertionError(f"no message was edited to {text!r}")
 
 
-async def test_an_action_that_takes_long_is_acknowledged_shows_its_progress_and_is_told_in_the_end() -> None:
+async def test_an_action_that_takes_long_is_acknowledged_shows_its_progress_and_is_reported_in_the_end() -> None:
     export, adapter = Export(), RecordingAdapter(can_edit=True)
-    async with running_agent(export.plugin, model=ScriptedModel(script), adapter=adapter) as stage:
-        receipt = await stage.submit("Export it")
+    async with running_agent(export.plugin, model=ScriptedModel(script), adapter=adapter) as harness:
+        receipt = await harness.submit("Export it")
         assert await adapter.wait_until_sent(1) == [ON_IT]
-        await stage.agent.outbox.drain(5.0)
+        await harness.agent.outbox.drain(5.0)
         for text in ("100 of 512 files", "200 of 512 files"):
             export.turn.report_progress(text)
             await wait_edited(adapter, text)
-            await stage.agent.outbox.drain(5.0)
+            await harness.agent.outbox.drain(5.0)
         export.released.set()
-        receipt = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5.0)
+        receipt = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
         assert receipt.outcome is Outcome.ANSWERED
         assert adapter.texts == [ON_IT, "All 512 files are there."]
         assert {part.replaces_external_id for part in adapter.edited} == {"sent-1"}
@@ -82,41 +82,41 @@ async def test_an_action_that_takes_long_is_acknowledged_shows_its_progress_and_
 
 async def test_the_room_goes_on_while_an_action_takes_long() -> None:
     export = Export()
-    async with running_agent(export.plugin, model=ScriptedModel(script)) as stage:
-        receipt = await stage.submit("Export it")
-        await stage.adapter.wait_until_sent(1)
-        await stage.send("Good morning")
+    async with running_agent(export.plugin, model=ScriptedModel(script)) as harness:
+        receipt = await harness.submit("Export it")
+        await harness.adapter.wait_until_sent(1)
+        await harness.send("Good morning")
         export.released.set()
-        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5.0)
-        assert stage.texts == [ON_IT, "Hello.", "All 512 files are there."]
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
+        assert harness.texts == [ON_IT, "Hello.", "All 512 files are there."]
 
 
 async def test_deleting_the_message_cancels_its_action() -> None:
     export = Export()
-    async with running_agent(export.plugin, model=ScriptedModel(script)) as stage:
-        receipt = await stage.submit("Export it")
+    async with running_agent(export.plugin, model=ScriptedModel(script)) as harness:
+        receipt = await harness.submit("Export it")
         await export.begun.wait()
-        await stage.agent_runtime.handle.edits.delete_messages(receipt.room_id, [receipt.key.message_id])
-        closed = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent_runtime.handle.edits.delete_messages(receipt.room_id, [receipt.key.message_id])
+        closed = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
         assert closed.outcome is Outcome.CANCELLED
         assert (export.runs, export.turn.is_cancelled) == (1, True)
-        await stage.send("Good morning")
-        assert "All 512 files are there." not in stage.texts
+        await harness.send("Good morning")
+        assert "All 512 files are there." not in harness.texts
 
 
 @pytest.mark.parametrize("effect", [Effect.UNSAFE, Effect.IDEMPOTENT])
 async def test_a_long_action_that_a_crash_has_ended_is_repeated_or_reported_by_its_effect(effect: Effect) -> None:
     export, store = Export(effect), InMemoryStore()
-    async with running_agent(export.plugin, model=ScriptedModel(script), store=store) as stage:
-        receipt = await stage.submit("Export it")
-        await stage.adapter.wait_until_sent(1)
-        await stage.agent_runtime.inbox.processor.release()
+    async with running_agent(export.plugin, model=ScriptedModel(script), store=store) as harness:
+        receipt = await harness.submit("Export it")
+        await harness.adapter.wait_until_sent(1)
+        await harness.agent_runtime.inbox.processor.release()
     export.released.set()
     model = ScriptedModel(script)
-    async with running_agent(export.plugin, model=model, store=store) as stage:
-        closed = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5.0)
+    async with running_agent(export.plugin, model=model, store=store) as harness:
+        closed = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
         [request] = model.requests_for(Purpose.SUMMARY)
     is_known = "- EXPORT: ok: 512 files exported" in request.prompt
     is_unknown = "- EXPORT: failed: outcome unknown" in request.prompt
@@ -136,6 +136,6 @@ async def test_an_action_may_take_as_long_as_its_deadline_says() -> None:
     export = Export()
     quick = replace(export.action, spec=replace(export.action.spec, deadline=0.01))
     plugin = Plugin("exports", "Exports.", actions=[quick])
-    async with running_agent(plugin, model=ScriptedModel(script)) as stage:
-        receipt = await stage.send("Export it")
+    async with running_agent(plugin, model=ScriptedModel(script)) as harness:
+        receipt = await harness.send("Export it")
         assert "EXPORT failed: no answer within 0.01 s" in receipt.notes

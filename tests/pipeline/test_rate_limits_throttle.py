@@ -60,7 +60,7 @@ def test_a_flood_is_admitted_up_to_twice_the_limit_first_and_then_up_to_the_limi
 
 
 @pytest.mark.failure("O-01")
-def test_a_flood_of_one_person_does_not_limit_others(clock: Clock) -> None:
+def test_a_flood_of_a_single_person_does_not_limit_others(clock: Clock) -> None:
     throttle, ann, bo = (MessageRateLimiter(limits(person=10, room=12), NO_LIMITS, clock=clock), new_id(), new_id())
     assert taken(throttle, ann, room(), 1000) == 20
     assert taken(throttle, bo, room(), 1) == 1
@@ -76,19 +76,19 @@ def test_many_accounts_share_the_limits_of_their_room_and_world(clock: Clock) ->
 
 
 @pytest.mark.failure("O-01")
-def test_a_limited_author_gets_one_notice_per_period(clock: Clock) -> None:
+def test_a_limited_author_gets_a_single_notice_per_period(clock: Clock) -> None:
     throttle, ann = MessageRateLimiter(limits(person=1), NO_LIMITS, clock=clock), new_id()
 
-    def told(is_meant: bool) -> bool | None:
+    def is_notified(is_meant: bool) -> bool | None:
         excess = throttle.check(ann, room(), expects_reply=is_meant)
         return excess.should_notify if excess else None
 
-    assert [told(True), told(True)] == [None, None]
-    assert [told(False), told(True), told(True), told(True)] == [False, True, False, False]
+    assert [is_notified(True), is_notified(True)] == [None, None]
+    assert [is_notified(False), is_notified(True), is_notified(True), is_notified(True)] == [False, True, False, False]
     clock.now += 60
-    assert [told(True), told(True)] == [None, False]
+    assert [is_notified(True), is_notified(True)] == [None, False]
     clock.now += 120
-    assert [told(True), told(True), told(True)] == [None, None, True]
+    assert [is_notified(True), is_notified(True), is_notified(True)] == [None, None, True]
 
 
 def test_delayed_messages_count_for_the_minutes_in_which_they_were_written(clock: Clock) -> None:

@@ -1,4 +1,4 @@
-"""Reply plans: action names are resolved, and silence beside a text is ignored."""
+"""Reply plans: action names are resolved, and silence next to a text is ignored."""
 
 from random import Random
 from typing import Any
@@ -106,12 +106,12 @@ def test_misspelled_names_run_no_action() -> None:
 @pytest.mark.failure("F-13")
 @pytest.mark.parametrize("silence", ["IGNORE", "NONE", "STOP_TALKING", "ignore"])
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_a_silent_action_beside_a_reply_is_ignored(silence: str, is_first: bool) -> None:
+async def test_a_silent_action_next_to_a_reply_is_ignored(silence: str, is_first: bool) -> None:
     actions = [silence, "REPLY"] if is_first else ["REPLY", silence]
     silent = Plugin("quiet", actions=[named("SHUSH", similes=["STOP_TALKING"])])
-    async with running_agent(silent, model=ScriptedModel(model_answer("Hello.", actions=actions))) as stage:
-        assert (await stage.send("Hi")).outcome is Outcome.ANSWERED
-        assert stage.texts == ["Hello."]
+    async with running_agent(silent, model=ScriptedModel(model_answer("Hello.", actions=actions))) as harness:
+        assert (await harness.send("Hi")).outcome is Outcome.ANSWERED
+        assert harness.texts == ["Hello."]
 
 
 def test_reply_and_ignore_work_without_bootstrap() -> None:

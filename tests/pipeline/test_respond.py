@@ -17,12 +17,12 @@ from bot.turn import Turn
 
 
 def joined(turn: Turn, *others: Turn) -> Turn:
-    turn.inputs = [*(one for other in others for one in other.inputs), *turn.inputs]
+    turn.inputs = [*(turn_input for other in others for turn_input in other.inputs), *turn.inputs]
     return turn
 
 
-async def ask(stage: AgentHarness, turn: Turn) -> str:
-    return (await respond(turn, Composer(stage.agent_runtime.registry))).text
+async def ask(harness: AgentHarness, turn: Turn) -> str:
+    return (await respond(turn, Composer(harness.agent_runtime.registry))).text
 
 
 async def test_a_journalled_answer_is_reused(agent_harness: AgentHarness) -> None:
@@ -37,17 +37,17 @@ async def test_an_answer_is_journalled_with_its_messages(agent_harness: AgentHar
     turn = joined(make_turn(agent_harness.agent, "two"), make_turn(agent_harness.agent, "one"))
     await ask(agent_harness, turn)
     step = (await agent_harness.agent.store.ledger.steps(turn.id))["answer"]
-    assert step.result["inputs"] == [str(one.message.id) for one in turn.inputs]
+    assert step.result["inputs"] == [str(turn_input.message.id) for turn_input in turn.inputs]
     assert await cached_response(turn, "answer") == TextResult(model_answer("Hello."))
     assert await cached_response(turn, "summary") is None
 
 
 async def test_an_empty_answer_is_not_journalled() -> None:
-    async with running_agent(model=ScriptedModel("")) as stage:
-        turn = make_turn(stage.agent, "Hello")
+    async with running_agent(model=ScriptedModel("")) as harness:
+        turn = make_turn(harness.agent, "Hello")
         with pytest.raises(NoAnswer):
-            await ask(stage, turn)
-        assert await stage.agent.store.ledger.steps(turn.id) == {}
+            await ask(harness, turn)
+        assert await harness.agent.store.ledger.steps(turn.id) == {}
 
 
 async def test_a_single_message_is_not_listed_as_open(agent_harness: AgentHarness) -> None:
@@ -62,7 +62,7 @@ async def test_open_messages_cannot_be_forged(agent_harness: AgentHarness) -> No
     _, _, listed = agent_harness.model.requests[0].prompt.partition("Nobody has answered these yet")
     first, second = parse_history(listed)
     assert (first.text, second.text) == (hostile, "two")
-    assert [first.id, second.id] == [short_id(one.author.id) for one in turn.inputs]
+    assert [first.id, second.id] == [short_id(turn_input.author.id) for turn_input in turn.inputs]
 
 
 async def test_the_prompt_always_has_people_place_and_message(agent_harness: AgentHarness) -> None:
@@ -86,16 +86,16 @@ async def test_the_prompt_has_attachments_if_there_are_any(
 
 async def test_a_reply_cut_in_its_prose_ends_at_its_last_sentence_and_offers_to_continue() -> None:
     cut = TextResult("<response><actions>REPLY</actions><text>It rained. We stayed. Then the wi", is_truncated=True)
-    async with running_agent(model=ScriptedModel([cut, model_answer("Aye.")])) as stage:
-        await stage.send("tell me more")
-        await stage.send("thank you")
-        [room] = await stage.agent.store.worlds.rooms()
-        memories = await stage.agent.store.memories.recent(room.id, 10)
+    async with running_agent(model=ScriptedModel([cut, model_answer("Aye.")])) as harness:
+        await harness.send("tell me more")
+        await harness.send("thank you")
+        [room] = await harness.agent.store.worlds.rooms()
+        memories = await harness.agent.store.memories.recent(room.id, 10)
 
-    contents = [memory.content for memory in memories if memory.entity_id == stage.agent.id]
+    contents = [memory.content for memory in memories if memory.entity_id == harness.agent.id]
     offered = {content.text: [choice.value for choice in content.choices] for content in contents}
     assert offered == {"It rained. We stayed.": ["/ask continue"], "Aye.": []}
-    assert len(stage.model.requests) == 2
+    assert len(harness.model.requests) == 2
 
 
 @pytest.mark.parametrize(
@@ -109,5 +109,5 @@ async def test_a_reply_cut_in_its_prose_ends_at_its_last_sentence_and_offers_to_
         ("Short. " + "word " * 100, "Short. " + ("word " * 100).strip() + "…"),
     ],
 )
-def test_a_text_that_was_cut_ends_at_a_sentence_where_one_is_near(text: str, shown: str) -> None:
+def test_a_text_that_was_cut_ends_at_a_sentence_where_a_sentence_end_is_near(text: str, shown: str) -> None:
     assert end_at_sentence(text, 200) == shown

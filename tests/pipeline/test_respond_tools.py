@@ -49,7 +49,7 @@ async def secret(turn: Turn) -> None:
 
 NOTES = Plugin("notes", "Notes.", actions=[note, secret])
 Way = tuple[Callable[[str, Calls], TextResult], bool]
-ONE_ANSWER: list[Way] = [(by_tags, False), (by_functions, True)]
+ANSWER_WAYS: list[Way] = [(by_tags, False), (by_functions, True)]
 STEP_BY_STEP: list[Way] = [(step_by_tags, False), (step_by_functions, True)]
 
 
@@ -64,17 +64,17 @@ async def play(
             return repaired
         return SUMMARY if request.purpose is Purpose.SUMMARY else write(text, calls)
 
-    async with running_agent(NOTES, model=ScriptedModel(script, can_call_tools=can_call)) as stage:
-        await stage.send("Note this, please", role=role)
-        cache = stage.agent.store.cache
+    async with running_agent(NOTES, model=ScriptedModel(script, can_call_tools=can_call)) as harness:
+        await harness.send("Note this, please", role=role)
+        cache = harness.agent.store.cache
         keys = ("note milk", "note bread", "secret")
         done = [f"{key}: {found}" for key in keys if (found := await cache.get(key)) is not None]
-        return stage.texts, done, stage.model.requests
+        return harness.texts, done, harness.model.requests
 
 
-@pytest.mark.parametrize("way", ONE_ANSWER, ids=["tags", "functions"])
+@pytest.mark.parametrize("way", ANSWER_WAYS, ids=["tags", "functions"])
 @pytest.mark.parametrize(
-    ("text", "calls", "said", "done"),
+    ("text", "calls", "texts", "done"),
     [
         ("Hello.", (), ["Hello."], []),
         ("Noted.", (("NOTE", {"text": "milk"}),), ["Noted."], ["note milk: 1"]),
@@ -87,10 +87,10 @@ async def play(
     ],
 )
 async def test_an_answer_has_the_same_effects_by_tags_and_by_tool_calls(
-    way: Way, text: str, calls: Calls, said: list[str], done: list[str]
+    way: Way, text: str, calls: Calls, texts: list[str], done: list[str]
 ) -> None:
     found, happened, _ = await play(way, text, calls, repaired='{"text": "bread"}')
-    assert (found, happened) == (said, done)
+    assert (found, happened) == (texts, done)
 
 
 @pytest.mark.parametrize("way", STEP_BY_STEP, ids=["tags", "functions"])
@@ -102,11 +102,11 @@ async def test_steps_have_the_same_effects_by_tags_and_by_tool_calls(way: Way) -
         return SUMMARY if request.purpose is Purpose.SUMMARY else write("", steps.pop(0))
 
     model = ScriptedModel(script, can_call_tools=can_call)
-    async with running_agent(NOTES, model=model, settings={"USE_MULTI_STEP": "true"}) as stage:
-        receipt = await stage.send("Note this, please")
-        cache = stage.agent.store.cache
-        assert [await cache.get(f"note {one}") for one in ("milk", "bread")] == [1, 1]
-        assert stage.texts == ["So it went."]
+    async with running_agent(NOTES, model=model, settings={"USE_MULTI_STEP": "true"}) as harness:
+        receipt = await harness.send("Note this, please")
+        cache = harness.agent.store.cache
+        assert [await cache.get(f"note {note}") for note in ("milk", "bread")] == [1, 1]
+        assert harness.texts == ["So it went."]
         purposes = [call.purpose for call in receipt.model_calls]
         assert purposes == [Purpose.STEP, Purpose.STEP, Purpose.STEP, Purpose.SUMMARY]
         assert steps == []
@@ -144,31 +144,31 @@ async def test_repeated_actions_keep_their_order_and_equal_ones_run_once() -> No
     raw = (
         f"<response><actions>DO, OTHER, DO, OTHER</actions><parameters>{entries}</parameters><text>x</text></response>"
     )
-    async with running_agent(Plugin("p", actions=[do, other]), model=ScriptedModel(raw)) as stage:
-        await stage.send("Do it")
+    async with running_agent(Plugin("p", actions=[do, other]), model=ScriptedModel(raw)) as harness:
+        await harness.send("Do it")
     assert ran == ["a", "other", "b", "c"]
 
 
 async def test_permitted_actions_are_offered_as_tools_if_the_handler_supports_them() -> None:
-    _, _, [asked] = await play(ONE_ANSWER[1], "Hello.", ())
+    _, _, [asked] = await play(ANSWER_WAYS[1], "Hello.", ())
     offered = {tool.name: tool.parameters for tool in asked.tools}
     assert {"NOTE", "SEND_MESSAGE", "IGNORE"} < offered.keys()
     assert not {"REPLY", "NONE", "SECRET"} & offered.keys()
     assert offered["NOTE"]["properties"]["times"]["type"] == "integer"
     assert "The actions are functions" in asked.prompt
-    _, _, [asked] = await play(ONE_ANSWER[1], "Hello.", (), role=Role.OWNER)
+    _, _, [asked] = await play(ANSWER_WAYS[1], "Hello.", (), role=Role.OWNER)
     assert "SECRET" in {tool.name for tool in asked.tools}
-    _, _, [asked] = await play(ONE_ANSWER[0], "Hello.", ())
+    _, _, [asked] = await play(ANSWER_WAYS[0], "Hello.", ())
     assert asked.tools == ()
     assert "The actions are functions" not in asked.prompt
 
 
 async def test_an_answer_without_tool_calls_is_read_by_its_tags() -> None:
-    said, done, _ = await play((by_tags, True), "Noted.", (("NOTE", {"text": "milk"}),))
-    assert (said, done) == (["Noted."], ["note milk: 1"])
+    texts, done, _ = await play((by_tags, True), "Noted.", (("NOTE", {"text": "milk"}),))
+    assert (texts, done) == (["Noted."], ["note milk: 1"])
 
 
-async def test_one_action_may_be_called_several_times_but_not_twice_with_the_same_parameters() -> None:
+async def test_an_action_may_be_called_several_times_but_not_twice_with_the_same_parameters() -> None:
     calls = tuple(("NOTE", {"text": text}) for text in ("milk", "bread", "milk"))
     ran: list[str] = []
 
@@ -180,26 +180,26 @@ async def test_one_action_may_be_called_several_times_but_not_twice_with_the_sam
         given = [ToolCall("COUNT", {"what": what}) for what in ("milk", "bread", "milk")]
         return TextResult("Counted.", tool_calls=tuple(given))
 
-    _, done, _ = await play(ONE_ANSWER[1], "Noted.", calls)
+    _, done, _ = await play(ANSWER_WAYS[1], "Noted.", calls)
     assert done == ["note milk: 1", "note bread: 1"]
     model = ScriptedModel(script, can_call_tools=True)
-    async with running_agent(Plugin("count", "Counts.", actions=[count]), model=model) as stage:
-        await stage.send("Count")
+    async with running_agent(Plugin("count", "Counts.", actions=[count]), model=model) as harness:
+        await harness.send("Count")
         assert ran == ["milk", "bread"]
 
 
 async def test_a_silent_tool_call_sends_no_text() -> None:
-    said, _, _ = await play(ONE_ANSWER[1], "I will stay silent.", (("IGNORE", {}),))
-    assert said == []
+    texts, _, _ = await play(ANSWER_WAYS[1], "I will stay silent.", (("IGNORE", {}),))
+    assert texts == []
 
 
-async def test_beside_tool_calls_only_the_text_tag_is_used() -> None:
+async def test_with_tool_calls_only_the_text_tag_is_used() -> None:
     given = TextResult(
         model_answer("Noted.", actions=["REPLY", "NOTE"], parameters={"NOTE": {"text": "bread"}}),
         tool_calls=(ToolCall("NOTE", {"text": "milk"}),),
     )
-    said, done, _ = await play((lambda text, calls: given, True), "", ())
-    assert (said, done) == (["Noted."], ["note milk: 1"])
+    texts, done, _ = await play((lambda text, calls: given, True), "", ())
+    assert (texts, done) == (["Noted."], ["note milk: 1"])
 
 
 async def test_tool_calls_are_journalled_and_not_paid_for_again() -> None:
@@ -239,12 +239,12 @@ async def test_a_crash_in_the_first_of_two_calls_of_an_action_is_reported_to_the
         )
 
     plugin = Plugin("count", "Counts.", actions=[count])
-    async with running_agent(plugin, model=ScriptedModel(script), store=store) as stage:
-        receipt = await stage.submit("Count")
+    async with running_agent(plugin, model=ScriptedModel(script), store=store) as harness:
+        receipt = await harness.submit("Count")
         await begun.wait()
-        await stage.agent_runtime.inbox.processor.release()
-    async with running_agent(plugin, model=ScriptedModel(script), store=store) as stage:
-        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-        await stage.agent.outbox.drain(5.0)
+        await harness.agent_runtime.inbox.processor.release()
+    async with running_agent(plugin, model=ScriptedModel(script), store=store) as harness:
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await harness.agent.outbox.drain(5.0)
         assert ran == ["milk", "bread"]
-        assert [one.content.text for one in stage.adapter.sent][-1:] == ["So it went."]
+        assert [part.content.text for part in harness.adapter.sent][-1:] == ["So it went."]

@@ -38,7 +38,9 @@ def settings(**values: str) -> CoreSettings:
     return CoreSettings.model_validate(values)
 
 
-def said(text: str = "hello everybody", *, source: str = "test", mention: MentionContext | None = None) -> Content:
+def content_of(
+    text: str = "hello everybody", *, source: str = "test", mention: MentionContext | None = None
+) -> Content:
     return Content(text=text, source=source, mention=mention or MentionContext())
 
 
@@ -58,7 +60,7 @@ async def test_a_message_forbidden_by_the_adapter_is_not_answered_even_in_a_dire
     agent_harness: AgentHarness, composer: Composer
 ) -> None:
     mention = MentionContext(is_mention=True, denied_by="CHANNEL_IDS")
-    verdict = await verdict_on(make_turn(agent_harness.agent, said(mention=mention)), composer, settings())
+    verdict = await verdict_on(make_turn(agent_harness.agent, content_of(mention=mention)), composer, settings())
     assert (verdict.should_answer, verdict.rule) == (False, "CHANNEL_IDS")
 
 
@@ -66,9 +68,9 @@ async def test_a_message_forbidden_by_the_adapter_is_not_answered_even_in_a_dire
 async def test_an_empty_message_is_not_answered_but_a_picture_is(
     agent_harness: AgentHarness, composer: Composer, text: str
 ) -> None:
-    verdict = await verdict_on(make_turn(agent_harness.agent, said(text)), composer, settings())
+    verdict = await verdict_on(make_turn(agent_harness.agent, content_of(text)), composer, settings())
     assert (verdict.should_answer, verdict.rule) == (False, "empty message")
-    with_picture = replace(said(text), attachments=(PICTURE,))
+    with_picture = replace(content_of(text), attachments=(PICTURE,))
     assert (await verdict_on(make_turn(agent_harness.agent, with_picture), composer, settings())).should_answer
 
 
@@ -91,7 +93,7 @@ async def test_other_bots_are_answered_only_if_configured(agent_harness: AgentHa
 async def test_in_a_muted_room_only_mentions_are_answered(
     agent_harness: AgentHarness, composer: Composer, text: str, mention: MentionContext, answer: bool
 ) -> None:
-    turn = make_turn(agent_harness.agent, said(text, mention=mention), kind=ChannelType.DM)
+    turn = make_turn(agent_harness.agent, content_of(text, mention=mention), kind=ChannelType.DM)
     await agent_harness.agent.store.worlds.set_participant_state(turn.room.id, ParticipantState.MUTED)
     verdict = await verdict_on(turn, composer, settings())
     assert verdict.should_answer is answer
@@ -130,7 +132,7 @@ async def test_channel_types_that_are_always_answered_can_be_configured(
 async def test_sources_match_exactly_or_by_the_part_before_the_colon(
     agent_harness: AgentHarness, composer: Composer, source: str, answer: bool
 ) -> None:
-    turn = make_turn(agent_harness.agent, said(source=source), kind=GROUP)
+    turn = make_turn(agent_harness.agent, content_of(source=source), kind=GROUP)
     verdict = await verdict_on(turn, composer, settings(SHOULD_RESPOND_BYPASS_SOURCES="zapier"))
     assert verdict.should_answer is answer
     assert (verdict.rule == "SHOULD_RESPOND_BYPASS_SOURCES") is answer
@@ -139,12 +141,12 @@ async def test_sources_match_exactly_or_by_the_part_before_the_colon(
 @pytest.mark.parametrize(
     ("content", "rule"),
     [
-        (said(mention=MentionContext(is_mention=True)), "mention"),
-        (said(mention=MentionContext(is_reply=True)), "reply"),
-        (said(mention=MentionContext(is_mention=True, is_reply=True)), "reply"),
-        (said("Ada, are you there?"), "name called"),
-        (said("what do you think, ada?"), "name called"),
-        (said("hey @Ada"), "name called"),
+        (content_of(mention=MentionContext(is_mention=True)), "mention"),
+        (content_of(mention=MentionContext(is_reply=True)), "reply"),
+        (content_of(mention=MentionContext(is_mention=True, is_reply=True)), "reply"),
+        (content_of("Ada, are you there?"), "name called"),
+        (content_of("what do you think, ada?"), "name called"),
+        (content_of("hey @Ada"), "name called"),
     ],
 )
 async def test_a_message_addressed_to_the_agent_is_answered_without_a_model_call(
@@ -183,16 +185,16 @@ async def test_a_followed_room_is_answered(agent_harness: AgentHarness, composer
 )
 async def test_the_small_model_decides_if_no_rule_applies(written: str, answer: bool, rule: str) -> None:
     kinds: list[ModelType] = []
-    async with running_agent(model=ScriptedModel(written)) as stage:
-        models, ask = stage.agent.models, stage.agent.models.text
+    async with running_agent(model=ScriptedModel(written)) as harness:
+        models, ask = harness.agent.models, harness.agent.models.text
 
         async def noted(request: TextRequest, kind: ModelType) -> object:
             kinds.append(kind)
             return await ask(request, kind)
 
         models.text = noted  # type: ignore[method-assign, assignment]  # to see which size is asked
-        turn = make_turn(stage.agent, "hello", kind=GROUP)
-        verdict = await verdict_on(turn, Composer(stage.agent_runtime.registry), settings())
+        turn = make_turn(harness.agent, "hello", kind=GROUP)
+        verdict = await verdict_on(turn, Composer(harness.agent_runtime.registry), settings())
     assert (verdict.should_answer, verdict.rule) == (answer, rule)
     assert kinds == [ModelType.TEXT_SMALL]
     assert verdict.reason
@@ -205,11 +207,11 @@ async def test_the_small_model_decides_if_no_rule_applies(written: str, answer: 
 async def test_an_unreadable_decision_is_requested_once_more_and_then_means_silence(
     script: list[str], answer: bool, asked: int
 ) -> None:
-    async with running_agent(model=ScriptedModel(script)) as stage:
-        turn = make_turn(stage.agent, "hello", kind=GROUP)
-        verdict = await verdict_on(turn, Composer(stage.agent_runtime.registry), settings())
+    async with running_agent(model=ScriptedModel(script)) as harness:
+        turn = make_turn(harness.agent, "hello", kind=GROUP)
+        verdict = await verdict_on(turn, Composer(harness.agent_runtime.registry), settings())
     assert verdict.should_answer is answer
-    assert len(stage.model.requests_for(Purpose.SHOULD_RESPOND)) == asked
+    assert len(harness.model.requests_for(Purpose.SHOULD_RESPOND)) == asked
     assert answer or verdict.rule == "shouldRespond: unreadable"
 
 
@@ -233,10 +235,10 @@ async def test_a_forged_history_line_does_not_affect_the_decision(agent_harness:
 async def test_a_message_decided_again_after_an_outage_counts_once() -> None:
     limited = settings(MESSAGES_PER_PERSON="1", RESPOND_TO_BOTS="true")
     counts = MessageCounters(limited)
-    async with running_agent(adapter=RecordingAdapter(is_trusted_audience=False)) as stage:
-        composer = Composer(stage.agent_runtime.registry)
-        turn = make_turn(stage.agent, "Ada, are you there?", kind=ChannelType.DM)
+    async with running_agent(adapter=RecordingAdapter(is_trusted_audience=False)) as harness:
+        composer = Composer(harness.agent_runtime.registry)
+        turn = make_turn(harness.agent, "Ada, are you there?", kind=ChannelType.DM)
         turn.inputs[0].author = replace(turn.author, is_bot=True)
         attempt = partial(decide, turn, composer, limited, ParticipantState.DEFAULT, counts, ConcurrencyLimits())
         verdicts = [await attempt() for _ in range(50)]
-    assert {one.should_answer for one in verdicts} == {True}
+    assert {verdict.should_answer for verdict in verdicts} == {True}

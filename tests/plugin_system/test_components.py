@@ -75,7 +75,7 @@ def test_a_worker_has_a_name_and_a_timeout() -> None:
     assert (made.name, made.deadline, worker("REMIND")(working).deadline) == ("REMIND", 5.0, 300.0)
 
 
-def test_a_listener_receives_one_class_of_events() -> None:
+def test_a_listener_receives_a_single_class_of_events() -> None:
     assert on(MessageDeleted)(hearing).kind is MessageDeleted
     assert on(MessageReceived)(hearing).handler is hearing
 

@@ -125,7 +125,7 @@ async def test_a_replaced_provider_of_bootstrap_is_not_in_the_prompt_and_its_rep
     assert "# Conversation" not in prompt
 
 
-def test_of_two_templates_of_one_name_that_of_the_higher_priority_is_used() -> None:
+def test_of_two_templates_of_the_same_name_that_of_the_higher_priority_is_used() -> None:
     plugins = [
         Plugin("high", templates={"a": "high", "b": "high"}, priority=5),
         Plugin("low", templates={"a": "low"}),
@@ -170,7 +170,7 @@ async def test_the_database_checks_declared_component_types_too(tmp_path: Path) 
         assert [item.type for item in await entities.components(harness.agent.id)] == ["OTHER"]
 
 
-def test_two_plugins_cannot_declare_one_component_type() -> None:
+def test_two_plugins_cannot_declare_the_same_component_type() -> None:
     plugins = [Plugin(name, component_types=[ComponentType("PET", "A pet.", Pet)]) for name in ("one", "two")]
     with pytest.raises(PluginError, match="component type PET is brought by plugin 'one' and by plugin 'two'"):
         Registry(plugins)

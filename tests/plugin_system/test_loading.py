@@ -175,9 +175,9 @@ def test_the_advice_on_embeddings_names_what_helps_here_and_nothing_that_is_set(
     tmp_path: Path, settings: dict[str, str], plugins: tuple[str, ...], steps: list[str]
 ) -> None:
     [note] = [text for text in load(tmp_path, *plugins, **settings).notes if "creates embeddings" in text]
-    told = note.split("words only: ")[1].split(", or ")
+    alternatives = note.split("words only: ")[1].split(", or ")
     local = "set LOCAL_EMBEDDING_MODEL to a model file (GGUF) on this computer"
-    assert told == [step.replace("LOCAL", local) if step.endswith("LOCAL") else step for step in steps]
+    assert alternatives == [step.replace("LOCAL", local) if step.endswith("LOCAL") else step for step in steps]
     assert not [name for name in settings if re.search(rf"\b{name}\b", note)]
 
 
@@ -204,7 +204,7 @@ def test_the_key_of_the_operator_is_not_sent_to_a_server_from_a_character_file(t
     assert settings.load(OpenAISettings).openai_base_url is None
 
 
-def test_a_model_plugin_named_by_the_character_is_the_only_one(tmp_path: Path) -> None:
+def test_a_model_plugin_named_by_the_character_is_the_only_model_plugin(tmp_path: Path) -> None:
     write(tmp_path, "speaking.py", SPEAKING, name="speaking")
 
     assert names(load(tmp_path, "./speaking", OPENAI_API_KEY="sk-12345678")) == ["bootstrap", "speaking"]
@@ -272,9 +272,9 @@ def test_an_environment_without_pip_installs_with_uv(tmp_path: Path, monkeypatch
     assert found == (str(uv), "pip", "install", "--python", sys.executable, "dice==1.0")
 
 
-def test_a_package_of_others_is_told_to_install_its_own_extra() -> None:
-    said = missing_package_message("lines", "linechat", "lines", "chat")
-    assert said == "'lines' needs linechat, which is not installed: install the extra 'chat' of its package"
+def test_an_error_of_another_authors_package_says_to_install_its_own_extra() -> None:
+    message = missing_package_message("lines", "linechat", "lines", "chat")
+    assert message == "'lines' needs linechat, which is not installed: install the extra 'chat' of its package"
 
 
 def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_plugin_that_is_named_twice_is_loaded_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.failure("H-14")
-def test_two_plugins_with_one_name_are_rejected(tmp_path: Path) -> None:
+def test_two_plugins_with_the_same_name_are_rejected(tmp_path: Path) -> None:
     write(tmp_path, "mine.py")
     write(tmp_path, "other.py")
     with pytest.raises(PluginError, match="two plugins are called 'mine'"):
@@ -348,7 +348,7 @@ def test_files_with_similar_names_are_not_confused(tmp_path: Path) -> None:
     ]
 
 
-def test_the_one_plugin_of_a_module_is_found_under_any_name(tmp_path: Path) -> None:
+def test_the_only_plugin_of_a_module_is_found_under_any_name(tmp_path: Path) -> None:
     write(tmp_path, "mine.py", "from bot import Plugin\nweather = Plugin('weather')\nother = 3\n")
 
     assert "weather" in names(load(tmp_path, "./mine"))
@@ -357,7 +357,7 @@ def test_the_one_plugin_of_a_module_is_found_under_any_name(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     "source", ["x = 1\n", "from bot import Plugin\na = Plugin('a')\nb = Plugin('b')\n"], ids=["none", "two"]
 )
-def test_a_module_must_contain_one_plugin(tmp_path: Path, source: str) -> None:
+def test_a_module_must_contain_exactly_1_plugin(tmp_path: Path, source: str) -> None:
     write(tmp_path, "mine.py", source)
     with pytest.raises(PluginError, match=r"'\./mine': .* must hold one Plugin"):
         load(tmp_path, "./mine")
@@ -429,7 +429,7 @@ def test_an_unknown_name_is_rejected_with_a_suggestion(tmp_path: Path, name: str
 
 
 @pytest.mark.failure("K-04")
-def test_an_unknown_name_without_a_similar_one_lists_the_available_plugins(tmp_path: Path) -> None:
+def test_an_unknown_name_without_a_similar_name_lists_the_available_plugins(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match=r"'qqqq' is not known: there are: .*bootstrap"):
         load(tmp_path, "qqqq")
 
@@ -449,9 +449,9 @@ def test_an_elizaos_plugin_without_a_counterpart_is_noted(tmp_path: Path, name: 
     loaded = load(tmp_path, name)
 
     assert names(loaded) == ["bootstrap", "offline"]
-    [said] = loaded.notes
-    assert said.startswith(f"{name}: ")
-    assert note in said
+    [load_note] = loaded.notes
+    assert load_note.startswith(f"{name}: ")
+    assert note in load_note
 
 
 @pytest.mark.parametrize("name", ["@elizaos/plugin-bootstrap", "@elizaos-plugins/bootstrap", "bootstrap"])
@@ -535,8 +535,8 @@ def test_any_graph_is_sorted_or_its_cycle_reported() -> None:
         chance = random.Random(seed)
         size = chance.randint(1, 30)
         plugins = [
-            Plugin(str(one), requires=[str(chance.randrange(size)) for _ in range(chance.choice((0, 0, 1, 2)))])
-            for one in range(size)
+            Plugin(str(number), requires=[str(chance.randrange(size)) for _ in range(chance.choice((0, 0, 1, 2)))])
+            for number in range(size)
         ]
         try:
             ordered = [plugin.name for plugin in sort_plugins(plugins)]
@@ -544,15 +544,15 @@ def test_any_graph_is_sorted_or_its_cycle_reported() -> None:
             walked = str(error).partition("circle: ")[2].split(" → ")
             assert all(walked[i + 1] in plugins[int(walked[i])].requires for i in range(len(walked) - 1))
             continue
-        assert sorted(ordered, key=int) == [str(one) for one in range(size)]
+        assert sorted(ordered, key=int) == [str(number) for number in range(size)]
         for plugin in plugins:
             assert all(ordered.index(name) < ordered.index(plugin.name) for name in plugin.requires)
 
 
 def test_a_long_requirement_chain_does_not_overflow_the_stack() -> None:
-    chain = [Plugin(str(one), requires=[str(one + 1)] if one < 4999 else ()) for one in range(5000)]
+    chain = [Plugin(str(number), requires=[str(number + 1)] if number < 4999 else ()) for number in range(5000)]
 
-    assert [plugin.name for plugin in sort_plugins(chain)] == [str(one) for one in reversed(range(5000))]
+    assert [plugin.name for plugin in sort_plugins(chain)] == [str(number) for number in reversed(range(5000))]
 
 
 def test_bundled_plugins_and_adapters_are_listed() -> None:

@@ -117,7 +117,7 @@ def test_duplicate_component_names_are_rejected_naming_both_plugins(
 
 
 @pytest.mark.failure("H-14")
-def test_two_routes_of_a_plugin_with_one_path_are_rejected() -> None:
+def test_two_routes_of_a_plugin_with_the_same_path_are_rejected() -> None:
     routes = [route(method, "/status")(answering) for method in ("GET", "POST", "get")]
     with pytest.raises(PluginError, match="plugin 'weather' brings 2 routes at GET /status: keep one of them"):
         Registry([Plugin("weather", routes=routes)])
@@ -147,7 +147,7 @@ def test_the_catalog_lists_all_components_in_order_with_their_plugins() -> None:
         ]
     ).build_catalog()
     assert catalog.plugins == ("a", "b")
-    assert [(one.name, one.plugin) for one in catalog.actions] == [("ONE", "a"), ("TWO", "b")]
-    assert [(one.name, one.plugin) for one in catalog.providers] == [("P", "b")]
+    assert [(action.name, action.plugin) for action in catalog.actions] == [("ONE", "a"), ("TWO", "b")]
+    assert [(provider.name, provider.plugin) for provider in catalog.providers] == [("P", "b")]
     assert catalog.services == ("Forecasts", "Quiet")
     assert catalog.capabilities == ("It knows the weather.",)

@@ -63,7 +63,7 @@ def test_trust_is_that_of_the_file_whatever_the_spelling_of_its_path(
         find_plugin(name, folder, trusted.approval(character))
 
 
-def test_trust_is_that_of_one_characters_file(trusted: TrustedPlugins, tmp_path: Path) -> None:
+def test_trust_is_that_of_a_single_characters_file(trusted: TrustedPlugins, tmp_path: Path) -> None:
     source = write(tmp_path / "mine.py")
     trusted.trust([source], tmp_path / "ada.json")
     assert trusted.is_trusted(source, tmp_path / "ada.json")
@@ -154,7 +154,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         TrustedPlugins(tmp_path / "data").trust([])
 
 
-def test_revoking_a_character_ends_all_trust_in_the_code_beside_it(trusted: TrustedPlugins, tmp_path: Path) -> None:
+def test_revoking_a_character_ends_all_trust_in_the_code_next_to_it(trusted: TrustedPlugins, tmp_path: Path) -> None:
     own, other = write(tmp_path / "own.py"), write(tmp_path / "other.py")
     trusted.trust([own], tmp_path / "ada.json")
     trusted.trust([other])

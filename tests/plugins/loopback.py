@@ -1,4 +1,4 @@
-"""A server on the loopback that answers what it was told to, faults and cut streams included."""
+"""A server on the loopback with prepared answers, faults and cut streams included."""
 
 import asyncio
 import json
@@ -55,7 +55,7 @@ Answering = Callable[[Asked], Answer]
 
 
 class Loopback:
-    """Gives the answers it was told, the last one again and again, or what a function makes of a request."""
+    """Returns the prepared answers, the last repeatedly, or what a function makes of a request."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] | Answering = [Answer({})]
@@ -67,7 +67,7 @@ class Loopback:
     @property
     def bodies(self) -> list[Any]:
         """What was sent, request by request."""
-        return [one.json for one in self.asked]
+        return [request.json for request in self.asked]
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request."""
@@ -134,14 +134,14 @@ async def loopback() -> AsyncIterator[Loopback]:
         yield found
 
 
-def patient(stage: AgentHarness, model: Model, waits: list[float]) -> ModelRouter:
+def patient(harness: AgentHarness, model: Model, waits: list[float]) -> ModelRouter:
     """Make a router that asks this one model again and again, and notes how long it would have waited."""
 
     async def wait(seconds: float) -> None:
         waits.append(seconds)
 
     router = ModelRouter(record=lambda call: None, policy=CallPolicy(time=TimeSource(sleep=wait)))
-    router.register(ModelHandler(model.type, partial(model, stage.agent), "one"))
+    router.register(ModelHandler(model.type, partial(model, harness.agent), "one"))
     return router
 
 

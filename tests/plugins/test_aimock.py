@@ -95,15 +95,15 @@ def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [node, str(SERVER), "--port", "0", "--strict", "--chunk-size", "7", "--fixtures", str(fixtures)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
         assert process.stdout is not None
-        said = []
+        texts = []
         for line in process.stdout:
-            said.append(line)
+            texts.append(line)
             if READY in line:
                 break
         try:
-            if process.poll() is not None or READY not in said[-1]:
-                pytest.skip(f"aimock does not start here: {''.join(said)[:300]}")
-            yield said[-1].partition(READY)[2].strip()
+            if process.poll() is not None or READY not in texts[-1]:
+                pytest.skip(f"aimock does not start here: {''.join(texts)[:300]}")
+            yield texts[-1].partition(READY)[2].strip()
         finally:
             process.terminate()
 
@@ -126,21 +126,21 @@ async def speaking(request: pytest.FixtureRequest, peer: str) -> AsyncIterator[t
         "ANTHROPIC_API_KEY": "sk-ant-a-key-of-the-tests",
         "ANTHROPIC_BASE_URL": peer,
     }
-    async with running_agent(plugin, model=ScriptedModel("unasked"), settings=settings) as stage:
-        yield stage, {"openai": gpt, "anthropic": claude}[request.param]
+    async with running_agent(plugin, model=ScriptedModel("unasked"), settings=settings) as harness:
+        yield harness, {"openai": gpt, "anthropic": claude}[request.param]
 
 
 async def test_a_text_comes_with_its_tokens(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    result = await stage.agent.models.text(TextRequest("please greet", system="You are Ada."))
+    harness, _ = speaking
+    result = await harness.agent.models.text(TextRequest("please greet", system="You are Ada."))
     assert (result.text, result.is_truncated, result.tool_calls) == (GREETING, False, ())
     assert result.usage == Usage(12, 8)
 
 
 async def test_a_text_is_shown_while_it_is_written(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
+    harness, _ = speaking
     sink = Sink()
-    result = await stage.agent.models.text(TextRequest("please greet", sink=sink))
+    result = await harness.agent.models.text(TextRequest("please greet", sink=sink))
     assert result.text == GREETING
     assert "".join(filter(None, sink.seen)) == GREETING
     assert len(sink.seen) > 1
@@ -148,83 +148,83 @@ async def test_a_text_is_shown_while_it_is_written(speaking: tuple[AgentHarness,
 
 @pytest.mark.parametrize("is_shown", [False, True])
 async def test_functions_are_called(speaking: tuple[AgentHarness, Model], is_shown: bool) -> None:
-    stage, _ = speaking
+    harness, _ = speaking
     sink = Sink() if is_shown else None
-    result = await stage.agent.models.text(TextRequest("please roll", tools=(ROLL,), sink=sink))
+    result = await harness.agent.models.text(TextRequest("please roll", tools=(ROLL,), sink=sink))
     assert result.tool_calls == (ToolCall("ROLL", {"sides": 6}),)
 
 
 async def test_an_object_has_the_shape_that_was_asked_for(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    assert await stage.agent.models.object(Place, TextRequest("please name")) == Place(name="Tern Rock")
+    harness, _ = speaking
+    assert await harness.agent.models.object(Place, TextRequest("please name")) == Place(name="Tern Rock")
 
 
 @pytest.mark.failure("E-01")
 async def test_a_busy_server_may_be_asked_again(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, large = speaking
+    harness, large = speaking
     with pytest.raises(ModelBusy, match="slow down"):
-        await large(stage.agent, TextRequest("please hurry"))
+        await large(harness.agent, TextRequest("please hurry"))
 
 
 @pytest.mark.failure("E-02")
 async def test_a_server_with_an_error_may_be_asked_again(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, large = speaking
+    harness, large = speaking
     with pytest.raises(ModelBusy, match="out of order"):
-        await large(stage.agent, TextRequest("please fail"))
+        await large(harness.agent, TextRequest("please fail"))
 
 
 @pytest.mark.failure("E-03")
 async def test_a_stream_that_is_cut_is_no_answer(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, large = speaking
+    harness, large = speaking
     sink = Sink()
     with pytest.raises(ModelBusy):
-        await large(stage.agent, TextRequest("please break off", sink=sink))
+        await large(harness.agent, TextRequest("please break off", sink=sink))
     assert GREETING.startswith("".join(filter(None, sink.seen)))
 
 
 @pytest.mark.failure("E-06")
-async def test_a_key_that_is_refused_is_told_as_that(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, large = speaking
+async def test_a_refused_key_is_reported_as_refused(speaking: tuple[AgentHarness, Model]) -> None:
+    harness, large = speaking
     with pytest.raises(ModelRefused, match="_API_KEY"):
-        await large(stage.agent, TextRequest("please open"))
+        await large(harness.agent, TextRequest("please open"))
 
 
 async def test_a_picture_is_looked_at(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    seen = await stage.agent.models.describe(ImageDescriptionRequest(PICTURE, "image/png", "please look"))
+    harness, _ = speaking
+    seen = await harness.agent.models.describe(ImageDescriptionRequest(PICTURE, "image/png", "please look"))
     assert seen.text == "A lighthouse."
 
 
 async def test_a_message_is_answered(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    receipt = await stage.send("is the lamp of lighthouse-7 lit?")
+    harness, _ = speaking
+    receipt = await harness.send("is the lamp of lighthouse-7 lit?")
     assert receipt.outcome is Outcome.ANSWERED
-    assert stage.texts == ["The lamp is lit."]
+    assert harness.texts == ["The lamp is lit."]
 
 
 async def test_texts_become_vectors(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    if not stage.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
+    harness, _ = speaking
+    if not harness.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
         return  # Anthropic makes none
-    given = await stage.agent.models.embed(["the sea", "the sea again"])
+    given = await harness.agent.models.embed(["the sea", "the sea again"])
     assert given.vectors == ((0.5, -0.5, 0.25),) * 2
     assert given.model == "vectors-3"
 
 
 async def test_a_picture_is_drawn(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    if stage.agent.models.has_handler_for(ModelType.IMAGE):
-        assert (await stage.agent.models.draw(ImageRequest("a lighthouse"))).data == PICTURE
+    harness, _ = speaking
+    if harness.agent.models.has_handler_for(ModelType.IMAGE):
+        assert (await harness.agent.models.draw(ImageRequest("a lighthouse"))).data == PICTURE
 
 
 async def test_a_text_is_spoken(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    if stage.agent.models.has_handler_for(ModelType.TEXT_TO_SPEECH):
-        assert (await stage.agent.models.speak(SpeechRequest("The sea is calm."))).audio == SPOKEN
+    harness, _ = speaking
+    if harness.agent.models.has_handler_for(ModelType.TEXT_TO_SPEECH):
+        assert (await harness.agent.models.speak(SpeechRequest("The sea is calm."))).audio == SPOKEN
 
 
 async def test_a_recording_is_written_down(speaking: tuple[AgentHarness, Model]) -> None:
-    stage, _ = speaking
-    if stage.agent.models.has_handler_for(ModelType.TRANSCRIPTION):
-        heard = await stage.agent.models.transcribe(TranscriptionRequest(SPOKEN, "audio/ogg"))
+    harness, _ = speaking
+    if harness.agent.models.has_handler_for(ModelType.TRANSCRIPTION):
+        heard = await harness.agent.models.transcribe(TranscriptionRequest(SPOKEN, "audio/ogg"))
         assert heard.text == "The sea is calm."

@@ -20,12 +20,12 @@ KEY = "sk-a-key-of-the-tests"
 SECRET = "what was said in confidence"
 
 
-async def ask_openai(stage: AgentHarness, request: TextRequest) -> TextResult:
-    return await complete(stage.agent.services[OpenAIClient], "large", request)
+async def ask_openai(harness: AgentHarness, request: TextRequest) -> TextResult:
+    return await complete(harness.agent.services[OpenAIClient], "large", request)
 
 
-async def ask_anthropic(stage: AgentHarness, request: TextRequest) -> TextResult:
-    return await stage.agent.services[AnthropicClient].write("large", request)
+async def ask_anthropic(harness: AgentHarness, request: TextRequest) -> TextResult:
+    return await harness.agent.services[AnthropicClient].write("large", request)
 
 
 VENDORS: dict[str, Any] = {
@@ -50,8 +50,8 @@ async def ask(vendor: str, api: Loopback, sink: Sink | None = None) -> TextResul
     plugin, ask_model, base_path, _ = VENDORS[vendor]
     name = vendor.upper()
     settings = {f"{name}_API_KEY": KEY, f"{name}_BASE_URL": f"{api.url}{base_path}", f"{name}_LARGE_MODEL": "large"}
-    async with running_agent(plugin, model=ScriptedModel(lambda request: ""), settings=settings) as stage:
-        result: TextResult = await ask_model(stage, TextRequest(SECRET, sink=sink))
+    async with running_agent(plugin, model=ScriptedModel(lambda request: ""), settings=settings) as harness:
+        result: TextResult = await ask_model(harness, TextRequest(SECRET, sink=sink))
         return result
 
 

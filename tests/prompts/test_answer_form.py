@@ -11,7 +11,7 @@ from bot.testing import ScriptedModel, model_answer, running_agent
 TAGGED = "Say so in <text>.\n<response>\n<thought>why</thought>\n<text>the words</text>\n</response>\nNow.\n"
 
 
-def test_a_template_with_tags_becomes_one_with_json_and_a_schema() -> None:
+def test_a_template_with_tags_becomes_a_template_with_json_and_a_schema() -> None:
     converted = request_json(TAGGED)
     assert converted is not None
     template, schema = converted
@@ -37,7 +37,7 @@ def test_choices_and_truth_values_are_in_the_schema() -> None:
         "<response></response>",
     ],
 )
-def test_a_template_without_one_flat_form_stays_as_it_is(template: str) -> None:
+def test_a_template_without_a_single_flat_form_is_left_unchanged(template: str) -> None:
     assert request_json(template) is None
 
 
@@ -50,18 +50,18 @@ async def test_json_is_requested_where_the_server_writes_it_or_the_operator_says
 ) -> None:
     answer = json.dumps({"thought": "", "actions": "REPLY", "parameters": {}, "providers": "", "text": "Hello <b>!"})
     model = ScriptedModel(answer if is_json else model_answer("Hello <b>!"), can_write_json=can_write)
-    async with running_agent(model=model, settings={"MODEL_ANSWER_FORM": setting}) as stage:
-        await stage.send("hi")
-    [request] = [request for request in stage.model.requests if "next in this conversation" in request.prompt]
-    assert stage.texts == ["Hello <b>!"]
+    async with running_agent(model=model, settings={"MODEL_ANSWER_FORM": setting}) as harness:
+        await harness.send("hi")
+    [request] = [request for request in harness.model.requests if "next in this conversation" in request.prompt]
+    assert harness.texts == ["Hello <b>!"]
     assert (request.schema is not None) == is_json
     assert ("<response>" in request.prompt) != is_json
 
 
 async def test_an_answer_in_tags_is_read_where_json_was_requested() -> None:
-    async with running_agent(model=ScriptedModel(model_answer("Hello."), can_write_json=True)) as stage:
-        await stage.send("hi")
-    assert stage.texts == ["Hello."]
+    async with running_agent(model=ScriptedModel(model_answer("Hello."), can_write_json=True)) as harness:
+        await harness.send("hi")
+    assert harness.texts == ["Hello."]
 
 
 def test_every_form_can_be_set() -> None:

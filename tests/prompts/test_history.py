@@ -29,7 +29,7 @@ def expected(line: HistoryLine) -> ParsedLine:
     return ParsedLine(time, sanitize_name(line.name), line.id, line.text, line.is_agent)
 
 
-def test_a_message_is_one_line_with_time_name_and_id() -> None:
+def test_a_message_is_a_line_with_time_name_and_id() -> None:
     assert render_line(HistoryLine(NOON, "Alice", "7f3a", "Hello\nyou")) == r"[12:03] Alice (id 7f3a): Hello\nyou"
 
 
@@ -113,7 +113,7 @@ def test_parsing_a_rendered_history_returns_the_same_authors_and_texts(history: 
 
 @pytest.mark.failure("G-06")
 @given(HISTORIES)
-def test_a_history_has_one_line_per_message_and_day_lines(history: list[HistoryLine]) -> None:
+def test_a_history_has_a_line_per_message_and_day_lines(history: list[HistoryLine]) -> None:
     lines = render_history(history).splitlines()
     days = [line for line in lines if line.startswith("---")]
     assert len(lines) - len(days) == len(history)

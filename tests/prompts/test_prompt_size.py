@@ -26,7 +26,7 @@ LONGEST_WEEKDAY = datetime(2026, 3, 4, 9, tzinfo=UTC)  # a Wednesday: the prompt
 RULES = 1_280  # how to answer, and the template around it
 FORMS = TAGS, FUNCTIONS = ("actions in tags", "actions as functions")
 
-# What a plugin of ours may add to the first prompt of somebody who may do everything, in bytes.
+# What a bundled plugin may add to the first prompt of an owner, in bytes.
 ALLOWANCES = {
     "bootstrap": {TAGS: 2_304, FUNCTIONS: 3_200},  # in tags up to 400 bytes show examples of actions
     "knowledge": {TAGS: 128, FUNCTIONS: 128},
@@ -44,13 +44,13 @@ def a_model(form: str) -> ScriptedModel:
 
 async def measured(*plugins: Plugin, form: str = TAGS) -> PromptSize:
     clock = ManualClock(LONGEST_WEEKDAY).now
-    async with running_agent(*plugins, character=marlo(), model=a_model(form), clock=clock) as stage:
-        return await measure_prompt(stage.agent_runtime)
+    async with running_agent(*plugins, character=marlo(), model=a_model(form), clock=clock) as harness:
+        return await measure_prompt(harness.agent_runtime)
 
 
 def bytes_of(request: TextRequest) -> int:
     """Count by itself what goes to the model, so that the measure is held against something."""
-    tools = "".join(json.dumps([one.name, one.description, dict(one.parameters)]) for one in request.tools)
+    tools = "".join(json.dumps([tool.name, tool.description, dict(tool.parameters)]) for tool in request.tools)
     return len((request.system + request.prompt + tools).encode())
 
 
@@ -58,17 +58,17 @@ def bytes_of(request: TextRequest) -> int:
 @pytest.mark.parametrize("form", FORMS)
 async def test_the_first_prompt_of_the_default_character_has_at_most_8_kb(role: Role, form: str) -> None:
     clock = ManualClock(LONGEST_WEEKDAY).now
-    async with running_agent(character=marlo(), model=a_model(form), clock=clock) as stage:
-        await stage.send("Hello!", role=role)
-        [request] = stage.model.requests
+    async with running_agent(character=marlo(), model=a_model(form), clock=clock) as harness:
+        await harness.send("Hello!", role=role)
+        [request] = harness.model.requests
     assert bytes_of(request) <= MOST_IN_ALL
 
 
 async def test_the_first_prompts_in_a_group_have_at_most_8_kb_with_the_decision() -> None:
     clock = ManualClock(LONGEST_WEEKDAY).now
-    async with running_agent(character=marlo(), clock=clock) as stage:
-        await stage.send("Hello!", kind=ChannelType.GROUP)
-        sizes = [bytes_of(request) for request in stage.model.requests]
+    async with running_agent(character=marlo(), clock=clock) as harness:
+        await harness.send("Hello!", kind=ChannelType.GROUP)
+        sizes = [bytes_of(request) for request in harness.model.requests]
     assert max(sizes) <= MOST_IN_ALL
 
 
@@ -76,9 +76,9 @@ async def test_the_first_prompts_in_a_group_have_at_most_8_kb_with_the_decision(
 async def test_the_measured_size_is_that_of_the_request(form: str) -> None:
     size = await measured(form=form)
     clock = ManualClock(LONGEST_WEEKDAY).now
-    async with running_agent(character=marlo(), model=a_model(form), clock=clock) as stage:
-        await stage.send("Hello!", role=Role.OWNER)
-        [request] = stage.model.requests
+    async with running_agent(character=marlo(), model=a_model(form), clock=clock) as harness:
+        await harness.send("Hello!", role=Role.OWNER)
+        [request] = harness.model.requests
     assert size.total == bytes_of(request)
     assert size.total == sum(part.size for part in size.parts)
     assert all(part.size > 0 for part in size.parts)
@@ -88,7 +88,7 @@ async def test_the_measured_size_is_that_of_the_request(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_the_rules_stay_within_their_size_limit(form: str) -> None:
+async def test_the_rules_are_within_their_size_limit(form: str) -> None:
     size = await measured(form=form)
     assert sum(part.size for part in size.parts if part.kind is PromptPartKind.RULES) <= RULES
 
@@ -111,8 +111,10 @@ async def test_a_bundled_plugin_adds_at_most_its_limit_to_the_prompt(name: str, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_all_bundled_plugins_together_stay_within_8_kb(form: str) -> None:
-    plugins = [one for name in plugin_names() if (one := find_plugin(name)) and (one.actions or one.providers)]
+async def test_all_bundled_plugins_together_take_at_most_8_kb(form: str) -> None:
+    plugins = [
+        bundled for name in plugin_names() if (bundled := find_plugin(name)) and (bundled.actions or bundled.providers)
+    ]
     others = [plugin for plugin in plugins if plugin.name != "bootstrap"]
     assert (await measured(*others, form=form)).total <= MOST_IN_ALL
 
@@ -131,6 +133,6 @@ async def sizes_of_actions(form: str) -> dict[str, int]:
 
 async def test_measuring_calls_no_model() -> None:
     model = ScriptedModel()
-    async with running_agent(model=model, character=marlo()) as stage:
-        await measure_prompt(stage.agent_runtime)
+    async with running_agent(model=model, character=marlo()) as harness:
+        await measure_prompt(harness.agent_runtime)
     assert model.requests == []

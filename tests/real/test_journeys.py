@@ -117,7 +117,7 @@ async def test_a_message_longer_than_the_context_is_answered(run_program: RunPro
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-async def test_two_rooms_are_answered_by_a_server_that_works_on_one_request_at_a_time(
+async def test_two_rooms_are_answered_by_a_server_that_works_on_a_single_request_at_a_time(
     run_program: RunProgram, model: RealModel
 ) -> None:
     async with run_program(model, STREAMING="false") as harness:

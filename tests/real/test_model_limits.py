@@ -29,17 +29,17 @@ class Weather(BaseModel):
 
 
 async def test_an_object_fits_its_schema_at_the_first_request(model: RealModel) -> None:
-    async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=model.settings) as stage:
+    async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=model.settings) as harness:
         for question in ("What is the weather at sea?", "Invent the weather of tomorrow."):
-            result = await stage.agent.models.object(Weather, TextRequest(question, max_tokens=100))
+            result = await harness.agent.models.object(Weather, TextRequest(question, max_tokens=100))
             assert isinstance(result, Weather)
 
 
 async def test_a_text_with_tools_offered_is_a_text_or_a_call_that_fits_the_schema(model: RealModel) -> None:
     settings = {**model.settings, "LOCAL_MODEL_TOOLS": "true", "OPENAI_TOOLS": "true"}
-    async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=settings) as stage:
+    async with running_agent(model.load_plugin(), model=ScriptedModel("unasked"), settings=settings) as harness:
         request = TextRequest("Roll a die with six sides.", tools=(ROLL,), max_tokens=100)
-        result = await stage.agent.models.text(request)
+        result = await harness.agent.models.text(request)
         assert result.text or result.tool_calls
         assert all(call.name == "ROLL" and type(call.arguments["sides"]) is int for call in result.tool_calls)
 
@@ -89,7 +89,9 @@ async def test_an_answer_that_never_ends_is_ended_by_the_limit_of_tokens_and_del
 
 
 @pytest.mark.failure("E-04")
-async def test_a_slow_answer_is_shown_while_it_grows_and_comes_whole_by_one_request(run_program: RunProgram) -> None:
+async def test_a_slow_answer_is_shown_while_it_grows_and_comes_whole_by_a_single_request(
+    run_program: RunProgram,
+) -> None:
     """90 words, twenty times as fast as a word a second, with timeouts that are twenty times as short."""
     async with run_word_server(words=90, seconds=0.05) as server:
         timeouts = {"MODEL_TIMEOUT": "6", "MODEL_TOKEN_TIMEOUT": "1.5"}
@@ -108,7 +110,9 @@ async def test_a_slow_answer_is_shown_while_it_grows_and_comes_whole_by_one_requ
 
 
 @pytest.mark.long
-async def test_a_slow_model_in_a_group_answers_each_addressed_message_in_one_reply(run_program: RunProgram) -> None:
+async def test_a_slow_model_in_a_group_answers_each_addressed_message_in_a_single_reply(
+    run_program: RunProgram,
+) -> None:
     """Two words a second, twenty times as fast; five people, of whom each asks while others are being answered."""
     async with run_word_server(words=20, seconds=0.025) as server:
         async with run_program(RealModel("openai", {"OPENAI_BASE_URL": server.url})) as harness:

@@ -17,7 +17,7 @@ IGNORE = "<response><reasoning>They talk with each other.</reasoning><action>IGN
 
 
 class WordServer:
-    """Answers each request for a reply with `words` words, one every `seconds`; decides never to speak unasked."""
+    """Answers each request for a reply with `words` words, one every `seconds`; never decides to speak unprompted."""
 
     def __init__(self, *, words: int, seconds: float) -> None:
         self.url = ""

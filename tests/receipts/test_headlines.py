@@ -65,7 +65,9 @@ SENTENCES = [
 
 
 @pytest.mark.parametrize(("outcome", "rule", "reason", "sentence"), SENTENCES)
-def test_every_outcome_is_told_in_one_sentence(outcome: Outcome, rule: str, reason: str, sentence: str) -> None:
+def test_every_outcome_is_reported_in_a_single_sentence(
+    outcome: Outcome, rule: str, reason: str, sentence: str
+) -> None:
     assert describe_receipt(receipt(outcome, rule, reason), "Marlo") == sentence
 
 
@@ -76,7 +78,7 @@ def test_no_outcome_and_rule_is_without_a_sentence(outcome: Outcome, rule: str) 
     list_checks(receipt(outcome, rule), "Marlo")
 
 
-def test_the_checks_end_with_the_one_that_decided() -> None:
+def test_the_checks_end_with_the_check_that_decided() -> None:
     checks = list_checks(receipt(Outcome.ANSWERED, Rule.MENTION), "Marlo")
     assert [check.is_deciding for check in checks] == [False] * (len(checks) - 1) + [True]
     assert (checks[-1].check, checks[-1].result) == ("Named or replied to", "named")

@@ -23,18 +23,18 @@ async def broken(turn: Turn) -> ProviderResult:
     raise RuntimeError("no sensor")
 
 
-async def noted(stage: Any, turn_id: Any) -> Any:
+async def noted(harness: Any, turn_id: Any) -> Any:
     for _ in range(200):
-        if (step := (await stage.agent.store.ledger.steps(turn_id)).get(TRACE_KEY)) is not None:
+        if (step := (await harness.agent.store.ledger.steps(turn_id)).get(TRACE_KEY)) is not None:
             return step.result
         await asyncio.sleep(0.01)
     pytest.fail("nothing was noted")
 
 
 async def test_a_turn_notes_its_steps_in_their_order_with_what_contains_them() -> None:
-    async with running_agent(Plugin("sky", providers=[weather, broken])) as stage:
-        receipt = await stage.send("Will it rain?")
-    body = await noted(stage, receipt.turn_id)
+    async with running_agent(Plugin("sky", providers=[weather, broken])) as harness:
+        receipt = await harness.send("Will it rain?")
+    body = await noted(harness, receipt.turn_id)
     steps = read_steps(body, receipt.received_at)
     names = [step.name for step in steps]
     assert names[:2] == ["Stored", "Gate"]
@@ -52,9 +52,9 @@ async def test_a_turn_notes_its_steps_in_their_order_with_what_contains_them() -
 
 async def test_the_sections_of_a_prompt_are_the_prompt_as_it_was_sent() -> None:
     model = ScriptedModel("Yes.")
-    async with running_agent(Plugin("sky", providers=[weather]), model=model) as stage:
-        receipt = await stage.send("Will it rain?")
-    [prompt] = (await noted(stage, receipt.turn_id))["prompts"]
+    async with running_agent(Plugin("sky", providers=[weather]), model=model) as harness:
+        receipt = await harness.send("Will it rain?")
+    [prompt] = (await noted(harness, receipt.turn_id))["prompts"]
     sections = read_sections(prompt)
     [request] = model.requests
     assert [section.text for section in sections if section.name == "System"] == [request.system]
@@ -64,7 +64,7 @@ async def test_the_sections_of_a_prompt_are_the_prompt_as_it_was_sent() -> None:
 
 
 async def test_a_turn_without_a_model_call_stores_nothing() -> None:
-    async with running_agent() as stage:
-        receipt = await stage.send("   ")
-        assert not (await stage.agent.store.ledger.steps(receipt.turn_id or new_id())).get(TRACE_KEY)
+    async with running_agent() as harness:
+        receipt = await harness.send("   ")
+        assert not (await harness.agent.store.ledger.steps(receipt.turn_id or new_id())).get(TRACE_KEY)
     assert TurnTrace().calls == []

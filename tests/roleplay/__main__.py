@@ -28,18 +28,18 @@ def main() -> int:
     unlawful: list[str] = []
     begun = time.monotonic()
     with ProcessPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for future in as_completed([pool.submit(play, *one) for one in plan]):
+        for future in as_completed([pool.submit(play, *arguments) for arguments in plan]):
             chapter = future.result()
             turns[chapter.scene] += chapter.turns
             refused[chapter.scene] += chapter.refused
             done[chapter.scene] |= chapter.done
-            unlawful += [f"{chapter.scene}, seed {chapter.seed}: {one}" for one in chapter.unlawful]
+            unlawful += [f"{chapter.scene}, seed {chapter.seed}: {description}" for description in chapter.unlawful]
     for name in SCENES:
         changed = ", ".join(sorted(done[name]))
         write(f"{name}: {turns[name]} turns, {refused[name]} with a refusal; changed: {changed}")
     write(f"{sum(turns.values())} turns in {time.monotonic() - begun:.0f} s, {len(unlawful)} misdeeds")
-    for one in unlawful[:MOST_SHOWN]:
-        write(f"    {one}")
+    for item in unlawful[:MOST_SHOWN]:
+        write(f"    {item}")
     return 1 if unlawful else 0
 
 
@@ -50,7 +50,7 @@ def play(name: str, turns: int, seed: int) -> Chapter:
 
 
 def write(line: str) -> None:
-    """Say it at once."""
+    """Print a line at once."""
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""What counts in a play, and what nobody but the entitled may change of it."""
+"""What is compared in a play, and what only entitled people may change."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -26,35 +26,35 @@ class Kept:
     sent: int
 
 
-def place(stage: AgentHarness, room: str) -> Room:
-    return make_message("", sent_at=stage.agent.clock(), room=room, kind=PLACES[room]).room
+def place(harness: AgentHarness, room: str) -> Room:
+    return make_message("", sent_at=harness.agent.clock(), room=room, kind=PLACES[room]).room
 
 
-async def look(stage: AgentHarness) -> Kept:
-    store = stage.agent.store
-    world = await store.worlds.world(place(stage, "lobby").world_id)
+async def look(harness: AgentHarness) -> Kept:
+    store = harness.agent.store
+    world = await store.worlds.world(place(harness, "lobby").world_id)
     assert world is not None
     people = [derived_id("test", "entity", name) for name in PEOPLE]
-    components = [one for person in people for one in await store.entities.components(person)]
+    components = [component for person in people for component in await store.entities.components(person)]
     return Kept(
         world,
-        {room: await store.worlds.participant_state(place(stage, room).id) for room in PLACES},
-        {(one.entity_id, one.type, one.source_entity_id): one for one in components},
-        {task.id: task for task in await waiting(stage)},
-        len(stage.adapter.sent),
+        {room: await store.worlds.participant_state(place(harness, room).id) for room in PLACES},
+        {(component.entity_id, component.type, component.source_entity_id): component for component in components},
+        {task.id: task for task in await waiting(harness)},
+        len(harness.adapter.sent),
     )
 
 
 def consents(kept: Kept, person: UUID) -> bool:
-    one = kept.known.get((person, "MESSAGES", person))
-    return one is not None and one.data.get("messages") == "yes"
+    component = kept.known.get((person, "MESSAGES", person))
+    return component is not None and component.data.get("messages") == "yes"
 
 
 @dataclass(frozen=True)
-class Deed:
+class Change:
     """What one turn has changed, and who spoke in it, where, and with which words."""
 
-    stage: AgentHarness
+    harness: AgentHarness
     before: Kept
     after: Kept
     author: str
@@ -77,11 +77,11 @@ class Deed:
     def confirmed(self) -> list[Any]:
         """The arguments of the actions that the author has confirmed with just these words."""
         own = [task.metadata for task in self.before.waiting.values() if task.entity_id == self.actor]
-        chosen = [one["change"] for one in own if "confirm" in self.text and one["code"] in self.text]
+        chosen = [entry["change"] for entry in own if "confirm" in self.text and entry["code"] in self.text]
         return [json.loads(operation["arguments"]) for operation in chosen]
 
     def unlawful(self) -> list[str]:
-        """List what has changed though whoever spoke was not entitled to it."""
+        """Return the changes to which no speaker was entitled."""
         return [*self._rooms(), *self._roles(), *self._settings(), *self._known(), *self._sent(), *self._choices()]
 
     def _rooms(self) -> Iterator[str]:
@@ -91,13 +91,13 @@ class Deed:
                 yield f"attendance of {name}"
 
     def _roles(self) -> Iterator[str]:
-        for one, given in self.after.world.grants.items():
-            if self.before.world.grants.get(one) is given:
+        for place, given in self.after.world.grants.items():
+            if self.before.world.grants.get(place) is given:
                 continue
-            current = self.before.world.role_of(one)
+            current = self.before.world.role_of(place)
             is_below = max(current.rank, given.rank) < self.role.rank or self.role is Role.OWNER
-            if not (is_below and self.is_admin and {"person": str(one), "role": given} in self.confirmed):
-                yield f"role {given} of {short_id(one)}"
+            if not (is_below and self.is_admin and {"person": str(place), "role": given} in self.confirmed):
+                yield f"role {given} of {short_id(place)}"
         if self.after.world.role_of(derived_id("test", "entity", "Root")) is not Role.OWNER:
             yield "no owner"
 
@@ -110,19 +110,19 @@ class Deed:
                 yield f"setting {name}"
 
     def _known(self) -> Iterator[str]:
-        for key, one in self.after.known.items():
-            if self.before.known.get(key) == one:
+        for key, component in self.after.known.items():
+            if self.before.known.get(key) == component:
                 continue
-            is_own = one.entity_id == self.actor == one.source_entity_id
+            is_own = component.entity_id == self.actor == component.source_entity_id
             is_private = is_own and PLACES[self.room] is DM
-            if not (is_private if one.type == "MESSAGES" else is_own or self.is_admin):
-                yield f"component {one.type} of {short_id(one.entity_id)}"
+            if not (is_private if component.type == "MESSAGES" else is_own or self.is_admin):
+                yield f"component {component.type} of {short_id(component.entity_id)}"
 
     def _sent(self) -> Iterator[str]:
-        for part in self.stage.adapter.sent[self.before.sent : self.after.sent]:
-            target = next(name for name in PLACES if place(self.stage, name).id == part.room_id)
-            owners = [derived_id("test", "entity", one) for one in PEOPLE if one.lower() == target]
-            is_welcome = any(consents(kept, one) for kept in (self.before, self.after) for one in owners)
+        for part in self.harness.adapter.sent[self.before.sent : self.after.sent]:
+            target = next(name for name in PLACES if place(self.harness, name).id == part.room_id)
+            owners = [derived_id("test", "entity", person) for person in PEOPLE if person.lower() == target]
+            is_welcome = any(consents(kept, owner) for kept in (self.before, self.after) for owner in owners)
             if not (target in (self.room, self.author.lower()) or self.is_admin or is_welcome):
                 yield f"message to {target}"
 
@@ -133,7 +133,7 @@ class Deed:
 
 
 def changes(before: Kept, after: Kept) -> set[str]:
-    """Tell what has changed at all: where nothing ever does, nothing is shown."""
+    """Return what has changed at all: a play without changes shows nothing."""
     kept = ("attendance", "known", "waiting")
     found = {name for name in kept if getattr(before, name) != getattr(after, name)}
     decided = ("grants", "settings")

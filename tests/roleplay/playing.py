@@ -7,15 +7,15 @@ from random import Random
 from bot.store import LogKind
 from bot.testing import AgentHarness, ScriptedModel, running_agent
 from tests.plugins.bootstrap.obeying import run_due
-from tests.roleplay.law import GROUP, PEOPLE, PLACES, Deed, Kept, changes, look
-from tests.roleplay.scenes import SCENES, Said
+from tests.roleplay.law import GROUP, PEOPLE, PLACES, Change, Kept, changes, look
+from tests.roleplay.scenes import SCENES, Line
 
 LATEST_DECISIONS = 20
 
 
 @dataclass
 class Chapter:
-    """What came of it: what changed at all, how often something was refused, and what nobody might do."""
+    """The result: what changed at all, how often something was refused, and which changes were unlawful."""
 
     scene: str
     seed: int
@@ -29,55 +29,57 @@ async def played(name: str, turns: int, seed: int) -> Chapter:
     """Play a chapter."""
     scene, chapter = SCENES[name](Random(seed)), Chapter(name, seed)
     model = ScriptedModel(scene.write, can_call_tools=scene.can_call_tools)
-    async with running_agent(model=model, settings=scene.settings) as stage:
-        await introduce(stage)
-        before, signs = await look(stage), await decisions(stage)
+    async with running_agent(model=model, settings=scene.settings) as harness:
+        await introduce(harness)
+        before, signs = await look(harness), await decisions(harness)
         while chapter.turns < turns:
-            said = scene.next(stage, list(before.waiting.values()))
-            await say(stage, said)
-            after, now = await look(stage), await decisions(stage)
-            chapter.turns += len(said)
+            lines = scene.next(harness, list(before.waiting.values()))
+            await say(harness, lines)
+            after, now = await look(harness), await decisions(harness)
+            chapter.turns += len(lines)
             changed = changes(before, after)
             chapter.done |= changed
             chapter.refused += any("False" in sign for sign in now - signs)
-            chapter.unlawful += unlawful(stage, before, after, said)
-            scene.learn(said, frozenset(changed) | now)
+            chapter.unlawful += unlawful(harness, before, after, lines)
+            scene.learn(lines, frozenset(changed) | now)
             scene.writer.codes = ["AAAAA", *(str(task.metadata["code"]) for task in after.waiting.values())]
             before, signs = after, now
             model.requests.clear()
     return chapter
 
 
-async def introduce(stage: AgentHarness) -> None:
-    """Have everybody say hello wherever they may be."""
+async def introduce(harness: AgentHarness) -> None:
+    """Send a greeting of each person in each of their rooms."""
     for room, kind in PLACES.items():
         for name, role in PEOPLE.items():
             if kind is GROUP or room == name.lower():
-                await stage.send("hello", author=name, role=role, room=room, kind=kind)
-    await run_due(stage)
+                await harness.send("hello", author=name, role=role, room=room, kind=kind)
+    await run_due(harness)
 
 
-async def say(stage: AgentHarness, said: Sequence[Said]) -> None:
-    """Have all of it said at once, and wait for what becomes of it."""
+async def say(harness: AgentHarness, lines: Sequence[Line]) -> None:
+    """Send all lines at once, and wait for their outcomes."""
     receipts = [
-        await stage.submit(one.text, author=one.author, role=PEOPLE[one.author], room=one.room, kind=PLACES[one.room])
-        for one in said
+        await harness.submit(
+            line.text, author=line.author, role=PEOPLE[line.author], room=line.room, kind=PLACES[line.room]
+        )
+        for line in lines
     ]
     for receipt in receipts:
-        await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-    await stage.agent.outbox.drain(5.0)
-    await run_due(stage)
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+    await harness.agent.outbox.drain(5.0)
+    await run_due(harness)
 
 
-def unlawful(stage: AgentHarness, before: Kept, after: Kept, said: Sequence[Said]) -> list[str]:
+def unlawful(harness: AgentHarness, before: Kept, after: Kept, lines: Sequence[Line]) -> list[str]:
     """List what none of those who spoke was entitled to."""
-    deeds = [Deed(stage, before, after, one.author, one.room, one.text) for one in said]
-    found = [set(deed.unlawful()) for deed in deeds]
-    return [f"{what} by {said}" for what in sorted(set.intersection(*found))]
+    changes = [Change(harness, before, after, line.author, line.room, line.text) for line in lines]
+    found = [set(change.unlawful()) for change in changes]
+    return [f"{what} by {lines}" for what in sorted(set.intersection(*found))]
 
 
-async def decisions(stage: AgentHarness) -> frozenset[str]:
-    """Tell the last decisions about actions, as far as they are of one kind."""
-    entries = await stage.agent.store.logs.logs(kind=LogKind.AUTHORIZATION, limit=LATEST_DECISIONS)
+async def decisions(harness: AgentHarness) -> frozenset[str]:
+    """Return the last decisions about actions, those of one kind once."""
+    entries = await harness.agent.store.logs.logs(kind=LogKind.AUTHORIZATION, limit=LATEST_DECISIONS)
     bodies = [entry["body"] for entry in entries]
-    return frozenset(f"{one['action']} {one['allowed']} {one['reason'][:24]} {one['role']}" for one in bodies)
+    return frozenset(f"{body['action']} {body['allowed']} {body['reason'][:24]} {body['role']}" for body in bodies)

@@ -1,4 +1,4 @@
-"""Three scenes: somebody asks, several ask at once, and a search after whatever has worked before."""
+"""Three scenes: a person asks, several ask at once, and a search after whatever has worked before."""
 
 import re
 from abc import ABC, abstractmethod
@@ -12,7 +12,7 @@ from bot.testing import AgentHarness
 from tests.roleplay.law import GROUP, PEOPLE, PLACES, place
 from tests.roleplay.writing import FITTING, WORDS, Writer
 
-REQUESTS = (  # what somebody says, and what a model would make of it
+REQUESTS = (  # what a person says, and what a model would make of it
     ("Ada, make {person} {role}", "UPDATE_ROLE"),
     ("Ada, {person} gets the role {role}", "UPDATE_ROLE"),
     ("Ada, set {name} to {value}", "UPDATE_SETTINGS"),
@@ -30,8 +30,8 @@ MOST_FINDS = 400
 
 
 @dataclass(frozen=True)
-class Said:
-    """One message: who says what, and where."""
+class Line:
+    """A message: author, room and text."""
 
     author: str
     room: str
@@ -39,7 +39,7 @@ class Said:
 
 
 class Scene(ABC):
-    """Says what comes next and writes for the model."""
+    """Chooses the next lines and writes for the model."""
 
     settings: Mapping[str, str] = {}
     can_call_tools = False
@@ -49,32 +49,32 @@ class Scene(ABC):
         self.writer = Writer(random)
 
     @abstractmethod
-    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
-        """Give what is said next, all of it at once."""
+    def next(self, harness: AgentHarness, waiting: Sequence[Task]) -> list[Line]:
+        """Return the next lines, which are sent at once."""
 
     def write(self, request: TextRequest) -> str | TextResult:
         """Answer for the model."""
         return self.writer.write(request)
 
-    def learn(self, said: Sequence[Said], signs: frozenset[str]) -> None:
-        """Be told what has come of it."""
+    def learn(self, lines: Sequence[Line], signs: frozenset[str]) -> None:
+        """Learn from the result of the lines."""
 
 
 class Asking(Scene):
     """Anybody asks for anything, or confirms what they were asked to confirm."""
 
-    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
+    def next(self, harness: AgentHarness, waiting: Sequence[Task]) -> list[Line]:
         author = self.random.choice(list(PEOPLE))
-        said = Said(author, self.random.choice(["lobby", "news", author.lower()]), self.request())
+        line = Line(author, self.random.choice(["lobby", "news", author.lower()]), self.request())
         for task in waiting:
             if self.random.random() < 0.2:
                 asked = {derived_id("test", "entity", name): name for name in PEOPLE}
                 author = asked[task.entity_id] if task.entity_id else author
-                room = next(name for name in PLACES if place(stage, name).id == task.room_id)
+                room = next(name for name in PLACES if place(harness, name).id == task.room_id)
                 self.writer.likely = "CHOOSE_OPTION"
                 self.writer.text = f"Ada, confirm {task.metadata['code']}"
-                said = Said(author, room, self.writer.text)
-        return [said]
+                line = Line(author, room, self.writer.text)
+        return [line]
 
     def request(self) -> str:
         """Ask for something, now and then with what would be needed to confirm it."""
@@ -97,11 +97,11 @@ class Crowding(Asking):
 
     can_call_tools = True
 
-    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
-        first, *_ = super().next(stage, waiting)
+    def next(self, harness: AgentHarness, waiting: Sequence[Task]) -> list[Line]:
+        first, *_ = super().next(harness, waiting)
         others = self.random.sample(list(PEOPLE), self.random.randint(0, 2))
         rooms = [first.room if PLACES[first.room] is GROUP else "lobby", "news"]
-        crowd = [Said(name, self.random.choice(rooms), self.request()) for name in others]
+        crowd = [Line(name, self.random.choice(rooms), self.request()) for name in others]
         self.random.shuffle(crowd := [first, *crowd])
         return crowd
 
@@ -111,25 +111,25 @@ class Searching(Asking):
 
     def __init__(self, random: Random) -> None:
         super().__init__(random)
-        self._finds: list[tuple[Said, str]] = []
+        self._finds: list[tuple[Line, str]] = []
         self._seen: set[str] = set()
         self._raw = ""
         self._again = ""
 
-    def next(self, stage: AgentHarness, waiting: Sequence[Task]) -> list[Said]:
-        [said] = super().next(stage, waiting)
+    def next(self, harness: AgentHarness, waiting: Sequence[Task]) -> list[Line]:
+        [line] = super().next(harness, waiting)
         self._again = ""
         if self._finds and self.random.random() < 0.6:
             known, raw = self.random.choice(self._finds)
             kind = self.random.randrange(4)
             self._again = self._changed(raw) if kind else raw
             if kind < 3:
-                said = replace(known, text=self._changed(known.text))
+                line = replace(known, text=self._changed(known.text))
             if kind == 1:
                 author = self.random.choice(list(PEOPLE))
-                is_own = PLACES[said.room] is GROUP
-                said = replace(said, author=author, room=said.room if is_own else author.lower())
-        return [said]
+                is_own = PLACES[line.room] is GROUP
+                line = replace(line, author=author, room=line.room if is_own else author.lower())
+        return [line]
 
     def write(self, request: TextRequest) -> str | TextResult:
         if request.purpose is Purpose.REPLY and self._again:
@@ -140,13 +140,13 @@ class Searching(Asking):
             self._raw = given
         return given
 
-    def learn(self, said: Sequence[Said], signs: frozenset[str]) -> None:
+    def learn(self, lines: Sequence[Line], signs: frozenset[str]) -> None:
         if signs - self._seen and self._raw and len(self._finds) < MOST_FINDS:
             self._seen |= signs
-            self._finds.append((said[0], self._raw))
+            self._finds.append((lines[0], self._raw))
 
     def _changed(self, text: str) -> str:
-        """Put one word in the place of another, cut the text, or double a part of it."""
+        """Replace a word by another, cut the text, or double a part of it."""
         words = re.findall(r"\w+", text)
         if not words:
             return text

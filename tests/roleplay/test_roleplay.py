@@ -1,4 +1,4 @@
-"""G-S1 in short form: a model that may write anything, four roles, and no effect nobody was entitled to."""
+"""G-S1 in short form: a model that may write anything, four roles, and no effect to which no person was entitled."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TURNS = 200  # `python -m tests.roleplay` plays a hundred thousand
 
 
 @pytest.mark.parametrize("scene", SCENES)
-async def test_gs1_whatever_the_model_writes_nobody_does_what_they_may_not(scene: str) -> None:
+async def test_gs1_whatever_the_model_writes_no_person_does_what_they_may_not(scene: str) -> None:
     chapter = await played(scene, TURNS, seed=SEEDS.get(scene, 1))
     assert chapter.unlawful == []
     assert chapter.refused, "the play is no test"

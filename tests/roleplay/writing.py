@@ -12,7 +12,7 @@ from bot.testing import model_answer
 from plugins.bootstrap import plugin
 from tests.roleplay.law import PEOPLE, PLACES
 
-NAMES = [name for one in plugin.actions for name in (one.spec.name, *one.spec.similes)]
+NAMES = [name for action in plugin.actions for name in (action.spec.name, *action.spec.similes)]
 WORDS = [
     *PEOPLE,
     *PLACES,
@@ -38,7 +38,7 @@ WORDS = [
     "{{system}}",
     "\u202eADMIN",
 ]
-KEYS = sorted({key for one in plugin.actions for key in one.spec.parameters.get("properties", {})})
+KEYS = sorted({key for action in plugin.actions for key in action.spec.parameters.get("properties", {})})
 FITTING: Mapping[str, Sequence[str]] = {
     "person": [*PEOPLE],
     "role": [*Role],
@@ -89,16 +89,18 @@ class Writer:
         return self.random.choice([name, name, name, name.lower(), name.replace("_", ""), f"{name}_", "SUDO"])
 
     def parameters(self, name: str = "") -> dict[str, Any]:
-        """Give parameters, mostly those that fit the action."""
-        spec = next((one.spec for one in plugin.actions if name in (one.spec.name, *one.spec.similes)), None)
+        """Return parameters, mostly those that fit the action."""
+        spec = next(
+            (action.spec for action in plugin.actions if name in (action.spec.name, *action.spec.similes)), None
+        )
         keys = list(spec.parameters.get("properties", {})) if spec else self.random.sample(KEYS, 3)
         needed = spec.parameters.get("required", ()) if spec else KEYS
         return {key: self.value(key) for key in keys if key in needed or self.random.random() < 0.3}
 
     def value(self, key: str) -> str:
-        """Give a value: one that stands in the message, one that might fit, or any."""
+        """Return a value: from the message, one that might fit, or any."""
         fitting = FITTING.get(key, WORDS)
-        said = [word for word in fitting if word and word in self.text]
+        mentioned = [word for word in fitting if word and word in self.text]
         anything = [*WORDS, *self.codes]
-        [pool] = self.random.choices([said or fitting, fitting, anything], [6, 2, 1])
+        [pool] = self.random.choices([mentioned or fitting, fitting, anything], [6, 2, 1])
         return self.random.choice(pool)

@@ -177,7 +177,7 @@ async def test_a_registered_worker_runs_its_tasks() -> None:
 
 
 class Fragile(Service):
-    """Registers an action and dies in a background task when it is told to."""
+    """Registers an action and dies in a background task on request."""
 
     starts: list["Fragile"] = []  # noqa: RUF012  # each test has its own subclass
 
@@ -302,7 +302,7 @@ async def test_messages_of_plugins_differ_by_their_keys_and_are_no_messages_of_t
         assert await harness.agent.store.ledger.last_message_ids([room.id]) == {room.id: "41"}
 
 
-async def test_a_person_of_the_platform_keeps_their_role_and_another_author_may_be_given_one() -> None:
+async def test_a_person_of_the_platform_keeps_their_role_and_another_author_may_be_given_a_role() -> None:
     async with running_agent() as harness:
         await harness.send("Hello", author="Alice", role=Role.ADMIN)
         [room] = await harness.agent.store.worlds.rooms()
@@ -318,14 +318,14 @@ async def test_a_person_of_the_platform_keeps_their_role_and_another_author_may_
 
 
 class FileAdapter(RecordingAdapter):
-    """A platform that takes files beside a text."""
+    """A platform that takes files next to a text."""
 
     def split_content(self, content: Content) -> list[Content]:
         return [content]
 
 
 @pytest.mark.parametrize("kind", [MediaKind.AUDIO, MediaKind.IMAGE])
-async def test_a_sent_recording_is_told_to_listeners_as_a_voice_message(kind: MediaKind) -> None:
+async def test_a_sent_recording_is_reported_to_listeners_as_a_voice_message(kind: MediaKind) -> None:
     events: list[MessageSent] = []
 
     @on(MessageSent)
@@ -544,7 +544,7 @@ def test_a_wrong_kind_of_memories_is_refused(kinds: dict[str, timedelta], messag
         MemoryKind("diary entry")
 
 
-def test_two_plugins_cannot_declare_one_kind_of_memories() -> None:
+def test_two_plugins_cannot_declare_the_same_kind_of_memories() -> None:
     plugins = [Plugin(name, memory_kinds={"DIARY_ENTRY": timedelta(1)}) for name in ("one", "two")]
     with pytest.raises(PluginError, match="DIARY_ENTRY is declared by plugin 'one' and by plugin 'two'"):
         Registry(plugins)

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 from pydantic import Field, SecretStr
 
-from bot.concurrency import supervisor as upkeep_module
+from bot.concurrency import supervisor as supervisor_module
 from bot.concurrency.clock import system_clock
 from bot.domain.character import Character
 from bot.domain.events import EmbeddingRequested
@@ -99,7 +99,7 @@ def plan(*plugins: Plugin, **details: object) -> AgentConfig:
     return AgentConfig(plugins=plugins, **kept)  # type: ignore[arg-type]
 
 
-async def test_an_agent_has_the_id_of_its_file_or_the_one_its_name_always_has() -> None:
+async def test_an_agent_has_the_id_of_its_file_or_the_id_its_name_always_has() -> None:
     own = new_id()
     async with run_agent(plan()) as first, run_agent(plan(character=Character(name="Ada", id=own))) as second:
         assert first.agent.id == derived_id("agent", "Ada")
@@ -149,7 +149,7 @@ async def test_a_service_that_calls_models_starts_after_the_services_of_the_plug
         assert log == ["start client", "start backfill"]
 
 
-async def test_services_that_use_one_another_are_refused_by_name() -> None:
+async def test_services_that_use_each_other_are_refused_by_name() -> None:
     a, b, c = (service(name, []) for name in "abc")
     a.uses, b.uses, c.uses = (b,), (c,), (a,)
     with pytest.raises(PluginError, match=r"services use one another: (a, b, c|b, c, a|c, a, b)$"):
@@ -184,7 +184,7 @@ async def test_a_service_that_does_not_start_is_noted_and_the_others_run(
 
 
 @pytest.mark.failure("H-11")
-async def test_a_service_that_needs_one_that_is_not_there_says_so() -> None:
+async def test_a_service_whose_required_service_is_missing_names_it() -> None:
     log: list[str] = []
     broken = service("broken", log, start=fails(ValueError("no key")))
     needy = service("needy", log, wants=broken)
@@ -212,7 +212,7 @@ async def test_a_service_that_does_not_stop_is_left_and_the_others_stop(
     assert log == ["stop broken", "stop fine"]
 
 
-async def test_services_stop_when_the_process_is_cancelled_even_if_one_cancels_its_own_task() -> None:
+async def test_services_stop_when_the_process_is_cancelled_even_if_a_service_cancels_its_own_task() -> None:
     log: list[str] = []
     ready = asyncio.Event()
 
@@ -342,8 +342,8 @@ async def test_a_plugin_that_cannot_be_set_up_is_off_with_all_that_require_it() 
             "clothes": "it requires 'weather', which is off: ValueError: no",
             "laundry": "it requires 'clothes', which is off: it requires 'weather', which is off: ValueError: no",
         }
-        assert [one.name for one in resident.agent.catalog.providers] == ["TIME"]
-        assert [type(one).__name__ for one in resident.agent.services] == ["b"]
+        assert [provider.name for provider in resident.agent.catalog.providers] == ["TIME"]
+        assert [type(service).__name__ for service in resident.agent.services] == ["b"]
         assert "a-fake-password" in resident.agent.settings.secrets(Keys)
 
     assert log == ["start a", "start b", "stop b", "stop a", "start b", "stop b"]
@@ -351,7 +351,7 @@ async def test_a_plugin_that_cannot_be_set_up_is_off_with_all_that_require_it() 
 
 @pytest.mark.failure("H-10")
 @pytest.mark.parametrize("kind", ["store", "model"])
-async def test_where_nothing_is_kept_or_nobody_writes_without_a_plugin_the_start_fails(kind: str) -> None:
+async def test_where_the_store_or_the_model_cannot_be_set_up_the_start_fails(kind: str) -> None:
     async def init(agent: Agent) -> None:
         raise ValueError("no")
 
@@ -370,7 +370,7 @@ async def test_where_nothing_is_kept_or_nobody_writes_without_a_plugin_the_start
 async def test_a_service_that_does_not_start_is_tried_again_and_so_is_what_needs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_SECONDS", 0)
     log: list[str] = []
     may_start = asyncio.Event()
 
@@ -385,14 +385,14 @@ async def test_a_service_that_does_not_start_is_tried_again_and_so_is_what_needs
             resident.agent.services[flaky]
         may_start.set()
         await until(lambda: needy in resident.agent.services)
-        assert {type(one) for one in resident.agent.services} == {flaky, needy}
+        assert {type(service) for service in resident.agent.services} == {flaky, needy}
 
     assert log == ["start flaky", "start needy", "stop needy", "stop flaky"]
 
 
 @pytest.mark.failure("H-11")
 async def test_a_service_that_lacks_what_a_person_must_give_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_SECONDS", 0)
     starts: list[str] = []
 
     async def start() -> None:
@@ -410,8 +410,8 @@ async def test_a_service_that_lacks_what_a_person_must_give_is_not_tried_again(m
 
 
 @pytest.mark.failure("H-11")
-async def test_a_service_whose_own_work_ends_it_is_started_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
+async def test_a_service_whose_own_work_ends_it_is_started_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_SECONDS", 0)
     may_end = asyncio.Event()
     starts: list[Service] = []
 
@@ -467,7 +467,7 @@ async def test_a_wrong_setting_stops_before_anything_is_opened() -> None:
 
 
 @pytest.mark.failure("H-14")
-async def test_two_components_of_one_name_stop_before_anything_is_opened() -> None:
+async def test_two_components_of_the_same_name_stop_before_anything_is_opened() -> None:
     @provider("TIME", "The time.")
     async def time(turn: Turn) -> ProviderResult:
         return ProviderResult()
@@ -521,7 +521,7 @@ async def test_models_are_asked_by_their_own_priority_then_by_their_plugins() ->
     plugins = [
         Plugin("low", models=low.plugin.models),
         Plugin("high", models=high.plugin.models, priority=5),
-        Plugin("own", models=[type(one)(one.type, one.handler, 9) for one in own.plugin.models]),
+        Plugin("own", models=[type(model)(model.type, model.handler, 9) for model in own.plugin.models]),
     ]
     async with run_agent(plan(*plugins)) as resident:
         found = await resident.agent.models.text(TextRequest("hi"))
@@ -540,7 +540,7 @@ async def test_the_characters_templates_come_over_the_plugins_and_those_over_our
     assert len(templates) > 3
 
 
-async def test_a_door_shows_an_adapter_the_plugins_routes() -> None:
+async def test_an_agent_handle_shows_an_adapter_the_plugins_routes() -> None:
     @route("get", "/status", public=True)
     async def status(agent: Agent, request: RouteRequest) -> RouteResponse:
         return RouteResponse(text=f"{agent.name}: {request.path}")

@@ -85,7 +85,7 @@ class Running:
         return await self.agent_runtime.inbox.wait_outcome(receipt.id)
 
     async def prompt_for(self, text: str) -> str:
-        """Send a message; return what the model was told for its answer."""
+        """Send a message; return the prompt of its answer."""
         await self.send(text)
         request = self.model.requests[-1]
         return f"{request.system}\n{request.prompt}"
@@ -247,7 +247,7 @@ async def test_a_character_without_a_file_says_so(workdir: Path) -> None:
 
 
 class Wakes:
-    """Tells a watcher to look at the files when the test says so."""
+    """Makes a watcher look at the files when the test says so."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[Collection[Path]] = asyncio.Queue()

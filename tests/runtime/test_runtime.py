@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bot.background import scheduler
-from bot.concurrency import supervisor as upkeep_module
+from bot.concurrency import supervisor as supervisor_module
 from bot.domain.character import Character
 from bot.domain.events import MessageReceived
 from bot.domain.ids import new_id
@@ -52,9 +52,9 @@ class LoggingAdapter(RecordingAdapter):
 
 
 def spec(adapter: RecordingAdapter, opened: list[list[AgentHandle]] | None = None) -> AdapterSpec:
-    def open_adapter(doors: Sequence[AgentHandle]) -> RecordingAdapter:
+    def open_adapter(handles: Sequence[AgentHandle]) -> RecordingAdapter:
         if opened is not None:
-            opened.append(list(doors))
+            opened.append(list(handles))
         return adapter
 
     return AdapterSpec(adapter.platform, open_adapter, SettingsModel)
@@ -76,20 +76,20 @@ async def test_agents_live_first_and_platforms_leave_first() -> None:
     first, second = LoggingAdapter(log, "first"), LoggingAdapter(log, "second")
     async with Runtime(plans, [spec(first, opened), spec(second, opened)]) as runtime:
         assert log == ["agent Ada", "agent Eve", "connect first", "connect second"]
-        assert [door.character.name for door in runtime.handles] == ["Ada", "Eve"]
+        assert [handle.character.name for handle in runtime.handles] == ["Ada", "Eve"]
         assert opened == [runtime.handles, runtime.handles]
         log.clear()
 
     assert log == ["disconnect second", "disconnect first"]
 
 
-async def test_two_agents_in_one_process_never_meet() -> None:
+async def test_two_agents_in_the_same_process_never_meet() -> None:
     models = [ScriptedModel(model_answer(f"I am {name}.")) for name in ("Ada", "Eve")]
     adapter = RecordingAdapter()
     async with Runtime([plan("Ada", models[0]), plan("Eve", models[1])], [spec(adapter)]) as runtime:
         ada, eve = runtime.agents
         arrival = make_message("The word is swordfish.", sent_at=NOW)
-        receipts = [await one.inbox.submit(arrival) for one in (ada, eve)]
+        receipts = [await resident.inbox.submit(arrival) for resident in (ada, eve)]
         await asyncio.gather(ada.inbox.wait_outcome(receipts[0].id), eve.inbox.wait_outcome(receipts[1].id))
         await adapter.wait_until_sent(2)
         only_ada = make_message("Only for Ada.", sent_at=NOW)
@@ -101,15 +101,17 @@ async def test_two_agents_in_one_process_never_meet() -> None:
         assert sorted(adapter.texts) == ["I am Ada.", "I am Ada.", "I am Eve."]
         in_ada = await ada.agent.store.memories.recent(arrival.room.id)
         in_eve = await eve.agent.store.memories.recent(arrival.room.id)
-        assert [one.content.text for one in in_eve] == ["The word is swordfish.", "I am Eve."]
+        assert [memory.content.text for memory in in_eve] == ["The word is swordfish.", "I am Eve."]
         assert len(in_ada) == 4
-        assert not {one.id for one in in_ada if one.entity_id == ada.agent.id} & {one.id for one in in_eve}
+        assert not {memory.id for memory in in_ada if memory.entity_id == ada.agent.id} & {
+            memory.id for memory in in_eve
+        }
         with pytest.raises(LookupError):
             await eve.inbox.wait_outcome(receipt.id)
         assert not any("Only for Ada." in request.prompt for request in models[1].requests)
 
 
-async def test_two_characters_that_would_be_one_agent_are_refused() -> None:
+async def test_two_characters_that_would_be_the_same_agent_are_refused() -> None:
     log: list[str] = []
     with pytest.raises(ConfigError, match="'Ada', 'Ada': these characters would be one agent"):
         async with Runtime([plan(), plan("Eve"), plan()], [spec(LoggingAdapter(log))]):
@@ -121,14 +123,14 @@ async def test_two_characters_that_would_be_one_agent_are_refused() -> None:
 @pytest.mark.parametrize(
     "fault",
     [SettingError("no token"), OSError("no network"), asyncio.CancelledError()],
-    ids=lambda one: type(one).__name__,
+    ids=lambda value: type(value).__name__,
 )
 async def test_a_start_that_fails_closes_what_was_opened(fault: BaseException) -> None:
     log: list[str] = []
     before = asyncio.all_tasks()
     adapters = [LoggingAdapter(log, "first"), LoggingAdapter(log, "second", fault)]
     with pytest.raises(type(fault) if isinstance(fault, Exception) else PluginError):
-        async with Runtime([plan()], [spec(one) for one in adapters], is_strict=True):
+        async with Runtime([plan()], [spec(adapter) for adapter in adapters], is_strict=True):
             log.append("running")
 
     assert log == ["connect first", "connect second", "disconnect first"]
@@ -147,7 +149,7 @@ async def test_a_platform_that_does_not_start_is_off_and_the_others_run() -> Non
     assert log == ["connect first", "connect second", "disconnect second"]
 
 
-async def test_where_no_platform_starts_the_start_fails_with_what_the_first_one_says() -> None:
+async def test_where_no_platform_starts_the_start_fails_with_what_the_first_platform_says() -> None:
     log: list[str] = []
     faults = [SettingError("no token"), OSError("no network")]
     with pytest.raises(SettingError, match="no token"):
@@ -162,12 +164,12 @@ async def test_a_platform_that_starts_later_takes_up_what_was_left_of_it(monkeyp
     class Elsewhere(RecordingAdapter):
         platform = "elsewhere"
 
-    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_SECONDS", 0)
     log: list[str] = []
     store, late = InMemoryStore(), LoggingAdapter(log)
     [left] = await store.ledger.receive([make_message("Hello", sent_at=NOW)], datetime.now(UTC))
     opened = [LoggingAdapter(log, "broken", OSError("no network")), late]
-    flaky = AdapterSpec("test", lambda doors: opened.pop(0), SettingsModel)
+    flaky = AdapterSpec("test", lambda handles: opened.pop(0), SettingsModel)
     async with Runtime([plan(store=store)], [flaky, spec(Elsewhere())]) as runtime:
         assert await late.wait_until_sent(1) == ["I am Ada."]
         assert (await runtime.agents[0].inbox.wait_outcome(left.receipt.id)).outcome is Outcome.ANSWERED
@@ -186,22 +188,22 @@ async def test_what_is_said_while_a_platform_is_gone_leaves_when_it_is_back(monk
         async def __aenter__(self) -> Any:
             self.begins.set()
             await self.may_begin.wait()
-            self.stay = asyncio.current_task()
+            self.connection = asyncio.current_task()
             return self
 
         async def deliver(self, delivery: Delivery) -> str:
-            if self.stay is None or self.stay.done():
+            if self.connection is None or self.connection.done():
                 raise RuntimeError("the session is closed")
             return await super().deliver(delivery)
 
-    monkeypatch.setattr(upkeep_module, "FIRST_DELAY_SECONDS", 0)
+    monkeypatch.setattr(supervisor_module, "FIRST_DELAY_SECONDS", 0)
     first, second = opened = [Ending(), Ending()]
     first.may_begin.set()
-    flaky = AdapterSpec("test", lambda doors: opened.pop(0), SettingsModel)
+    flaky = AdapterSpec("test", lambda handles: opened.pop(0), SettingsModel)
     async with Runtime([plan()], [flaky]) as runtime:
         inbox = runtime.agents[0].inbox
-        assert first.stay is not None
-        first.stay.cancel()
+        assert first.connection is not None
+        first.connection.cancel()
         await second.begins.wait()
         receipt = await inbox.submit(make_message("Hello", sent_at=NOW))
         assert (await inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
@@ -221,16 +223,16 @@ async def test_a_start_that_fails_leaves_nothing_behind_that_was_taken_in_meanwh
 
     class Early(LoggingAdapter):
         async def __aenter__(self) -> Any:
-            await doors[0][0].submit(make_message("Hello", sent_at=NOW))
+            await handles[0][0].submit(make_message("Hello", sent_at=NOW))
             await asked.wait()
             return await super().__aenter__()
 
-    doors: list[list[AgentHandle]] = []
+    handles: list[list[AgentHandle]] = []
     before = asyncio.all_tasks()
     broken = LoggingAdapter(log, "broken", OSError("no network"))
     with pytest.raises(OSError, match="no network"):
         async with Runtime(
-            [plan(model=ScriptedModel(hang), store=store)], [spec(Early(log), doors), spec(broken)], is_strict=True
+            [plan(model=ScriptedModel(hang), store=store)], [spec(Early(log), handles), spec(broken)], is_strict=True
         ):
             pass
 
@@ -259,7 +261,7 @@ async def test_what_an_earlier_process_left_is_taken_up() -> None:
     hello = make_message("Hello", sent_at=NOW)
     done = make_message("Bye", sent_at=NOW, room="attic")
     received = await store.ledger.receive([hello, done], datetime.now(UTC))
-    left, answered = (one.receipt for one in received)
+    left, answered = (stored_event.receipt for stored_event in received)
     await store.ledger.save_receipts([replace(answered, outcome=Outcome.ANSWERED)])
     async with Runtime([plan(store=store)], [spec(adapter)]) as runtime:
         settled = await runtime.agents[0].inbox.wait_outcome(left.id)
@@ -272,9 +274,9 @@ async def test_what_was_left_unsent_leaves_before_anything_new() -> None:
         """Brings a message, and is answered, before it is even connected."""
 
         async def __aenter__(self) -> Any:
-            [door] = doors[0]
-            receipt = await door.submit(make_message("Hello", sent_at=NOW))
-            await door.wait_outcome(receipt.id)
+            [handle] = handles[0]
+            receipt = await handle.submit(make_message("Hello", sent_at=NOW))
+            await handle.wait_outcome(receipt.id)
             return self
 
     store = InMemoryStore()
@@ -282,9 +284,9 @@ async def test_what_was_left_unsent_leaves_before_anything_new() -> None:
         receipt = await runtime.agents[0].inbox.submit(make_message("Hello", sent_at=NOW))
         await runtime.agents[0].inbox.wait_outcome(receipt.id)
 
-    doors: list[list[AgentHandle]] = []
+    handles: list[list[AgentHandle]] = []
     adapter = Eager()
-    async with Runtime([plan("Ada", ScriptedModel(model_answer("New.")), store=store)], [spec(adapter, doors)]):
+    async with Runtime([plan("Ada", ScriptedModel(model_answer("New.")), store=store)], [spec(adapter, handles)]):
         assert await adapter.wait_until_sent(2) == ["I am Ada.", "New."]
 
 
@@ -293,12 +295,12 @@ async def test_what_comes_in_while_the_process_starts_is_answered_once() -> None
         """Brings a message before it is even connected."""
 
         async def __aenter__(self) -> Any:
-            self.receipt = await doors[0][0].submit(make_message("Hello", sent_at=NOW))
+            self.receipt = await handles[0][0].submit(make_message("Hello", sent_at=NOW))
             return self
 
-    doors: list[list[AgentHandle]] = []
+    handles: list[list[AgentHandle]] = []
     adapter, model = Eager(), ScriptedModel(model_answer("Hi."))
-    async with Runtime([plan(model=model)], [spec(adapter, doors)]) as runtime:
+    async with Runtime([plan(model=model)], [spec(adapter, handles)]) as runtime:
         await runtime.agents[0].inbox.wait_outcome(adapter.receipt.id)
         await adapter.wait_until_sent(1)
         await runtime.agents[0].inbox.drain(60)
@@ -344,7 +346,7 @@ async def test_what_does_not_finish_in_time_waits_for_the_next_start(monkeypatch
         await asked.wait()
 
     assert asyncio.all_tasks() == before
-    assert [one.id for one in await store.ledger.receipts(is_open=True)] == [receipt.id]
+    assert [receipt.id for receipt in await store.ledger.receipts(is_open=True)] == [receipt.id]
     adapter = RecordingAdapter()
     async with Runtime([plan(store=store)], [spec(adapter)]) as runtime:
         assert (await runtime.agents[0].inbox.wait_outcome(receipt.id)).outcome is Outcome.ANSWERED
@@ -412,16 +414,16 @@ async def test_a_stop_that_was_asked_for_is_no_attempt_of_the_message(monkeypatc
     assert (settled.outcome, settled.attempts) == (Outcome.ANSWERED, 2)
 
 
-async def test_after_a_long_outage_fifty_messages_are_taken_up_at_once_and_new_ones_beside_them() -> None:
+async def test_after_a_long_outage_fifty_messages_are_resumed_at_once_and_new_messages_in_parallel() -> None:
     at_work, most = 0, 0
-    fifty_and_the_new_one, go = asyncio.Event(), asyncio.Event()
+    fifty_and_the_new_message, go = asyncio.Event(), asyncio.Event()
 
     async def think(request: TextRequest) -> str:
         nonlocal at_work, most
         at_work += 1
         most = max(most, at_work)
         if at_work == 51:
-            fifty_and_the_new_one.set()
+            fifty_and_the_new_message.set()
         await go.wait()
         at_work -= 1
         return model_answer("Here I am.")
@@ -432,7 +434,7 @@ async def test_after_a_long_outage_fifty_messages_are_taken_up_at_once_and_new_o
     adapter = RecordingAdapter()
     async with Runtime([plan(model=ScriptedModel(think), store=store)], [spec(adapter)]) as runtime:
         await runtime.agents[0].inbox.submit(make_message("New.", sent_at=NOW))
-        await fifty_and_the_new_one.wait()
+        await fifty_and_the_new_message.wait()
         go.set()
         await adapter.wait_until_sent(121)
 
@@ -456,14 +458,14 @@ async def test_a_platform_that_does_not_disconnect_keeps_nothing_else_from_endin
     monkeypatch.setattr(runtime_module, "DISCONNECT_TIMEOUT", 0)
     log: list[str] = []
     adapters = [LoggingAdapter(log, "first"), Clinging(log, "clinging"), Failing(log, "failing")]
-    async with Runtime([plan()], [spec(one) for one in adapters]):
+    async with Runtime([plan()], [spec(adapter) for adapter in adapters]):
         log.clear()
 
     assert log == ["disconnect failing", "disconnect clinging", "disconnect first"]
 
 
 @pytest.mark.failure("K-08")
-async def test_everything_that_stops_shares_one_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_everything_that_stops_shares_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     class Slow(Service):
         async def __aexit__(self, *error: object) -> None:
             try:
@@ -555,7 +557,7 @@ async def test_a_platform_may_be_connected_later() -> None:
 async def test_what_was_left_of_a_platform_that_is_not_connected_waits_for_a_process_that_has_it() -> None:
     store, model = InMemoryStore(), ScriptedModel(model_answer("Hi."))
     arrivals = [make_message(f"Hello {name}", sent_at=NOW, room=name, platform=name) for name in ("test", "other")]
-    here, there = [one.receipt for one in await store.ledger.receive(arrivals, datetime.now(UTC))]
+    here, there = [stored_event.receipt for stored_event in await store.ledger.receive(arrivals, datetime.now(UTC))]
     async with Runtime([plan(model=model, store=store)], [spec(RecordingAdapter())]) as runtime:
         await runtime.agents[0].inbox.wait_outcome(here.id)
         await runtime.agents[0].inbox.drain(60)

@@ -22,7 +22,7 @@ def test_case_and_endings_do_not_matter() -> None:
     assert rank("OPENING hours", "It opens at six; opening is early.", "Gulls.") == [0]
 
 
-def test_one_word_that_many_texts_have_is_not_enough() -> None:
+def test_a_single_word_that_many_texts_have_is_not_enough() -> None:
     texts = [f"how {number}" for number in range(30)] + [f"lamp {number}" for number in range(70)]
     assert rank("how", *texts) == []
     assert rank("how is lamp 203", *texts, "how the lamp 203 was lit") == [100]
@@ -45,10 +45,10 @@ def find_with(word_count: int, total: int) -> list[int]:
 
 
 @pytest.mark.parametrize(("word_count", "total"), [(10, 100), (11, 400), (40, 400), (1_000, 10_000)])
-def test_one_word_that_a_tenth_of_the_texts_have_is_enough_for_facts(word_count: int, total: int) -> None:
+def test_a_single_word_that_a_tenth_of_the_texts_have_is_enough_for_facts(word_count: int, total: int) -> None:
     assert find_with(word_count, total) == [0]
 
 
 @pytest.mark.parametrize(("word_count", "total"), [(11, 100), (41, 400)])
-def test_one_word_that_more_texts_have_is_not_enough_for_facts(word_count: int, total: int) -> None:
+def test_a_single_word_that_more_texts_have_is_not_enough_for_facts(word_count: int, total: int) -> None:
     assert find_with(word_count, total) == []

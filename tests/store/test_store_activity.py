@@ -63,7 +63,7 @@ async def test_times_to_the_reply_are_percentiles_of_the_answered_messages(store
     assert (bucket.p50_ms, bucket.p95_ms) == (10_000, 19_000)
 
 
-async def test_the_figures_of_one_platform_leave_the_others_out(store: Store) -> None:
+async def test_the_figures_of_a_platform_leave_the_others_out(store: Store) -> None:
     await close_message(store, 1, NOW, Outcome.ANSWERED, 2.0, platform="telegram")
     await close_message(store, 2, NOW, Outcome.ANSWERED, 4.0, platform="discord")
     [bucket] = await store.activity.buckets(NOW, MINUTE, 1, "telegram")

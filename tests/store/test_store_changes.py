@@ -121,7 +121,7 @@ async def test_an_edit_after_the_outcome_is_marked_as_late(store: Store, is_answ
     assert current.content.text == "Hi!"
 
 
-async def test_an_older_edit_does_not_undo_a_newer_one(store: Store) -> None:
+async def test_an_older_edit_does_not_undo_a_newer_edit(store: Store) -> None:
     arrival = build_message()
     [first] = await receive(store, arrival)
     await store.edits.apply_edit(build_edit(arrival, "newest", 2), NOW)
@@ -413,7 +413,7 @@ async def test_what_belongs_to_a_world_follows_its_only_room(store: Store, has_o
     assert (stored[known.id].world_id, stored[newer.id].data) == (old.world.id, {"phone": "2"})
 
 
-async def test_settings_and_tasks_of_a_room_follow_it_and_later_settings_stay(store: Store) -> None:
+async def test_settings_and_tasks_of_a_room_follow_it_and_later_settings_are_kept(store: Store) -> None:
     old, new = build_message(), build_message(room="hall", kind=ChannelType.GROUP)
     old_world = replace(old.world, id=new_id())
     await store.worlds.save_world(old_world, [replace(old.room, world_id=old_world.id)])
@@ -431,7 +431,7 @@ async def test_settings_and_tasks_of_a_room_follow_it_and_later_settings_stay(st
     assert [task.world_id for task in await store.tasks.tasks()] == [new.world.id] * 2
 
     await store.worlds.set_setting(new.world.id, room_setting("RESPONSIVENESS", new.room.id), "reserved")
-    await migrate(store, old, new)  # it is told in both rooms
+    await migrate(store, old, new)  # it is stated in both rooms
     world = await store.worlds.world(new.world.id)
     assert world is not None
     assert world.settings[room_setting("RESPONSIVENESS", new.room.id)] == "reserved"
@@ -450,7 +450,7 @@ async def test_an_open_message_is_answered_in_the_migrated_room(store: Store) ->
     assert await store.ledger.deliveries(room_id=new.room.id) == [waiting]
 
 
-async def test_the_new_room_may_count_its_messages_from_one_again(store: Store) -> None:
+async def test_the_new_room_may_count_its_messages_from_1_again(store: Store) -> None:
     old, new = build_message("old", "1"), build_message("new", "1", room="hall")
     await receive(store, old)
     await migrate(store, old, new)

@@ -59,7 +59,7 @@ async def test_participants_are_listed_the_most_recently_active_first(store: Sto
     assert await store.entities.participants(new_id()) == []
 
 
-async def test_a_component_replaces_the_one_of_its_type_world_and_source(store: Store) -> None:
+async def test_a_component_replaces_that_of_the_same_type_world_and_source(store: Store) -> None:
     world, source = new_id(), new_id()
     first = Component(new_id(), ALICE.id, "profile", {"likes": ["tea"]})
     kept = [

@@ -74,7 +74,7 @@ async def add_fact(store: Store, message: InboundMessage, text: str) -> Memory:
     return fact
 
 
-async def test_costs_of_an_erased_person_stay_without_the_person(store: Store) -> None:
+async def test_costs_of_an_erased_person_are_kept_without_the_person(store: Store) -> None:
     hers, _ = await receive_message(store, "Alice", SECRET)
     entry = CostEntry(NOW.date(), "m", hers.room.id, hers.author.id, calls=2, cost=0.5, purpose="reply")
     await store.costs.add([entry, replace(entry, person_id=None), replace(entry, person_id=derived_id("Bob"))])
@@ -109,7 +109,7 @@ async def test_what_an_erased_person_has_used_of_todays_limits_is_known_by_a_has
     assert (await store.costs.erased_usage(clock.now.date())).key != erased.key
 
 
-async def test_erasure_deletes_messages_replies_facts_and_vectors_of_one_person_only(store: Store) -> None:
+async def test_erasure_deletes_messages_replies_facts_and_vectors_of_a_single_person_only(store: Store) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
     reply = await commit_reply(store, hers, receipt, SECRET)
     await store.ledger.save_delivery(
@@ -155,7 +155,7 @@ async def test_erasure_removes_a_persons_words_from_the_replies_of_others(store:
 
 
 @pytest.mark.parametrize(
-    ("said", "repeated", "left"),
+    ("text", "repeated", "left"),
     [
         (f"Psst, {SECRET}!", f"She says: {SECRET}, so dig.", "She says: […], so dig."),
         ("Reach me at 0171-2233445", "Her number is 0171-2233445.", "Her number is […]."),
@@ -165,9 +165,9 @@ async def test_erasure_removes_a_persons_words_from_the_replies_of_others(store:
     ],
 )
 async def test_erasure_removes_a_persons_words_from_what_the_bot_wrote_to_others(
-    store: Store, said: str, repeated: str, left: str
+    store: Store, text: str, repeated: str, left: str
 ) -> None:
-    hers, _ = await receive_message(store, "Alice", said)
+    hers, _ = await receive_message(store, "Alice", text)
     his, receipt = await receive_message(store, "Bob", "What does she say?")
     reply = await commit_reply(store, his, receipt, repeated)
     [delivery] = await store.ledger.deliveries()
@@ -185,13 +185,13 @@ async def test_erasure_removes_a_persons_words_from_what_the_bot_wrote_to_others
 
 async def test_erasure_tells_first_what_it_has_cancelled(store: Store) -> None:
     hers, receipt = await receive_message(store, "Alice", SECRET)
-    told: list[UUID] = []
+    ids: list[UUID] = []
 
     async def note(cancelled: DeletionResult) -> None:
-        told.extend(item.id for item in cancelled.receipts)
+        ids.extend(item.id for item in cancelled.receipts)
 
     await store.edits.erase_entity(hers.author.id, LATER, note)
-    assert told == [receipt.id]
+    assert ids == [receipt.id]
 
 
 async def test_a_second_erasure_deletes_no_unreadable_events_of_others(store: Store) -> None:

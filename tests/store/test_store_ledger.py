@@ -408,7 +408,7 @@ async def receive_command(store: Store, event_id: str = "1") -> Receipt:
     return await store.ledger.receive_command(receipt, place.world, place.room, place.author)
 
 
-async def test_a_command_has_one_receipt_and_is_no_message_of_its_room(store: Store) -> None:
+async def test_a_command_has_a_single_receipt_and_is_no_message_of_its_room(store: Store) -> None:
     first, again, other = [await receive_command(store, event_id) for event_id in ("1", "1", "2")]
     assert first == again == await store.ledger.receipt(first.id)
     assert other.id != first.id

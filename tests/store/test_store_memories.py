@@ -513,7 +513,7 @@ async def test_a_removed_memory_may_be_stored_again(store: Store) -> None:
     assert await store.memories.add_unique(first) == first
 
 
-async def test_concurrent_add_unique_stores_one_memory(store: Store) -> None:
+async def test_concurrent_add_unique_stores_a_single_memory(store: Store) -> None:
     facts = [build_note("Alice likes cheese") for _ in range(8)]
     kept = await asyncio.gather(*map(store.memories.add_unique, facts))
 

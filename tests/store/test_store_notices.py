@@ -37,12 +37,12 @@ async def test_an_update_of_ten_thousand_entities_makes_none_active(store: Store
 
 
 async def test_a_reported_room_comes_after_rooms_with_messages(store: Store) -> None:
-    said = make_message("Hello", sent_at=NOW)
-    await store.ledger.receive([said], NOW)
+    arrival = make_message("Hello", sent_at=NOW)
+    await store.ledger.receive([arrival], NOW)
     await apply_update(store, MembershipUpdate(WORLD, (LOBBY, ATTIC)))
     await apply_update(store, MembershipUpdate(WORLD, (replace(LOBBY, name="Lobby"),)))
     rooms = await store.worlds.rooms()
-    assert rooms[0].id == said.room.id
+    assert rooms[0].id == arrival.room.id
     assert {room.name for room in rooms[1:]} == {"Lobby", "attic"}
 
 
@@ -107,7 +107,7 @@ async def test_the_last_message_ids_of_several_rooms_are_found_at_once(store: St
     assert seen == {rooms["lobby"]: "3", rooms["attic"]: "2"}
 
 
-async def test_an_old_message_from_the_history_is_stored_closed_and_a_recent_one_open(store: Store) -> None:
+async def test_an_old_message_from_the_history_is_stored_closed_and_a_recent_message_open(store: Store) -> None:
     old = replace(make_message("old", sent_at=NOW - timedelta(minutes=16)), is_backfill=True)
     young = replace(make_message("young", sent_at=NOW - timedelta(minutes=14)), is_backfill=True)
     first, second = await store.ledger.receive([old, young], NOW)

@@ -1,4 +1,4 @@
-"""Rules of every store for lists of people, of what they told, and of tasks, page by page."""
+"""Rules of every store for lists of people, of what they stated, and of tasks, page by page."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -22,7 +22,10 @@ async def test_people_are_listed_by_their_last_message_page_by_page(store: Store
     await store.entities.add_activity([PersonActivity(ANN.id, at, at, 1, 1), PersonActivity(BEN.id, later, later, 2)])
     await store.entities.add_activity([PersonActivity(CLARA.id, at, at, 1), PersonActivity(ANN.id, at, at, 4, 1)])
     everybody = await store.entities.active_entities()
-    assert [entity for entity, _ in everybody] == [BEN, *sorted([ANN, CLARA], key=lambda one: one.id, reverse=True)]
+    assert [entity for entity, _ in everybody] == [
+        BEN,
+        *sorted([ANN, CLARA], key=lambda person: person.id, reverse=True),
+    ]
     listed, before = [], None
     while page := await store.entities.active_entities(1, before):
         [(entity, activity)] = page
@@ -44,13 +47,13 @@ async def test_activity_is_added_up(store: Store, clock: ManualClock) -> None:
 
 async def test_an_erased_person_has_no_activity(store: Store, clock: ManualClock) -> None:
     await store.entities.save_entities([ANN, BEN])
-    await store.entities.add_activity([PersonActivity(one.id, clock.now, clock.now, 1) for one in (ANN, BEN)])
+    await store.entities.add_activity([PersonActivity(person.id, clock.now, clock.now, 1) for person in (ANN, BEN)])
     await store.edits.erase_entity(ANN.id, clock.now)
     assert await store.entities.activity(ANN.id) is None
     assert [entity for entity, _ in await store.entities.active_entities()] == [BEN]
 
 
-async def test_the_facts_that_a_person_told_are_listed_newest_first(store: Store, clock: ManualClock) -> None:
+async def test_the_facts_that_a_person_stated_are_listed_newest_first(store: Store, clock: ManualClock) -> None:
     facts = [build_fact(f"fact {number}", ANN, clock) for number in range(5)]
     await store.memories.add([*facts, build_fact("of Ben", BEN, clock)])
     await store.memories.add([build_fact("hello", ANN, clock, MemoryKind.MESSAGE)])
@@ -68,8 +71,8 @@ async def test_the_facts_that_a_person_told_are_listed_newest_first(store: Store
 
 
 async def test_everything_that_a_person_said_is_found_for_an_export(store: Store, clock: ManualClock) -> None:
-    said = [build_fact(f"line {number}", ANN, clock, MemoryKind.MESSAGE) for number in range(1_200)]
-    await store.memories.add([*said, build_fact("a fact", ANN, clock), build_fact("of Ben", BEN, clock)])
+    memories = [build_fact(f"line {number}", ANN, clock, MemoryKind.MESSAGE) for number in range(1_200)]
+    await store.memories.add([*memories, build_fact("a fact", ANN, clock), build_fact("of Ben", BEN, clock)])
     found, before = [], None
     while True:
         page = await store.memories.of_entity(ANN.id, before)

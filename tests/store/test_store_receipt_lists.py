@@ -73,7 +73,7 @@ async def test_receipts_are_found_by_each_filter_and_by_all_together(store: Stor
 
 
 @pytest.mark.parametrize("in_room", [False, True])
-async def test_pages_hold_every_receipt_once_also_of_one_moment(store: Store, in_room: bool) -> None:
+async def test_pages_contain_every_receipt_once_also_of_the_same_moment(store: Store, in_room: bool) -> None:
     receipts = await fill(store)
     room_id = receipts[0].room_id
     messages = [make_message(f"At once {number}", sent_at=NOON, room="porch") for number in range(5)]

@@ -39,7 +39,7 @@ async def test_a_value_expires_at_its_time(store: Store, clock: Any) -> None:
     assert await store.cache.get("key") == 2
 
 
-async def test_a_value_stored_without_expiry_loses_the_earlier_one(store: Store, clock: Any) -> None:
+async def test_a_value_stored_without_expiry_loses_the_earlier_expiry(store: Store, clock: Any) -> None:
     await store.cache.set("key", 1, expires_at=clock.now)
     await store.cache.set("key", 2)
 
@@ -100,7 +100,7 @@ async def test_entries_stored_together_are_separate_entries(store: Store) -> Non
     assert kept == [("call", {"number": 2}, None, person), ("run", {"number": 1}, room, None)]
 
 
-async def test_many_entries_of_one_kind_drop_none_of_another(store: Store) -> None:
+async def test_many_entries_of_a_kind_drop_none_of_another_kind(store: Store) -> None:
     await store.logs.log("role", {"number": 0})
     for first in range(0, 10_500, 350):
         await store.logs.log_all([LogEntry("run", {"number": first + offset}) for offset in range(350)])

@@ -60,7 +60,7 @@ async def test_costs_are_entries_of_their_own_for_each_purpose(store: Store) -> 
     assert {(line.purpose, line.calls) for line in found} == {("", 1), ("reply", 2)}
 
 
-async def test_costs_are_summed_by_any_one_or_two_dimensions_in_a_period(store: Store) -> None:
+async def test_costs_are_summed_by_any_dimension_or_two_in_a_period(store: Store) -> None:
     other_room = derived_id("there")
     await store.costs.add(
         [

@@ -209,12 +209,12 @@ async def test_queued_tasks_are_counted_by_name_and_whether_they_are_parked(stor
 
 
 async def test_a_watcher_is_called_for_every_saved_task(store: Store) -> None:
-    told: list[bool] = []
-    store.tasks.watch(lambda: told.append(True))
+    saved: list[bool] = []
+    store.tasks.watch(lambda: saved.append(True))
     await store.tasks.save_task(build_task())
     await claim(store)
 
-    assert told == [True]
+    assert saved == [True]
 
 
 @pytest.mark.parametrize("excluded", [(), (derived_id("elsewhere"),)], ids=["all rooms", "most rooms"])

@@ -57,7 +57,7 @@ async def test_a_world_saved_again_is_updated_and_keeps_its_name_and_roles(store
     assert (found.name, found.role_of(ALICE), found.role_of(BOB)) == ("New Name", Role.NONE, Role.ADMIN)
 
 
-async def test_a_room_saved_without_a_name_keeps_the_one_it_had(store: Store) -> None:
+async def test_a_room_saved_without_a_name_keeps_its_earlier_name(store: Store) -> None:
     await store.worlds.save_world(WORLD, [build_room("lobby")])
     await store.worlds.save_world(WORLD, [replace(build_room("lobby"), name="")])
     found = await store.worlds.room(build_room("lobby").id)
@@ -90,7 +90,7 @@ async def test_the_participant_state_is_stored_per_room(store: Store) -> None:
     assert await store.worlds.participant_state(attic.id) is ParticipantState.DEFAULT
 
 
-async def test_a_role_is_given_to_one_person_in_one_world(store: Store) -> None:
+async def test_a_role_is_given_to_a_single_person_in_a_single_world(store: Store) -> None:
     other = World(derived_id("other"), "test", "w2")
     await store.worlds.save_world(WORLD)
     await store.worlds.save_world(other)
@@ -109,8 +109,8 @@ async def test_a_grant_survives_the_roles_of_later_messages(store: Store, clock:
         first = make_message("hi", sent_at=clock(), author=f"Bob {number}")
         await store.ledger.receive([first], clock())
         await store.worlds.set_role(first.world.id, first.author.id, role)
-        for said in (Role.MEMBER, Role.ADMIN):
-            again = make_message("hi", sent_at=clock(), author=f"Bob {number}", role=said)
+        for reported_role in (Role.MEMBER, Role.ADMIN):
+            again = make_message("hi", sent_at=clock(), author=f"Bob {number}", role=reported_role)
             [received] = await store.ledger.receive([again], clock())
             assert received.inbound is not None
             assert received.inbound.world.role_of(first.author.id) is role

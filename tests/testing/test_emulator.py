@@ -103,8 +103,8 @@ async def test_the_state_is_that_of_the_requested_room() -> None:
     async with open_page(FakeView()) as session:
         for asked, place in (("", "bar"), ("?place=cellar", "cellar"), ("?place=attic", "bar")):
             async with session.get(f"/page/shown{asked}") as answer:
-                told = await answer.json()
-            assert (told["place"], told["said"][0]["text"]) == (place, f"in {place}")
+                document = await answer.json()
+            assert (document["place"], document["said"][0]["text"]) == (place, f"in {place}")
 
 
 async def test_room_and_user_default_to_the_first_ones() -> None:
@@ -145,7 +145,7 @@ async def test_impossible_actions_are_refused(path: str, form: dict[str, Any], s
     assert inn.calls == []
 
 
-class TownView(FakeView, EmulatorActions):
+class RecordingView(FakeView, EmulatorActions):
     """A platform on which people can do everything."""
 
     abilities = frozenset(Ability)
@@ -153,10 +153,13 @@ class TownView(FakeView, EmulatorActions):
 
     def __init__(self) -> None:
         super().__init__()
-        self.said = [EmulatorMessage("1", "Kim", "hello", user_id="1"), EmulatorMessage("2", "Ada", "hi", is_bot=True)]
+        self.stored = [
+            EmulatorMessage("1", "Kim", "hello", user_id="1"),
+            EmulatorMessage("2", "Ada", "hi", is_bot=True),
+        ]
 
     def messages(self, room_id: str) -> Sequence[EmulatorMessage]:
-        return self.said if room_id == "bar" else []
+        return self.stored if room_id == "bar" else []
 
     def read_file(self, file_id: str) -> FileContent | None:
         contents = {
@@ -173,10 +176,10 @@ class TownView(FakeView, EmulatorActions):
         self.calls.append((user_id, text, *(f"{file.name} {file.content_type} {file.data!r}" for file in files)))
 
     async def edit_message(self, room_id: str, message_id: str, text: str) -> None:
-        self.said[0] = replace(self.said[0], text=text, is_edited=True)
+        self.stored[0] = replace(self.stored[0], text=text, is_edited=True)
 
     async def delete_message(self, room_id: str, message_id: str) -> None:
-        self.said.pop(0)
+        self.stored.pop(0)
 
     async def add_room(self, kind: str, name: str, near: str) -> str:
         return f"{kind} {name} near {near}"
@@ -189,8 +192,8 @@ async def act(session: ClientSession, path: str, **body: str) -> tuple[int, Any]
 
 
 async def test_files_are_stored_and_then_sent_with_a_message() -> None:
-    town = TownView()
-    async with open_page(town) as session:
+    view = RecordingView()
+    async with open_page(view) as session:
         headers = {
             "Content-Type": "application/octet-stream",
             "X-File-Name": "n%C3%B6te.txt",
@@ -203,11 +206,11 @@ async def test_files_are_stored_and_then_sent_with_a_message() -> None:
         assert (await act(session, "say", text="read", files="unknown"))[0] == 400
         async with session.post("/page/files", data={"file": "x"}) as answer:  # as a form of another site would
             assert answer.status == 403
-    assert town.calls == [("1", "read", "nöte.txt text/plain b'oil'")]
+    assert view.calls == [("1", "read", "nöte.txt text/plain b'oil'")]
 
 
 async def test_only_pictures_and_recordings_are_shown_in_place() -> None:
-    async with open_page(TownView()) as session:
+    async with open_page(RecordingView()) as session:
         for file_id, content_type, disposition in (
             ("page", "application/octet-stream", "attachment; filename*=UTF-8''a.html"),
             ("face", "image/png", "inline; filename*=UTF-8''%C3%A4.png"),
@@ -220,7 +223,7 @@ async def test_only_pictures_and_recordings_are_shown_in_place() -> None:
 
 
 async def test_people_change_only_messages_of_their_own_and_what_the_platform_has() -> None:
-    async with open_page(TownView()) as session:
+    async with open_page(RecordingView()) as session:
         assert (await act(session, "edit", message="2", text="x"))[0] == 400
         assert (await act(session, "edit", message="1", text="x"))[0] == 200
         assert (await act(session, "react", message="1", emoji="<b>"))[0] == 400
@@ -232,8 +235,8 @@ async def test_people_change_only_messages_of_their_own_and_what_the_platform_ha
 
 
 async def test_an_open_page_receives_its_room_and_then_only_what_has_changed() -> None:
-    town = TownView()
-    async with open_page(town) as session, session.ws_connect("/page/live") as socket:
+    view = RecordingView()
+    async with open_page(view) as session, session.ws_connect("/page/live") as socket:
         platform, room = await socket.receive_json(), await socket.receive_json()
         assert (platform["type"], [place["id"] for place in platform["places"]]) == ("platform", ["bar", "cellar"])
         assert (room["type"], [message["id"] for message in room["messages"]]) == ("room", ["1", "2"])
@@ -248,8 +251,8 @@ async def test_an_open_page_receives_its_room_and_then_only_what_has_changed() -
 
 
 async def test_an_outcome_is_shown_with_its_message() -> None:
-    town = TownView()
-    page = EmulatorPage(town)
+    view = RecordingView()
+    page = EmulatorPage(view)
     outcome = EmulatedOutcome("bar", "1", "Ada", "Answered", Outcome.ANSWERED, UUID(int=1), 5, None)
     async with serve(page) as session, session.ws_connect("/page/live") as socket:
         await socket.receive_json()
@@ -263,7 +266,7 @@ async def test_an_outcome_is_shown_with_its_message() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"place": 1}', "[" * 5000])
 async def test_a_frame_that_no_page_sends_ends_the_connection(text: str) -> None:
-    async with open_page(TownView()) as session, session.ws_connect("/page/live") as socket:
+    async with open_page(RecordingView()) as session, session.ws_connect("/page/live") as socket:
         await socket.send_str(text)
         while (await socket.receive()).type not in (WSMsgType.CLOSE, WSMsgType.CLOSED):
             pass
@@ -279,7 +282,7 @@ async def test_receipts_are_those_that_the_web_page_shows_to_the_same_browser() 
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    page = EmulatorPage(TownView())
+    page = EmulatorPage(RecordingView())
     async with serve(page) as session:
         async with session.get("/api/receipts/1") as answer:
             assert answer.status == 404  # the web page is off

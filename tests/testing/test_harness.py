@@ -79,12 +79,12 @@ async def test_every_part_of_the_harness_can_be_configured() -> None:
         adapter=adapter,
         store=store,
         clock=lambda: NOW,
-    ) as stage:
-        receipt = await stage.send("Hello", author="Bob", room="attic")
+    ) as harness:
+        receipt = await harness.send("Hello", author="Bob", room="attic")
 
-        assert stage.texts == ["Aho", "y."]
-        assert stage.agent.store is store
-        assert stage.agent.settings.get("CONVERSATION_LENGTH") == "3"
+        assert harness.texts == ["Aho", "y."]
+        assert harness.agent.store is store
+        assert harness.agent.settings.get("CONVERSATION_LENGTH") == "3"
         assert receipt.received_at == NOW
         assert "It is autumn." in model.requests_for(Purpose.REPLY)[0].prompt
         assert (await store.entities.entities([receipt.author_id]))[receipt.author_id].name == "Bob"
@@ -92,10 +92,10 @@ async def test_every_part_of_the_harness_can_be_configured() -> None:
 
 async def test_an_action_runs_through_the_whole_bot() -> None:
     model = ScriptedModel(model_answer(actions=["FORECAST"], parameters={"FORECAST": '{"city": "Köln"}'}))
-    async with running_agent(WEATHER, model=model) as stage:
-        await stage.send("And tomorrow?")
+    async with running_agent(WEATHER, model=model) as harness:
+        await harness.send("And tomorrow?")
 
-        assert stage.texts[0] == "Tomorrow in Köln: mild."
+        assert harness.texts[0] == "Tomorrow in Köln: mild."
 
 
 async def test_a_component_can_be_called_directly(agent_harness: AgentHarness) -> None:
@@ -118,9 +118,9 @@ async def test_a_message_can_be_submitted_without_waiting(agent_harness: AgentHa
 
 async def test_nothing_runs_after_the_block() -> None:
     before = asyncio.all_tasks()
-    async with running_agent(WEATHER) as stage:
-        await stage.send("Hello")
-        await stage.submit("One more")
+    async with running_agent(WEATHER) as harness:
+        await harness.send("Hello")
+        await harness.submit("One more")
 
     assert asyncio.all_tasks() == before
 
@@ -146,10 +146,10 @@ def test_a_model_answer_is_parsed_correctly(text: str) -> None:
 
 async def test_a_scripted_model_returns_its_texts_in_order_and_repeats_the_last() -> None:
     model = ScriptedModel(["one", "two"])
-    async with running_agent(model=model) as stage:
-        said = [(await stage.agent.models.text(TextRequest(f"{number}"))).text for number in range(4)]
+    async with running_agent(model=model) as harness:
+        texts = [(await harness.agent.models.text(TextRequest(f"{number}"))).text for number in range(4)]
 
-    assert said == ["one", "two", "two", "two"]
+    assert texts == ["one", "two", "two", "two"]
     assert [request.prompt for request in model.requests] == ["0", "1", "2", "3"]
 
 
@@ -161,29 +161,29 @@ async def test_a_script_may_be_a_function_wait_and_fail() -> None:
         return request.prompt.upper()
 
     model = ScriptedModel(think)
-    async with running_agent(model=model) as stage:
-        assert (await stage.agent.models.text(TextRequest("hi"), ModelType.TEXT_SMALL)).text == "HI"
+    async with running_agent(model=model) as harness:
+        assert (await harness.agent.models.text(TextRequest("hi"), ModelType.TEXT_SMALL)).text == "HI"
         with pytest.raises(ModelRefused):
-            await stage.agent.models.text(TextRequest("hi", Purpose.CHECK))
+            await harness.agent.models.text(TextRequest("hi", Purpose.CHECK))
 
     assert model.requests_for(Purpose.CHECK) == model.requests[1:]
 
 
 @pytest.mark.parametrize("embeds", [True, False])
 async def test_a_scripted_model_can_embed(embeds: bool) -> None:
-    async with running_agent(model=ScriptedModel(can_embed=embeds)) as stage:
-        assert stage.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING) is embeds
+    async with running_agent(model=ScriptedModel(can_embed=embeds)) as harness:
+        assert harness.agent.models.has_handler_for(ModelType.TEXT_EMBEDDING) is embeds
         if embeds:
-            found = await stage.agent.models.embed(["a", "bcd"])
+            found = await harness.agent.models.embed(["a", "bcd"])
             assert found.vectors == ((1.0, 1.0), (3.0, 1.0))
 
 
 async def test_a_recording_adapter_raises_its_faults_and_records_deliveries() -> None:
     adapter = RecordingAdapter(faults=[NotSent("busy", retry_after=0), DeliveryUnknown("reset")])
-    async with running_agent(adapter=adapter) as stage:
-        receipt = await stage.send("Hello")
+    async with running_agent(adapter=adapter) as harness:
+        receipt = await harness.send("Hello")
         assert receipt.turn_id is not None
-        parts = await stage.agent_runtime.handle.conversations.deliveries(receipt.turn_id)
+        parts = await harness.agent_runtime.handle.conversations.deliveries(receipt.turn_id)
 
     assert [part.state for part in parts] == [DeliveryState.UNKNOWN]
     assert (len(adapter.attempts), adapter.sent) == (2, [])

@@ -18,7 +18,7 @@ async def problems_of(plugin: Plugin) -> list[str]:
     return [problem for result in await check_plugin_contract(plugin) for problem in result.problems]
 
 
-def assert_told(problems: Sequence[str], text: str) -> None:
+def assert_reported(problems: Sequence[str], text: str) -> None:
     assert [problem for problem in problems if text in problem], problems
 
 
@@ -45,8 +45,10 @@ async def test_names_that_are_invalid_or_taken_are_problems() -> None:
     def clock(turn: Turn) -> ProviderResult:
         return ProviderResult()
 
-    assert_told(await problems_of(Plugin("The Sea")), "lower-case letters")
-    assert_told(await problems_of(Plugin("sea", providers=[clock])), "provider TIME is brought by plugin 'bootstrap'")
+    assert_reported(await problems_of(Plugin("The Sea")), "lower-case letters")
+    assert_reported(
+        await problems_of(Plugin("sea", providers=[clock])), "provider TIME is brought by plugin 'bootstrap'"
+    )
 
 
 async def test_actions_and_parameters_need_descriptions() -> None:
@@ -54,8 +56,8 @@ async def test_actions_and_parameters_need_descriptions() -> None:
     async def silent(turn: Turn, hand: str) -> None: ...
 
     problems = await problems_of(Plugin("sea", actions=[silent]))
-    assert_told(problems, "WAVE has no description")
-    assert_told(problems, "WAVE: hand has no description")
+    assert_reported(problems, "WAVE has no description")
+    assert_reported(problems, "WAVE: hand has no description")
 
 
 async def test_an_action_that_changes_something_declares_who_must_want_it() -> None:
@@ -66,8 +68,8 @@ async def test_an_action_that_changes_something_declares_who_must_want_it() -> N
     async def sail(turn: Turn) -> None: ...
 
     problems = await problems_of(Plugin("sea", actions=[sink, sail]))
-    assert_told(problems, "SINK changes something")
-    assert_told(problems, "names the parameter 'port', which it does not have")
+    assert_reported(problems, "SINK changes something")
+    assert_reported(problems, "names the parameter 'port', which it does not have")
 
 
 async def test_a_service_that_does_not_start_is_a_problem() -> None:
@@ -75,16 +77,16 @@ async def test_a_service_that_does_not_start_is_a_problem() -> None:
         async def __aenter__(self) -> "Lighthouse":
             raise OSError("no oil")
 
-    assert_told(await problems_of(Plugin("sea", services=[Lighthouse])), "no oil")
+    assert_reported(await problems_of(Plugin("sea", services=[Lighthouse])), "no oil")
 
 
-async def test_a_plugin_that_cannot_start_twice_on_one_store_is_a_problem() -> None:
+async def test_a_plugin_that_cannot_start_twice_on_the_same_store_is_a_problem() -> None:
     async def init(agent: Agent) -> None:
         if await agent.store.cache.get("sea"):
             raise RuntimeError("there is a sea already")
         await agent.store.cache.set("sea", True)
 
-    assert_told(await problems_of(Plugin("sea", init=init)), "there is a sea already")
+    assert_reported(await problems_of(Plugin("sea", init=init)), "there is a sea already")
 
 
 async def test_a_component_that_fails_on_a_message_is_a_problem() -> None:
@@ -92,7 +94,7 @@ async def test_a_component_that_fails_on_a_message_is_a_problem() -> None:
     async def storm(turn: Turn) -> None:
         raise RuntimeError("capsized")
 
-    assert_told(await problems_of(Plugin("sea", evaluators=[storm])), "capsized")
+    assert_reported(await problems_of(Plugin("sea", evaluators=[storm])), "capsized")
 
 
 async def test_a_provider_that_returns_nothing_or_blocks_the_loop_is_a_problem() -> None:
@@ -106,11 +108,11 @@ async def test_a_provider_that_returns_nothing_or_blocks_the_loop_is_a_problem()
         return ProviderResult()
 
     problems = await problems_of(Plugin("sea", providers=[fog, ice]))
-    assert_told(problems, "provider FOG returned a NoneType")
-    assert_told(problems, "it blocks the event loop for 1.")
+    assert_reported(problems, "provider FOG returned a NoneType")
+    assert_reported(problems, "it blocks the event loop for 1.")
 
 
-async def test_a_loop_that_was_blocked_in_one_run_only_is_no_problem() -> None:
+async def test_a_loop_that_was_blocked_in_a_single_run_only_is_no_problem() -> None:
     calls = []
 
     @provider("ICE", "Ice.")
@@ -131,7 +133,7 @@ async def test_a_provider_that_swallows_its_cancellation_is_a_problem() -> None:
             await asyncio.sleep(0)
         return ProviderResult()
 
-    assert_told(await problems_of(Plugin("sea", providers=[kraken])), "KRAKEN did not end when it was cancelled")
+    assert_reported(await problems_of(Plugin("sea", providers=[kraken])), "KRAKEN did not end when it was cancelled")
 
 
 @pytest.mark.parametrize(("settings", "skipped"), [(None, 2), ({"SEA_KEY": "k"}, 0)])

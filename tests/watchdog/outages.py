@@ -25,7 +25,7 @@ GB = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """Something that goes wrong; `words` stand in what the owner is told.
+    """Something that goes wrong; the owner's notice contains `words`.
 
     `begins_after` are the seconds after which it counts as an outage, as docs/watchdog.md says. With `on_file` the
     store is a real SQLite file; with `is_lively` thirty messages an hour came in for a week.
@@ -82,7 +82,7 @@ async def fall_silent(scene: Scene) -> None:
 
 
 async def write(scene: Scene, count: int = 1) -> None:
-    """Have somebody write."""
+    """Send a message."""
     for number in range(count):
         text = f"Hello {number}"
         message = make_message(text, sent_at=scene.clock.wall(), platform="telegram", room=f"room {number}")
@@ -90,7 +90,7 @@ async def write(scene: Scene, count: int = 1) -> None:
 
 
 async def answer(scene: Scene, count: int = 1) -> None:
-    """Have somebody write, and wait for the outcome."""
+    """Send a message, and wait for the outcome."""
     inbox = scene.runtime.agents[0].inbox
     for number in range(count):
         message = make_message("Hello", sent_at=scene.clock.wall(), platform="telegram", room=f"room {number}")
@@ -99,7 +99,7 @@ async def answer(scene: Scene, count: int = 1) -> None:
 
 
 async def spend(scene: Scene) -> None:
-    """Have an answer paid for."""
+    """Send a message whose answer costs money."""
     await answer(scene)
     today = scene.clock.wall().date()
     await scene.runtime.handles[0].conversations.costs(today, today)  # stores what else is stored after ten seconds
@@ -158,7 +158,7 @@ def jump(**length: float) -> Any:
 
 
 async def slow_down(scene: Scene) -> None:
-    """Let each second of the loop take four."""
+    """Make each second of the loop take four."""
     scene.lag = 3.0
 
 
@@ -208,7 +208,7 @@ async def delay_task(scene: Scene) -> None:
 
 
 async def park_task(scene: Scene) -> None:
-    """Give a task up after too many failures."""
+    """Park a task after too many failures."""
     task = Task(derived_id("parked"), "WATER_PLANTS", scene.clock.wall() + timedelta(days=1), is_parked=True)
     await scene.store.tasks.save_task(task)
 

@@ -160,14 +160,14 @@ class Scene:
                 await self.store.ledger.save_receipts([closed])
 
     async def run(self, seconds: int) -> None:
-        """Let seconds pass, one after another; what they bring about is done before the next."""
+        """Advance the clock second by second; everything due is done before the next second."""
         for _ in range(seconds):
             await self.clock.wait_for_sleepers(SLEEPERS)
             self.clock.advance(1.0 + self.lag)
         await self.clock.wait_for_sleepers(SLEEPERS)
 
-    async def run_until_told(self, seconds: int) -> int | None:
-        """Return after how many seconds the owner was told something; None if not within these."""
+    async def run_until_notified(self, seconds: int) -> int | None:
+        """Return after how many seconds the owner was notified; None if not within `seconds`."""
         count, start = len(self.owner.messages), self.clock.monotonic()
         while len(self.owner.messages) == count:
             if self.clock.monotonic() - start >= seconds:
@@ -185,13 +185,13 @@ async def open_scene(
     clock: FastClock | None = None,
     owner: Owner | None = None,
 ) -> AsyncIterator[Scene]:
-    """Run a bot whose owner is told by the webhook, unless `settings` say otherwise."""
+    """Run a bot whose owner is notified by the webhook, unless `settings` say otherwise."""
     clock, owner = clock or FastClock(), owner or Owner()
     model = ScriptedModel(script)
     store = store if store is not None else InMemoryStore(clock.wall)
     async with owner.listen():
-        told = {"OWNER_WEBHOOK_URL": owner.url, "OWNER_WEBHOOK_SECRET": SECRET}
-        layers = [Layer("the test", {**told, **(settings or {})})]
+        webhook_settings = {"OWNER_WEBHOOK_URL": owner.url, "OWNER_WEBHOOK_SECRET": SECRET}
+        layers = [Layer("the test", {**webhook_settings, **(settings or {})})]
         config = AgentConfig(
             Character(name="Ada"), (bootstrap, model.plugin, *plugins), Settings(layers), store, clock.wall
         )

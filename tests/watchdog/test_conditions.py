@@ -35,7 +35,7 @@ def test_without_a_problem_nothing_needs_attention() -> None:
     assert keys(replace(WELL, process=small_but_free)) == []
 
 
-def test_the_state_of_the_process_is_told() -> None:
+def test_the_state_of_the_process_is_shown() -> None:
     process = ProcessHealth(1.44, timedelta(hours=-2), free_bytes=GB // 4, disk_bytes=20 * GB)
     assert texts(replace(WELL, process=process)) == [
         "bad The disk of the data folder is nearly full: 250 MB are free.",
@@ -44,7 +44,7 @@ def test_the_state_of_the_process_is_told() -> None:
     ]
 
 
-def test_a_budget_is_told_from_80_percent_on_and_again_when_it_is_spent() -> None:
+def test_a_budget_is_reported_from_80_percent_on_and_again_when_it_is_spent() -> None:
     assert texts(replace(WELL, spent=4.0, limit=5.0)) == ["warn $4.00 of today's limit of $5.00 is spent."]
     assert keys(replace(WELL, spent=4.0, limit=5.0)) == ["budget"]
     assert keys(replace(WELL, spent=5.0, limit=5.0)) == ["budget:/spent"]
@@ -52,7 +52,7 @@ def test_a_budget_is_told_from_80_percent_on_and_again_when_it_is_spent() -> Non
     assert texts(both) == ["warn $1.00 of today's limit of $1.25 for Ada is spent."]
 
 
-def test_a_deaf_account_is_told_only_while_it_is_connected() -> None:
+def test_a_deaf_account_is_reported_only_while_it_is_connected() -> None:
     deaf = replace(ACCOUNT, unheard_since=NOW)
     assert keys(replace(WELL, accounts=[deaf])) == ["deaf:discord/Ada"]
     off = replace(deaf, state=ConnectionState.OFF, cause=DisconnectCause.REFUSED)

@@ -54,7 +54,7 @@ async def https_server(certificate: Path) -> AsyncIterator[str]:
 
 
 @pytest.mark.parametrize(("days", "read"), [(20, NOW + timedelta(days=20)), (-3, NOW)])
-async def test_the_end_of_a_certificate_is_read_and_an_expired_one_ends_now(
+async def test_the_end_of_a_certificate_is_read_and_an_expired_certificate_ends_now(
     days: int, read: datetime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     certificate = write_certificate(tmp_path, NOW + timedelta(days=days))

@@ -18,27 +18,27 @@ def held(count: int) -> Condition:
 
 @dataclass
 class Owner:
-    """What the owner is told when it is looked every fifteen seconds; records survive as JSON, as after a restart."""
+    """The notices when conditions are evaluated every fifteen seconds; records survive as JSON, as after a restart."""
 
     now: datetime = START
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
     records: list[dict[str, object]] = field(default_factory=list)
     is_quiet: bool = False
 
     def watch(self, conditions: Iterable[Condition], undecided: Iterable[str] = (), **length: float) -> list[str]:
-        """Look for some time while these conditions last; return what is told in that time."""
-        told: list[Notice] = []
+        """Evaluate for some time while these conditions last; return the notices of that time."""
+        notices: list[Notice] = []
         end = self.now + timedelta(**length)
         while self.now < end:
             records = {record.key: record for record in map(Record.from_json, self.records)}
             plan = plan_notices(records, list(conditions), self.now, undecided=set(undecided), is_quiet=self.is_quiet)
             self.records = [record.to_json() for record in mark_notified(plan.records, plan.notices).values()]
-            told += plan.notices
+            notices += plan.notices
             self.now += timedelta(seconds=15)
-        return [notice.text for notice in told]
+        return [notice.text for notice in notices]
 
 
-def test_a_condition_is_told_once_and_its_end_once() -> None:
+def test_a_condition_is_reported_once_and_its_end_once() -> None:
     owner = Owner()
     assert owner.watch([FULL], hours=1) == ["The disk is nearly full. Free some space."]
     assert owner.watch([], minutes=1) == []
@@ -47,25 +47,25 @@ def test_a_condition_is_told_once_and_its_end_once() -> None:
     assert owner.records == []
 
 
-def test_what_passes_by_itself_within_a_minute_is_not_told() -> None:
+def test_what_passes_by_itself_within_a_minute_is_not_reported() -> None:
     owner = Owner()
     assert owner.watch([CUT_OFF], seconds=30) == []
     assert owner.watch([], hours=1) == []
     assert owner.watch([CUT_OFF], seconds=75) == ["Ada on Discord is cut off."]
 
 
-def test_a_condition_that_comes_and_goes_is_told_less_and_less() -> None:
-    owner, told = Owner(), list[str]()
+def test_a_condition_that_comes_and_goes_is_reported_less_and_less() -> None:
+    owner, texts = Owner(), list[str]()
     for _ in range(60):
-        told += owner.watch([CUT_OFF], minutes=5)
-        told += owner.watch([], minutes=5)
-    assert told[0] == "Ada on Discord is cut off."
-    assert len(told) <= 8
+        texts += owner.watch([CUT_OFF], minutes=5)
+        texts += owner.watch([], minutes=5)
+    assert texts[0] == "Ada on Discord is cut off."
+    assert len(texts) <= 8
     flickering = Owner()
-    told = [
+    texts = [
         text for _ in range(60) for text in (*flickering.watch([CUT_OFF], minutes=1), *flickering.watch([], minutes=1))
     ]
-    assert told == ["Ada on Discord is cut off."]
+    assert texts == ["Ada on Discord is cut off."]
 
 
 def test_what_is_unknown_at_the_moment_is_not_over() -> None:
@@ -75,7 +75,7 @@ def test_what_is_unknown_at_the_moment_is_not_over() -> None:
     assert owner.watch([], minutes=5) == ["Over after 1 h: Ada on Discord is cut off."]
 
 
-def test_more_of_the_same_is_told_once_an_hour() -> None:
+def test_more_of_the_same_is_reported_once_an_hour() -> None:
     owner = Owner()
     assert owner.watch([held(2)], minutes=30) == ["2 parts are held."]
     assert owner.watch([held(3)], minutes=20) == []
@@ -84,7 +84,7 @@ def test_more_of_the_same_is_told_once_an_hour() -> None:
     assert owner.watch([held(2)], hours=2) == ["2 parts are held."]
 
 
-def test_at_quiet_hours_only_what_still_lasts_at_their_end_is_told() -> None:
+def test_at_quiet_hours_only_what_still_lasts_at_their_end_is_reported() -> None:
     owner = Owner(is_quiet=True)
     assert owner.watch([FULL, CUT_OFF], hours=1) == []
     assert owner.watch([FULL], hours=1) == []
@@ -105,7 +105,7 @@ def test_a_clock_that_is_set_back_delays_nothing() -> None:
     assert len(owner.watch([], minutes=3)) == 1
 
 
-def test_many_notices_are_one_message_and_many_messages_wait() -> None:
+def test_many_notices_are_a_single_message_and_many_messages_wait() -> None:
     conditions = [
         Condition(ConditionKind.PLUGIN, ConditionLevel.WARN, f"Plugin {number} is off.", subject=str(number))
         for number in range(8)

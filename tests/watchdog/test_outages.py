@@ -1,4 +1,4 @@
-"""Measured: how soon the owner is told of outages, and what is told of a day on which all is well."""
+"""Measured: how soon the owner is notified of outages, and what is reported on a day on which all is well."""
 
 import asyncio
 import random
@@ -18,7 +18,7 @@ SEED = 19
 
 
 async def measure(outage: Outage, chance: random.Random, folder: Path) -> int | None:
-    """Return after how many seconds of an outage the owner was told of it; None if not within two minutes."""
+    """Return after how many seconds of an outage the owner was notified; None if not within two minutes."""
 
     async def wait(request: TextRequest) -> str:
         await asyncio.Event().wait()
@@ -37,12 +37,14 @@ async def measure(outage: Outage, chance: random.Random, folder: Path) -> int | 
         assert scene.owner.texts == []
         await outage.begin(scene)
         await scene.run(outage.begins_after)
-        seconds = await scene.run_until_told(MAX_SECONDS)
+        seconds = await scene.run_until_notified(MAX_SECONDS)
         assert seconds is None or outage.words in scene.owner.texts[0], scene.owner.texts
         return seconds
 
 
-async def test_29_of_30_outages_are_told_within_two_minutes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_29_of_30_outages_are_reported_within_two_minutes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     chance = random.Random(SEED)
     found = {}
     for number, outage in enumerate(OUTAGES):

@@ -1,4 +1,4 @@
-"""The watchdog of a running bot, and the ways by which it tells the owner."""
+"""The watchdog of a running bot, and the ways by which it notifies the owner."""
 
 import asyncio
 import base64
@@ -27,7 +27,7 @@ def load(**values: str) -> OwnerSettings:
     return Settings([Layer("the test", values)]).load(OwnerSettings)
 
 
-async def test_what_begins_and_what_is_over_is_told_once_by_the_signed_webhook() -> None:
+async def test_what_begins_and_what_is_over_is_reported_once_by_the_signed_webhook() -> None:
     async with open_scene() as scene:
         await scene.run(60)
         scene.platform.status.failed(DisconnectCause.DNS, "no such host")
@@ -54,7 +54,7 @@ async def test_a_restart_repeats_nothing_and_still_tells_the_end() -> None:
         assert len(owner.texts) == 2
 
 
-async def test_the_owner_is_told_by_direct_message_and_by_the_webhook_if_that_fails() -> None:
+async def test_the_owner_is_notified_by_direct_message_and_by_the_webhook_if_that_fails() -> None:
     async with open_scene(settings={"OWNER_ACCOUNTS": "telegram:42"}) as scene:
         scene.runtime.inactive["x"] = "the keys are refused"
         await scene.run(30)
@@ -85,7 +85,7 @@ async def test_all_ways_are_used_where_the_operator_wants_that() -> None:
         assert scene.platform.texts == scene.owner.texts == ["Ada: X is off. The keys are refused."]
 
 
-async def test_secrets_and_links_that_carry_data_are_not_told() -> None:
+async def test_secrets_and_links_that_carry_data_are_not_reported() -> None:
     async with open_scene(settings={"OTHER_API_KEY": "hunter2-hunter2"}) as scene:
         address = f"https://evil.example/?{'q' * 300}"
         scene.runtime.inactive["x"] = f"the key hunter2-hunter2 is refused, see {address}"
@@ -94,7 +94,7 @@ async def test_secrets_and_links_that_carry_data_are_not_told() -> None:
         assert address not in scene.owner.texts[0]
 
 
-async def test_an_unwritable_store_is_told_though_nothing_can_be_stored() -> None:
+async def test_an_unwritable_store_is_reported_though_nothing_can_be_stored() -> None:
     async with open_scene() as scene:
         await scene.run(30)
 
@@ -237,7 +237,7 @@ async def test_processes_that_share_a_store_repeat_nothing_of_each_other() -> No
         assert len(owner.texts) == 3
 
 
-async def test_what_is_in_the_store_is_told_once_where_all_processes_look_at_the_same_moment() -> None:
+async def test_a_condition_of_the_store_is_reported_once_where_all_processes_look_at_the_same_moment() -> None:
     store, clock, owner = InMemoryStore(), FastClock(), Owner()
     quiet = {"OWNER_WEBHOOK_URL": ""}
     on_duty = ["one"]

@@ -14,8 +14,15 @@ from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory, merge_pages, parse_page_keys
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
-from bot.operate import DELIVERY_STATES, DecisionResult, PartCounts, PartDecision, PartState, UndeliveredPartBody
-from bot.platform import Delivery
+from bot.platform import (
+    DELIVERY_STATES,
+    DecisionResult,
+    Delivery,
+    PartCounts,
+    PartDecision,
+    PartState,
+    UndeliveredPartBody,
+)
 from bot.store import Page
 
 

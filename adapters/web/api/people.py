@@ -18,8 +18,7 @@ from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
 from bot import Component, Entity, Memory
-from bot.operate import ForgottenResponse
-from bot.platform import AgentHandle, Person
+from bot.platform import AgentHandle, ForgottenResponse, Person
 
 SOURCE = "HTTP API"  # in the log of who changed what
 SearchText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)]

@@ -17,8 +17,7 @@ from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
 from bot import Entity, Outcome, Receipt, Room, system_clock
-from bot.operate import DeliveryBody, ReceiptBody
-from bot.platform import AgentHandle, describe_receipt, list_checks, read_sections
+from bot.platform import AgentHandle, DeliveryBody, ReceiptBody, describe_receipt, list_checks, read_sections
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
 

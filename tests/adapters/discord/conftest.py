@@ -44,6 +44,8 @@ async def server() -> AsyncIterator[EmulatedServer]:
     """Run an emulated Discord with one server and one channel."""
     async with CheckedEmulator(hosts=[HOST, *ELSEWHERE]) as emulator:
         yield EmulatedServer(emulator)
-        bot_said = [one.message for one in emulator.recorder.messages if "nonce" in one.message]
-        assert all(one["allowed_mentions"]["parse"] == [] for one in bot_said)  # G-S8: in every test
+        bot_messages = [message.message for message in emulator.recorder.messages if "nonce" in message.message]
+        assert all(
+            bot_message["allowed_mentions"]["parse"] == [] for bot_message in bot_messages
+        )  # G-S8: in every test
         assert emulator.violations == []

@@ -39,11 +39,11 @@ class EmulatedServer:
     stores: dict[str, Store] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        town = self.emulator.state
+        state = self.emulator.state
         self.bot = self.emulator.add_bot("Ada", TOKEN)
-        self.kim, self.robin = town.add_user("Kim"), town.add_user("Robin", nickname="Rob")
-        self.guild = town.add_guild("Harbour", self.kim, [self.robin, self.bot])
-        self.lobby = town.add_channel(self.guild, "quay")
+        self.kim, self.robin = state.add_user("Kim"), state.add_user("Robin", nickname="Rob")
+        self.guild = state.add_guild("Harbour", self.kim, [self.robin, self.bot])
+        self.lobby = state.add_channel(self.guild, "quay")
 
     @property
     def call(self) -> str:
@@ -78,29 +78,29 @@ class EmulatedServer:
         model = model or ScriptedModel(model_answer("Aye."))
         async with running_agent(
             *plugins, model=model, settings=given, character=character, store=store or InMemoryStore(), clock=clock
-        ) as stage:
-            adapter = DiscordAdapter([stage.agent_runtime.handle], limits=limits, clock=clock)
+        ) as harness:
+            adapter = DiscordAdapter([harness.agent_runtime.handle], limits=limits, clock=clock)
             async with adapter:
-                stage.agent.outbox.connect(adapter)
+                harness.agent.outbox.connect(adapter)
                 if is_awaited:
                     [account] = adapter.accounts.values()
                     async with asyncio.timeout(30):
                         await account.is_connected.wait()
                     assert not account.problem
-                yield stage, adapter
-                stage.agent_runtime.inbox.close()
-                await stage.agent_runtime.inbox.drain(10)
-                await stage.agent.outbox.drain(10)
+                yield harness, adapter
+                harness.agent_runtime.inbox.close()
+                await harness.agent_runtime.inbox.drain(10)
+                await harness.agent.outbox.drain(10)
 
 
-async def receipts(stage: AgentHarness) -> list[Receipt]:
+async def receipts(harness: AgentHarness) -> list[Receipt]:
     """Return the receipts of all messages with their outcomes, oldest first."""
-    found = await stage.agent.store.ledger.receipts(limit=1000)
+    found = await harness.agent.store.ledger.receipts(limit=1000)
     found = [receipt for receipt in found if not receipt.key.message_id.startswith(COMMAND_PREFIX)]
-    settled = [await stage.agent_runtime.inbox.wait_outcome(one.id) for one in found]
+    settled = [await harness.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in found]
     return settled[::-1]
 
 
-async def outcomes(stage: AgentHarness) -> list[Outcome]:
+async def outcomes(harness: AgentHarness) -> list[Outcome]:
     """Return the outcome of every message, oldest first."""
-    return [one.outcome for one in await receipts(stage)]
+    return [receipt.outcome for receipt in await receipts(harness)]

@@ -38,24 +38,24 @@ def shown_of(server: EmulatedServer, interaction: str) -> list[dict[str, Any]]:
 
 
 async def test_every_command_is_registered_with_its_required_permission(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["commands"] > 0)
-        assert server.emulator.recorder.commands == build_registration(stage.agent_runtime.handle.commands)
-    told = {one["name"]: one for one in server.emulator.recorder.commands}
-    assert {"ask", "mute", "unmute", "why", "forget-me", "privacy"} <= told.keys()
-    assert told["ask"]["options"][0] | {"description": ""} == {
+        assert server.emulator.recorder.commands == build_registration(harness.agent_runtime.handle.commands)
+    commands = {command["name"]: command for command in server.emulator.recorder.commands}
+    assert {"ask", "mute", "unmute", "why", "forget-me", "privacy"} <= commands.keys()
+    assert commands["ask"]["options"][0] | {"description": ""} == {
         "name": "question",
         "type": 3,
         "description": "",
         "required": True,
     }
-    assert told["mute"]["default_member_permissions"] == 32
+    assert commands["mute"]["default_member_permissions"] == 32
 
 
 async def test_a_command_is_acknowledged_at_once_and_answered_to_its_sender(server: EmulatedServer) -> None:
-    desk, ledger = server.emulator.interactions, server.emulator.recorder
+    interactions, ledger = server.emulator.interactions, server.emulator.recorder
     async with server.run_bot():
-        asked = await desk.run_command(server.bot, server.robin, server.lobby, "privacy")
+        asked = await interactions.run_command(server.bot, server.robin, server.lobby, "privacy")
         await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
     [first, *_] = shown_of(server, asked)
     assert (first["type"], first["flags"]) == (5, 64)
@@ -63,7 +63,9 @@ async def test_a_command_is_acknowledged_at_once_and_answered_to_its_sender(serv
     assert first["allowed_mentions"]["parse"] == []
 
 
-async def test_a_question_is_quoted_on_one_line_so_that_no_text_looks_like_the_bots(server: EmulatedServer) -> None:
+async def test_a_question_is_quoted_on_a_single_line_so_that_no_text_looks_like_the_bots(
+    server: EmulatedServer,
+) -> None:
     async with server.run_bot():
         asked = await server.emulator.interactions.run_command(
             server.bot, server.robin, server.lobby, "ask", question="Tide?\nFree boats at evil.example"
@@ -74,12 +76,12 @@ async def test_a_question_is_quoted_on_one_line_so_that_no_text_looks_like_the_b
 
 
 async def test_a_question_by_command_is_answered_in_the_room(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         asked = await server.emulator.interactions.run_command(
             server.bot, server.robin, server.lobby, "ask", question="When is low tide?"
         )
         assert await server.emulator.recorder.wait_for_texts(1, server.lobby) == ["Aye."]
-        [receipt] = await receipts(stage)
+        [receipt] = await receipts(harness)
     assert receipt.outcome is Outcome.ANSWERED
     [first] = shown_of(server, asked)
     assert (first["flags"], first["content"]) == (0, "> When is low tide?")
@@ -97,11 +99,11 @@ async def test_a_question_is_refused_with_the_name_of_the_rule_that_forbids_it(s
 
 
 async def test_discord_permissions_decide_who_may_mute_and_a_muted_room_is_silent(server: EmulatedServer) -> None:
-    desk, ledger = server.emulator.interactions, server.emulator.recorder
-    async with server.run_bot() as (stage, _):
-        refused = await desk.run_command(server.bot, server.robin, server.lobby, "mute")
+    interactions, ledger = server.emulator.interactions, server.emulator.recorder
+    async with server.run_bot() as (harness, _):
+        refused = await interactions.run_command(server.bot, server.robin, server.lobby, "mute")
         await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
-        done = await desk.run_command(server.bot, server.kim, server.lobby, "mute")
+        done = await interactions.run_command(server.bot, server.kim, server.lobby, "mute")
         await ledger.wait_until(lambda: ledger.counts["answered"] > 1)
         await server.emulator.people.say(server.lobby, server.robin, "anybody?")
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call}?")
@@ -109,9 +111,14 @@ async def test_discord_permissions_decide_who_may_mute_and_a_muted_room_is_silen
         await server.emulator.people.say(server.lobby, server.robin, "and then?", reply_to=ledger.messages[0].id)
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call}!")
         await ledger.wait_for_texts(2)
-        told = await receipts(stage)
+        all_receipts = await receipts(harness)
     assert shown_of(server, refused)[0]["content"] != shown_of(server, done)[0]["content"]
-    assert [one.rule for one in told] == ["MUTED", "mention", "MUTED", "mention"]  # a reply alone does not call it
+    assert [receipt.rule for receipt in all_receipts] == [
+        "MUTED",
+        "mention",
+        "MUTED",
+        "mention",
+    ]  # a reply alone does not call it
 
 
 @command("roll", "Roll dice.", ephemeral=False)
@@ -141,9 +148,9 @@ async def test_an_expired_interaction_has_no_other_effect(server: EmulatedServer
 
 
 async def test_an_export_is_a_file_that_only_the_sender_sees(server: EmulatedServer) -> None:
-    desk, ledger = server.emulator.interactions, server.emulator.recorder
+    interactions, ledger = server.emulator.interactions, server.emulator.recorder
     async with server.run_bot():
-        asked = await desk.run_command(server.bot, server.robin, server.lobby, "export-me")
+        asked = await interactions.run_command(server.bot, server.robin, server.lobby, "export-me")
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
     first, second = shown_of(server, asked)
     assert "all that I keep" in first["content"]
@@ -151,18 +158,20 @@ async def test_an_export_is_a_file_that_only_the_sender_sees(server: EmulatedSer
     assert [name[-4:] for name in second["files"]] == [".zip"]
 
 
-async def test_a_confirmation_has_buttons_and_pressing_one_executes_it(server: EmulatedServer) -> None:
-    desk, ledger, people = server.emulator.interactions, server.emulator.recorder, server.emulator.people
-    async with server.run_bot() as (stage, _):
+async def test_a_confirmation_has_buttons_and_pressing_a_button_executes_it(server: EmulatedServer) -> None:
+    interactions, ledger, people = server.emulator.interactions, server.emulator.recorder, server.emulator.people
+    async with server.run_bot() as (harness, _):
         await people.say(server.lobby, server.robin, f"{server.call} remember me")
         await ledger.wait_for_texts(1)
-        await receipts(stage)
-        asked = await desk.run_command(server.bot, server.robin, server.lobby, "forget-me")
+        await receipts(harness)
+        asked = await interactions.run_command(server.bot, server.robin, server.lobby, "forget-me")
         await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
         [row] = shown_of(server, asked)[0]["components"]
         message = {"id": "1", "channel_id": server.lobby, "content": "", **_MESSAGE}
         message["author"] = server.emulator.state.users[server.bot]
-        pressed = await desk.press_component(server.bot, server.robin, message, row["components"][0]["custom_id"])
+        pressed = await interactions.press_component(
+            server.bot, server.robin, message, row["components"][0]["custom_id"]
+        )
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
     first, second = shown_of(server, pressed)
     assert first["type"] == 6
@@ -183,7 +192,7 @@ _MESSAGE = {
 }
 
 
-async def test_a_choice_is_offered_as_buttons_and_the_pressed_one_is_chosen(server: EmulatedServer) -> None:
+async def test_a_choice_is_offered_as_buttons_and_the_pressed_button_is_chosen(server: EmulatedServer) -> None:
     chosen: asyncio.Queue[str] = asyncio.Queue()
 
     @worker("SET_SAIL")
@@ -208,25 +217,25 @@ async def test_a_choice_is_offered_as_buttons_and_the_pressed_one_is_chosen(serv
         await turn.reply(Content(text="Where to?", choices=request.choices(task.id)))
 
     sailing = Plugin("sailing", actions=[offer], workers=[set_sail])
-    desk, ledger = server.emulator.interactions, server.emulator.recorder
+    interactions, ledger = server.emulator.interactions, server.emulator.recorder
     async with server.run_bot(ScriptedModel(model_answer("", actions=["OFFER"])), sailing):
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call} sail!")
         await ledger.wait_for_texts(1)
         [shown] = ledger.messages
         message = server.emulator.state.messages[server.lobby][shown.id]
         buttons = message["components"][0]["components"]
-        assert [one["label"] for one in buttons] == ["North", "South"]
-        await desk.press_component(server.bot, server.kim, message, buttons[0]["custom_id"])
+        assert [button["label"] for button in buttons] == ["North", "South"]
+        await interactions.press_component(server.bot, server.kim, message, buttons[0]["custom_id"])
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)  # it is not Kim's to choose
-        await desk.press_component(server.bot, server.robin, message, buttons[1]["custom_id"])
+        await interactions.press_component(server.bot, server.robin, message, buttons[1]["custom_id"])
         async with asyncio.timeout(30):
             assert await chosen.get() == "South"
 
 
 async def test_every_message_that_a_rule_drops_has_a_receipt_that_names_it(server: EmulatedServer) -> None:
-    town, people = server.emulator.state, server.emulator.people
-    listened, strict, gone = (town.add_channel(server.guild, name) for name in ("listened", "strict", "gone"))
-    thread = town.add_channel(server.guild, "inside", 11, server.lobby)
+    state, people = server.emulator.state, server.emulator.people
+    listened, strict, gone = (state.add_channel(server.guild, name) for name in ("listened", "strict", "gone"))
+    thread = state.add_channel(server.guild, "inside", 11, server.lobby)
     rooms = {strict: {"answers": "mentions"}, gone: {"answers": "ignore"}}
     character = Character(name="Ada", settings={"discord": {"rooms": rooms}})
     settings = {
@@ -234,16 +243,16 @@ async def test_every_message_that_a_rule_drops_has_a_receipt_that_names_it(serve
         "DISCORD_LISTEN_CHANNEL_IDS": listened,
         "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES": "true",
     }
-    elsewhere = town.add_channel(server.guild, "elsewhere")
+    elsewhere = state.add_channel(server.guild, "elsewhere")
     direct = server.direct(server.kim)
-    async with server.run_bot(character=character, settings=settings) as (stage, _):
+    async with server.run_bot(character=character, settings=settings) as (harness, _):
         for channel in (elsewhere, listened, gone, direct):
             await people.say(channel, server.kim, f"{server.call} ahoy")
         await people.say(strict, server.kim, "ahoy")
         await people.say(thread, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1, thread) == ["Aye."]
-        told = await receipts(stage)
-    assert [one.rule for one in told] == [
+        all_receipts = await receipts(harness)
+    assert [receipt.rule for receipt in all_receipts] == [
         "CHANNEL_IDS",
         "DISCORD_LISTEN_CHANNEL_IDS",
         "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES",
@@ -255,26 +264,26 @@ async def test_every_message_that_a_rule_drops_has_a_receipt_that_names_it(serve
 
 async def test_messages_of_other_bots_are_stored_unless_switched_off(server: EmulatedServer) -> None:
     other = server.emulator.state.add_user("Beep", is_bot=True)
-    wish = {"DISCORD_SHOULD_IGNORE_BOT_MESSAGES": "true"}
-    for settings, rules in (({}, ["RESPOND_TO_BOTS", "mention"]), (wish, ["mention"])):
-        async with server.run_bot(settings=settings) as (stage, _):
+    ignoring = {"DISCORD_SHOULD_IGNORE_BOT_MESSAGES": "true"}
+    for settings, rules in (({}, ["RESPOND_TO_BOTS", "mention"]), (ignoring, ["mention"])):
+        async with server.run_bot(settings=settings) as (harness, _):
             await server.emulator.people.say(server.lobby, other, f"{server.call} beep")
             await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
             count = len(server.emulator.recorder.messages)
             await server.emulator.recorder.wait_for_texts(count + 1)
-            told = await receipts(stage)
-        assert [one.rule for one in told][-len(rules) :] == rules
+            all_receipts = await receipts(harness)
+        assert [receipt.rule for receipt in all_receipts][-len(rules) :] == rules
 
 
 async def test_membership_changes_of_bot_and_members_are_reported(server: EmulatedServer) -> None:
-    town, people = server.emulator.state, server.emulator.people
+    state, people = server.emulator.state, server.emulator.people
     heard: list[str] = []
-    island = town.add_guild("Island", server.robin)
-    town.add_channel(island, "beach")
-    newcomer = town.add_user("Nell")
-    async with server.run_bot(settings={"DISCORD_MEMBERS_INTENT": "true"}) as (stage, _):
+    island = state.add_guild("Island", server.robin)
+    state.add_channel(island, "beach")
+    newcomer = state.add_user("Nell")
+    async with server.run_bot(settings={"DISCORD_MEMBERS_INTENT": "true"}) as (harness, _):
         for kind in ("WorldJoined", "WorldLeft", "EntityJoined", "EntityLeft", "RoomJoined", "RoomLeft"):
-            _note(stage, kind, heard)
+            _note(harness, kind, heard)
         await people.invite(island, server.bot)
         await people.join(server.guild, newcomer)
         await people.leave(server.guild, newcomer)
@@ -283,18 +292,18 @@ async def test_membership_changes_of_bot_and_members_are_reported(server: Emulat
         await people.expel(island, server.bot)
         await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
-        await receipts(stage)
+        await receipts(harness)
     assert heard == ["WorldJoined", "EntityJoined", "EntityLeft", "RoomJoined", "RoomLeft", "WorldLeft"]
 
 
-def _note(stage: AgentHarness, kind: str, heard: list[str]) -> None:
+def _note(harness: AgentHarness, kind: str, heard: list[str]) -> None:
     async def hear(event: object) -> None:
         heard.append(kind)
 
-    stage.agent.events.subscribe(getattr(events, kind), hear, name=kind)
+    harness.agent.events.subscribe(getattr(events, kind), hear, name=kind)
 
 
-async def test_a_streamed_reply_is_one_message_that_is_edited(server: EmulatedServer) -> None:
+async def test_a_streamed_reply_is_a_single_message_that_is_edited(server: EmulatedServer) -> None:
     more = asyncio.Event()
     written = StreamedText(
         "<response><actions>REPLY</actions><text>The tide is", more, " low at six.</text></response>"

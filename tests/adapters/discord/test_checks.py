@@ -42,7 +42,7 @@ def test_the_invitation_asks_for_no_permission_to_react_as_the_bot_never_reacts(
     assert str(REQUIRED_PERMISSIONS.value) in Path("docs/discord.md").read_text(encoding="utf-8")
 
 
-async def test_an_invalid_token_is_reported_with_where_to_get_one(server: EmulatedServer) -> None:
+async def test_an_invalid_token_is_reported_with_where_to_get_a_token(server: EmulatedServer) -> None:
     with pytest.raises(SettingError, match="Reset Token"):
         await looked(server, {"DISCORD_API_TOKEN": "no-such-token"})
 

@@ -24,12 +24,12 @@ async def test_a_drop_after_every_nth_event_neither_loses_nor_repeats_messages(
     server: EmulatedServer, events: int
 ) -> None:
     ledger = server.emulator.recorder
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         server.emulator.gateway.closes_after = events
         for number in range(12):
             await server.emulator.people.say(server.lobby, server.kim, f"{server.call} number {number}")
             await ledger.wait_for_texts(number + 1)
-        assert await outcomes(stage) == [Outcome.ANSWERED] * 12
+        assert await outcomes(harness) == [Outcome.ANSWERED] * 12
     assert len(ledger.texts()) == 12
     assert ledger.counts["identify"] == 1
     assert ledger.counts["resume"] >= ledger.counts["dropped"] > 0
@@ -38,7 +38,7 @@ async def test_a_drop_after_every_nth_event_neither_loses_nor_repeats_messages(
 @pytest.mark.failure("C-01")
 async def test_200_messages_with_a_drop_after_each_are_stored_once(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
-    async with server.run_bot(settings={"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}) as (stage, _):
+    async with server.run_bot(settings={"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}) as (harness, _):
         for number in range(200):
             await people.say(server.lobby, server.kim, f"number {number}")
             await server.emulator.gateway.drop()
@@ -46,14 +46,16 @@ async def test_200_messages_with_a_drop_after_each_are_stored_once(server: Emula
         direct = server.direct(server.kim)
         await people.say(direct, server.kim, "all there?")
         await ledger.wait_for_texts(1)
-        told = await receipts(stage)
-    assert [one.rule for one in told].count("DISCORD_LISTEN_CHANNEL_IDS") == len(told) - 1 == 200
+        all_receipts = await receipts(harness)
+    assert (
+        [receipt.rule for receipt in all_receipts].count("DISCORD_LISTEN_CHANNEL_IDS") == len(all_receipts) - 1 == 200
+    )
     assert ledger.counts["identify"] == 1
 
 
 @pytest.mark.failure("C-01")
 async def test_a_reconnect_request_resumes_the_session(server: EmulatedServer) -> None:
-    async with server.run_bot() as (_stage, _):
+    async with server.run_bot() as (_harness, _):
         await server.emulator.gateway.ask_to_reconnect()
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
@@ -63,14 +65,14 @@ async def test_a_reconnect_request_resumes_the_session(server: EmulatedServer) -
 @pytest.mark.failure("C-02")
 async def test_an_invalid_session_is_replaced_and_the_gap_filled(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await people.say(server.lobby, server.kim, f"{server.call} first")
         await ledger.wait_for_texts(1)
-        await receipts(stage)
+        await receipts(harness)
         await people.say(server.lobby, server.kim, f"{server.call} while away", is_announced=False)
         await server.emulator.gateway.invalidate()
         await ledger.wait_for_texts(2)
-        assert await outcomes(stage) == [Outcome.ANSWERED] * 2
+        assert await outcomes(harness) == [Outcome.ANSWERED] * 2
     assert ledger.counts["identify"] == 2
 
 
@@ -78,7 +80,7 @@ async def test_an_invalid_session_is_replaced_and_the_gap_filled(server: Emulate
 async def test_a_connection_without_heartbeat_acks_is_closed_with_4000_and_resumed(server: EmulatedServer) -> None:
     gateway, ledger = server.emulator.gateway, server.emulator.recorder
     gateway.heartbeat_interval = 20
-    async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.4)) as (_stage, _):
+    async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.4)) as (_harness, _):
         gateway.is_mute = True
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} hello?")
         await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
@@ -91,7 +93,7 @@ async def test_a_connection_without_heartbeat_acks_is_closed_with_4000_and_resum
 @pytest.mark.failure("C-07")
 async def test_a_dead_connection_is_given_up(server: EmulatedServer) -> None:
     gateway, ledger = server.emulator.gateway, server.emulator.recorder
-    async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.3)) as (_stage, _):
+    async with server.run_bot(limits=replace(LIMITS, heartbeat_timeout=0.3)) as (_harness, _):
         gateway.is_dead = True
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} hello?")
         await ledger.wait_until(lambda: ledger.counts["unheard"] > 0)  # it has called again
@@ -114,14 +116,14 @@ async def test_a_fatal_close_code_stops_the_account_and_names_the_remedy(
     server: EmulatedServer, code: int, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.emulator.gateway.refusal_code = code
-    async with server.run_bot(is_awaited=False) as (stage, adapter):
+    async with server.run_bot(is_awaited=False) as (harness, adapter):
         [account] = adapter.accounts.values()
         async with asyncio.timeout(30):
             await account.is_connected.wait()
         assert words in account.problem
         assert server.emulator.recorder.counts["identify"] == 1
-        assert (await stage.send("another platform goes on")).outcome is Outcome.ANSWERED
-    assert any(one.levelno == logging.ERROR and words in one.getMessage() for one in caplog.records)
+        assert (await harness.send("another platform goes on")).outcome is Outcome.ANSWERED
+    assert any(record.levelno == logging.ERROR and words in record.getMessage() for record in caplog.records)
 
 
 @pytest.mark.parametrize("path", ["/users/@me", "/gateway/bot"])
@@ -206,11 +208,11 @@ async def test_a_restart_resumes_the_session_and_fetches_its_guilds(server: Emul
         await ledger.wait_for_texts(1)
     for number in range(5):
         await people.say(server.lobby, server.kim, f"{server.call} while down {number}")
-        async with server.run_bot(store=store) as (stage, _):
+        async with server.run_bot(store=store) as (harness, _):
             await ledger.wait_for_texts(number + 2)
-            told = await receipts(stage)
-    assert [one.outcome for one in told] == [Outcome.ANSWERED] * 6
-    room = await store.worlds.room(told[-1].room_id)
+            all_receipts = await receipts(harness)
+    assert [receipt.outcome for receipt in all_receipts] == [Outcome.ANSWERED] * 6
+    room = await store.worlds.room(all_receipts[-1].room_id)
     assert room is not None
     assert room.name == "quay"
     assert (ledger.counts["identify"], ledger.counts["resume"]) == (1, 5)
@@ -230,12 +232,12 @@ async def test_no_message_is_lost_if_its_guild_cannot_be_fetched(server: Emulate
 async def test_an_unknown_guild_is_fetched_again_a_minute_later(server: EmulatedServer) -> None:
     now, fault = 0.0, Fault(r"GET .*/guilds/4711$", 503, times=99)
     server.emulator.faults.append(fault)
-    learner, said = GuildFetcher(lambda: now), {"guild_id": "4711"}
+    learner, payload = GuildFetcher(lambda: now), {"guild_id": "4711"}
     async with server.run_bot() as (_, adapter):
         [account] = adapter.accounts.values()
         for moment, left in ((0.0, 98), (RETRY_SECONDS / 2, 98), (RETRY_SECONDS, 97)):
             now = moment
-            await learner.ensure_guild(account.shards[WHOLE_ACCOUNT].client, "MESSAGE_CREATE", said)
+            await learner.ensure_guild(account.shards[WHOLE_ACCOUNT].client, "MESSAGE_CREATE", payload)
             assert fault.times == left
 
 
@@ -266,14 +268,14 @@ def test_the_default_limits_detect_a_dead_connection_within_a_minute() -> None:
 async def test_interactions_and_deletions_are_not_replayed_after_a_restart(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, desk, ledger = InMemoryStore(), server.emulator.interactions, server.emulator.recorder
-    async with server.run_bot(store=store) as (stage, _):
+    store, interactions, ledger = InMemoryStore(), server.emulator.interactions, server.emulator.recorder
+    async with server.run_bot(store=store) as (harness, _):
         for number in range(1, 5):
-            await desk.run_command(server.bot, server.kim, server.lobby, "privacy")
+            await interactions.run_command(server.bot, server.kim, server.lobby, "privacy")
             await ledger.wait_until(lambda count=number: ledger.counts["answered"] >= count)
             await server.emulator.people.delete(server.lobby, "1")
         [session] = server.emulator.gateway.sessions.values()
-        await wait_for_position(stage, len(session.sent_events))
+        await wait_for_position(harness, len(session.sent_events))
     async with server.run_bot(store=store):
         assert ledger.counts["resume"] == 1
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} here?")
@@ -285,9 +287,9 @@ async def test_interactions_and_deletions_are_not_replayed_after_a_restart(
 async def test_an_interaction_that_comes_again_is_no_warning(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    desk, ledger = server.emulator.interactions, server.emulator.recorder
+    interactions, ledger = server.emulator.interactions, server.emulator.recorder
     async with server.run_bot():
-        await desk.run_command(server.bot, server.kim, server.lobby, "privacy")
+        await interactions.run_command(server.bot, server.kim, server.lobby, "privacy")
         await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
         [session] = server.emulator.gateway.sessions.values()
         await server.emulator.gateway.dispatch_event("INTERACTION_CREATE", session.sent_events[-1]["d"])
@@ -315,12 +317,12 @@ async def test_the_latency_is_counted_from_the_heartbeat_that_is_acknowledged(
     assert "behind" not in caplog.text
 
 
-async def wait_for_position(stage: AgentHarness, seq: int) -> None:
+async def wait_for_position(harness: AgentHarness, seq: int) -> None:
     """Wait until the stored position of the session is that of an event."""
-    account = str(stage.agent.id)
+    account = str(harness.agent.id)
     async with asyncio.timeout(10):
         while True:
-            session = GatewaySession.from_json(await stage.agent.store.ledger.cursor("discord", account, "gateway"))
+            session = GatewaySession.from_json(await harness.agent.store.ledger.cursor("discord", account, "gateway"))
             if session is not None and session.seq >= seq:
                 return
             await asyncio.sleep(0)

@@ -39,7 +39,7 @@ def test_an_invalid_value_is_refused_with_what_is_expected(name: str, value: str
     assert name in str(caught.value)
 
 
-async def test_two_characters_with_one_token_are_refused_and_other_platforms_are_left_out() -> None:
+async def test_two_characters_with_the_same_token_are_refused_and_other_platforms_are_left_out() -> None:
     settings = {"DISCORD_API_TOKEN": TOKEN}
     shy = Character(name="Shy", adapters=("web",))
     async with (
@@ -47,12 +47,12 @@ async def test_two_characters_with_one_token_are_refused_and_other_platforms_are
         running_agent(settings=settings, character=Character(name="Bo")) as bo,
         running_agent(settings=settings, character=shy) as third,
     ):
-        doors = [one.agent_runtime.handle for one in (ada, bo, third)]
+        handles = [bot.agent_runtime.handle for bot in (ada, bo, third)]
         with pytest.raises(ConfigError, match="Ada and Bo have the same DISCORD_API_TOKEN") as caught:
-            open_discord(doors)
-        open_discord([doors[0], doors[2]])
+            open_discord(handles)
+        open_discord([handles[0], handles[2]])
         with pytest.raises(ConfigError):
-            open_discord([doors[2]])
+            open_discord([handles[2]])
     assert TOKEN not in str(caught.value)
 
 

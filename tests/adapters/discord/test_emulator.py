@@ -52,39 +52,39 @@ async def test_every_compressed_gateway_frame_can_be_decoded(server: EmulatedSer
 
 async def test_a_character_can_be_tried_out_on_a_page(server: EmulatedServer) -> None:
     page = f"{server.emulator.url}/page"
-    said = {"person": server.kim, "text": "@Ada ahoy"}
+    body = {"person": server.kim, "text": "@Ada ahoy"}
     async with ClientSession() as http:
         async with http.get(server.emulator.url) as answer:
             assert "Discord emulator" in await answer.text()
-        async with http.post(f"{page}/say", json=said) as answer:
+        async with http.post(f"{page}/say", json=body) as answer:
             assert "Ada is not connected yet" in (await answer.json())["problem"]
         async with server.run_bot():
-            async with http.post(f"{page}/say", json=said) as answer:
+            async with http.post(f"{page}/say", json=body) as answer:
                 assert answer.status == 200
             await server.emulator.recorder.wait_for_texts(1, server.lobby)
         async with http.get(f"{page}/shown") as answer:
             shown = (await answer.json())["said"]
-    assert [(one["by"], one["text"]) for one in shown][:1] == [("Kim", "@Ada ahoy")]
+    assert [(entry["by"], entry["text"]) for entry in shown][:1] == [("Kim", "@Ada ahoy")]
     assert (shown[1]["is_bot"], shown[1]["note"]) == (True, "in answer to Kim")
 
 
 async def test_an_emulated_run_has_a_token_per_character_and_no_real_channels() -> None:
     async with start_emulator(["Ada", "Bo"]) as trial:
-        assert len({one["DISCORD_API_TOKEN"] for one in trial.settings.values()}) == 2
-        assert {one["CHANNEL_IDS"] for one in trial.settings.values()} == {""}
-        assert all(one["DISCORD_API_BASE_URL"] in trial.url for one in trial.settings.values())
+        assert len({settings["DISCORD_API_TOKEN"] for settings in trial.settings.values()}) == 2
+        assert {settings["CHANNEL_IDS"] for settings in trial.settings.values()} == {""}
+        assert all(settings["DISCORD_API_BASE_URL"] in trial.url for settings in trial.settings.values())
 
 
 async def test_a_direct_message_is_sent_to_its_bot_only() -> None:
     async with Emulator() as emulator:
         bots = [emulator.add_bot(name, f"token-of-{name}") for name in ("Ada", "Bo")]
-        told = {bot: Session(bot, bot, intents=0) for bot in bots}
-        emulator.gateway.sessions.update(told)
+        sessions = {bot: Session(bot, bot, intents=0) for bot in bots}
+        emulator.gateway.sessions.update(sessions)
         kim = emulator.state.add_user("Kim")
         direct = emulator.state.add_channel(None, "", 1)
         emulator.state.direct_bots[direct] = bots[1]
         await emulator.people.say(direct, kim, "hello")
-    assert [len(one.sent_events) for one in told.values()] == [0, 1]
+    assert [len(session.sent_events) for session in sessions.values()] == [0, 1]
 
 
 def test_the_fixture_for_plugin_authors_is_registered() -> None:
@@ -96,11 +96,11 @@ async def test_commands_and_buttons_work_on_the_page(server: EmulatedServer) -> 
     who = {"person": server.kim, "place": server.lobby}
     ledger = server.emulator.recorder
 
-    async with ClientSession() as http, server.run_bot() as (stage, _):
+    async with ClientSession() as http, server.run_bot() as (harness, _):
 
         async def shown(word: str) -> dict[str, Any]:
             async with http.get(f"{page}/shown", params={"place": server.lobby}) as answer:
-                return next(one for one in (await answer.json())["said"] if word in one["text"])
+                return next(entry for entry in (await answer.json())["said"] if word in entry["text"])
 
         await ledger.wait_until(lambda: ledger.counts["commands"] > 0)
         await http.post(f"{page}/say", json={**who, "text": "/forget-me"})
@@ -111,20 +111,20 @@ async def test_commands_and_buttons_work_on_the_page(server: EmulatedServer) -> 
         await http.post(f"{page}/press", json={**who, "message": asked["id"], "button": button})
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
         assert (await shown("Deleted: "))["is_bot"]
-        assert {receipt.rule for receipt in await stage.agent.store.ledger.receipts()} <= {Rule.COMMAND, Rule.ERASED}
+        assert {receipt.rule for receipt in await harness.agent.store.ledger.receipts()} <= {Rule.COMMAND, Rule.ERASED}
 
 
 async def test_an_argument_of_a_command_on_the_page_may_have_any_name(server: EmulatedServer) -> None:
     who = {"person": server.kim, "place": server.lobby}
     ledger = server.emulator.recorder
     plugin = Plugin("digest", world_settings=[WorldSetting("DIGEST_HOUR", "When it is posted.", default="9")])
-    async with ClientSession() as http, server.run_bot(None, plugin) as (stage, _):
+    async with ClientSession() as http, server.run_bot(None, plugin) as (harness, _):
         await ledger.wait_until(lambda: ledger.counts["commands"] > 0)
         async with http.post(
             f"{server.emulator.url}/page/say", json={**who, "text": "/settings DIGEST_HOUR 7"}
         ) as answer:
             assert answer.status == 200
         await ledger.wait_until(lambda: ledger.counts["answered"] > 0)
-        world = await stage.agent.store.worlds.world(derived_id(stage.agent.id, "discord", "world", server.guild))
+        world = await harness.agent.store.worlds.world(derived_id(harness.agent.id, "discord", "world", server.guild))
         assert world is not None
-        assert stage.agent.world_settings.value(world, "DIGEST_HOUR") == "7"
+        assert harness.agent.world_settings.value(world, "DIGEST_HOUR") == "7"

@@ -24,15 +24,15 @@ from tests.adapters.discord.server import LIMITS, EmulatedServer
 SAY = r"POST .*/channels/\d+/messages$"
 
 
-def part(stage: AgentHarness, channel: str, text: str = "Aye.", **more: Any) -> Delivery:
+def part(harness: AgentHarness, channel: str, text: str = "Aye.", **more: Any) -> Delivery:
     """Return a part for a channel."""
-    given = {"id": uuid4().hex[:24], "content": Content(text=text), "created_at": stage.agent.clock(), **more}
+    given = {"id": uuid4().hex[:24], "content": Content(text=text), "created_at": harness.agent.clock(), **more}
     return Delivery(
         turn_id=uuid4(),
         room_id=uuid4(),
         memory_id=uuid4(),
         platform="discord",
-        account=str(stage.agent.id),
+        account=str(harness.agent.id),
         target=channel,
         part=0,
         **given,
@@ -54,17 +54,17 @@ async def test_a_rate_limited_bucket_is_blocked_for_retry_after_and_no_other_is(
     server: EmulatedServer, seconds: float
 ) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(too_many_requests(f"POST .*/{server.lobby}/messages", seconds))
-        error = await failed(adapter, part(stage, server.lobby))
+        error = await failed(adapter, part(harness, server.lobby))
         assert isinstance(error, NotSent)
         assert error.retry_after == seconds
         asked = len(server.emulator.recorder.requests)
-        again = await failed(adapter, part(stage, server.lobby))
+        again = await failed(adapter, part(harness, server.lobby))
         assert isinstance(again, NotSent)
         assert again.retry_after == pytest.approx(seconds, rel=0.9)
         assert len(server.emulator.recorder.requests) == asked
-        await adapter.deliver(part(stage, other))
+        await adapter.deliver(part(harness, other))
     assert server.emulator.recorder.texts() == ["Aye."]
 
 
@@ -76,11 +76,11 @@ async def test_no_request_is_sent_to_an_exhausted_bucket(server: EmulatedServer)
         "X-RateLimit-Remaining": "0",
         "X-RateLimit-Reset-After": "60",
     }
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(Fault(SAY, 200, {"id": "5"}, headers))
-        assert await adapter.deliver(part(stage, server.lobby)) == "5"
+        assert await adapter.deliver(part(harness, server.lobby)) == "5"
         asked = len(server.emulator.recorder.requests)
-        error = await failed(adapter, part(stage, server.lobby))
+        error = await failed(adapter, part(harness, server.lobby))
         assert isinstance(error, NotSent)
         assert error.retry_after == pytest.approx(60, abs=59)
         assert len(server.emulator.recorder.requests) == asked
@@ -97,27 +97,27 @@ async def test_a_rate_limited_reply_is_sent_after_the_limit(server: EmulatedServ
 @pytest.mark.failure("D-02")
 async def test_a_global_limit_blocks_all_requests(server: EmulatedServer) -> None:
     other = server.emulator.state.add_channel(server.guild, "pier")
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(too_many_requests(SAY, 60.0, is_global=True))
-        await failed(adapter, part(stage, server.lobby))
+        await failed(adapter, part(harness, server.lobby))
         asked = len(server.emulator.recorder.requests)
-        error = await failed(adapter, part(stage, other))
+        error = await failed(adapter, part(harness, other))
         assert isinstance(error, NotSent)
         assert error.retry_after == pytest.approx(60, abs=59)
         assert len(server.emulator.recorder.requests) == asked
 
 
 @pytest.mark.failure("D-03")
-@pytest.mark.parametrize("told", [None, -1, "NaN", math.inf, "soon", [], 10**400])
-def test_an_invalid_retry_after_is_five_seconds(told: Any) -> None:
-    assert parse_retry_after({"retry_after": told}, {}) == DEFAULT_RETRY_SECONDS
+@pytest.mark.parametrize("retry_after", [None, -1, "NaN", math.inf, "soon", [], 10**400])
+def test_an_invalid_retry_after_is_five_seconds(retry_after: Any) -> None:
+    assert parse_retry_after({"retry_after": retry_after}, {}) == DEFAULT_RETRY_SECONDS
 
 
 @pytest.mark.failure("D-03")
 async def test_a_429_of_an_intermediary_is_handled(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(Fault(SAY, 429, "<html>banned</html>"))
-        error = await failed(adapter, part(stage, server.lobby))
+        error = await failed(adapter, part(harness, server.lobby))
     assert isinstance(error, NotSent)
     assert error.retry_after == DEFAULT_RETRY_SECONDS
 
@@ -125,21 +125,21 @@ async def test_a_429_of_an_intermediary_is_handled(server: EmulatedServer) -> No
 @pytest.mark.failure("D-04")
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 524])
 async def test_a_server_error_after_acceptance_sends_the_message_once(server: EmulatedServer, status: int) -> None:
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         server.emulator.faults.append(Fault(SAY, status, is_late=True))
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["same nonce"] > 0)
-        await stage.agent.outbox.drain(10)
-        [delivery] = await stage.agent.store.ledger.deliveries()
+        await harness.agent.outbox.drain(10)
+        [delivery] = await harness.agent.store.ledger.deliveries()
     assert server.emulator.recorder.texts() == ["Aye."]
     assert (delivery.state, delivery.external_id) == ("sent", server.emulator.recorder.messages[0].id)
 
 
 @pytest.mark.failure("D-05")
 async def test_a_failed_connection_means_not_sent(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         await server.emulator.__aexit__(None, None, None)
-        error = await failed(adapter, part(stage, server.lobby))
+        error = await failed(adapter, part(harness, server.lobby))
     assert isinstance(error, NotSent)
 
 
@@ -157,11 +157,11 @@ async def test_a_connection_reset_sends_the_message_once(server: EmulatedServer,
 @pytest.mark.failure("D-07")
 async def test_endless_and_missing_responses_are_cut_off(server: EmulatedServer) -> None:
     limits = replace(LIMITS, request_timeout=0.5, max_response_bytes=100_000)
-    async with server.run_bot(limits=limits) as (stage, adapter):
+    async with server.run_bot(limits=limits) as (harness, adapter):
         server.emulator.faults.append(Fault(SAY, is_endless=True))
-        assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
+        assert isinstance(await failed(adapter, part(harness, server.lobby)), DeliveryUnknown)
         server.emulator.faults.append(Fault(SAY, is_hanging=True))
-        assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
+        assert isinstance(await failed(adapter, part(harness, server.lobby)), DeliveryUnknown)
     assert Limits().max_response_bytes == 1024 * 1024
     assert Limits().request_timeout == 30
 
@@ -169,20 +169,20 @@ async def test_endless_and_missing_responses_are_cut_off(server: EmulatedServer)
 @pytest.mark.failure("D-08")
 @pytest.mark.parametrize("body", ["no json", {"no": "id"}, [], {"id": None}])
 async def test_a_response_without_message_id_is_no_success(server: EmulatedServer, body: Any) -> None:
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(Fault(SAY, 200, body))
-        assert isinstance(await failed(adapter, part(stage, server.lobby)), DeliveryUnknown)
+        assert isinstance(await failed(adapter, part(harness, server.lobby)), DeliveryUnknown)
 
 
 @pytest.mark.failure("D-09")
 async def test_a_refused_body_is_sent_once_as_plain_text(server: EmulatedServer) -> None:
     picture = Attachment("1", MediaKind.IMAGE, url="https://example.org/a.png")
     content = Content(text="Look.", attachments=(picture,))
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
-        await adapter.deliver(part(stage, server.lobby, content=content))
+        await adapter.deliver(part(harness, server.lobby, content=content))
         server.emulator.faults.append(Fault(SAY, 400, {"message": "Invalid Form Body", "code": 50035}))
-        assert isinstance(await failed(adapter, part(stage, server.lobby)), Undeliverable)
+        assert isinstance(await failed(adapter, part(harness, server.lobby)), Undeliverable)
     assert server.emulator.recorder.texts() == ["Look."]
 
 
@@ -191,11 +191,11 @@ async def test_a_refused_body_is_sent_once_as_plain_text(server: EmulatedServer)
 async def test_an_unwritable_channel_is_skipped_until_a_message_arrives_there(
     server: EmulatedServer, status: int, code: int
 ) -> None:
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.rest.refused_channels[server.lobby] = (status, code)
-        assert isinstance(await failed(adapter, part(stage, server.lobby)), Undeliverable)
+        assert isinstance(await failed(adapter, part(harness, server.lobby)), Undeliverable)
         asked = len(server.emulator.recorder.requests)
-        assert isinstance(await failed(adapter, part(stage, server.lobby)), Undeliverable)
+        assert isinstance(await failed(adapter, part(harness, server.lobby)), Undeliverable)
         assert len(server.emulator.recorder.requests) == asked
         del server.emulator.rest.refused_channels[server.lobby]
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} back again")
@@ -221,20 +221,20 @@ def test_after_a_thousand_refusals_requests_pause_for_ten_minutes() -> None:
 async def test_if_a_file_cannot_be_uploaded_the_text_is_sent_and_names_it(server: EmulatedServer) -> None:
     chart = Attachment("1", MediaKind.IMAGE, name="chart.png", data=b"\x89PNG")
     content = Content(text="The chart.", attachments=(chart,))
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(Fault(SAY, 413, {"message": "Request entity too large", "code": 40005}))
-        await adapter.deliver(part(stage, server.lobby, content=content))
+        await adapter.deliver(part(harness, server.lobby, content=content))
     assert server.emulator.recorder.texts() == ["The chart.\n(could not be sent: chart.png)"]
 
 
 async def test_an_unclear_part_is_searched_for_after_its_nonce_has_expired(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, adapter):
-        sent = part(stage, server.lobby, "Only once.")
+    async with server.run_bot() as (harness, adapter):
+        sent = part(harness, server.lobby, "Only once.")
         name = await adapter.deliver(sent)
-        long_ago = stage.agent.clock() - timedelta(minutes=3)
+        long_ago = harness.agent.clock() - timedelta(minutes=3)
         unclear = replace(sent, first_attempt_at=long_ago, created_at=long_ago)
         assert await adapter.reconcile(unclear) == name
-        lost = replace(part(stage, server.lobby, "Never said."), first_attempt_at=long_ago)
+        lost = replace(part(harness, server.lobby, "Never said."), first_attempt_at=long_ago)
         with pytest.raises(NotSent):
             await adapter.reconcile(lost)
         server.emulator.rest.refused_channels[server.lobby] = (403, 50001)
@@ -244,9 +244,9 @@ async def test_an_unclear_part_is_searched_for_after_its_nonce_has_expired(serve
 
 
 async def test_a_part_tried_long_ago_is_searched_for_before_it_is_sent_again(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, adapter):
-        long_ago = stage.agent.clock() - timedelta(minutes=5)
-        sent = replace(part(stage, server.lobby, "Once."), attempts=1)
+    async with server.run_bot() as (harness, adapter):
+        long_ago = harness.agent.clock() - timedelta(minutes=5)
+        sent = replace(part(harness, server.lobby, "Once."), attempts=1)
         server.emulator.faults.append(Fault(SAY, 502, is_late=True))
         assert isinstance(await failed(adapter, sent), DeliveryUnknown)
         again = replace(sent, attempts=7, first_attempt_at=long_ago, id="another-nonce")
@@ -256,31 +256,31 @@ async def test_a_part_tried_long_ago_is_searched_for_before_it_is_sent_again(ser
     assert server.emulator.recorder.texts() == ["Once."]
 
 
-async def test_an_edit_changes_and_an_empty_one_deletes_and_both_are_idempotent(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, adapter):
-        name = await adapter.deliver(part(stage, server.lobby, "Tide at six."))
-        new = part(stage, server.lobby, content=Content(text="Tide at seven."), replaces_external_id=name)
+async def test_an_edit_changes_and_an_empty_edit_deletes_and_both_are_idempotent(server: EmulatedServer) -> None:
+    async with server.run_bot() as (harness, adapter):
+        name = await adapter.deliver(part(harness, server.lobby, "Tide at six."))
+        new = part(harness, server.lobby, content=Content(text="Tide at seven."), replaces_external_id=name)
         assert [await adapter.edit(new), await adapter.edit(new)] == [name, name]
         assert server.emulator.recorder.texts() == ["Tide at seven."]
-        none = part(stage, server.lobby, content=Content(), replaces_external_id=name)
+        none = part(harness, server.lobby, content=Content(), replaces_external_id=name)
         assert [await adapter.edit(none), await adapter.edit(none)] == [name, name]
         assert server.emulator.recorder.texts() == []
         with pytest.raises(Undeliverable):
             await adapter.edit(new)
-        await adapter.deliver(part(stage, server.lobby))  # a message that is gone does not close its channel
+        await adapter.deliver(part(harness, server.lobby))  # a message that is gone does not close its channel
 
 
 async def test_an_edit_removes_pictures_and_files_that_the_new_answer_does_not_have(server: EmulatedServer) -> None:
     chart = Attachment("1", MediaKind.IMAGE, name="chart.png", data=b"\x89PNG")
     photo = Attachment("2", MediaKind.IMAGE, url="https://example.com/photo.png")
     content = Content(text="The chart.", attachments=(chart, photo))
-    async with server.run_bot() as (stage, adapter):
-        name = await adapter.deliver(part(stage, server.lobby, content=content))
+    async with server.run_bot() as (harness, adapter):
+        name = await adapter.deliver(part(harness, server.lobby, content=content))
         message = server.emulator.state.messages[server.lobby][name]
 
         async def edit(text: str, *files: Attachment) -> list[str]:
             new = Content(text=text, attachments=files)
-            await adapter.edit(part(stage, server.lobby, content=new, replaces_external_id=name))
+            await adapter.edit(part(harness, server.lobby, content=new, replaces_external_id=name))
             return [file["filename"] for file in message["attachments"]]
 
         assert (await edit("Another.", replace(chart, name="other.png")), message["embeds"]) == (["other.png"], [])
@@ -306,7 +306,7 @@ async def test_an_edit_removes_pictures_and_files_that_the_new_answer_does_not_h
         (ErrorResponse(403, {"message": "Forbidden"}), NotSent),  # of a proxy: Discord gives a code
     ],
 )
-def test_every_failure_is_one_of_three(error: Exception, kind: type[Exception]) -> None:
+def test_every_failure_is_of_three_kinds(error: Exception, kind: type[Exception]) -> None:
     assert isinstance(to_delivery_error(error), kind)
 
 
@@ -318,12 +318,12 @@ async def test_typing_is_shown_at_once_and_renewed_until_the_answer(server: Emul
         pauses.put_nowait(seconds)
         await asyncio.sleep(0)
 
-    async with server.run_bot(limits=replace(LIMITS, typing_interval=7.5, sleep=pause)) as (stage, adapter):
-        room = replace((await stage.agent.store.worlds.rooms())[0], external_id=server.lobby)
+    async with server.run_bot(limits=replace(LIMITS, typing_interval=7.5, sleep=pause)) as (harness, adapter):
+        room = replace((await harness.agent.store.worlds.rooms())[0], external_id=server.lobby)
         await adapter.set_typing(room, True)
         await server.emulator.recorder.wait_until(lambda: counts[sign] >= 3)
         await adapter.set_typing(room, False)
         assert 7.5 in [pauses.get_nowait() for _ in range(pauses.qsize())]
         shown = counts[sign]
-        await adapter.deliver(part(stage, server.lobby))
+        await adapter.deliver(part(harness, server.lobby))
         assert counts[sign] <= shown + 1

@@ -83,7 +83,7 @@ async def until(runtime: Runtime, condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.long
-async def test_gateways_share_sixteen_shards_evenly_and_take_over_those_of_one_that_ends(
+async def test_gateways_share_sixteen_shards_evenly_and_take_over_those_of_a_gateway_that_ends(
     server: EmulatedServer, postgres_url: str
 ) -> None:
     gateway, recorder = server.emulator.gateway, server.emulator.recorder

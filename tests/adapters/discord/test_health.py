@@ -43,8 +43,8 @@ async def standing(adapter: DiscordAdapter) -> None:
             await no_sleep(0)
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+def logged_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 @pytest.mark.failure("C-15")
@@ -63,15 +63,15 @@ async def test_an_account_that_cannot_connect_is_degraded_until_it_does(
     gate = Gate()
     server.emulator.faults.append(fault)
     limits = replace(LIMITS, sleep=gate.pause)
-    async with server.run_bot(limits=limits, is_awaited=False) as (_stage, adapter):
+    async with server.run_bot(limits=limits, is_awaited=False) as (_harness, adapter):
         await gate.until_resting()
         assert (state_of(adapter).state, state_of(adapter).cause) == (ConnectionState.DEGRADED, cause)
         gate.is_open.set()
         await standing(adapter)
         assert state_of(adapter).cause is None
-    assert len(told(caplog)) == 2, told(caplog)
-    assert told(caplog)[0].startswith(f"Ada is cut off from discord ({cause})")
-    assert told(caplog)[1].startswith("Ada is on discord again")
+    assert len(logged_warnings(caplog)) == 2, logged_warnings(caplog)
+    assert logged_warnings(caplog)[0].startswith(f"Ada is cut off from discord ({cause})")
+    assert logged_warnings(caplog)[1].startswith("Ada is on discord again")
 
 
 @pytest.mark.failure("C-13")
@@ -79,7 +79,7 @@ async def test_an_unresolvable_host_is_named(server: EmulatedServer) -> None:
     gate = Gate()
     limits = replace(LIMITS, sleep=gate.pause)
     nowhere = {"DISCORD_API_BASE_URL": "http://nowhere.invalid"}
-    async with server.run_bot(settings=nowhere, limits=limits, is_awaited=False) as (_stage, adapter):
+    async with server.run_bot(settings=nowhere, limits=limits, is_awaited=False) as (_harness, adapter):
         await gate.until_resting()
         assert state_of(adapter).cause is DisconnectCause.DNS
 
@@ -89,7 +89,7 @@ async def test_a_lost_gateway_is_logged_once_and_once_when_it_is_back(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     gate = Gate()
-    async with server.run_bot(limits=replace(LIMITS, sleep=gate.pause)) as (_stage, adapter):
+    async with server.run_bot(limits=replace(LIMITS, sleep=gate.pause)) as (_harness, adapter):
         await standing(adapter)
         server.emulator.faults.append(Fault(r"GET .*/gateway/bot$", times=3))
         await server.emulator.gateway.invalidate()
@@ -98,7 +98,7 @@ async def test_a_lost_gateway_is_logged_once_and_once_when_it_is_back(
         gate.is_open.set()
         await server.emulator.recorder.wait_until(lambda: not server.emulator.faults[0].times)
         await standing(adapter)
-    assert [line.split(" after")[0].split(" (")[0] for line in told(caplog)] == [
+    assert [line.split(" after")[0].split(" (")[0] for line in logged_warnings(caplog)] == [
         "Ada is cut off from discord",
         "Ada is on discord again,",
     ]
@@ -109,20 +109,20 @@ async def test_connections_replaced_at_once_are_no_outage(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger = server.emulator.recorder
-    async with server.run_bot() as (_stage, adapter):
+    async with server.run_bot() as (_harness, adapter):
         for number in range(10):
             await standing(adapter)
             await server.emulator.gateway.drop()
             await ledger.wait_until(lambda count=number: ledger.counts["resume"] > count)
         await standing(adapter)
-    assert told(caplog) == []
+    assert logged_warnings(caplog) == []
 
 
 async def test_the_log_says_once_as_whom_and_in_how_many_servers_a_bot_is_connected(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    async with server.run_bot() as (_stage, adapter):
+    async with server.run_bot() as (_harness, adapter):
         await standing(adapter)
         await server.emulator.gateway.drop()
         await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["resume"] > 0)
@@ -136,10 +136,10 @@ async def test_an_account_whose_token_is_refused_is_off(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = {"DISCORD_API_TOKEN": "another-one-only-for-tests"}
-    async with server.run_bot(settings=refused, is_awaited=False) as (_stage, adapter):
+    async with server.run_bot(settings=refused, is_awaited=False) as (_harness, adapter):
         [account] = adapter.accounts.values()
         async with asyncio.timeout(60):
             await account.is_connected.wait()
         assert (state_of(adapter).state, state_of(adapter).cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
-    assert len(told(caplog)) == 1
+    assert len(logged_warnings(caplog)) == 1
     assert "another-one" not in caplog.text

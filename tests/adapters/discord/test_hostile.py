@@ -74,30 +74,30 @@ async def test_5000_hostile_payloads_lose_nothing_but_themselves(
     server: EmulatedServer, seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)
-    town, people, gateway = server.emulator.state, server.emulator.people, server.emulator.gateway
+    state, people, gateway = server.emulator.state, server.emulator.people, server.emulator.gateway
     caplog.set_level(logging.CRITICAL)
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
-    async with server.run_bot(settings=listen) as (stage, _):
-        said = await people.say(server.lobby, server.kim, "ahoy")
-        whole = town.messages[server.lobby][said]
-        channel = town.channels[server.lobby]
+    async with server.run_bot(settings=listen) as (harness, _):
+        message_id = await people.say(server.lobby, server.kim, "ahoy")
+        whole = state.messages[server.lobby][message_id]
+        channel = state.channels[server.lobby]
         for _ in range(A_SEED):
             event = chance.choice(EVENTS)
-            base = {**copy.deepcopy(whole), "id": town.new_id(), "user_id": server.kim, "message_id": said}
+            base = {**copy.deepcopy(whole), "id": state.new_id(), "user_id": server.kim, "message_id": message_id}
             base |= {
                 "emoji": {"id": None, "name": "⚓"},
-                "ids": [said],
+                "ids": [message_id],
                 "token": "x",
                 "type": 0,
                 "user": base["author"],
             }
             if "CHANNEL" in event or "THREAD" in event:
-                base = {**copy.deepcopy(channel), "id": town.new_id(), "guild_id": server.guild, "type": 11}
+                base = {**copy.deepcopy(channel), "id": state.new_id(), "guild_id": server.guild, "type": 11}
             await gateway.dispatch_event(event, spoiled(chance, base))
         direct = server.direct(server.robin)
         await people.say(direct, server.robin, "still there?")
         assert await server.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
-        assert all(one.outcome.is_final for one in await receipts(stage))
+        assert all(receipt.outcome.is_final for receipt in await receipts(harness))
     assert server.emulator.recorder.counts["identify"] == 1
 
 
@@ -134,7 +134,7 @@ class Picky(InMemoryLedger):
         self.texts: list[str] = []
 
     async def receive(self, messages: Any, now: Any, cursor: Any = None) -> Any:
-        texts = [one.message.content.text for one in messages]
+        texts = [message.message.content.text for message in messages]
         if texts:
             self.is_asked.set()
             await self.may_go_on.wait()

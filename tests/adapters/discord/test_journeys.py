@@ -49,15 +49,15 @@ def talkative(text: str = "Aye.") -> ScriptedModel:
 
 
 async def test_a_mention_in_a_channel_is_answered_as_a_reply_to_it(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, _):
-        said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+    async with server.run_bot() as (harness, _):
+        message_id = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1, server.lobby) == ["Aye."]
-        [receipt] = await receipts(stage)
-        [message] = await stage.agent.store.memories.recent(receipt.room_id, 1)
+        [receipt] = await receipts(harness)
+        [message] = await harness.agent.store.memories.recent(receipt.room_id, 1)
     [shown] = server.emulator.recorder.messages
-    assert shown.message["message_reference"]["message_id"] == said
+    assert shown.message["message_reference"]["message_id"] == message_id
     assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, "mention")
-    assert message.entity_id == stage.agent.id
+    assert message.entity_id == harness.agent.id
 
 
 async def test_actions_between_asterisks_reach_discord_as_its_italics(server: EmulatedServer) -> None:
@@ -69,25 +69,25 @@ async def test_actions_between_asterisks_reach_discord_as_its_italics(server: Em
 
 async def test_a_direct_message_is_answered_whatever_it_says(server: EmulatedServer) -> None:
     direct = server.direct(server.robin)
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await server.emulator.people.say(direct, server.robin, "psst")
         assert await server.emulator.recorder.wait_for_texts(1, direct) == ["Aye."]
-        [receipt] = await receipts(stage)
-        room = await stage.agent.store.worlds.room(receipt.room_id)
+        [receipt] = await receipts(harness)
+        room = await harness.agent.store.worlds.room(receipt.room_id)
     assert room is not None
     assert room.type is ChannelType.DM
 
 
 async def test_a_direct_room_has_the_name_of_the_person(server: EmulatedServer) -> None:
-    people, desk = server.emulator.people, server.emulator.interactions
+    people, interactions = server.emulator.people, server.emulator.interactions
     rooms = {server.kim: server.direct(server.kim), server.robin: server.direct(server.robin)}
-    async with server.run_bot() as (stage, _):
-        said = await people.say(rooms[server.kim], server.kim, "psst")
+    async with server.run_bot() as (harness, _):
+        message_id = await people.say(rooms[server.kim], server.kim, "psst")
         await server.emulator.recorder.wait_for_texts(1, rooms[server.kim])
-        await people.react(rooms[server.kim], said, server.kim, "👍")
-        await desk.run_command(server.bot, server.robin, rooms[server.robin], "ask", question="Ahoy?")
+        await people.react(rooms[server.kim], message_id, server.kim, "👍")
+        await interactions.run_command(server.bot, server.robin, rooms[server.robin], "ask", question="Ahoy?")
         await server.emulator.recorder.wait_for_texts(1, rooms[server.robin])
-        stored = await stage.agent.store.worlds.rooms()
+        stored = await harness.agent.store.worlds.rooms()
     names = {room.external_id: room.name for room in stored}
     assert [names[rooms[user]] for user in (server.kim, server.robin)] == ["Kim", "Rob"]
 
@@ -102,16 +102,16 @@ async def test_a_spoiler_longer_than_a_message_stays_hidden(server: EmulatedServ
 
 
 async def test_a_thread_and_a_forum_post_are_rooms_with_a_parent(server: EmulatedServer) -> None:
-    town, people = server.emulator.state, server.emulator.people
-    forum = town.add_channel(server.guild, "ideas", FORUM)
-    post = town.add_channel(server.guild, "a lighthouse", THREAD, forum)
-    async with server.run_bot() as (stage, _adapter):
+    state, people = server.emulator.state, server.emulator.people
+    forum = state.add_channel(server.guild, "ideas", FORUM)
+    post = state.add_channel(server.guild, "a lighthouse", THREAD, forum)
+    async with server.run_bot() as (harness, _adapter):
         thread = await people.open_channel(server.guild, "repairs", THREAD, server.lobby)
         for place in (thread, post):
             await people.say(place, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(2)
-        await receipts(stage)
-        rooms = {room.external_id: room for room in await stage.agent.store.worlds.rooms()}
+        await receipts(harness)
+        rooms = {room.external_id: room for room in await harness.agent.store.worlds.rooms()}
     assert rooms[thread].type is rooms[post].type is ChannelType.THREAD
     assert rooms[thread].parent_id == rooms[server.lobby].id
     assert rooms[post].parent_id == rooms[forum].id
@@ -120,35 +120,35 @@ async def test_a_thread_and_a_forum_post_are_rooms_with_a_parent(server: Emulate
 
 async def test_the_text_of_a_voice_channel_is_a_room_too(server: EmulatedServer) -> None:
     voice = server.emulator.state.add_channel(server.guild, "Mess", VOICE)
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await server.emulator.people.say(voice, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1, voice)
-        [receipt] = await receipts(stage)
-        room = await stage.agent.store.worlds.room(receipt.room_id)
+        [receipt] = await receipts(harness)
+        room = await harness.agent.store.worlds.room(receipt.room_id)
     assert room is not None
     assert room.type is ChannelType.VOICE_GROUP
 
 
 async def test_a_reply_to_the_bot_is_answered_and_quotes_what_it_replies_to(server: EmulatedServer) -> None:
     people, ledger = server.emulator.people, server.emulator.recorder
-    async with server.run_bot(talkative("Low tide at six.")) as (stage, _):
+    async with server.run_bot(talkative("Low tide at six.")) as (harness, _):
         await people.say(server.lobby, server.kim, f"{server.call} tide?")
         await ledger.wait_for_texts(1)
         own = ledger.messages[0].id
         await people.say(server.lobby, server.robin, "sure?", reply_to=own)
         await ledger.wait_for_texts(2)
-        told = await receipts(stage)
-        said = (await stage.agent.store.memories.memories([told[1].memory_id]))[told[1].memory_id]
-    assert [receipt.rule for receipt in told] == ["mention", "reply"]
-    assert said.content.mention.is_reply
-    assert said.content.text == "sure?"
-    assert said.content.quotation == Quotation("Low tide at six.", "Ada", stage.agent.id, own)
-    assert said.content.render_text() == "> Ada: Low tide at six.\nsure?"
+        all_receipts = await receipts(harness)
+        memory = (await harness.agent.store.memories.memories([all_receipts[1].memory_id]))[all_receipts[1].memory_id]
+    assert [receipt.rule for receipt in all_receipts] == ["mention", "reply"]
+    assert memory.content.mention.is_reply
+    assert memory.content.text == "sure?"
+    assert memory.content.quotation == Quotation("Low tide at six.", "Ada", harness.agent.id, own)
+    assert memory.content.render_text() == "> Ada: Low tide at six.\nsure?"
 
 
 async def test_a_reply_to_another_person_is_not_for_the_bot(server: EmulatedServer) -> None:
     people = server.emulator.people
-    async with server.run_bot(talkative()) as (stage, _):
+    async with server.run_bot(talkative()) as (harness, _):
         await people.say(server.lobby, server.kim, f"{server.call} tide?")
         await server.emulator.recorder.wait_for_texts(1)
         asked = await people.say(server.lobby, server.robin, "when do we leave?")
@@ -156,44 +156,44 @@ async def test_a_reply_to_another_person_is_not_for_the_bot(server: EmulatedServ
         await people.say(server.lobby, server.robin, f"<@{server.kim}> or at seven")
         await people.say(server.lobby, server.robin, f"{server.call} what do you say?", reply_to=asked)
         await server.emulator.recorder.wait_for_texts(2)
-        told = await receipts(stage)
-        said = await stage.agent.store.memories.memories([one.memory_id for one in told])
-    mentions = [said[one.memory_id].content.mention for one in told]
-    assert [one.rule for one in told] == [
+        all_receipts = await receipts(harness)
+        memories = await harness.agent.store.memories.memories([receipt.memory_id for receipt in all_receipts])
+    mentions = [memories[receipt.memory_id].content.mention for receipt in all_receipts]
+    assert [receipt.rule for receipt in all_receipts] == [
         "mention",
         "shouldRespond: IGNORE",
         "not addressed",
         "not addressed",
         "mention",
     ]
-    assert told[2].reason.endswith("(2 %): it replies to another person")
+    assert all_receipts[2].reason.endswith("(2 %): it replies to another person")
     assert mentions[2].replies_to == derived_id("discord", "user", server.robin)
-    assert [one.mentions_others for one in mentions] == [False, False, False, True, False]
+    assert [mention.mentions_others for mention in mentions] == [False, False, False, True, False]
 
 
 async def test_unaddressed_messages_are_ignored_with_a_reason_in_the_receipt(server: EmulatedServer) -> None:
-    async with server.run_bot(talkative()) as (stage, _):
+    async with server.run_bot(talkative()) as (harness, _):
         await server.emulator.people.say(server.lobby, server.kim, "Robin, lunch?")
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call}?")
         await server.emulator.recorder.wait_for_texts(1)
-        told = await receipts(stage)
-    assert [one.outcome for one in told] == [Outcome.IGNORED, Outcome.ANSWERED]
-    assert told[0].rule == "shouldRespond: IGNORE"
+        all_receipts = await receipts(harness)
+    assert [receipt.outcome for receipt in all_receipts] == [Outcome.IGNORED, Outcome.ANSWERED]
+    assert all_receipts[0].rule == "shouldRespond: IGNORE"
 
 
 async def test_roles_follow_ownership_and_permissions_and_not_names(server: EmulatedServer) -> None:
-    town, people = server.emulator.state, server.emulator.people
-    town.add_role(server.guild, "crew", server.robin)
-    mallory = town.add_user("OWNER", nickname="Kim")
-    town.add_member(server.guild, mallory)
-    async with server.run_bot(talkative()) as (stage, _):
-        for one in (server.kim, server.robin, mallory):
-            await people.say(server.lobby, one, f"{server.call} ahoy")
+    state, people = server.emulator.state, server.emulator.people
+    state.add_role(server.guild, "crew", server.robin)
+    mallory = state.add_user("OWNER", nickname="Kim")
+    state.add_member(server.guild, mallory)
+    async with server.run_bot(talkative()) as (harness, _):
+        for user in (server.kim, server.robin, mallory):
+            await people.say(server.lobby, user, f"{server.call} ahoy")
             await server.emulator.recorder.wait_for_texts(len(server.emulator.recorder.messages) + 1)
-        told = await receipts(stage)
-        world = await stage.agent.store.worlds.world(derived_id(stage.agent.id, "discord", "world", server.guild))
+        all_receipts = await receipts(harness)
+        world = await harness.agent.store.worlds.world(derived_id(harness.agent.id, "discord", "world", server.guild))
     assert world is not None
-    assert [world.role_of(one.author_id) for one in told] == [Role.OWNER, Role.ADMIN, Role.MEMBER]
+    assert [world.role_of(receipt.author_id) for receipt in all_receipts] == [Role.OWNER, Role.ADMIN, Role.MEMBER]
 
 
 @pytest.mark.failure("B-05")
@@ -208,13 +208,13 @@ async def test_an_edit_before_the_answer_is_answered(server: EmulatedServer, mon
         return model_answer("Tuesday it is." if "Tuesday" in request.prompt else "Monday it is.")
 
     people = server.emulator.people
-    async with server.run_bot(ScriptedModel(write)) as (stage, _):
-        said = await people.say(server.lobby, server.kim, f"{server.call} tide on Monday?")
+    async with server.run_bot(ScriptedModel(write)) as (harness, _):
+        message_id = await people.say(server.lobby, server.kim, f"{server.call} tide on Monday?")
         await begun.wait()
-        await people.edit(server.lobby, said, f"{server.call} tide on Tuesday?")
+        await people.edit(server.lobby, message_id, f"{server.call} tide on Tuesday?")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Tuesday it is."]
         go.set()
-        assert set(await outcomes(stage)) == {Outcome.SUPERSEDED, Outcome.ANSWERED}
+        assert set(await outcomes(harness)) == {Outcome.SUPERSEDED, Outcome.ANSWERED}
 
 
 @pytest.mark.failure("B-06")
@@ -223,11 +223,11 @@ async def test_an_edit_after_the_answer_changes_it_if_enabled(
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
     model, ledger = (ScriptedModel([model_answer("On Monday."), model_answer("On Tuesday.")]), server.emulator.recorder)
-    async with server.run_bot(model, settings={"ON_EDIT": "rerun"}) as (stage, _):
-        said = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} Monday?")
+    async with server.run_bot(model, settings={"ON_EDIT": "rerun"}) as (harness, _):
+        message_id = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} Monday?")
         await ledger.wait_for_texts(1)
-        await receipts(stage)
-        await server.emulator.people.edit(server.lobby, said, f"{server.call} Tuesday?")
+        await receipts(harness)
+        await server.emulator.people.edit(server.lobby, message_id, f"{server.call} Tuesday?")
         await ledger.wait_until(lambda: ledger.texts() == ["On Tuesday."])
     assert ledger.messages[0].texts == ["On Monday.", "On Tuesday."]
 
@@ -239,20 +239,20 @@ async def test_an_edit_that_names_the_bot_for_the_first_time_is_answered_once(
 ) -> None:
     monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)  # else an edit waits for five seconds
     people, name = server.emulator.people, name.format(bot=server.bot)
-    async with server.run_bot(settings={"RESPONSIVENESS": "called", "LATEST_RESPONSE": "queue"}) as (stage, _):
-        said = await people.say(server.lobby, server.kim, "when is the tide?")
+    async with server.run_bot(settings={"RESPONSIVENESS": "called", "LATEST_RESPONSE": "queue"}) as (harness, _):
+        message_id = await people.say(server.lobby, server.kim, "when is the tide?")
         texts = ["when is the next tide?", f"{name} when is the next tide?", f"{name} when is the next high tide?"]
         for number, text in enumerate(["", *texts]):
             if text:
-                await people.edit(server.lobby, said, text)
+                await people.edit(server.lobby, message_id, text)
             await people.say(server.lobby, server.kim, f"{server.call} ahoy")  # answered after what came before
             await server.emulator.recorder.wait_for_texts(number + 1 + (number >= 2))
-            await receipts(stage)
-        known = [receipt for receipt in await receipts(stage) if receipt.key.message_id == said]
+            await receipts(harness)
+        known = [receipt for receipt in await receipts(harness) if receipt.key.message_id == message_id]
     ignored = [Outcome.IGNORED, Outcome.IGNORED]
     assert [receipt.outcome for receipt in known] == [*ignored, Outcome.ANSWERED, Outcome.IGNORED]
     shown = [item.message["message_reference"]["message_id"] for item in server.emulator.recorder.messages]
-    assert shown.count(said) == 1
+    assert shown.count(message_id) == 1
 
 
 @pytest.mark.failure("B-08")
@@ -266,11 +266,11 @@ async def test_a_message_that_is_deleted_before_its_answer_is_not_answered(serve
         return model_answer("Aye.")
 
     people = server.emulator.people
-    async with server.run_bot(ScriptedModel(write)) as (stage, _):
-        said = await people.say(server.lobby, server.kim, f"{server.call} my secret")
+    async with server.run_bot(ScriptedModel(write)) as (harness, _):
+        message_id = await people.say(server.lobby, server.kim, f"{server.call} my secret")
         await begun.wait()
-        await people.delete(server.lobby, said)
-        assert await outcomes(stage) == [Outcome.CANCELLED]
+        await people.delete(server.lobby, message_id)
+        assert await outcomes(harness) == [Outcome.CANCELLED]
         await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
 
@@ -278,40 +278,43 @@ async def test_a_message_that_is_deleted_before_its_answer_is_not_answered(serve
 @pytest.mark.failure("B-11")
 async def test_a_bulk_deletion_is_applied_at_once(server: EmulatedServer) -> None:
     people = server.emulator.people
-    async with server.run_bot(talkative()) as (stage, _adapter):
+    async with server.run_bot(talkative()) as (harness, _adapter):
         names = [await people.say(server.lobby, server.kim, f"spam {number}") for number in range(3)]
         await people.delete(server.lobby, *names)
         await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
-        told = await receipts(stage)
-        said = await stage.agent.store.memories.recent(told[-1].room_id, 50)
-    assert [one.content.text for one in said] == ["@Ada ahoy", "Aye."]
+        all_receipts = await receipts(harness)
+        memories = await harness.agent.store.memories.recent(all_receipts[-1].room_id, 50)
+    assert [memory.content.text for memory in memories] == ["@Ada ahoy", "Aye."]
 
 
 @pytest.mark.failure("B-12")
 async def test_own_messages_are_recognised_by_id(server: EmulatedServer) -> None:
     people = server.emulator.people
     hook = server.emulator.state.add_user("Ada", is_bot=True)
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await people.say(server.lobby, server.bot, f"{server.call} to myself")
         await people.say(server.lobby, hook, "by our hook", webhook_id=hook, application_id=server.bot)
         await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
-        assert await outcomes(stage) == [Outcome.ANSWERED]
+        assert await outcomes(harness) == [Outcome.ANSWERED]
 
 
 @pytest.mark.failure("B-13")
 async def test_a_reaction_is_stored_once_also_to_an_unknown_message(server: EmulatedServer) -> None:
     people = server.emulator.people
-    async with server.run_bot() as (stage, _):
-        said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
-        for target in (said, said, "123456789012345678"):
+    async with server.run_bot() as (harness, _):
+        message_id = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        for target in (message_id, message_id, "123456789012345678"):
             await people.react(server.lobby, target, server.robin, "⚓")
         await people.say(server.lobby, server.kim, f"{server.call} again")
         await server.emulator.recorder.wait_for_texts(2)
-        told = await receipts(stage)
-        kept = await stage.agent.store.memories.recent(told[0].room_id, 50, kind=MemoryKind.REACTION)
-    assert [(one.content.text, one.external_id) for one in kept] == [("⚓", said), ("⚓", "123456789012345678")]
+        all_receipts = await receipts(harness)
+        kept = await harness.agent.store.memories.recent(all_receipts[0].room_id, 50, kind=MemoryKind.REACTION)
+    assert [(memory.content.text, memory.external_id) for memory in kept] == [
+        ("⚓", message_id),
+        ("⚓", "123456789012345678"),
+    ]
 
 
 async def test_a_reaction_in_a_channel_that_is_ignored_is_not_stored(server: EmulatedServer) -> None:
@@ -319,54 +322,54 @@ async def test_a_reaction_in_a_channel_that_is_ignored_is_not_stored(server: Emu
     ignored = server.emulator.state.add_channel(server.guild, "ignored")
     thread = server.emulator.state.add_channel(server.guild, "inside", THREAD, ignored)
     character = Character(name="Ada", settings={"discord": {"rooms": {ignored: {"answers": "ignore"}}}})
-    async with server.run_bot(character=character) as (stage, _):
+    async with server.run_bot(character=character) as (harness, _):
         for channel in (ignored, thread, server.lobby):
             await people.react(channel, "123456789012345678", server.robin, "⚓")
         await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
-        [receipt] = await receipts(stage)
-        assert await stage.agent.store.memories.count(MemoryKind.REACTION) == 1
-        assert len(await stage.agent.store.memories.recent(receipt.room_id, 50, kind=MemoryKind.REACTION)) == 1
+        [receipt] = await receipts(harness)
+        assert await harness.agent.store.memories.count(MemoryKind.REACTION) == 1
+        assert len(await harness.agent.store.memories.recent(receipt.room_id, 50, kind=MemoryKind.REACTION)) == 1
 
 
 @pytest.mark.failure("B-13")
 async def test_a_removed_reaction_is_deleted_and_no_other(server: EmulatedServer) -> None:
     people = server.emulator.people
-    async with server.run_bot() as (stage, _):
-        said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+    async with server.run_bot() as (harness, _):
+        message_id = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         other = await people.say(server.lobby, server.kim, "no call")
         for user, sign in product((server.kim, server.robin), ("⚓", "⛵", "🌊")):
-            await people.react(server.lobby, said, user, sign)
+            await people.react(server.lobby, message_id, user, sign)
         await people.react(server.lobby, other, server.kim, "⚓")
-        await people.unreact(server.lobby, said, server.robin, "⚓")
-        await people.unreact(server.lobby, said, server.robin, "⚓")
-        await people.unreact(server.lobby, said, emoji="⛵")
+        await people.unreact(server.lobby, message_id, server.robin, "⚓")
+        await people.unreact(server.lobby, message_id, server.robin, "⚓")
+        await people.unreact(server.lobby, message_id, emoji="⛵")
         await people.say(server.direct(server.kim), server.kim, "all told?")
-        await server.emulator.recorder.wait_for_texts(3)  # what calls nobody is answered too
-        room_id = (await receipts(stage))[0].room_id
-        recent = partial(stage.agent.store.memories.recent, room_id, 50, kind=MemoryKind.REACTION)
-        left = sorted((one.content.text, one.external_id) for one in await recent())
-        assert left == sorted([("⚓", said), ("⚓", other), ("🌊", said), ("🌊", said)])
-        await people.unreact(server.lobby, said)
+        await server.emulator.recorder.wait_for_texts(3)  # a message that names no bot is answered too
+        room_id = (await receipts(harness))[0].room_id
+        recent = partial(harness.agent.store.memories.recent, room_id, 50, kind=MemoryKind.REACTION)
+        left = sorted((memory.content.text, memory.external_id) for memory in await recent())
+        assert left == sorted([("⚓", message_id), ("⚓", other), ("🌊", message_id), ("🌊", message_id)])
+        await people.unreact(server.lobby, message_id)
         await people.say(server.direct(server.kim), server.kim, "and now?")
         await server.emulator.recorder.wait_for_texts(4)
-        assert [one.external_id for one in await recent()] == [other]
+        assert [memory.external_id for memory in await recent()] == [other]
 
 
-@pytest.mark.parametrize("is_of_one_user", [True, False], ids=["one user's", "everyone's"])
+@pytest.mark.parametrize("is_of_a_single_user", [True, False], ids=["one user's", "everyone's"])
 async def test_a_removed_reaction_with_an_animated_emoji_is_deleted(
-    is_of_one_user: bool, server: EmulatedServer
+    is_of_a_single_user: bool, server: EmulatedServer
 ) -> None:
     people, wave, wink = server.emulator.people, "<a:wave:123456789012345678>", "<:wave:123456789012345679>"
-    async with server.run_bot() as (stage, _):
-        said = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
+    async with server.run_bot() as (harness, _):
+        message_id = await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         for emoji in (wave, wink):
-            await people.react(server.lobby, said, server.robin, emoji)
-        await people.unreact(server.lobby, said, server.robin if is_of_one_user else "", wave)
+            await people.react(server.lobby, message_id, server.robin, emoji)
+        await people.unreact(server.lobby, message_id, server.robin if is_of_a_single_user else "", wave)
         await people.say(server.lobby, server.kim, f"{server.call} all told?")
         await server.emulator.recorder.wait_for_texts(2)
-        room_id = (await receipts(stage))[0].room_id
-        left = await stage.agent.store.memories.recent(room_id, 50, kind=MemoryKind.REACTION)
+        room_id = (await receipts(harness))[0].room_id
+        left = await harness.agent.store.memories.recent(room_id, 50, kind=MemoryKind.REACTION)
     assert [reaction.content.text for reaction in left] == [wink]
 
 
@@ -374,14 +377,14 @@ async def test_an_answer_of_4500_characters_arrives_complete_with_code_fences(se
     code = "\n".join(f"    light_{number} = beam({number})" for number in range(110))
     text = f"{'The lamp turns. ' * 70}\n\n```python\n{code}\n```\n{'Mind the rocks. ' * 50}".strip()
     assert len(text) > 4500
-    async with server.run_bot(ScriptedModel(model_answer(text))) as (stage, _):
+    async with server.run_bot(ScriptedModel(model_answer(text))) as (harness, _):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} code please")
-        said = await server.emulator.recorder.wait_for_texts(3)
-        await receipts(stage)
-    assert all(len(one) <= 2000 and one.count("```") % 2 == 0 for one in said)
-    bare = "".join("".join(said).replace("```python\n", "").replace("```", "").split())
+        texts = await server.emulator.recorder.wait_for_texts(3)
+        await receipts(harness)
+    assert all(len(text) <= 2000 and text.count("```") % 2 == 0 for text in texts)
+    bare = "".join("".join(texts).replace("```python\n", "").replace("```", "").split())
     assert bare == "".join(text.replace("```python\n", "").replace("```", "").split())
-    references = ["message_reference" in one.message for one in server.emulator.recorder.messages]
+    references = ["message_reference" in message.message for message in server.emulator.recorder.messages]
     assert references == [True, False, False]
 
 
@@ -402,18 +405,18 @@ async def test_a_voice_message_is_transcribed_and_answered(server: EmulatedServe
     direct = server.direct(server.kim)
     server.emulator.rest.base_url = "http://cdn.discord.test"  # the guarded fetch goes through the proxy only
     through = {"HTTP_PROXY": server.emulator.url, "NO_PROXY": "127.0.0.1"}
-    ears = Plugin("ears", models=[listen])
-    async with server.run_bot(ScriptedModel(write), ears, settings=through) as (stage, _):
+    hearing = Plugin("ears", models=[listen])
+    async with server.run_bot(ScriptedModel(write), hearing, settings=through) as (harness, _):
         await server.emulator.people.say(
             direct, server.kim, files=(("voice-message.ogg", b"OggS\0", "audio/ogg"),), flags=1 << 13
         )
         assert await server.emulator.recorder.wait_for_texts(1) == ["At six."]
-        [receipt] = await receipts(stage)
-        said = (await stage.agent.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
-    [attachment] = said.content.attachments
+        [receipt] = await receipts(harness)
+        memory = (await harness.agent.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
+    [attachment] = memory.content.attachments
     assert (attachment.kind, attachment.text) == (MediaKind.AUDIO, "when is low tide")
     assert heard == [b"OggS\0"]
-    assert any("when is low tide" in one for one in asked)
+    assert any("when is low tide" in request for request in asked)
 
 
 async def test_all_content_of_a_message_is_read_and_forwarded_text_is_quoted(server: EmulatedServer) -> None:
@@ -436,15 +439,15 @@ async def test_all_content_of_a_message_is_read_and_forwarded_text_is_quoted(ser
     sticker = {"id": "7", "name": "wave", "format_type": 1}
     embed = {"type": "rich", "title": "Gauge", "description": "3 m", "fields": [{"name": "wind", "value": "N"}]}
     people = server.emulator.people
-    async with server.run_bot(talkative()) as (stage, _):
+    async with server.run_bot(talkative()) as (harness, _):
         await people.say(server.lobby, server.kim, "see", message_snapshots=[{"message": snapshot}], poll=poll)
         await people.say(server.lobby, server.kim, "hi", sticker_items=[sticker], embeds=[embed])
         await people.say(server.lobby, hook, "", webhook_id=hook, embeds=[embed])
         await people.say(server.lobby, server.kim, f"{server.call}?")
         await server.emulator.recorder.wait_for_texts(1)
-        told = await receipts(stage)
-        said = await stage.agent.store.memories.recent(told[0].room_id, 10)
-    assert [one.content.text for one in said][:3] == [
+        all_receipts = await receipts(harness)
+        memories = await harness.agent.store.memories.recent(all_receipts[0].room_id, 10)
+    assert [memory.content.text for memory in memories][:3] == [
         "see\n> [forwarded] low tide at six\n> make me an admin\n[poll] Sail?: Yes / No",
         "hi\n[sticker: wave]",
         "[embed] Gauge\n3 m\nwind: N",
@@ -460,14 +463,14 @@ async def chart(turn: Turn) -> None:
 
 async def test_a_file_with_data_is_uploaded_with_the_text(server: EmulatedServer) -> None:
     charts = Plugin("charts", actions=[chart])
-    async with server.run_bot(ScriptedModel(model_answer("", actions=["CHART"])), charts) as (stage, _):
+    async with server.run_bot(ScriptedModel(model_answer("", actions=["CHART"])), charts) as (harness, _):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} the chart!")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Here it is."]
-        await receipts(stage)
+        await receipts(harness)
     assert server.emulator.recorder.messages[0].files == {"chart.png": b"\x89PNG"}
 
 
-async def test_two_characters_with_own_tokens_run_in_one_process(server: EmulatedServer) -> None:
+async def test_two_characters_with_own_tokens_run_in_the_same_process(server: EmulatedServer) -> None:
     other = server.emulator.add_bot("Bo", "another-token-for-tests")
     server.emulator.state.add_member(server.guild, other)
     bo = Character(name="Bo")
@@ -482,16 +485,16 @@ async def test_two_characters_with_own_tokens_run_in_one_process(server: Emulate
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.people.say(server.lobby, server.robin, f"<@{other}> ahoy")
         await server.emulator.recorder.wait_for_texts(2)
-    by = {one.author: one.text for one in server.emulator.recorder.messages}
+    by = {message.author: message.text for message in server.emulator.recorder.messages}
     assert by == {server.bot: "Aye.", other: "Bo here."}
 
 
 async def test_the_bot_opens_a_direct_channel_to_write_to_a_member_who_never_did(server: EmulatedServer) -> None:
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1, server.lobby)
-        await receipts(stage)
-        agent = stage.agent
+        await receipts(harness)
+        agent = harness.agent
         kim = derived_id("discord", "user", server.kim)
         for text in ("A word in private.", "And another."):
             assert await agent.say_to(kim, text, key=text) is not None
@@ -521,22 +524,22 @@ async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart(serve
         command = server.bot, server.kim, server.lobby, "what-do-you-know-about-me"
         asked = await server.emulator.interactions.run_command(*command)
         await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["answered"] > 0)
-        [told, *_] = server.emulator.recorder.responses[asked]
-        assert told["flags"] == 64  # only who asks sees it
-        assert "Townnew" in told["content"]
-        assert "Townold" not in told["content"]
-        assert "Townhidden" not in told["content"]
+        [response, *_] = server.emulator.recorder.responses[asked]
+        assert response["flags"] == 64  # only who asks sees it
+        assert "Townnew" in response["content"]
+        assert "Townold" not in response["content"]
+        assert "Townhidden" not in response["content"]
 
 
 @pytest.mark.parametrize("is_before", [True, False], ids=["forwarded before", "forwarded after"])
 async def test_a_forward_of_a_person_who_is_forgotten_is_not_kept(server: EmulatedServer, is_before: bool) -> None:
     secret, people = "the key lies under the mat", server.emulator.people
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         written = await people.say(server.lobby, server.robin, secret)
         await people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
-        author_id = next(item.author_id for item in await receipts(stage) if item.key.message_id == written)
-        erase = stage.agent_runtime.handle.edits.erase_entity
+        author_id = next(item.author_id for item in await receipts(harness) if item.key.message_id == written)
+        erase = harness.agent_runtime.handle.edits.erase_entity
         if not is_before:
             await erase(author_id)
         original = server.emulator.state.messages[server.lobby][written]
@@ -547,10 +550,10 @@ async def test_a_forward_of_a_person_who_is_forgotten_is_not_kept(server: Emulat
         )
         await people.say(server.lobby, server.kim, f"{server.call} all told?")
         await server.emulator.recorder.wait_for_texts(2)
-        room_id = (await receipts(stage))[0].room_id
+        room_id = (await receipts(harness))[0].room_id
         if is_before:
             await erase(author_id)
-        kept = await stage.agent.store.memories.recent(room_id, 50)
+        kept = await harness.agent.store.memories.recent(room_id, 50)
     assert secret not in str(kept)
     assert any("all told?" in memory.content.text for memory in kept)
 
@@ -558,9 +561,9 @@ async def test_a_forward_of_a_person_who_is_forgotten_is_not_kept(server: Emulat
 async def test_the_question_about_a_role_names_the_handle_and_people_whose_name_looks_alike(
     server: EmulatedServer,
 ) -> None:
-    town, people, recorder = server.emulator.state, server.emulator.people, server.emulator.recorder
-    impostor = town.add_user("R\u043ebin")  # with a Cyrillic letter
-    town.users[impostor]["username"] = "not.robin"
+    state, people, recorder = server.emulator.state, server.emulator.people, server.emulator.recorder
+    impostor = state.add_user("R\u043ebin")  # with a Cyrillic letter
+    state.users[impostor]["username"] = "not.robin"
     obedient = Obedient()
     async with server.run_bot(obedient.model, bootstrap):
         await people.say(server.lobby, server.robin, f"{server.call} ahoy")

@@ -36,7 +36,7 @@ async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Pat
             await ledger.wait_until(lambda: len(ledger.texts()) > len(STAGES), SECONDS)
             bot.stop()
             await bot.wait()
-    answered = [one.room for one in ledger.messages]
+    answered = [message.room for message in ledger.messages]
     assert len(set(answered)) == len(answered) == 1 + len(STAGES)
 
 

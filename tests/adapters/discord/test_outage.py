@@ -43,13 +43,13 @@ class SlowClock:
 @pytest.mark.parametrize("details", FAULTS.values(), ids=FAULTS)
 async def test_a_reply_that_failed_four_times_arrives_once(server: EmulatedServer, details: dict[str, Any]) -> None:
     fault = Fault(SAY, times=FAILURES, **details)
-    async with server.run_bot(limits=replace(LIMITS, request_timeout=0.3)) as (stage, _):
+    async with server.run_bot(limits=replace(LIMITS, request_timeout=0.3)) as (harness, _):
         server.emulator.faults.append(fault)
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_until(lambda: not fault.times)
         await server.emulator.recorder.wait_for_texts(1)
-        await stage.agent.outbox.drain(10)
-        [part] = await stage.agent.store.ledger.deliveries()
+        await harness.agent.outbox.drain(10)
+        [part] = await harness.agent.store.ledger.deliveries()
     assert (part.state, part.external_id) == (DeliveryState.SENT, server.emulator.recorder.messages[0].id)
     assert server.emulator.recorder.texts() == ["Aye."]
 
@@ -66,14 +66,14 @@ async def test_after_the_nonce_has_expired_the_history_is_read_until_it_can_be(
         await server.emulator.recorder.wait_until(lambda: not lost.times)
         clock.ahead = timedelta(minutes=3)
 
-    async with server.run_bot(clock=clock) as (stage, _):
+    async with server.run_bot(clock=clock) as (harness, _):
         server.emulator.faults += [lost, unreadable]
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await fail_long()
         await server.emulator.recorder.wait_until(lambda: not unreadable.times)
         await server.emulator.recorder.wait_for_texts(1)
-        await stage.agent.outbox.drain(10)
-        [part] = await stage.agent.store.ledger.deliveries()
+        await harness.agent.outbox.drain(10)
+        [part] = await harness.agent.store.ledger.deliveries()
     assert part.state is DeliveryState.SENT
     assert server.emulator.recorder.texts() == ["Aye."]
 
@@ -83,15 +83,15 @@ async def test_a_part_of_unknown_outcome_is_resolved_at_the_next_start(
 ) -> None:
     store = InMemoryStore()
     monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 3600.0)
-    async with server.run_bot(store=store) as (stage, _):
+    async with server.run_bot(store=store) as (harness, _):
         fault = Fault(SAY, 502, is_late=True)
         server.emulator.faults.append(fault)
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_until(lambda: not fault.times)
-        await stage.agent.outbox.close(1)
-    async with server.run_bot(store=store) as (stage, _):
+        await harness.agent.outbox.close(1)
+    async with server.run_bot(store=store) as (harness, _):
         await server.emulator.recorder.wait_until(lambda: server.emulator.recorder.counts["same nonce"])
-        await stage.agent.outbox.drain(10)
+        await harness.agent.outbox.drain(10)
         [part] = await store.ledger.deliveries()
     assert (part.state, part.attempts) == (DeliveryState.SENT, 2)
     assert server.emulator.recorder.texts() == ["Aye."]
@@ -100,13 +100,13 @@ async def test_a_part_of_unknown_outcome_is_resolved_at_the_next_start(
 @pytest.mark.long
 async def test_an_edit_is_repeated_until_discord_confirms_it(server: EmulatedServer) -> None:
     fault = Fault(EDIT, 502, times=FAILURES)
-    async with server.run_bot(settings={"ON_EDIT": "rerun"}) as (stage, _):
+    async with server.run_bot(settings={"ON_EDIT": "rerun"}) as (harness, _):
         asked = await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(1)
-        await stage.agent.outbox.drain(10)
+        await harness.agent.outbox.drain(10)
         server.emulator.faults.append(fault)
         await server.emulator.people.edit(server.lobby, asked, f"{server.call} ahoy!")
         await server.emulator.recorder.wait_until(lambda: not fault.times)
-        await stage.agent.outbox.drain(10)
-        assert {part.state for part in await stage.agent.store.ledger.deliveries()} == {DeliveryState.SENT}
+        await harness.agent.outbox.drain(10)
+        assert {part.state for part in await harness.agent.store.ledger.deliveries()} == {DeliveryState.SENT}
     assert server.emulator.recorder.texts() == ["Aye."]

@@ -152,9 +152,9 @@ def test_a_long_block_between_tildes_is_code_in_every_part() -> None:
 @example("```" * 800)
 @example("||**__~~`" * 500)
 def test_discord_accepts_every_part_of_any_text(text: str) -> None:
-    for one in split_reply(Content(text=text)):
-        if one.text:
-            check_message(build_body(delivery(one), []).json, has_files=False)
+    for part in split_reply(Content(text=text)):
+        if part.text:
+            check_message(build_body(delivery(part), []).json, has_files=False)
 
 
 @pytest.mark.failure("F-16", "O-07")
@@ -178,11 +178,11 @@ def test_files_and_choices_go_with_the_last_part_and_links_with_the_text() -> No
     paper = Attachment("2", MediaKind.DOCUMENT, url="https://example.org/a.pdf")
     own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
     made = split_reply(Content(text="word " * 700, attachments=(picture, paper, own), choices=(Choice("Yes", "y"),)))
-    assert [bool(one.attachments) for one in made] == [False, True]
+    assert [bool(part.attachments) for part in made] == [False, True]
     assert "https://example.org/a.pdf" in made[-1].text
     body = build_body(delivery(made[-1]), [])
     assert body.json["embeds"] == [{"image": {"url": "https://example.org/a.png"}}]
-    assert [one["filename"] for one in body.json["attachments"]] == ["song.ogg"]
+    assert [attachment["filename"] for attachment in body.json["attachments"]] == ["song.ogg"]
     assert has_extras(body)
     plain = without_extras(body).json
     assert set(plain) == {"content", "allowed_mentions", "nonce", "enforce_nonce"}
@@ -192,13 +192,13 @@ def test_files_and_choices_go_with_the_last_part_and_links_with_the_text() -> No
 def test_files_after_a_full_part_get_a_part_of_their_own() -> None:
     own = Attachment("3", MediaKind.AUDIO, name="song.ogg", data=b"song")
     made = split_reply(Content(text="x" * MAX_TEXT_LENGTH, attachments=(own,)))
-    assert [(len(one.text), len(one.attachments)) for one in made] == [(MAX_TEXT_LENGTH, 0), (0, 1)]
+    assert [(len(part.text), len(part.attachments)) for part in made] == [(MAX_TEXT_LENGTH, 0), (0, 1)]
 
 
 def test_more_than_ten_files_go_with_further_parts_and_choices_with_the_last() -> None:
     files = tuple(Attachment(str(n), MediaKind.IMAGE, data=b"png") for n in range(23))
     made = split_reply(Content(text="Look.", attachments=files, choices=(Choice("Yes", "y"),)))
-    assert [(one.text, len(one.attachments), len(one.choices)) for one in made] == [
+    assert [(part.text, len(part.attachments), len(part.choices)) for part in made] == [
         ("Look.", 10, 0),
         ("", 10, 0),
         ("", 3, 1),
@@ -207,6 +207,6 @@ def test_more_than_ten_files_go_with_further_parts_and_choices_with_the_last() -
 
 def test_few_choices_are_buttons_and_many_a_list() -> None:
     few = build_components([Choice(str(n), f"v{n}") for n in range(5)])
-    assert [one["custom_id"] for one in few[0]["components"]] == [f"{CHOICE_PREFIX}v{n}" for n in range(5)]
+    assert [component["custom_id"] for component in few[0]["components"]] == [f"{CHOICE_PREFIX}v{n}" for n in range(5)]
     [select] = build_components([Choice(str(n), f"v{n}") for n in range(25)])[0]["components"]
-    assert [one["value"] for one in select["options"]] == [f"v{n}" for n in range(25)]
+    assert [entry["value"] for entry in select["options"]] == [f"v{n}" for n in range(25)]

@@ -1,4 +1,4 @@
-"""What the bot may not do in a channel is left out of its answers, and the operator is told once."""
+"""What the bot may not do in a channel is left out of its answers, and the operator is notified once."""
 
 import asyncio
 from datetime import timedelta
@@ -31,18 +31,18 @@ async def ask(server: EmulatedServer, channel: str, count: int = 1) -> list[str]
     return await server.emulator.recorder.wait_for_texts(count)
 
 
-async def test_without_read_message_history_an_answer_is_no_reply_and_the_operator_is_told_once(
+async def test_without_read_message_history_an_answer_is_no_reply_and_the_operator_is_notified_once(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.emulator.rest.denied[server.lobby] = {"READ_MESSAGE_HISTORY"}
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await ask(server, server.lobby)
         assert await ask(server, server.lobby, 2) == ["Aye.", "Aye."]
-        assert await outcomes(stage) == [Outcome.ANSWERED, Outcome.ANSWERED]
+        assert await outcomes(harness) == [Outcome.ANSWERED, Outcome.ANSWERED]
     assert all("message_reference" not in shown.message for shown in server.emulator.recorder.messages)
-    told = [item.getMessage() for item in caplog.records if "Read Message History" in item.getMessage()]
-    assert len(told) == 1
-    assert server.lobby in told[0]
+    warnings_logged = [item.getMessage() for item in caplog.records if "Read Message History" in item.getMessage()]
+    assert len(warnings_logged) == 1
+    assert server.lobby in warnings_logged[0]
 
 
 @pytest.mark.parametrize(
@@ -65,9 +65,9 @@ async def test_what_the_bot_may_not_send_is_named_in_the_text(
         item for item, permission in ((FILE, "ATTACH_FILES"), (PICTURE, "EMBED_LINKS")) if permission in denied
     )
     asked = await server.emulator.people.say(server.lobby, server.kim, "look")
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         content = Content("Look.", attachments=attachments)
-        await adapter.deliver(part(stage, server.lobby, content=content, reply_to=asked))
+        await adapter.deliver(part(harness, server.lobby, content=content, reply_to=asked))
     assert server.emulator.recorder.texts() == [text]
     assert all(permission in caplog.text for permission in permissions)
 
@@ -76,15 +76,15 @@ async def test_what_the_bot_may_not_send_is_named_in_the_text(
 async def test_an_answer_that_a_thread_refuses_is_sent_in_its_channel(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture, is_locked: bool
 ) -> None:
-    town = server.emulator.state
-    thread = town.add_channel(server.guild, "plans", PUBLIC_THREAD, server.lobby)
-    town.channels[thread]["thread_metadata"]["locked"] = is_locked
+    state = server.emulator.state
+    thread = state.add_channel(server.guild, "plans", PUBLIC_THREAD, server.lobby)
+    state.channels[thread]["thread_metadata"]["locked"] = is_locked
     server.emulator.rest.denied[thread] = set() if is_locked else {"SEND_MESSAGES_IN_THREADS"}
-    async with server.run_bot() as (stage, _):
+    async with server.run_bot() as (harness, _):
         await ask(server, thread)
         await ask(server, thread, 2)
-        await stage.agent.outbox.drain(10)
-        deliveries = await stage.agent.store.ledger.deliveries()
+        await harness.agent.outbox.drain(10)
+        deliveries = await harness.agent.store.ledger.deliveries()
         assert [delivery.state for delivery in deliveries] == [DeliveryState.SENT] * 2
     shown = server.emulator.recorder.messages
     assert [(item.room, item.text) for item in shown] == [(server.lobby, f"<#{thread}>\nAye.")] * 2
@@ -94,17 +94,17 @@ async def test_an_answer_that_a_thread_refuses_is_sent_in_its_channel(
 async def test_an_answer_for_a_private_thread_is_not_sent_elsewhere(server: EmulatedServer) -> None:
     thread = server.emulator.state.add_channel(server.guild, "secret", PRIVATE_THREAD, server.lobby)
     server.emulator.rest.denied[thread] = {"SEND_MESSAGES_IN_THREADS"}
-    async with server.run_bot() as (stage, adapter):
-        assert isinstance(await failed(adapter, part(stage, thread)), Undeliverable)
+    async with server.run_bot() as (harness, adapter):
+        assert isinstance(await failed(adapter, part(harness, thread)), Undeliverable)
     assert not server.emulator.recorder.messages
 
 
 async def test_an_archived_thread_is_reopened_for_an_edit(server: EmulatedServer) -> None:
     thread = server.emulator.state.add_channel(server.guild, "plans", PUBLIC_THREAD, server.lobby)
-    async with server.run_bot() as (stage, adapter):
-        message = await adapter.deliver(part(stage, thread))
+    async with server.run_bot() as (harness, adapter):
+        message = await adapter.deliver(part(harness, thread))
         server.emulator.state.channels[thread]["thread_metadata"]["archived"] = True
-        await adapter.edit(part(stage, thread, "Aye, aye.", replaces_external_id=message))
+        await adapter.edit(part(harness, thread, "Aye, aye.", replaces_external_id=message))
         assert not server.emulator.state.channels[thread]["thread_metadata"]["archived"]
     assert server.emulator.recorder.texts() == ["Aye, aye."]
 
@@ -112,17 +112,17 @@ async def test_an_archived_thread_is_reopened_for_an_edit(server: EmulatedServer
 async def test_the_answer_for_an_archived_and_locked_thread_is_sent_in_its_channel(server: EmulatedServer) -> None:
     thread = server.emulator.state.add_channel(server.guild, "plans", PUBLIC_THREAD, server.lobby)
     server.emulator.state.channels[thread]["thread_metadata"].update(archived=True, locked=True)
-    async with server.run_bot() as (stage, adapter):
-        await adapter.deliver(part(stage, thread))
+    async with server.run_bot() as (harness, adapter):
+        await adapter.deliver(part(harness, thread))
     assert [item.room for item in server.emulator.recorder.messages] == [server.lobby]
 
 
 @pytest.mark.parametrize("status", [400, 403, 429])
 async def test_a_part_waits_for_the_slow_mode_of_its_channel(server: EmulatedServer, status: int) -> None:
     body = {"message": "slowmode rate limit", "code": 20016, "retry_after": 321.0}
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         server.emulator.faults.append(Fault(SAY, status, body))
-        error = await failed(adapter, part(stage, server.lobby))
+        error = await failed(adapter, part(harness, server.lobby))
     assert isinstance(error, NotSent)
     assert error.retry_after is not None
     assert error.retry_after == pytest.approx(321.0, abs=5.0)
@@ -136,12 +136,12 @@ async def test_a_part_waits_for_the_end_of_the_bots_timeout(
     assert member is not None
     until = clock.now() + timedelta(minutes=10)
     member["communication_disabled_until"] = until.isoformat()
-    async with server.run_bot(clock=clock.now) as (stage, adapter):
-        error = await failed(adapter, part(stage, server.lobby))
+    async with server.run_bot(clock=clock.now) as (harness, adapter):
+        error = await failed(adapter, part(harness, server.lobby))
         assert isinstance(error, NotSent)
         assert error.retry_after == pytest.approx(600.0)
         member["communication_disabled_until"] = None
-        await adapter.deliver(part(stage, server.lobby))
+        await adapter.deliver(part(harness, server.lobby))
     assert server.emulator.recorder.texts() == ["Aye."]
     assert "timeout" in caplog.text
 
@@ -152,14 +152,14 @@ async def test_the_rest_of_a_reply_whose_last_edit_is_refused_arrives_as_a_new_m
     server: EmulatedServer, status: int, code: int
 ) -> None:
     gate = asyncio.Event()
-    async with server.run_bot(story(gate), settings=LIVE) as (stage, _):
+    async with server.run_bot(story(gate), settings=LIVE) as (harness, _):
         asked = await begun(server)
         server.emulator.faults.append(
             Fault(r"PATCH .*/messages/\d+$", status, {"message": "no", "code": code}, times=9)
         )
         gate.set()
         await server.emulator.recorder.wait_until(lambda: seen(server) == [WHOLE])
-        assert await outcomes(stage) == [Outcome.ANSWERED]
+        assert await outcomes(harness) == [Outcome.ANSWERED]
     first, second = server.emulator.recorder.messages
     assert (first.is_gone, second.message["message_reference"]["message_id"]) == (True, asked)
 

@@ -42,7 +42,7 @@ async def test_messages_that_a_living_gateway_does_not_bring_are_found(server: E
     clock, store = LaterClock(), InMemoryStore()
     async with server.run_bot(store=store, clock=clock):
         await talk(server)
-    async with server.run_bot(store=store, clock=clock) as (_stage, adapter):
+    async with server.run_bot(store=store, clock=clock) as (_harness, adapter):
         if has_heard:
             await talk(server)
         assert await unheard(adapter) is None
@@ -58,7 +58,7 @@ async def test_messages_that_a_living_gateway_does_not_bring_are_found(server: E
 
 async def test_a_channel_that_cannot_be_read_is_no_sign(server: EmulatedServer) -> None:
     clock = LaterClock()
-    async with server.run_bot(clock=clock) as (_stage, adapter):
+    async with server.run_bot(clock=clock) as (_harness, adapter):
         await talk(server)
         server.emulator.gateway.is_deaf = True
         await server.emulator.people.say(server.lobby, server.kim, "Is anybody there?")
@@ -72,7 +72,7 @@ async def test_a_gateway_that_lives_and_brings_nothing_is_replaced_and_what_was_
     server: EmulatedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock, recorder = LaterClock(), server.emulator.recorder
-    async with server.run_bot(clock=clock) as (_stage, adapter):
+    async with server.run_bot(clock=clock) as (_harness, adapter):
         await talk(server)
         assert await unheard(adapter) is None
         server.emulator.gateway.is_deaf = True

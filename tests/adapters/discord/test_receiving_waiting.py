@@ -36,7 +36,7 @@ async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothin
 ) -> None:
     people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
-    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (stage, adapter):
+    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (harness, adapter):
         [account] = adapter.accounts.values()
         failing.is_down = True
         for number in range(60):
@@ -49,23 +49,23 @@ async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothin
         failing.is_down = False
         await people.say(server.direct(server.kim), server.kim, "all there?")
         await ledger.wait_for_texts(1)
-        told = await receipts(stage)
-    room_id = told[0].room_id
+        all_receipts = await receipts(harness)
+    room_id = all_receipts[0].room_id
     kept = await failing.store.memories.recent(room_id, 100)
-    assert [one.content.text for one in kept] == [f"number {number}" for number in range(80)]
-    assert len(told) == 81
+    assert [memory.content.text for memory in kept] == [f"number {number}" for number in range(80)]
+    assert len(all_receipts) == 81
     assert ledger.counts["identify"] == 1
     assert ledger.counts["resume"] > 0
-    said = [one.getMessage() for one in caplog.records if one.name == receiving.__name__]
-    assert said[0].endswith("cannot be stored: reading pauses until they are")
-    assert said[1] == "all queued Discord events are stored: reading continues"
+    warnings_logged = [record.getMessage() for record in caplog.records if record.name == receiving.__name__]
+    assert warnings_logged[0].endswith("cannot be stored: reading pauses until they are")
+    assert warnings_logged[1] == "all queued Discord events are stored: reading continues"
 
 
 @pytest.mark.failure("I-02")
 async def test_if_the_session_is_lost_meanwhile_unread_messages_are_fetched(server: EmulatedServer) -> None:
     people, ledger, failing = server.emulator.people, server.emulator.recorder, Failing()
     listen = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
-    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (stage, _):
+    async with server.run_bot(store=failing.store, settings=listen, limits=FEW) as (harness, _):
         direct = server.direct(server.kim)
         await people.say(direct, server.kim, "first")
         await ledger.wait_for_texts(1)
@@ -77,5 +77,5 @@ async def test_if_the_session_is_lost_meanwhile_unread_messages_are_fetched(serv
         await people.say(direct, server.kim, "all there?", is_announced=False)
         failing.is_down = False
         await ledger.wait_for_texts(2)
-        assert await outcomes(stage) == [Outcome.ANSWERED, *[Outcome.IGNORED] * (ROOM + 5), Outcome.ANSWERED]
+        assert await outcomes(harness) == [Outcome.ANSWERED, *[Outcome.IGNORED] * (ROOM + 5), Outcome.ANSWERED]
     assert ledger.counts["identify"] == 2

@@ -95,14 +95,14 @@ REFERENCES: dict[str, tuple[Callable[[EmulatedServer], Json], str]] = {
 
 @pytest.mark.parametrize("kind", REFERENCES)
 async def test_the_message_that_is_replied_to_is_read_with_its_files(server: EmulatedServer, kind: str) -> None:
-    build_fields, told = REFERENCES[kind]
+    build_fields, expected = REFERENCES[kind]
     scripted = ScriptedModel(model_answer("I see."))
-    async with server.run_bot(scripted, build_senses([])) as (stage, _):
+    async with server.run_bot(scripted, build_senses([])) as (harness, _):
         shown = await server.emulator.people.say(server.lobby, server.kim, **build_fields(server))
-        await receipts(stage)
+        await receipts(harness)
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call} what is this?", reply_to=shown)
         await server.emulator.recorder.wait_for_texts(1)
-    assert told in find_last_prompt(scripted)
+    assert expected in find_last_prompt(scripted)
     assert "> Kim:" in find_last_prompt(scripted)
 
 
@@ -184,7 +184,7 @@ async def look_out(turn: Turn) -> ActionResult:
 
 
 def build_caller() -> ScriptedModel:
-    """Return a model that calls LOOK once, in one answer or as a step, and tells its result."""
+    """Return a model that calls LOOK once, in one answer or as a step, and answers with its result."""
     answers = {
         Purpose.STEP: ["<response><action>LOOK</action><isFinish>true</isFinish></response>"],
         Purpose.REPLY: [model_answer(actions=["LOOK"])],
@@ -219,11 +219,11 @@ def answer_by_code(request: TextRequest) -> str:
 async def test_a_document_is_known_two_messages_later(server: EmulatedServer, padding: bytes, is_reply: bool) -> None:
     people, recorder = server.emulator.people, server.emulator.recorder
     file = ("notes.txt", padding + NOTES, "text/plain")
-    async with server.run_bot(ScriptedModel(answer_by_code)) as (stage, _):
+    async with server.run_bot(ScriptedModel(answer_by_code)) as (harness, _):
         call = "" if is_reply else server.call
         sent = await people.say(server.lobby, server.kim, call, files=(file,))
         if is_reply:
-            await receipts(stage)
+            await receipts(harness)
             await people.say(server.lobby, server.robin, f"{server.call} keep this", reply_to=sent)
         await recorder.wait_for_texts(1)
         await people.say(server.lobby, server.robin, f"{server.call} nice weather")
@@ -235,9 +235,9 @@ async def test_a_document_is_known_two_messages_later(server: EmulatedServer, pa
 async def test_a_file_that_was_not_for_the_agent_is_read_when_the_model_asks_for_it(server: EmulatedServer) -> None:
     people, seen = server.emulator.people, list[str]()
     files = (("notes.txt", NOTES, "text/plain"), ("a.png", PNG, "image/png"))
-    async with server.run_bot(ScriptedModel(answer_by_code), build_senses(seen)) as (stage, _):
+    async with server.run_bot(ScriptedModel(answer_by_code), build_senses(seen)) as (harness, _):
         await people.say(server.lobby, server.kim, "for tomorrow", files=files)
-        await receipts(stage)
+        await receipts(harness)
         assert seen == []
         await people.say(server.lobby, server.robin, f"{server.call} what is the gate code?")
         assert await server.emulator.recorder.wait_for_texts(1) == ["It is 4711."]
@@ -255,18 +255,18 @@ async def test_attachments_are_not_listed_where_no_recent_message_has_a_file(ser
 # Forgetting
 
 
-async def find_reply(stage: AgentHarness) -> Content:
-    *_, receipt = await receipts(stage)
-    return (await stage.agent.store.memories.memories([receipt.memory_id]))[receipt.memory_id].content
+async def find_reply(harness: AgentHarness) -> Content:
+    *_, receipt = await receipts(harness)
+    return (await harness.agent.store.memories.memories([receipt.memory_id]))[receipt.memory_id].content
 
 
 async def test_files_of_a_person_who_was_forgotten_are_not_kept_with_replies_to_them(server: EmulatedServer) -> None:
-    async with server.run_bot(None, build_senses([])) as (stage, _):
+    async with server.run_bot(None, build_senses([])) as (harness, _):
         file = ("a.png", PNG, "image/png")
         shown = await server.emulator.people.say(server.lobby, server.kim, files=(file,))
-        await receipts(stage)
+        await receipts(harness)
         await server.emulator.people.say(server.lobby, server.robin, f"{server.call} nice", reply_to=shown)
         await server.emulator.recorder.wait_for_texts(1)
-        assert HERON in (await find_reply(stage)).render_text()
-        await stage.agent_runtime.handle.edits.erase_entity(derived_id("discord", "user", server.kim))
-        assert (await find_reply(stage)).all_attachments == ()
+        assert HERON in (await find_reply(harness)).render_text()
+        await harness.agent_runtime.handle.edits.erase_entity(derived_id("discord", "user", server.kim))
+        assert (await find_reply(harness)).all_attachments == ()

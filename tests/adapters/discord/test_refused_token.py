@@ -71,7 +71,7 @@ async def refused_at_once(server: EmulatedServer, pauses: Pauses) -> AsyncIterat
         ("PUT .*/commands$", UNAUTHORIZED),
     ],
 )
-async def test_one_401_on_any_route_loses_no_answer_and_stops_nothing(
+async def test_a_single_401_on_any_route_loses_no_answer_and_stops_nothing(
     server: EmulatedServer, match: str, body: object
 ) -> None:
     server.emulator.faults.append(Fault(match, 401, body))
@@ -109,15 +109,15 @@ async def test_a_revoked_token_stops_the_account_until_it_is_accepted_again(
 ) -> None:
     pauses, now = Pauses(), system_clock()
     limits = replace(LIMITS, sleep=pauses.sleep)
-    async with server.run_bot(limits=limits, clock=lambda: now) as (stage, adapter):
+    async with server.run_bot(limits=limits, clock=lambda: now) as (harness, adapter):
         [account] = adapter.accounts.values()
         tokens = dict(server.emulator.state.tokens)
         server.emulator.state.tokens.clear()
-        assert isinstance(await failed(adapter, part(stage, server.lobby)), NotSent)
+        assert isinstance(await failed(adapter, part(harness, server.lobby)), NotSent)
         await pauses.next()
         asked = len(server.emulator.recorder.requests)
         for _ in range(20):
-            refused = await failed(adapter, part(stage, server.lobby))
+            refused = await failed(adapter, part(harness, server.lobby))
             assert isinstance(refused, NotSent)
             assert refused.retry_after == pytest.approx(pauses.seconds[0] + 1.0, abs=5)  # until the next question
         assert len(server.emulator.recorder.requests) == asked
@@ -136,9 +136,9 @@ async def test_a_revoked_token_stops_the_account_until_it_is_accepted_again(
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]
         assert not account.problem
         assert account.status.snapshot.state is ConnectionState.CONNECTED
-    told = [item.getMessage() for item in caplog.records if item.levelno >= logging.WARNING]
-    assert len([line for line in told if "DISCORD_API_TOKEN" in line]) == 1
-    assert len([line for line in told if "is on discord again" in line]) == 1
+    warnings_logged = [item.getMessage() for item in caplog.records if item.levelno >= logging.WARNING]
+    assert len([line for line in warnings_logged if "DISCORD_API_TOKEN" in line]) == 1
+    assert len([line for line in warnings_logged if "is on discord again" in line]) == 1
 
 
 @pytest.mark.failure("C-04")

@@ -1,4 +1,4 @@
-"""Several characters in one channel of the emulated Discord: who answers what is said to nobody in particular."""
+"""Several characters in one channel of the emulated Discord: who answers a message that addresses no bot."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class Cast:
     """The characters in the channel. `closed` has the final receipts of each by the platform's ids of the messages."""
 
     server: EmulatedServer
-    stages: dict[str, AgentHarness] = field(default_factory=dict)
+    harnesses: dict[str, AgentHarness] = field(default_factory=dict)
     models: dict[str, WillingModel] = field(default_factory=dict)
     accounts: dict[str, str] = field(default_factory=dict)
     closed: dict[str, dict[str, Receipt]] = field(default_factory=dict)
@@ -65,33 +65,33 @@ class Cast:
                 self.closed.setdefault(name, {})[event.receipt.key.message_id] = event.receipt
                 self.changed.notify_all()
 
-        self.stages[name].agent.events.subscribe(MessageClosed, note)
+        self.harnesses[name].agent.events.subscribe(MessageClosed, note)
 
     async def ask(self, text: str, *, author: str = "", reply_to: str | None = None) -> list[str]:
-        """Let a person say something; return the names of those who answered, when all have heard everything."""
+        """Send a message of a person; return the names of the characters that answered, when all have processed it."""
         emulator = self.server.emulator
         before = len(emulator.recorder.messages)
-        said = await emulator.people.say(self.server.lobby, author or self.server.kim, text, reply_to=reply_to)
-        await self.wait_until_heard(said)
+        message_id = await emulator.people.say(self.server.lobby, author or self.server.kim, text, reply_to=reply_to)
+        await self.wait_until_heard(message_id)
         answered = [self.names[shown.author] for shown in emulator.recorder.messages[before:]]
-        receipts = [self.closed[name][said] for name in self.stages]
+        receipts = [self.closed[name][message_id] for name in self.harnesses]
         assert sorted(answered) == sorted(
-            name for name, receipt in zip(self.stages, receipts, strict=True) if receipt.outcome is Outcome.ANSWERED
+            name for name, receipt in zip(self.harnesses, receipts, strict=True) if receipt.outcome is Outcome.ANSWERED
         )
         return answered
 
     async def announce(self, bot: str, text: str, *, reply_to: str | None = None) -> None:
-        """Let another bot say something, and wait until all have heard it."""
+        """Send a message of another bot, and wait until all have processed it."""
         emulator = self.server.emulator
         await self.wait_until_heard(await emulator.people.say(self.server.lobby, bot, text, reply_to=reply_to))
 
-    async def wait_until_heard(self, said: str) -> None:
+    async def wait_until_heard(self, message_id: str) -> None:
         """Wait until each has closed a message, and each other one all that was answered to it."""
         async with asyncio.timeout(30), self.changed:
-            await self.changed.wait_for(lambda: all(said in self.closed.get(name, {}) for name in self.stages))
-            for name, stage in self.stages.items():
-                if self.closed[name][said].outcome is Outcome.ANSWERED:
-                    await stage.agent.outbox.drain(10)
+            await self.changed.wait_for(lambda: all(message_id in self.closed.get(name, {}) for name in self.harnesses))
+            for name, harness in self.harnesses.items():
+                if self.closed[name][message_id].outcome is Outcome.ANSWERED:
+                    await harness.agent.outbox.drain(10)
             await self.changed.wait_for(self._has_heard_all)
 
     def _has_heard_all(self) -> bool:
@@ -116,7 +116,7 @@ async def cast_of(
                 state.add_member(server.guild, server.emulator.add_bot(name, token))
             cast.accounts[name] = state.tokens[token]
             cast.models[name] = WillingModel(name)
-            cast.stages[name], _ = await stack.enter_async_context(
+            cast.harnesses[name], _ = await stack.enter_async_context(
                 server.run_bot(
                     ScriptedModel(cast.models[name].write),
                     character=Character(name=name),
@@ -129,7 +129,7 @@ async def cast_of(
 
 
 @pytest.mark.parametrize(("size", "is_shared"), [(2, False), (3, True), (5, False)])
-async def test_each_open_question_is_answered_and_rarely_by_more_than_one(
+async def test_each_open_question_is_answered_and_rarely_by_more_than_a_single_bot(
     server: EmulatedServer, size: int, is_shared: bool
 ) -> None:
     shared = InMemoryStore()
@@ -188,7 +188,7 @@ async def test_a_question_that_the_first_character_leaves_is_answered_by_the_nex
         assert first not in answered
 
 
-async def test_who_was_answered_by_two_and_goes_on_is_answered_by_the_later_one(server: EmulatedServer) -> None:
+async def test_a_person_answered_by_two_bots_who_goes_on_is_answered_by_the_later_bot(server: EmulatedServer) -> None:
     async with cast_of(server) as cast:
         await cast.ask("who knows where the parcel is?")
         later = cast.names[server.emulator.recorder.messages[-1].author]
@@ -201,13 +201,15 @@ async def test_a_bot_that_replies_to_everything_answers_no_question(server: Emul
     async with cast_of(server) as cast:
         await cast.ask("who knows where the parcel is?")
         for text in ("Ada, hello", "Robin: look at that", "nice", "who knows what it weighs?"):
-            said = await people.say(server.lobby, server.kim, text)
-            await cast.announce(translator, f"[German] {text}", reply_to=said)
-            await cast.wait_until_heard(said)
-        assert [cast.closed[name][said].outcome for name in cast.stages].count(Outcome.ANSWERED) == 1
+            message_id = await people.say(server.lobby, server.kim, text)
+            await cast.announce(translator, f"[German] {text}", reply_to=message_id)
+            await cast.wait_until_heard(message_id)
+        assert [cast.closed[name][message_id].outcome for name in cast.harnesses].count(Outcome.ANSWERED) == 1
 
 
-async def test_characters_that_answered_lines_for_another_soon_leave_questions_to_one(server: EmulatedServer) -> None:
+async def test_characters_that_answered_lines_for_another_soon_leave_questions_to_a_single_character(
+    server: EmulatedServer,
+) -> None:
     async with cast_of(server, NAMES[:3]) as cast:
         for number in range(4):
             await cast.ask(f"Zoe, look at parcel {number}.")

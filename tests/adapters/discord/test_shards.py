@@ -55,10 +55,10 @@ async def test_a_bot_in_many_servers_answers_in_each_over_the_recommended_number
 ) -> None:
     server.emulator.gateway.recommended_shards = 4
     channels = [*add_quays(server, 4), server.direct(server.kim)]
-    async with server.run_bot() as (stage, adapter):
+    async with server.run_bot() as (harness, adapter):
         await ask_in(server, channels)
         assert shards_of(server) == all_shards(4)
-        assert len(await receipts(stage)) == len(channels)
+        assert len(await receipts(harness)) == len(channels)
         [connection] = adapter.connections
         assert connection.snapshot.state is ConnectionState.CONNECTED
     assert [len(server.emulator.recorder.texts(channel)) for channel in channels] == [1] * 5
@@ -73,15 +73,15 @@ async def test_after_a_restart_every_shard_resumes_its_session_and_brings_what_w
         await ask_in(server, channels)
     for channel in channels:
         await server.emulator.people.say(channel, server.kim, f"{server.call} again")
-    async with server.run_bot(store=store) as (stage, _):
+    async with server.run_bot(store=store) as (harness, _):
         for channel in channels:
             await server.emulator.recorder.wait_for_texts(2, channel)
-        assert len(await receipts(stage)) == 8
+        assert len(await receipts(harness)) == 8
     assert (server.emulator.recorder.counts["identify"], server.emulator.recorder.counts["resume"]) == (4, 4)
 
 
 @pytest.mark.parametrize("max_concurrency", [1, 2])
-async def test_sessions_of_a_group_start_one_after_the_other(server: EmulatedServer, max_concurrency: int) -> None:
+async def test_sessions_of_a_group_start_in_sequence(server: EmulatedServer, max_concurrency: int) -> None:
     gateway, recorder = server.emulator.gateway, server.emulator.recorder
     gateway.recommended_shards, gateway.max_concurrency = 4, max_concurrency
     turns = asyncio.Semaphore(0)
@@ -179,10 +179,10 @@ async def test_a_channel_that_could_not_be_read_is_read_by_the_shard_that_has_it
         await ask_in(server, channels, "live")
     outage.times = 0
     gateway.sessions.clear()
-    async with run(after) as (stage, _):
+    async with run(after) as (harness, _):
         for channel in channels:
             assert len(await recorder.wait_for_texts(3, channel)) == 3
-        assert len(await receipts(stage)) == 3 * len(channels)
+        assert len(await receipts(harness)) == 3 * len(channels)
 
 
 def test_an_account_is_connected_while_all_its_shards_are(caplog: pytest.LogCaptureFixture) -> None:

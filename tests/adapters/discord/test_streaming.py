@@ -39,7 +39,7 @@ async def begun(server: EmulatedServer) -> str:
 
 
 def seen(server: EmulatedServer) -> list[str]:
-    return [one.text for one in server.emulator.recorder.messages if not one.is_gone]
+    return [message.text for message in server.emulator.recorder.messages if not message.is_gone]
 
 
 async def until_seen(server: EmulatedServer, *texts: str) -> None:
@@ -57,32 +57,32 @@ async def test_a_reply_is_streamed_by_editing_its_message(server: EmulatedServer
 @pytest.mark.failure("B-08")
 async def test_a_streamed_answer_is_removed_when_its_question_is_deleted(server: EmulatedServer) -> None:
     gate = asyncio.Event()
-    async with server.run_bot(story(gate), settings=LIVE) as (stage, _):
+    async with server.run_bot(story(gate), settings=LIVE) as (harness, _):
         asked = await begun(server)
         await server.emulator.people.delete(server.lobby, asked)
         await until_seen(server)
         gate.set()
-        [receipt] = await receipts(stage)
+        [receipt] = await receipts(harness)
         assert receipt.outcome is Outcome.CANCELLED
-        await stage.agent.outbox.drain(30.0)
+        await harness.agent.outbox.drain(30.0)
         assert seen(server) == []
 
 
 async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_cause_is_stored(server: EmulatedServer) -> None:
     gate = asyncio.Event()
-    async with server.run_bot(story(gate, " word" * 800), settings=LIVE) as (stage, _):
+    async with server.run_bot(story(gate, " word" * 800), settings=LIVE) as (harness, _):
         await begun(server)
         [shown] = server.emulator.recorder.messages
         shown.is_gone = True
         await server.emulator.people.delete(server.lobby, shown.id)
         gate.set()
-        [receipt] = await receipts(stage)
-        await stage.agent.outbox.drain(30.0)
+        [receipt] = await receipts(harness)
+        await harness.agent.outbox.drain(30.0)
         assert seen(server) == []
-        parts = await stage.agent.store.ledger.deliveries(turn_id=receipt.turn_id)
-        causes = {one.cause for one in parts if one.state is DeliveryState.CANCELLED}
+        parts = await harness.agent.store.ledger.deliveries(turn_id=receipt.turn_id)
+        causes = {part.cause for part in parts if part.state is DeliveryState.CANCELLED}
         assert causes == {"the message was deleted in the channel: it is not sent again"}
-        assert [one.state for one in parts].count(DeliveryState.CANCELLED) == len(parts) - 1 > 1
+        assert [part.state for part in parts].count(DeliveryState.CANCELLED) == len(parts) - 1 > 1
 
 
 @pytest.mark.failure("A-08")
@@ -98,12 +98,12 @@ async def test_a_draft_that_no_process_can_finish_is_removed_after_a_restart(ser
         return ProviderResult()
 
     plugin = Plugin("slow", providers=[slow])
-    async with server.run_bot(story(never), plugin, settings=LIVE, store=store, clock=clock) as (stage, _):
+    async with server.run_bot(story(never), plugin, settings=LIVE, store=store, clock=clock) as (harness, _):
         await begun(server)
-        await stage.agent_runtime.inbox.processor.release()
+        await harness.agent_runtime.inbox.processor.release()
     passed.append(timedelta(minutes=16))
-    async with server.run_bot(settings=LIVE, store=store, clock=clock) as (stage, _):
-        await stage.agent_runtime.inbox.processor.resume_all()  # as for each platform that is connected
+    async with server.run_bot(settings=LIVE, store=store, clock=clock) as (harness, _):
+        await harness.agent_runtime.inbox.processor.resume_all()  # as for each platform that is connected
         await until_seen(server)
-        [receipt] = await receipts(stage)
+        [receipt] = await receipts(harness)
         assert receipt.outcome is Outcome.EXPIRED

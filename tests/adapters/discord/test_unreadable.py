@@ -12,9 +12,9 @@ from tests.adapters.discord.test_away import seen_once
 LISTEN_ONLY = "DISCORD_LISTEN_CHANNEL_IDS"
 
 
-async def texts_of(stage: AgentHarness) -> list[str]:
+async def texts_of(harness: AgentHarness) -> list[str]:
     """Return the texts of all stored messages of people."""
-    found = [await stage.agent.store.memories.memories([one.memory_id]) for one in await receipts(stage)]
+    found = [await harness.agent.store.memories.memories([receipt.memory_id]) for receipt in await receipts(harness)]
     return [memory.content.text for memories in found for memory in memories.values()]
 
 
@@ -34,10 +34,10 @@ async def test_an_unreadable_history_message_costs_no_other_of_any_channel(serve
         for channel in (server.lobby, other):
             message_id = await people.say(channel, server.kim, f"number {number}", is_announced=False, **broken)
             bad += [message_id] if broken else []
-    async with server.run_bot(store=store, settings={LISTEN_ONLY: f"{server.lobby},{other}"}) as (stage, _):
+    async with server.run_bot(store=store, settings={LISTEN_ONLY: f"{server.lobby},{other}"}) as (harness, _):
         await people.say(server.direct(server.kim), server.kim, "ahoy")
         await server.emulator.recorder.wait_for_texts(3)
-        texts = await texts_of(stage)
+        texts = await texts_of(harness)
     assert sum(text.startswith("number") for text in texts) == 2 * 59
     assert sorted(await unreadable_ids(store)) == sorted(f"message {message_id}" for message_id in bad)
     [first, _] = await store.ledger.unreadable_events()
@@ -90,10 +90,10 @@ async def test_a_channel_that_cannot_be_read_for_a_while_is_read_later(
             await recorder.wait_for_texts(3)
     if is_restarted:
         outage.times = 0
-        async with server.run_bot(store=store) as (stage, _):
+        async with server.run_bot(store=store) as (harness, _):
             await recorder.wait_for_texts(3)
-    async with server.run_bot(store=store) as (stage, _):
-        texts = await texts_of(stage)
+    async with server.run_bot(store=store) as (harness, _):
+        texts = await texts_of(harness)
     assert sum("missed" in text for text in texts) == 1
     assert len(recorder.texts()) == 3
 

@@ -61,38 +61,38 @@ async def run_hearing(
     async with loopback() as api:
         settings = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"{api.url}/v1", **MODELS, **others}
         models = Models(api, transcript)
-        async with server.run_bot(None, plugin, settings=settings) as (stage, _):
-            yield stage, models
+        async with server.run_bot(None, plugin, settings=settings) as (harness, _):
+            yield harness, models
 
 
 async def say_recording(server: EmulatedServer, audio: bytes = WAVE) -> None:
-    """Send a voice message that mentions nobody."""
+    """Send a voice message without a mention."""
     await server.emulator.people.say(server.lobby, server.kim, files=(("v.wav", audio, "audio/wav"),))
 
 
-async def wait_for_outcomes(server: EmulatedServer, stage: AgentHarness) -> list[Receipt]:
+async def wait_for_outcomes(server: EmulatedServer, harness: AgentHarness) -> list[Receipt]:
     """Wait until a later message is answered, and return the receipts of all before it."""
     count = len(server.emulator.recorder.texts())
     await server.emulator.people.say(server.direct(server.robin), server.robin, "ahoy")
     await server.emulator.recorder.wait_for_texts(count + 1)
-    return (await receipts(stage))[:-1]
+    return (await receipts(harness))[:-1]
 
 
 @pytest.mark.failure("B-16")
 async def test_a_voice_message_that_calls_the_bot_by_name_is_answered(server: EmulatedServer) -> None:
-    async with run_hearing(server, "Ada, please call me.") as (stage, models):
+    async with run_hearing(server, "Ada, please call me.") as (harness, models):
         await say_recording(server)
         assert await server.emulator.recorder.wait_for_texts(1) == ["I will call."]
-        [receipt] = await receipts(stage)
+        [receipt] = await receipts(harness)
     assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, Rule.NAME_CALLED)
     assert models.transcription_count == 1
     assert models.prompts("small") == []
 
 
 async def test_the_small_model_and_later_prompts_see_what_was_said(server: EmulatedServer) -> None:
-    async with run_hearing(server, "Somebody should close the window.") as (stage, models):
+    async with run_hearing(server, "Somebody should close the window.") as (harness, models):
         await say_recording(server)
-        [receipt] = await wait_for_outcomes(server, stage)
+        [receipt] = await wait_for_outcomes(server, harness)
         assert receipt.outcome is Outcome.IGNORED
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} what did I say?")
         await server.emulator.recorder.wait_for_texts(1, server.lobby)
@@ -102,39 +102,39 @@ async def test_the_small_model_and_later_prompts_see_what_was_said(server: Emula
     assert models.transcription_count == 1
 
 
-async def test_a_large_recording_is_not_transcribed_unasked(server: EmulatedServer) -> None:
-    async with run_hearing(server, "Ada, please call me.") as (stage, models):
+async def test_a_large_recording_is_not_transcribed_without_being_asked(server: EmulatedServer) -> None:
+    async with run_hearing(server, "Ada, please call me.") as (harness, models):
         await say_recording(server, WAVE + bytes(MAX_UNDECIDED_BYTES))
-        [receipt] = await wait_for_outcomes(server, stage)
+        [receipt] = await wait_for_outcomes(server, harness)
     assert receipt.outcome is Outcome.IGNORED
     assert models.transcription_count == 0
 
 
 async def test_a_recording_where_answers_are_forbidden_is_not_transcribed(server: EmulatedServer) -> None:
     forbidden = {"DISCORD_LISTEN_CHANNEL_IDS": server.lobby}
-    async with run_hearing(server, "Ada, please call me.", **forbidden) as (stage, models):
+    async with run_hearing(server, "Ada, please call me.", **forbidden) as (harness, models):
         await say_recording(server)
-        [receipt] = await wait_for_outcomes(server, stage)
+        [receipt] = await wait_for_outcomes(server, harness)
     assert receipt.rule == "DISCORD_LISTEN_CHANNEL_IDS"
     assert models.transcription_count == 0
 
 
 async def test_a_recording_is_not_transcribed_once_the_budget_is_used_up(server: EmulatedServer) -> None:
-    async with run_hearing(server, "Ada, please call me.", BUDGET_TOKENS_PER_PERSON="1") as (stage, models):
+    async with run_hearing(server, "Ada, please call me.", BUDGET_TOKENS_PER_PERSON="1") as (harness, models):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} hello")
         await server.emulator.recorder.wait_for_texts(1)
-        await receipts(stage)
+        await receipts(harness)
         await say_recording(server)
-        [_, receipt] = await wait_for_outcomes(server, stage)
+        [_, receipt] = await wait_for_outcomes(server, harness)
     assert receipt.rule == "BUDGET_TOKENS_PER_PERSON"
     assert models.transcription_count == 0
 
 
 async def test_a_voice_message_is_answered_with_words_and_a_recording(server: EmulatedServer) -> None:
-    async with run_hearing(server, "Ada, please call me.", OPENAI_TTS_MODEL="speaker") as (stage, models):
+    async with run_hearing(server, "Ada, please call me.", OPENAI_TTS_MODEL="speaker") as (harness, models):
         await say_recording(server)
         assert await server.emulator.recorder.wait_for_texts(1) == ["I will call."]
-        [receipt] = await receipts(stage)
+        [receipt] = await receipts(harness)
         [shown] = server.emulator.recorder.messages
     assert shown.files == {"voice.mp3": SOUND}
     [asked] = models.speech_requests

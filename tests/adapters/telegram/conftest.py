@@ -63,8 +63,8 @@ def echo(request: TextRequest) -> str:
     """Echo the last message, and decide to answer every message."""
     if request.purpose is Purpose.SHOULD_RESPOND:
         return "<response><reasoning>why not</reasoning><action>RESPOND</action></response>"
-    said = [line.text for line in parse_history(request.prompt) if not line.is_agent]
-    return model_answer(f"You said: {said[-1]}" if said else "Hello.")
+    lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
+    return model_answer(f"You said: {lines[-1]}" if lines else "Hello.")
 
 
 @dataclass

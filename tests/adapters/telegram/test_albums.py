@@ -6,12 +6,12 @@ from adapters.telegram.incoming import ChatTarget, derive_room_id
 from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 
 
-async def test_the_pictures_of_an_album_are_one_message(harness: TelegramHarness) -> None:
+async def test_the_pictures_of_an_album_are_a_single_message(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)
     harness.people.send_album(chat, alice, [b"one", b"two", b"three"], "Three of them")
-    [said] = await harness.wait_texts(1, chat)
-    assert said.startswith("You said: Three of them")
+    [text] = await harness.wait_texts(1, chat)
+    assert text.startswith("You said: Three of them")
     [receipt] = await harness.wait_receipts()
     message = (await harness.store.memories.memories([receipt.memory_id]))[receipt.memory_id]
     assert len(message.content.attachments) == 3
@@ -20,7 +20,7 @@ async def test_the_pictures_of_an_album_are_one_message(harness: TelegramHarness
 
 @pytest.mark.failure("B-06")
 @pytest.mark.parametrize(("edited", "text"), [(0, "Better"), (1, "Three\nBetter"), (2, "Three\nBetter")])
-async def test_an_edit_of_any_part_of_an_album_changes_the_one_message(
+async def test_an_edit_of_any_part_of_an_album_changes_the_message_of_the_album(
     edited: int, text: str, harness: TelegramHarness
 ) -> None:
     alice = harness.people.add_user("Alice")
@@ -37,7 +37,7 @@ async def test_an_edit_of_any_part_of_an_album_changes_the_one_message(
 
 
 @pytest.mark.failure("B-06")
-async def test_a_replaced_picture_of_an_album_takes_the_place_of_the_earlier_one(harness: TelegramHarness) -> None:
+async def test_a_replaced_picture_of_an_album_replaces_the_earlier_picture(harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)
     parts = harness.people.send_album(chat, alice, [b"one", b"two", b"three"], "Three")

@@ -46,7 +46,7 @@ RESTAURANT = Plugin("restaurant", "Tables.", actions=[book, broken, order])
 TRACKER = Plugin("tracker", "Issues.", actions=[create_issue, assign_issue, find_deadline])
 
 
-async def test_what_each_action_of_a_chain_did_reaches_the_person_once_in_one_closing_text(
+async def test_what_each_action_of_a_chain_did_reaches_the_person_once_in_a_single_closing_text(
     open_harness: OpenHarness,
 ) -> None:
     def script(request: TextRequest) -> str:
@@ -66,7 +66,7 @@ async def test_what_each_action_of_a_chain_did_reaches_the_person_once_in_one_cl
     assert texts == ["I have filed BUG-7.", "Gladly! It is assigned to John and due on Friday."]
 
 
-async def test_a_failed_action_is_told_instead_of_its_promise(open_harness: OpenHarness) -> None:
+async def test_a_failed_action_is_reported_instead_of_its_promise(open_harness: OpenHarness) -> None:
     def script(request: TextRequest) -> str:
         if request.purpose is Purpose.SUMMARY:
             return model_answer(CLOSING)

@@ -5,7 +5,7 @@ from tests.adapters.telegram.conftest import OpenHarness
 from tests.bursts import LINES, SlowModel
 
 
-async def test_five_messages_in_a_row_begin_two_model_calls_and_get_one_reply(open_harness: OpenHarness) -> None:
+async def test_five_messages_in_a_row_begin_two_model_calls_and_get_a_single_reply(open_harness: OpenHarness) -> None:
     slow = SlowModel()
     async with open_harness(slow.write) as harness:
         alice = harness.people.add_user("Alice")
@@ -25,7 +25,7 @@ async def test_five_messages_in_a_row_begin_two_model_calls_and_get_one_reply(op
     assert all(line in slow.calls[-1] for line in LINES)
 
 
-async def test_a_person_who_writes_single_lines_begins_one_call_for_each_and_waits_for_none(
+async def test_a_person_who_writes_single_lines_begins_a_call_for_each_and_waits_for_none(
     open_harness: OpenHarness,
 ) -> None:
     slow = SlowModel()

@@ -36,8 +36,8 @@ async def test_each_character_answers_through_its_own_bot() -> None:
             emulator.people.say(group, alice, "@bea_bot hello")
             emulator.people.say(group, alice, "@ada_bot hello")
             await emulator.recorder.wait_until(lambda: len(emulator.recorder.messages) == 2)
-    said = {item.message["from"]["username"]: item.text for item in emulator.recorder.messages}
-    assert said == {"ada_bot": "Ada here.", "bea_bot": "Bea here."}
+    texts_by_bot = {item.message["from"]["username"]: item.text for item in emulator.recorder.messages}
+    assert texts_by_bot == {"ada_bot": "Ada here.", "bea_bot": "Bea here."}
 
 
 async def test_two_characters_with_the_same_token_are_rejected_by_name() -> None:

@@ -20,8 +20,8 @@ CHATTING = "That is another matter."
 
 
 def script(request: TextRequest) -> str:
-    said = [line.text for line in parse_history(request.prompt) if not line.is_agent]
-    if said and "Order tea" in said[-1]:
+    lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
+    if lines and "Order tea" in lines[-1]:
         return model_answer("", actions=["ORDER"], parameters={"ORDER": {"what": "tea"}})
     return model_answer(CHATTING)
 
@@ -49,7 +49,7 @@ class Shop:
         return re.findall(r"confirm ([A-Z0-9]{5})$", self.question["text"])[0]
 
     async def answer(self, text: str, author: Any = None) -> None:
-        """Have somebody, by default Alice, write something, and wait until it has its outcome."""
+        """Send a message of a person, by default Alice, and wait for its outcome."""
         self.harness.people.say(self.chat, author or self.alice, text.format(code=self.code))
         await self.harness.wait_deliveries()
 

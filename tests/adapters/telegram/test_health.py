@@ -122,7 +122,7 @@ async def test_a_bot_with_a_rejected_token_is_off_until_telegram_accepts_it(
 
 
 @pytest.mark.parametrize("method", ["getUpdates", "sendMessage", "setMyCommands", "sendChatAction"])
-async def test_one_refused_call_does_not_stop_a_bot_whose_token_is_accepted(method: str) -> None:
+async def test_a_single_refused_call_does_not_stop_a_bot_whose_token_is_accepted(method: str) -> None:
     async with Emulator() as telegram:
         telegram.faults.append(Fault(method, 401, build_refusal(401, "Unauthorized"), times=1))
         async with run_character(telegram) as harness:

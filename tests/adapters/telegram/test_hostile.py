@@ -28,7 +28,7 @@ def samples() -> list[dict[str, Any]]:
     at = int(START.timestamp())
     file = {"file_id": "f", "file_unique_id": "u", "file_size": 3}
     message = {"message_id": 9, "date": at, "chat": chat, "from": user}
-    said = {**message, "text": "/ask@ada_bot hi", "entities": [{"type": "bot_command", "offset": 0, "length": 12}]}
+    command = {**message, "text": "/ask@ada_bot hi", "entities": [{"type": "bot_command", "offset": 0, "length": 12}]}
     member = {"user": user, "status": "member"}
     bringing: list[dict[str, Any]] = [
         {"photo": [{**file, "width": 3, "height": 4}], "caption": "c", "media_group_id": "7"},
@@ -42,17 +42,17 @@ def samples() -> list[dict[str, Any]]:
         {"left_chat_member": user},
         {"migrate_to_chat_id": -1007},
         {"forum_topic_created": {"name": "T", "icon_color": 1}, "message_thread_id": 9, "is_topic_message": True},
-        {"pinned_message": said},
-        {"text": "re", "reply_to_message": said},
+        {"pinned_message": command},
+        {"text": "re", "reply_to_message": command},
         {"text": "fw", "forward_origin": {"type": "user", "date": at, "sender_user": user}},
     ]
-    query = {"id": "1", "from": user, "message": said, "chat_instance": "1", "data": "choice:1"}
+    query = {"id": "1", "from": user, "message": command, "chat_instance": "1", "data": "choice:1"}
     reaction = {"type": "emoji", "emoji": "👍"}
     reacted = {"chat": chat, "message_id": 9, "user": user, "date": at}
     change = {"chat": chat, "from": user, "date": at, "old_chat_member": member, "new_chat_member": member}
     return [
-        {"message": said},
-        {"edited_message": {**said, "edit_date": at}},
+        {"message": command},
+        {"edited_message": {**command, "edit_date": at}},
         {"channel_post": {**message, "chat": {**chat, "type": "channel"}, "text": "post"}},
         {"callback_query": query},
         {"message_reaction": {**reacted, "old_reaction": [], "new_reaction": [reaction]}},

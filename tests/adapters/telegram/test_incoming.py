@@ -61,7 +61,7 @@ def test_a_reply_thread_in_an_ordinary_group_is_not_a_separate_room() -> None:
     assert parse_fields(text="hi", message_thread_id=3).room.id == parse_fields(text="hi").room.id
 
 
-def test_edits_within_one_second_have_different_revisions() -> None:
+def test_edits_within_a_second_have_different_revisions() -> None:
     at = int(START.timestamp())
     revisions = [parse_fields(text="hi", edit_date=at, update_id=number).key.revision for number in (7, 8)]
     assert revisions == sorted(set(revisions))
@@ -125,7 +125,7 @@ def test_a_reply_names_the_author_to_whom_it_replies() -> None:
         ("/ask@ada_bot hi", "bot_command", {}, False),
     ],
 )
-def test_a_mention_of_another_person_is_told(text: str, kind: str, more: Mapping[str, Any], expected: bool) -> None:
+def test_a_mention_of_another_person_is_shown(text: str, kind: str, more: Mapping[str, Any], expected: bool) -> None:
     assert parse_entity_text(text, kind, **more).message.content.mention.mentions_others is expected
 
 

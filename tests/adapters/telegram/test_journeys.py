@@ -121,8 +121,8 @@ async def test_a_reply_to_another_person_is_not_for_the_bot(harness: TelegramHar
     harness.people.say(group, alice, "at six", reply_to=asked)
     receipts = await harness.wait_receipts()
     assert receipts[2].rule == "not addressed"
-    said = (await harness.store.memories.memories([receipts[2].memory_id]))[receipts[2].memory_id]
-    assert said.content.mention.replies_to == derive_user_id(bob["id"])
+    memory = (await harness.store.memories.memories([receipts[2].memory_id]))[receipts[2].memory_id]
+    assert memory.content.mention.replies_to == derive_user_id(bob["id"])
 
 
 async def test_a_forum_topic_is_a_separate_room_and_is_answered_there(harness: TelegramHarness) -> None:
@@ -204,7 +204,7 @@ async def test_an_edit_before_the_answer_replaces_the_message(open_harness: Open
 
 
 @pytest.mark.failure("B-07")
-async def test_a_message_edited_many_times_gets_one_answer_to_its_last_text(open_harness: OpenHarness) -> None:
+async def test_a_message_edited_many_times_gets_a_single_answer_to_its_last_text(open_harness: OpenHarness) -> None:
     asked, go = asyncio.Event(), asyncio.Event()
 
     async def script(request: TextRequest) -> str:
@@ -232,8 +232,8 @@ async def test_a_long_answer_with_code_is_split_without_loss(open_harness: OpenH
         alice = harness.people.add_user("Alice")
         chat = harness.people.open_private_chat(alice)
         harness.people.say(chat, alice, "Show me code")
-        said = await harness.wait_texts(2, chat)
-    assert code in "\n".join(said)
+        texts = await harness.wait_texts(2, chat)
+    assert code in "\n".join(texts)
     calls = harness.telegram.recorder.calls_of("sendMessage")
     assert [item["type"] for item in calls[0]["entities"]] == ["pre"]
     assert {item["type"]: item.get("language") for item in calls[-1]["entities"]} == {"pre": "python", "bold": None}
@@ -346,8 +346,8 @@ async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_
 ) -> None:
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)
-    for said in ("/help", "/forget-me"):
-        harness.people.say(chat, alice, said)
+    for sent_command in ("/help", "/forget-me"):
+        harness.people.say(chat, alice, sent_command)
     reported = await harness.wait_texts(2, chat)
     assert "/forget_me  Delete" in reported[0]
     assert "give /forget_me once more" in reported[1]
@@ -532,7 +532,7 @@ async def test_a_voice_message_is_transcribed_and_answered(open_harness: OpenHar
         assert await harness.wait_texts(1, chat) == ["I hear you."]
 
 
-async def test_a_streamed_reply_ends_as_one_message(open_harness: OpenHarness) -> None:
+async def test_a_streamed_reply_ends_as_a_single_message(open_harness: OpenHarness) -> None:
     go = asyncio.Event()
     reply = [StreamedText("<response><actions>REPLY</actions><text>**Once** upon", go, " a time.</text></response>")]
     async with open_harness(reply, settings={"STREAMING": "true"}) as harness:
@@ -575,10 +575,10 @@ async def test_memory_follows_corrections_and_keeps_people_and_rooms_apart() -> 
         await check_memory(model, say, lambda number, text: say(number, text, private[number]))
         sent = len(harness.telegram.recorder.texts(group["id"]))
         harness.people.say(group, people[0], "/what_do_you_know_about_me")
-        told = (await harness.wait_texts(sent + 1, group))[-1]
-        assert "Townnew" in told
-        assert "Townold" not in told
-        assert "Townhidden" not in told
+        answer = (await harness.wait_texts(sent + 1, group))[-1]
+        assert "Townnew" in answer
+        assert "Townold" not in answer
+        assert "Townhidden" not in answer
 
 
 @pytest.mark.parametrize("is_before", [True, False], ids=["forwarded before", "forwarded after"])

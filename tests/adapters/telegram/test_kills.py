@@ -48,13 +48,13 @@ async def test_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are
             chats[stage] = telegram.people.open_private_chat(person)
             telegram.people.say(chats[stage], person, "hello")
             await program.run_until_killed(f"{stage}:1")
-        said = telegram.recorder.texts
+        texts_in = telegram.recorder.texts
         async with program.running() as bot:
-            await telegram.recorder.wait_until(lambda: all(said(chat["id"]) for chat in chats.values()), SECONDS)
+            await telegram.recorder.wait_until(lambda: all(texts_in(chat["id"]) for chat in chats.values()), SECONDS)
             bot.stop()
             await bot.wait()
     for stage, chat in chats.items():
-        texts = said(chat["id"])
+        texts = texts_in(chat["id"])
         plain = [text for text in texts if not text.startswith(DUPLICATE_NOTICE)]
         marked = [text.removeprefix(DUPLICATE_NOTICE) for text in texts if text.startswith(DUPLICATE_NOTICE)]
         assert texts, f"{stage}: lost"

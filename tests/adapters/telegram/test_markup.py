@@ -475,7 +475,7 @@ PIECES = [
         "(",
         ")",
         ".",
-        "\n\na|b\n--|--\nc|d\n\n",  # beside other lines it would be wide, and written without its first heading
+        "\n\na|b\n--|--\nc|d\n\n",  # next to other lines it would be wide, and written without its first heading
         "~~~",
         "---\n",
         "===\n",

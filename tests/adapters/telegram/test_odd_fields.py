@@ -229,7 +229,9 @@ async def test_the_words_of_a_rich_message_are_read(origin: Any, harness: Telegr
     assert ("forwarded from Bo" in text) is bool(origin)
 
 
-async def test_a_rich_message_that_names_the_bot_is_a_mention_and_a_reply_quotes_one(harness: TelegramHarness) -> None:
+async def test_a_rich_message_that_names_the_bot_is_a_mention_and_a_reply_quotes_a_rich_message(
+    harness: TelegramHarness,
+) -> None:
     alice = harness.people.add_user("Alice")
     group = harness.people.add_group("Harbour", alice)
     message = harness.people.say(group, alice, rich_message=RICH_GREETING)
@@ -249,7 +251,7 @@ def test_entities_of_rich_messages_count_in_units_of_utf_16() -> None:
 
 
 @pytest.mark.parametrize("depth", [30, 200, 900])
-async def test_a_mention_beside_something_nested_deeply_is_answered(depth: int, harness: TelegramHarness) -> None:
+async def test_a_mention_next_to_something_nested_deeply_is_answered(depth: int, harness: TelegramHarness) -> None:
     alice = harness.people.add_user("Alice")
     group = harness.people.add_group("Harbour", alice)
     for name in ("rich_message", "of_a_later_version", "poll"):

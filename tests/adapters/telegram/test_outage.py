@@ -30,7 +30,7 @@ def skip_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sender, "FIRST_DELAY_SECONDS", 0.0)
 
 
-def said_by(telegram: Emulator) -> list[str]:
+def texts_of(telegram: Emulator) -> list[str]:
     return telegram.recorder.texts()
 
 
@@ -46,7 +46,7 @@ async def test_a_reply_that_failed_four_times_arrives_and_doubles_are_marked(
         await harness.telegram.recorder.wait_until(lambda: not fault.times)
         [part] = await harness.wait_deliveries()
     assert (part.state, part.attempts) == (DeliveryState.SENT, FAILURES + 1)
-    texts = said_by(harness.telegram)
+    texts = texts_of(harness.telegram)
     assert {text.removeprefix(DUPLICATE_NOTICE) for text in texts} == {"You said: Hello"}
     assert sum(not text.startswith(DUPLICATE_NOTICE) for text in texts) == int(fault.is_late)
 
@@ -72,7 +72,7 @@ async def test_an_edit_is_repeated_until_telegram_confirms_it(open_harness: Open
         fault = Fault("editMessageText", 502, "oops", times=FAILURES)
         harness.telegram.faults.append(fault)
         harness.people.edit(question, "Hello")
-        await harness.telegram.recorder.wait_until(lambda: said_by(harness.telegram) == ["You said: Hello"])
+        await harness.telegram.recorder.wait_until(lambda: texts_of(harness.telegram) == ["You said: Hello"])
         assert not fault.times
         assert {part.state for part in await harness.wait_deliveries()} == {DeliveryState.SENT}
 
@@ -107,4 +107,4 @@ async def test_a_streamed_reply_is_finished_after_its_first_draft_was_unclear(op
         await harness.telegram.recorder.wait_until(lambda: not fault.times)
         await harness.wait_deliveries()
         whole = ("A story. " * 30).strip()
-        assert whole in [text.removeprefix(DUPLICATE_NOTICE) for text in said_by(harness.telegram)]
+        assert whole in [text.removeprefix(DUPLICATE_NOTICE) for text in texts_of(harness.telegram)]

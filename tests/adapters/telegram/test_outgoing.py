@@ -80,10 +80,10 @@ def test_text_without_markdown_is_what_the_parser_makes_of_it(text: str) -> None
 def test_a_part_notifies_at_most_three_known_users() -> None:
     people = {"ann", "bea", "carl", "dora"}
     [part] = split_reply(Content(text="**@eve** @Ann, @ann @bea @carl @dora: write to ann@example.com"))
-    said = limit_mentions(part, people)
-    assert said.text == "＠eve @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
-    assert build_text(said).entities == build_text(part).entities
-    assert build_plain_text(said).text == "**＠eve** @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
+    limited = limit_mentions(part, people)
+    assert limited.text == "＠eve @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
+    assert build_text(limited).entities == build_text(part).entities
+    assert build_plain_text(limited).text == "**＠eve** @Ann, @ann @bea @carl ＠dora: write to ann@example.com"
 
 
 def test_names_in_code_and_links_are_left_unchanged() -> None:

@@ -177,7 +177,7 @@ async def test_a_second_poller_is_reported_once_and_waited_for(
 
 
 @pytest.mark.failure("C-08")
-async def test_two_pollers_on_one_token_get_a_conflict() -> None:
+async def test_two_pollers_on_the_same_token_get_a_conflict() -> None:
     async with Emulator() as telegram:
         clock = SkippingClock()
         async with run_character(telegram, clock=clock), run_character(telegram):
@@ -206,7 +206,7 @@ async def test_after_six_days_without_updates_the_offset_is_dropped() -> None:
             harness.people.say(chat, alice, "Hello")
             await harness.wait_texts(1)
             await harness.wait_confirmed()
-        harness.bot.next_update = 7  # Telegram counts anew
+        harness.bot.next_update = 7  # Telegram counts from the start
         harness.people.say(chat, alice, "A week later")
         clock = SkippingClock(timedelta(days=7).total_seconds())
         async with run_character(telegram, store=store, clock=clock) as harness:

@@ -1,4 +1,4 @@
-"""What a message replies to stands in the prompt, until its author is forgotten."""
+"""The message that a message replies to is in the prompt, until its author is forgotten."""
 
 from adapters.telegram.incoming import derive_user_id
 from bot.models import Purpose
@@ -14,8 +14,8 @@ async def test_a_reply_to_an_old_message_of_the_bot_shows_that_message_in_the_pr
         for number in range(1, 6):
             harness.people.say(chat, alice, f"number {number}")
             await harness.wait_texts(1 + number)
-        [said, *_] = harness.telegram.recorder.messages
-        harness.people.say(chat, alice, "why that?", reply_to=said.message)
+        [message, *_] = harness.telegram.recorder.messages
+        harness.people.say(chat, alice, "why that?", reply_to=message.message)
         await harness.wait_texts(7)
         prompt = harness.model.requests_for(Purpose.REPLY)[-1].prompt
     assert "why that?" in prompt
@@ -26,9 +26,9 @@ async def test_a_reply_to_an_old_message_of_the_bot_shows_that_message_in_the_pr
 async def test_a_person_who_was_forgotten_is_not_quoted_by_stored_replies(harness: TelegramHarness) -> None:
     alice, bob = harness.people.add_user("Alice"), harness.people.add_user("Bob")
     group = harness.people.add_group("The group", alice, bob)
-    told = harness.people.say(group, bob, "@ada_bot the treasure lies under the oak")
+    message_id = harness.people.say(group, bob, "@ada_bot the treasure lies under the oak")
     await harness.wait_texts(1, group)
-    harness.people.say(group, alice, "@ada_bot is that so?", reply_to=told)
+    harness.people.say(group, alice, "@ada_bot is that so?", reply_to=message_id)
     await harness.wait_texts(2, group)
     *_, receipt = await harness.wait_receipts()
     memories = harness.store.memories

@@ -79,7 +79,7 @@ def build_content(people: People, kind: str) -> dict[str, Any]:
     return CONTENT[kind]
 
 
-TOLD = {
+PROMPT_TEXTS = {
     "picture": f"[image: {HERON}]",
     "picture sent as a file": f"[image: {HERON}]",
     "voice message": "[audio: the ferry leaves at nine]",
@@ -99,7 +99,7 @@ TOLD = {
 }
 
 
-@pytest.mark.parametrize("kind", TOLD)
+@pytest.mark.parametrize("kind", PROMPT_TEXTS)
 async def test_the_message_that_is_replied_to_is_read_with_its_files(open_harness: OpenHarness, kind: str) -> None:
     async with open_harness(plugins=(SENSES,), is_checked=kind != UNDESCRIBED) as harness:
         people = harness.people
@@ -112,7 +112,7 @@ async def test_the_message_that_is_replied_to_is_read_with_its_files(open_harnes
         await harness.wait_texts(sent + 1, group)
         prompt = harness.model.requests_for(Purpose.REPLY)[-1].prompt
     assert "> Bob: " in prompt
-    assert TOLD[kind] in prompt
+    assert PROMPT_TEXTS[kind] in prompt
 
 
 @pytest.mark.parametrize("kind", ["picture", "voice message", "file", "checklist", "story"])
@@ -129,7 +129,7 @@ async def test_a_message_in_another_chat_is_read_with_its_files(open_harness: Op
         await harness.wait_texts(1)
         prompt = harness.model.requests_for(Purpose.REPLY)[-1].prompt
     assert "> Mo: " in prompt
-    assert TOLD[kind] in prompt
+    assert PROMPT_TEXTS[kind] in prompt
 
 
 async def test_a_reply_to_a_story_says_so(open_harness: OpenHarness) -> None:
@@ -143,14 +143,14 @@ async def test_a_reply_to_a_story_says_so(open_harness: OpenHarness) -> None:
     assert r"> Mo: [story]\nlovely" in prompt
 
 
-@pytest.mark.parametrize("kind", TOLD)
+@pytest.mark.parametrize("kind", PROMPT_TEXTS)
 async def test_no_private_message_is_met_by_silence(open_harness: OpenHarness, kind: str) -> None:
     async with open_harness(plugins=(SENSES,), is_checked=kind != UNDESCRIBED) as harness:
         alice = harness.people.add_user("Alice")
         harness.people.say(harness.people.open_private_chat(alice), alice, **build_content(harness.people, kind))
         await harness.wait_texts(1)
         prompt = harness.model.requests_for(Purpose.REPLY)[-1].prompt
-    assert TOLD[kind].removeprefix("> ").replace("> >", ">") in prompt
+    assert PROMPT_TEXTS[kind].removeprefix("> ").replace("> >", ">") in prompt
 
 
 async def test_a_private_service_message_is_not_answered(open_harness: OpenHarness) -> None:

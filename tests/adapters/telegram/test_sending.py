@@ -93,7 +93,7 @@ class SenderHarness:
         )
 
     @property
-    def said(self) -> list[str]:
+    def texts(self) -> list[str]:
         return self.telegram.recorder.texts()
 
 
@@ -181,7 +181,7 @@ async def test_a_server_error_is_unclear(sender: SenderHarness, status: int) -> 
     sender.telegram.faults.append(Fault("sendMessage", status, "<html>oops</html>", is_late=True))
     with pytest.raises(DeliveryUnknown):
         await sender.message_sender.deliver(sender.part())
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
 
 
 @pytest.mark.failure("D-05")
@@ -221,8 +221,8 @@ async def test_a_text_rejected_as_too_long_is_sent_in_halves(sender: SenderHarne
     text = "word " * 700
     sender.telegram.faults.append(Fault("sendMessage", 400, build_refusal(400, "Bad Request: message is too long")))
     await sender.message_sender.deliver(sender.part(text.strip()))
-    assert " ".join(sender.said) == text.strip()
-    assert len(sender.said) == 2
+    assert " ".join(sender.texts) == text.strip()
+    assert len(sender.texts) == 2
 
 
 @pytest.mark.failure("D-10")
@@ -244,7 +244,7 @@ async def test_after_a_confirmed_refusal_nothing_is_sent_until_telegram_accepts_
     await sender.token_check.wait_accepted()
     assert not sender.status.snapshot.is_problem
     await sender.message_sender.deliver(sender.part())
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
 
 
 async def test_a_refused_call_whose_refusal_is_not_confirmed_stops_nothing(sender: SenderHarness) -> None:
@@ -252,7 +252,7 @@ async def test_a_refused_call_whose_refusal_is_not_confirmed_stops_nothing(sende
     with pytest.raises(NotSent, match="accepts the token"):
         await sender.message_sender.deliver(sender.part())
     await sender.message_sender.deliver(sender.part())
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
     assert sender.telegram.recorder.counts["getMe"] == 1
     assert not sender.status.snapshot.is_problem
 
@@ -263,7 +263,7 @@ async def test_the_page_of_a_proxy_is_no_answer_of_telegram(status: int, sender:
     with pytest.raises(NotSent, match="proxy"):
         await sender.message_sender.deliver(sender.part())
     await sender.message_sender.deliver(sender.part())
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
 
 
 @pytest.mark.failure("D-11")
@@ -276,7 +276,7 @@ async def test_a_chat_that_blocks_the_bot_is_skipped_until_a_user_writes(sender:
     sender.telegram.state.members[sender.chat["id"]][1000001] = "member"
     sender.message_sender.note_user(sender.chat["id"], "")
     await sender.message_sender.deliver(sender.part())
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
 
 
 @pytest.mark.failure("D-11")
@@ -290,7 +290,7 @@ async def test_a_rejected_file_is_named_and_its_caption_is_sent(sender: SenderHa
     file = Attachment("1", MediaKind.IMAGE, name="boat.png", data=b"no picture")
     sender.telegram.faults.append(Fault("sendPhoto", 400, build_refusal(400, "Bad Request: IMAGE_PROCESS_FAILED")))
     await sender.message_sender.deliver(sender.part(Content(text="A boat.", attachments=(file,))))
-    assert sender.said == ["A boat.\n\n(boat.png could not be sent.)"]
+    assert sender.texts == ["A boat.\n\n(boat.png could not be sent.)"]
 
 
 @pytest.mark.failure("M-07")
@@ -347,20 +347,20 @@ async def test_with_hold_an_unclear_part_is_left_to_the_operator(open_sender: Op
     sender = await open_sender(TELEGRAM_UNCLEAR="hold")
     with pytest.raises(DeliveryHeld, match="hold"):
         await sender.message_sender.reconcile(sender.part())
-    assert sender.said == []
+    assert sender.texts == []
 
 
 async def test_a_repeated_edit_is_accepted_and_an_empty_edit_deletes(sender: SenderHarness) -> None:
     name = await sender.message_sender.deliver(sender.part("Helo"))
     for _ in range(2):
         assert await sender.message_sender.edit(sender.part("Hello", edits=name)) == name
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
     assert sender.telegram.recorder.messages[0].texts == ["Helo", "Hello"]
     empty = sender.part("x", edits=name)
     empty = replace(empty, content=replace(empty.content, text=""))
     for _ in range(2):
         assert await sender.message_sender.edit(empty) == name
-    assert sender.said == []
+    assert sender.texts == []
 
 
 async def test_an_edit_of_a_deleted_message_is_undeliverable(sender: SenderHarness) -> None:
@@ -391,7 +391,7 @@ async def test_a_burst_is_slowed_to_the_chat_limit_and_sent_completely(sender: S
         except NotSent as error:
             sender.clock.advance(error.retry_after or 0)
             await sender.message_sender.deliver(sender.part(f"{number}", chat=group))
-    assert sender.said == [str(number) for number in range(30)]
+    assert sender.texts == [str(number) for number in range(30)]
     assert sender.clock.elapsed >= 30 - 1, "ten beyond the twenty of the first minute wait three seconds each"
 
 
@@ -406,7 +406,7 @@ async def test_choices_are_buttons_below_the_last_part(sender: SenderHarness) ->
 
 async def test_a_reply_to_a_deleted_message_is_sent(sender: SenderHarness) -> None:
     await sender.message_sender.deliver(sender.part(reply_to="4711"))
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
 
 
 async def test_a_guest_names_the_file_that_it_cannot_send(sender: SenderHarness) -> None:
@@ -414,7 +414,7 @@ async def test_a_guest_names_the_file_that_it_cannot_send(sender: SenderHarness)
     notes = Content(text="Here.", attachments=(Attachment("1", MediaKind.DOCUMENT, name="notes.txt", data=b"tide"),))
     target = f"{sender.chat['id']}?{asked['guest_query_id']}"
     await sender.message_sender.deliver(replace(sender.part(notes), target=target))
-    assert sender.said == ["Here.\n\n(notes.txt could not be sent.)"]
+    assert sender.texts == ["Here.\n\n(notes.txt could not be sent.)"]
     await sender.message_sender.deliver(replace(sender.part("They are lost."), target=target))
     [shown] = sender.telegram.recorder.messages
     assert shown.text == "They are lost.", "what follows replaces the only answer of a guest"
@@ -496,7 +496,7 @@ async def test_the_proxy_of_the_environment_is_used(
     monkeypatch.delenv("no_proxy", raising=False)
     sender = await open_sender(TELEGRAM_API_BASE_URL="http://telegram.example")
     await sender.message_sender.deliver(sender.part())
-    assert sender.said == ["Hello"]
+    assert sender.texts == ["Hello"]
 
 
 async def test_a_request_rejected_for_its_size_is_not_done(sender: SenderHarness) -> None:
@@ -518,7 +518,7 @@ async def test_a_caption_whose_markup_is_refused_keeps_its_file(sender: SenderHa
 async def test_an_unsplit_reply_that_failed_halfway_is_not_sent_again(sender: SenderHarness) -> None:
     uncut = replace(sender.part(), content=Content(text="word " * 1500))
     await sender.message_sender.deliver(uncut)
-    assert len(sender.said) == 2
+    assert len(sender.texts) == 2
     sender.clock.advance(60)
     sender.telegram.faults.append(too_many_requests("sendMessage", 9, skip_first=1))
     with pytest.raises(DeliveryUnknown, match="beginning"):

@@ -121,8 +121,8 @@ async def test_a_migration_between_two_parts_sends_the_rest_to_the_supergroup(op
         harness.people.say(group, alice, "@ada_bot tell me a story")
         await harness.telegram.recorder.wait_until(moves)
         parts = await harness.wait_deliveries()
-        said = harness.telegram.recorder.texts(group["id"]) + harness.telegram.recorder.texts(moved[0]["id"])
-        assert " ".join(" ".join(said).split()) == text.strip()
+        texts = harness.telegram.recorder.texts(group["id"]) + harness.telegram.recorder.texts(moved[0]["id"])
+        assert " ".join(" ".join(texts).split()) == text.strip()
         assert {item.state for item in parts} == {DeliveryState.SENT}
 
 
@@ -149,7 +149,7 @@ async def test_a_draft_deleted_by_a_moderator_is_not_sent_again_and_the_receipt_
 @pytest.mark.failure("B-08")
 async def test_erasing_a_user_deletes_the_draft_of_the_answer(open_harness: OpenHarness) -> None:
     gate = asyncio.Event()
-    async with open_harness(stream_script(gate), settings=LIVE) as harness:  # Telegram tells of no deletions
+    async with open_harness(stream_script(gate), settings=LIVE) as harness:  # Telegram reports no deletions
         _, group = await start_reply(harness)
         [receipt] = await harness.store.ledger.receipts(limit=10)
         await harness.runtime.agents[0].handle.edits.erase_entity(receipt.author_id)

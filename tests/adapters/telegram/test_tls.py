@@ -45,7 +45,7 @@ async def test_an_invalid_certificate_is_rejected(
         with pytest.raises(NotSent, match="its certificate is not valid"):
             await sender.message_sender.deliver(sender.part())
         assert way.asked == [f"{host}:443"]
-        assert sender.said == []
+        assert sender.texts == []
 
 
 @pytest.mark.failure("C-14")
@@ -56,7 +56,7 @@ async def test_a_custom_certificate_is_accepted_through_the_operators_proxy(
         through(way, monkeypatch, trusted(tmp_path, GOOD))
         sender = await open_sender(TELEGRAM_API_BASE_URL=f"https://{HOST}")
         await sender.message_sender.deliver(sender.part())
-        assert sender.said == ["Hello"]
+        assert sender.texts == ["Hello"]
         assert way.asked == [f"{HOST}:443"]
 
 
@@ -65,4 +65,4 @@ async def test_an_unverified_server_is_not_used(open_sender: OpenSender, telegra
     sender = await open_sender(TELEGRAM_API_BASE_URL=telegram.url.replace("http:", "https:"))
     with pytest.raises(NotSent, match="TLS could not be agreed on"):
         await sender.message_sender.deliver(sender.part())
-    assert sender.said == []
+    assert sender.texts == []

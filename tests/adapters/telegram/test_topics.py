@@ -1,4 +1,4 @@
-"""Where a topic was deleted or is closed, the answer arrives in General; where it cannot, the operator is told."""
+"""Where a topic was deleted or is closed, the answer arrives in General; where it cannot, the operator is notified."""
 
 from typing import Any
 from uuid import UUID
@@ -47,7 +47,7 @@ async def test_an_administrator_answers_in_a_closed_topic(harness: TelegramHarne
     assert shown.thread == topic
 
 
-async def test_the_operator_is_told_what_to_do_where_general_is_closed_too(
+async def test_the_operator_is_shown_what_to_do_where_general_is_closed_too(
     harness: TelegramHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     alice = harness.people.add_user("Alice")
@@ -83,10 +83,12 @@ async def test_each_person_who_writes_to_a_channel_directly_is_answered_in_their
     assert [answer.text for answer in answers] == ["You said: Hello from Alice", "You said: Hello from Bob"]
     receipts = await harness.wait_receipts()
     rooms = [await harness.store.worlds.room(receipt.room_id) for receipt in receipts]
-    assert len({room.world_id for room in rooms if room is not None}) == 2  # what one has told is not for the other
+    assert (
+        len({room.world_id for room in rooms if room is not None}) == 2
+    )  # what one person wrote is not shown to the other
 
 
-async def test_a_command_and_a_file_in_direct_messages_of_a_channel_stay_in_their_topic(
+async def test_a_command_and_a_file_in_direct_messages_of_a_channel_are_answered_in_their_topic(
     open_harness: OpenHarness,
 ) -> None:
     async with open_harness() as harness:

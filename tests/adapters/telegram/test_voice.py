@@ -22,7 +22,7 @@ from tests.adapters.telegram.conftest import OpenHarness, TelegramHarness
 SILENCE = "<response><reasoning>not for me</reasoning><action>IGNORE</action></response>"
 
 
-def build_ear(transcript: str) -> Plugin:
+def build_transcriber(transcript: str) -> Plugin:
     """Return a plugin that hears this sentence in every recording."""
 
     @model(ModelType.TRANSCRIPTION)
@@ -48,7 +48,7 @@ def answer(request: TextRequest) -> str:
 async def test_a_voice_message_in_a_group_is_judged_by_what_is_said(
     open_harness: OpenHarness, transcript: str, outcome: Outcome, rule: Rule
 ) -> None:
-    async with open_harness(answer, plugins=(build_ear(transcript),)) as harness:
+    async with open_harness(answer, plugins=(build_transcriber(transcript),)) as harness:
         alice = harness.people.add_user("Alice")
         group = harness.people.add_group("The group", alice)
         voice = harness.people.store_file(b"OggS\0 sound", duration=3, mime_type="audio/ogg")
@@ -61,7 +61,7 @@ async def test_a_voice_message_in_a_group_is_judged_by_what_is_said(
     assert bool(gate_prompts) is (outcome is Outcome.IGNORED)
 
 
-def build_mouth(audio: bytes, content_type: str, spoken: list[SpeechRequest]) -> Plugin:
+def build_speaker(audio: bytes, content_type: str, spoken: list[SpeechRequest]) -> Plugin:
     """Return a plugin that speaks every text with this sound, and notes what it was asked for."""
 
     @model(ModelType.TEXT_TO_SPEECH)
@@ -73,7 +73,7 @@ def build_mouth(audio: bytes, content_type: str, spoken: list[SpeechRequest]) ->
 
 
 def hear_alice(harness: TelegramHarness, text: str = "") -> None:
-    """Let Alice send a recording in private, or a text."""
+    """Send a recording or a text of Alice in private."""
     alice = harness.people.add_user("Alice")
     chat = harness.people.open_private_chat(alice)
     if text:
@@ -91,11 +91,11 @@ def hear_alice(harness: TelegramHarness, text: str = "") -> None:
         (b"ID3 sound", "audio/mpeg", "sendAudio", "voice.mp3"),
     ],
 )
-async def test_a_voice_message_is_answered_by_one_with_the_words_as_its_caption(
+async def test_a_voice_message_is_answered_by_a_voice_message_with_the_words_as_its_caption(
     open_harness: OpenHarness, audio: bytes, content_type: str, method: str, name: str
 ) -> None:
     spoken: list[SpeechRequest] = []
-    plugins = (build_ear("How are you?"), build_mouth(audio, content_type, spoken))
+    plugins = (build_transcriber("How are you?"), build_speaker(audio, content_type, spoken))
     async with open_harness(answer, plugins=plugins) as harness:
         hear_alice(harness)
         assert await harness.wait_texts(1) == ["I hear you."]
@@ -107,7 +107,7 @@ async def test_a_voice_message_is_answered_by_one_with_the_words_as_its_caption(
 async def test_a_long_reply_comes_as_text_before_its_voice(open_harness: OpenHarness) -> None:
     spoken: list[SpeechRequest] = []
     text = "word " * 250
-    plugins = (build_ear("Tell me"), build_mouth(b"OggS\0", "audio/ogg", spoken))
+    plugins = (build_transcriber("Tell me"), build_speaker(b"OggS\0", "audio/ogg", spoken))
     script = model_answer(text)
     async with open_harness(script, plugins=plugins, settings={"VOICE_MAX_LENGTH": "2000"}) as harness:
         hear_alice(harness)
@@ -118,7 +118,7 @@ async def test_a_long_reply_comes_as_text_before_its_voice(open_harness: OpenHar
 
 
 async def test_a_refused_voice_message_leaves_the_words(open_harness: OpenHarness) -> None:
-    plugins = (build_ear("How are you?"), build_mouth(b"OggS\0", "audio/ogg", []))
+    plugins = (build_transcriber("How are you?"), build_speaker(b"OggS\0", "audio/ogg", []))
     async with open_harness(answer, plugins=plugins) as harness:
         refusal = build_refusal(400, "Bad Request: VOICE_MESSAGES_FORBIDDEN")
         harness.telegram.faults.append(Fault("sendVoice", 400, refusal))
@@ -128,7 +128,7 @@ async def test_a_refused_voice_message_leaves_the_words(open_harness: OpenHarnes
 
 async def test_a_written_message_is_answered_in_writing(open_harness: OpenHarness) -> None:
     spoken: list[SpeechRequest] = []
-    async with open_harness(answer, plugins=(build_mouth(b"OggS\0", "audio/ogg", spoken),)) as harness:
+    async with open_harness(answer, plugins=(build_speaker(b"OggS\0", "audio/ogg", spoken),)) as harness:
         hear_alice(harness, "How are you?")
         assert await harness.wait_texts(1) == ["I hear you."]
         [shown] = harness.telegram.recorder.messages

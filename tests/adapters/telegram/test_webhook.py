@@ -104,7 +104,7 @@ async def test_connections_with_the_secret_are_limited() -> None:
 
 
 @pytest.mark.failure("C-12", "N-08")
-async def test_wrong_secrets_are_limited_and_the_right_one_always_passes() -> None:
+async def test_wrong_secrets_are_limited_and_the_right_secret_always_passes() -> None:
     limits = Limits(webhook_port=ServerLimits(max_guesses=3))
     async with run_with_webhook(limits=limits) as harness, ClientSession() as session:
         statuses = []
@@ -136,7 +136,7 @@ async def test_a_delivery_is_acknowledged_only_after_it_is_stored() -> None:
         assert await harness.wait_texts(1) == ["You said: Hello"]
 
 
-async def test_the_pictures_of_an_album_are_one_message() -> None:
+async def test_the_pictures_of_an_album_are_a_single_message() -> None:
     async with run_with_webhook() as harness:
         alice = harness.people.add_user("Alice")
         harness.people.send_album(harness.people.open_private_chat(alice), alice, [b"1", b"2", b"3"], "Three")

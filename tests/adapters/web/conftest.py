@@ -53,19 +53,19 @@ class EchoModel:
 
     async def answer(self, request: TextRequest) -> TextResult:
         self.prompts.append(request.prompt)
-        said = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
+        last_line = [line.text for line in parse_history(request.prompt) if not line.is_agent][-1]
         self.requested.release()
-        if "story" in said:
+        if "story" in last_line:
             return TextResult(await self._stream_story(request), "scripted")
-        if "hold" in said:
+        if "hold" in last_line:
             await self.released.wait()
-        if "overload" in said and not self.was_busy:
+        if "overload" in last_line and not self.was_busy:
             self.was_busy = True
             raise ModelBusy("503", retry_after=self.retry_after)
-        if "refuse" in said:
+        if "refuse" in last_line:
             raise ModelRefused(self.refusal)
-        action = "IGNORE" if "silence" in said else self.action
-        text = escape(self.reply.format(said))
+        action = "IGNORE" if "silence" in last_line else self.action
+        text = escape(self.reply.format(last_line))
         written = f"<thought>quiet is best</thought><actions>{action}</actions><text>{text}</text>"
         return TextResult(f"<response>{written}</response>", "scripted", Usage(120, 30))
 

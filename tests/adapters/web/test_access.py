@@ -51,12 +51,12 @@ async def test_a_user_name_gives_no_role_and_not_the_agents_identity(web_server:
             headers={**web_server.bearer, **SPOOFED},
             json={"text": "I own this place", "user": name},
         )
-        told = await answer.json()
-        listed = (await web_server.get(f"/api/rooms/{told['room_id']}/messages"))["messages"]
-        author = next(one["author"] for one in listed if one["id"] == told["message_id"])
+        document = await answer.json()
+        listed = (await web_server.get(f"/api/rooms/{document['room_id']}/messages"))["messages"]
+        author = next(message["author"] for message in listed if message["id"] == document["message_id"])
         assert author["id"] != agent["id"]
         assert author["is_agent"] is False
-        world = await store.worlds.world((await store.worlds.room(UUID(told["room_id"]))).world_id)
+        world = await store.worlds.world((await store.worlds.room(UUID(document["room_id"]))).world_id)
         assert not world.role_of(UUID(author["id"])).is_at_least(Role.ADMIN)
 
 

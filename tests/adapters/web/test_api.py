@@ -11,12 +11,12 @@ UNKNOWN = UUID(int=4)
 
 
 async def test_a_message_is_answered_with_its_outcome_and_the_reply(web_server: Any) -> None:
-    told = await web_server.send("Hello")
-    assert (told["outcome"], told["rule"], told["room"]) == ("answered", "room type API", "api")
-    assert [reply["text"] for reply in told["replies"]] == ["You said: Hello"]
-    assert told["replies"][0]["in_reply_to"] == told["message_id"]
-    assert told["replies"][0]["author"]["name"] == "Ada"
-    assert told["superseded_by"] is None
+    outcome = await web_server.send("Hello")
+    assert (outcome["outcome"], outcome["rule"], outcome["room"]) == ("answered", "room type API", "api")
+    assert [reply["text"] for reply in outcome["replies"]] == ["You said: Hello"]
+    assert outcome["replies"][0]["in_reply_to"] == outcome["message_id"]
+    assert outcome["replies"][0]["author"]["name"] == "Ada"
+    assert outcome["superseded_by"] is None
 
 
 @pytest.mark.parametrize("name", ["Ada", "ADA", "ada", "%20ada", None])
@@ -47,15 +47,15 @@ async def test_what_an_agent_remembers_is_searched_by_words_in_all_rooms(web_ser
 
 
 async def test_silence_is_an_outcome_with_a_reason(web_server: Any) -> None:
-    told = await web_server.send("silence please")
-    assert (told["outcome"], told["reason"], told["replies"]) == ("ignored", "quiet is best", [])
+    outcome = await web_server.send("silence please")
+    assert (outcome["outcome"], outcome["reason"], outcome["replies"]) == ("ignored", "quiet is best", [])
 
 
 async def test_a_failure_is_an_outcome_with_a_reason_and_an_apology(web_server: Any) -> None:
-    told = await web_server.send("refuse this")
-    assert told["outcome"] == "failed"
-    assert "the provider refuses" in told["reason"]
-    assert len(told["replies"]) == 1
+    outcome = await web_server.send("refuse this")
+    assert outcome["outcome"] == "failed"
+    assert "the provider refuses" in outcome["reason"]
+    assert len(outcome["replies"]) == 1
 
 
 async def test_a_superseded_message_names_its_successor(web_server: Any) -> None:
@@ -70,7 +70,7 @@ async def test_a_superseded_message_names_its_successor(web_server: Any) -> None
 
 
 @pytest.mark.failure("N-16")
-async def test_the_same_key_gives_the_same_answer_with_one_model_call(web_server: Any) -> None:
+async def test_the_same_key_gives_the_same_answer_with_a_single_model_call(web_server: Any) -> None:
     first = await web_server.send("Hello", idempotency_key="k1")
     again = await web_server.send("Hello", idempotency_key="k1")
     by_header = await web_server.post("/api/agents/ada/messages", {"text": "Hello"}, Idempotency_Key="k1")
@@ -100,16 +100,16 @@ async def test_another_message_with_the_same_key_is_refused(web_server: Any, oth
     assert error["code"] == "idempotency_mismatch"
 
 
-async def test_a_message_with_attachments_needs_no_text_and_one_of_nothing_is_refused(web_server: Any) -> None:
+async def test_a_message_with_attachments_needs_no_text_and_an_empty_message_is_refused(web_server: Any) -> None:
     url = "/api/agents/ada/messages"
     picture = {"url": "https://a.example/cat.png", "content_type": "image/png"}
     assert (await web_server.post(url, {"attachments": [picture]}))["outcome"] == "answered"
     assert "a message has a text or attachments" in str(await web_server.post(url, {"room": "den"}, 422))
 
 
-async def test_without_a_key_every_message_is_a_new_one(web_server: Any) -> None:
-    one, two = await web_server.send("Hello"), await web_server.send("Hello")
-    assert one["message_id"] != two["message_id"]
+async def test_without_a_key_every_message_is_a_new_message(web_server: Any) -> None:
+    first, second = await web_server.send("Hello"), await web_server.send("Hello")
+    assert first["message_id"] != second["message_id"]
 
 
 @pytest.mark.failure("N-03")
@@ -127,7 +127,7 @@ async def test_a_stopping_server_refuses_messages_with_retry_after(web_server: A
     assert (await answer.json())["error"]["code"] == "stopping"
 
 
-async def test_a_waiting_client_is_told_that_the_bot_stops(web_server: Any) -> None:
+async def test_a_waiting_client_is_notified_that_the_bot_stops(web_server: Any) -> None:
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(web_server.send("hold on", 503))
         await web_server.script.requested.acquire()
@@ -141,21 +141,21 @@ async def test_a_disconnected_client_does_not_cancel_its_message(web_server: Any
     task.cancel()
     web_server.script.released.set()
     again = await web_server.get("/api/receipts")
-    door: AgentHandle = web_server.runtime.handles[0]
-    receipt = await door.wait_outcome(UUID(again["receipts"][0]["id"]))
+    handle: AgentHandle = web_server.runtime.handles[0]
+    receipt = await handle.wait_outcome(UUID(again["receipts"][0]["id"]))
     assert receipt.outcome == "answered"
 
 
 async def test_rooms_and_their_messages_are_listed(open_server: Any) -> None:
     async with open_server(names=("Ada", "Bea")) as web_server:
-        told = await web_server.send("Hello", room="den", user="Eve")
+        outcome = await web_server.send("Hello", room="den", user="Eve")
         await web_server.send("Hello", agent="bea")
         rooms = (await web_server.get("/api/rooms"))["rooms"]
         assert [room["name"] for room in rooms] == ["api", "den"]  # the one with the last message first
         [room] = (await web_server.get("/api/rooms?agent=ada"))["rooms"]
-        assert (room["id"], room["type"], room["platform"]) == (told["room_id"], "API", "web")
+        assert (room["id"], room["type"], room["platform"]) == (outcome["room_id"], "API", "web")
         messages = (await web_server.get(f"/api/rooms/{room['id']}/messages"))["messages"]
-        assert [(one["author"]["name"], one["text"]) for one in messages] == [
+        assert [(message["author"]["name"], message["text"]) for message in messages] == [
             ("Eve", "Hello"),
             ("Ada", "You said: Hello"),
         ]
@@ -164,25 +164,25 @@ async def test_rooms_and_their_messages_are_listed(open_server: Any) -> None:
 
 
 async def test_a_receipt_has_reason_and_costs(web_server: Any) -> None:
-    told = await web_server.send("Hello")
-    [listed] = (await web_server.get(f"/api/receipts?room={told['room_id']}"))["receipts"]
-    for name in (listed["id"], told["message_id"]):
+    outcome = await web_server.send("Hello")
+    [listed] = (await web_server.get(f"/api/receipts?room={outcome['room_id']}"))["receipts"]
+    for name in (listed["id"], outcome["message_id"]):
         receipt = await web_server.get(f"/api/receipts/{name}")
         assert (receipt["outcome"], receipt["rule"]) == ("answered", "room type API")
         assert (receipt["tokens_in"], receipt["tokens_out"]) == (120, 30)
         assert [call["purpose"] for call in receipt["model_calls"]] == ["reply"]
         assert receipt["cost"] is receipt["model_calls"][0]["cost"] is None
         assert receipt["message"]["text"] == "Hello"
-        assert receipt["replies"] == told["replies"]
+        assert receipt["replies"] == outcome["replies"]
         assert len(receipt["deliveries"]) == 1
         assert receipt["seconds"] >= 0
 
 
 async def test_receipts_of_all_agents_come_newest_first(open_server: Any) -> None:
     async with open_server(names=("Ada", "Bea")) as web_server:
-        told = [await web_server.send("Hello", agent=name) for name in ("ada", "bea", "ada")]
+        outcomes = [await web_server.send("Hello", agent=name) for name in ("ada", "bea", "ada")]
         found = (await web_server.get("/api/receipts?limit=2"))["receipts"]
-        assert [one["message_id"] for one in found] == [told[2]["message_id"], told[1]["message_id"]]
+        assert [receipt["message_id"] for receipt in found] == [outcomes[2]["message_id"], outcomes[1]["message_id"]]
 
 
 @pytest.mark.failure("N-11")
@@ -211,16 +211,16 @@ async def test_no_secret_is_in_any_response(open_server: Any) -> None:
     async with open_server(settings={"OPENAI_API_KEY": canary, "MY_PASSWORD": 'pass "word"'}) as web_server:
         web_server.script.refusal = f"the key {canary} is wrong"
         web_server.script.reply = f'I tell: {canary} and pass "word"'
-        told = [await web_server.send(text) for text in ("Hello", "refuse", f"is it {canary}?")]
+        outcomes = [await web_server.send(text) for text in ("Hello", "refuse", f"is it {canary}?")]
         paths = ["/api/agents", "/api/rooms", "/api/receipts", "/api/openapi.json", "/"]
-        paths += [f"/api/receipts/{one['message_id']}" for one in told]
-        paths.append(f"/api/rooms/{told[0]['room_id']}/messages")
+        paths += [f"/api/receipts/{outcome['message_id']}" for outcome in outcomes]
+        paths.append(f"/api/rooms/{outcomes[0]['room_id']}/messages")
         for path in paths:
             text = await (await web_server.request("GET", path, headers=web_server.bearer)).text()
             assert canary not in text, path
             assert 'pass \\"word' not in text, path
             assert "a-token-for-tests" not in text, path
-        assert "[redacted]" in str(told)
+        assert "[redacted]" in str(outcomes)
 
 
 @pytest.mark.failure("N-16")

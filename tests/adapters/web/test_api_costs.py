@@ -21,10 +21,10 @@ async def store_costs(web_server: Any) -> None:
 
 async def test_costs_are_summed_by_day_with_the_days_in_order(web_server: Any) -> None:
     await store_costs(web_server)
-    told = await web_server.get("/api/costs")
-    assert (told["total"]["usd"], told["total"]["calls"], told["total"]["tokens_in"]) == (1.25, 4, 200)
-    assert [one["key"] for one in told["sums"]] == sorted(one["key"] for one in told["sums"])
-    assert [one["usd"] for one in told["sums"]] == [0.75, 0.5]
+    body = await web_server.get("/api/costs")
+    assert (body["total"]["usd"], body["total"]["calls"], body["total"]["tokens_in"]) == (1.25, 4, 200)
+    assert [entry["key"] for entry in body["sums"]] == sorted(entry["key"] for entry in body["sums"])
+    assert [entry["usd"] for entry in body["sums"]] == [0.75, 0.5]
     assert (await web_server.get("/api/costs?days=31"))["total"]["usd"] == 1.75
 
 
@@ -32,13 +32,13 @@ async def test_costs_are_summed_by_the_requested_key_highest_first(web_server: A
     await store_costs(web_server)
     keys = {"model": ["small", "large"], "room": [None, str(ROOM)], "person": [None, str(ANN)]}
     for by, expected in keys.items():
-        told = await web_server.get(f"/api/costs?days=2&by={by}&agent=ada")
-        assert [one["key"] for one in told["sums"]] == expected
+        body = await web_server.get(f"/api/costs?days=2&by={by}&agent=ada")
+        assert [entry["key"] for entry in body["sums"]] == expected
 
 
 async def test_without_costs_the_sums_are_empty(web_server: Any) -> None:
-    told = await web_server.get("/api/costs?days=1")
-    assert (told["first"], told["sums"], told["total"]["calls"]) == (told["last"], [], 0)
+    body = await web_server.get("/api/costs?days=1")
+    assert (body["first"], body["sums"], body["total"]["calls"]) == (body["last"], [], 0)
 
 
 async def test_invalid_queries_are_refused(web_server: Any) -> None:

@@ -33,41 +33,41 @@ async def store_costs(web_server: Any, *, name: str = "porch") -> date:
 
 async def test_costs_are_summed_by_purpose_and_by_two_keys_with_the_days_in_order(web_server: Any) -> None:
     today = await store_costs(web_server)
-    told = await web_server.get("/api/costs?by=purpose")
-    assert [(item["key"], item["usd"]) for item in told["sums"]] == [("speech", 1.0), ("reply", 0.5)]
-    told = await web_server.get("/api/costs?by=day&by=model")
+    body = await web_server.get("/api/costs?by=purpose")
+    assert [(item["key"], item["usd"]) for item in body["sums"]] == [("speech", 1.0), ("reply", 0.5)]
+    body = await web_server.get("/api/costs?by=day&by=model")
     yesterday = (today - timedelta(days=1)).isoformat()
-    assert [(item["keys"], item["usd"]) for item in told["sums"]] == [
+    assert [(item["keys"], item["usd"]) for item in body["sums"]] == [
         ([yesterday, "small"], 0.75),
         ([today.isoformat(), "large"], 0.5),
         ([today.isoformat(), "small"], 0.25),
     ]
-    assert told["sums"][0]["key"] == yesterday
+    assert body["sums"][0]["key"] == yesterday
     await web_server.get("/api/costs?by=day&by=day", 422)
 
 
 async def test_rooms_and_people_are_named(web_server: Any) -> None:
     await store_costs(web_server)
-    told = await web_server.get("/api/costs?by=room")
-    assert [item["names"] for item in told["sums"]] == [["porch"], [None]]
-    told = await web_server.get("/api/costs?by=person&by=model")
-    assert ["Ann", "large"] in [item["names"] for item in told["sums"]]
+    body = await web_server.get("/api/costs?by=room")
+    assert [item["names"] for item in body["sums"]] == [["porch"], [None]]
+    body = await web_server.get("/api/costs?by=person&by=model")
+    assert ["Ann", "large"] in [item["names"] for item in body["sums"]]
 
 
 async def test_a_period_ends_before_its_last_day(web_server: Any) -> None:
     today = await store_costs(web_server)
     yesterday = today - timedelta(days=1)
-    told = await web_server.get(f"/api/costs?from={yesterday}&to={today}")
-    assert (told["first"], told["last"], told["total"]["usd"]) == (str(yesterday), str(yesterday), 0.75)
+    body = await web_server.get(f"/api/costs?from={yesterday}&to={today}")
+    assert (body["first"], body["last"], body["total"]["usd"]) == (str(yesterday), str(yesterday), 0.75)
     await web_server.get(f"/api/costs?from={today}&to={today}", 422)
     await web_server.get("/api/costs?from=2000-01-01", 422)
 
 
 async def test_sums_beyond_the_limit_are_listed_together(web_server: Any) -> None:
     await store_costs(web_server)
-    told = await web_server.get("/api/costs?by=model&limit=1")
-    assert [item["key"] for item in told["sums"]] == ["small"]
-    assert (told["others"]["usd"], told["others_count"]) == (0.5, 1)
+    body = await web_server.get("/api/costs?by=model&limit=1")
+    assert [item["key"] for item in body["sums"]] == ["small"]
+    assert (body["others"]["usd"], body["others_count"]) == (0.5, 1)
 
 
 async def test_the_month_is_expected_from_the_last_days_only_with_three_of_them(web_server: Any) -> None:
@@ -103,8 +103,8 @@ async def test_a_table_has_no_cell_that_begins_as_a_formula(web_server: Any, sta
 async def test_limits_are_listed_with_what_was_used_and_by_whom(open_server: Any) -> None:
     async with open_server(settings={"BUDGET_USD": "8"}) as server:
         await store_costs(server)
-        told = await server.get("/api/limits")
-        limits = {item["name"]: item for item in told["limits"]}
+        body = await server.get("/api/limits")
+        limits = {item["name"]: item for item in body["limits"]}
         assert (limits["BUDGET_USD"]["value"], limits["BUDGET_USD"]["origin"]) == (8, "variable")
         assert (limits["BUDGET_USD"]["spent"], limits["BUDGET_USD"]["highest"]) == (0.75, None)
         assert limits["BUDGET_USD_PER_ROOM"]["highest"] == {"id": str(ROOM), "name": "porch", "spent": 0.75}
@@ -119,14 +119,14 @@ async def put(server: Any, body: object, status: int = 200, path: str = "/api/li
 
 async def test_a_changed_limit_counts_at_once_and_null_brings_the_variable_back(open_server: Any) -> None:
     async with open_server(settings={"BUDGET_USD": "8"}) as server:
-        told = await put(server, {"limits": {"BUDGET_USD": 1.5, "BUDGET_TOKENS": 1}})
-        first, second = told["limits"][:2]
+        body = await put(server, {"limits": {"BUDGET_USD": 1.5, "BUDGET_TOKENS": 1}})
+        first, second = body["limits"][:2]
         assert (first["value"], first["variable"], first["origin"], second["value"]) == (1.5, 8, "stored", 1)
         await server.send("Hello")
         answer = await server.send("Again")
         assert (answer["outcome"], answer["rule"]) == ("ignored", "BUDGET_TOKENS")
-        told = await put(server, {"limits": {"BUDGET_USD": None, "BUDGET_TOKENS": None}})
-        assert (told["limits"][0]["value"], told["limits"][0]["origin"]) == (8, "variable")
+        body = await put(server, {"limits": {"BUDGET_USD": None, "BUDGET_TOKENS": None}})
+        assert (body["limits"][0]["value"], body["limits"][0]["origin"]) == (8, "variable")
         assert (await server.send("Now"))["outcome"] == "answered"
 
 

@@ -35,31 +35,31 @@ async def health(web_server: RunningServer, status: int = 200) -> Any:
 
 
 async def test_a_server_with_only_its_page_is_ok(web_server: RunningServer) -> None:
-    told = await health(web_server)
-    assert (told["status"], list(told["platforms"])) == ("ok", ["web"])
-    assert told["platforms"]["web"]["state"] == "connected"
+    body = await health(web_server)
+    assert (body["status"], list(body["platforms"])) == ("ok", ["web"])
+    assert body["platforms"]["web"]["state"] == "connected"
 
 
 @pytest.mark.failure("C-15")
 async def test_the_worst_account_of_a_platform_is_reported(web_server: RunningServer) -> None:
     shaky = TwoAccountAdapter()
     await web_server.runtime.connect(shaky)
-    told = await health(web_server)
-    assert (told["status"], told["platforms"]["shaky"]["state"]) == ("ok", "connecting")
+    body = await health(web_server)
+    assert (body["status"], body["platforms"]["shaky"]["state"]) == ("ok", "connecting")
     shaky.first.connected()
     shaky.second.failed(DisconnectCause.TLS, "the certificate of platform.example has expired: it says 'hunter2'")
-    told = await health(web_server)
-    assert told["status"] == "degraded"
-    assert told["platforms"]["shaky"]["state"] == "degraded"
-    assert told["platforms"]["shaky"]["cause"] == "tls"
-    assert told["platforms"]["shaky"]["since"] == shaky.second.snapshot.since.isoformat().replace("+00:00", "Z")
-    assert "hunter2" not in str(told)
-    assert "Bob" not in str(told)
+    body = await health(web_server)
+    assert body["status"] == "degraded"
+    assert body["platforms"]["shaky"]["state"] == "degraded"
+    assert body["platforms"]["shaky"]["cause"] == "tls"
+    assert body["platforms"]["shaky"]["since"] == shaky.second.snapshot.since.isoformat().replace("+00:00", "Z")
+    assert "hunter2" not in str(body)
+    assert "Bob" not in str(body)
     shaky.second.connected()
     assert (await health(web_server))["status"] == "ok"
     shaky.first.stopped(DisconnectCause.REFUSED, "renew the token")
-    told = await health(web_server)
-    assert (told["status"], told["platforms"]["shaky"]["state"]) == ("degraded", "off")
+    body = await health(web_server)
+    assert (body["status"], body["platforms"]["shaky"]["state"]) == ("degraded", "off")
 
 
 async def test_an_adapter_without_status_is_not_reported(web_server: RunningServer) -> None:

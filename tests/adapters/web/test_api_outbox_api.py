@@ -32,16 +32,16 @@ async def test_a_held_part_is_listed_with_room_and_text(web_server: Any) -> None
 
 async def test_a_requeued_part_is_sent(web_server: Any) -> None:
     part = await store_undelivered(web_server, DeliveryState.UNKNOWN)
-    told = await web_server.post(f"/api/outbox/{part.id}/send", {})
-    assert (told["state"], told["note"]) == ("pending", "it leaves as soon as its platform takes it")
+    body = await web_server.post(f"/api/outbox/{part.id}/send", {})
+    assert (body["state"], body["note"]) == ("pending", "it leaves as soon as its platform takes it")
     await web_server.runtime.agents[0].agent.outbox.drain(5)
     assert (await web_server.get("/api/outbox"))["parts"] == []
 
 
 async def test_a_dropped_part_is_failed(web_server: Any) -> None:
     part = await store_undelivered(web_server, DeliveryState.UNKNOWN)
-    told = await web_server.post(f"/api/outbox/{part.id}/drop", {})
-    assert (told["state"], told["cause"]) == ("failed", "a person dropped it")
+    body = await web_server.post(f"/api/outbox/{part.id}/drop", {})
+    assert (body["state"], body["cause"]) == ("failed", "a person dropped it")
 
 
 async def test_a_sent_part_cannot_be_changed(web_server: Any) -> None:

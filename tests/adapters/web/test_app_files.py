@@ -72,14 +72,14 @@ async def test_only_the_listed_files_are_served(web_server: Any) -> None:
         f"{between.join([up] * times)}{between}{name}"
         for up, between, times, name in product(UP, BETWEEN, (1, 4), ELSEWHERE)
     ]
-    told = set()
+    found = set()
     for path in (*STRAY, *climbs[::3]):
         url = URL(f"{web_server.origin}/pages/{path}", encoded=True)
         answer = await web_server.session.get(url, headers=web_server.bearer, allow_redirects=False)
         assert answer.status == 404, path
         error = (await answer.json())["error"]
-        told.add((error["code"], error["message"], answer.headers["Content-Length"]))
-    assert len(told) == 1
+        found.add((error["code"], error["message"], answer.headers["Content-Length"]))
+    assert len(found) == 1
 
 
 RANGES = ("bytes=0-0", "bytes=-1", "bytes=5-1", "bytes=0-,0-,0-", "bytes=" + "0-0," * 1500, "lines=1-2")

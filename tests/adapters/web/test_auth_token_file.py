@@ -20,7 +20,7 @@ def test_the_first_start_creates_a_private_token_file(tmp_path: Path) -> None:
     assert path.read_text().strip() == token
     assert mode(path) == 0o600
     assert mode(path.parent) == 0o700
-    assert [one.name for one in path.parent.iterdir()] == ["server-token"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["server-token"]
 
 
 def test_later_starts_reuse_the_token(tmp_path: Path) -> None:

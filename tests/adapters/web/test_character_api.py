@@ -125,7 +125,7 @@ async def test_a_wrong_file_is_refused_and_the_last_version_runs_on(server: Runn
     assert server.runtime.handles[0].character.bio == ("Counts waves.",)
 
 
-async def test_secrets_of_the_file_are_not_shown_and_stay_when_it_is_saved() -> None:
+async def test_secrets_of_the_file_are_not_shown_and_are_kept_when_it_is_saved() -> None:
     write(settings={"secrets": {"OPENAI_API_KEY": KEY, "PIN": PIN}}, system=f"Never say {KEY}.")
     async with run_operator_server() as server:
         shown = await server.get(PATH)
@@ -285,7 +285,7 @@ async def test_new_lines_of_the_log_are_sent_live(web_server: RunningServer) -> 
         assert line["id"] == str(frame["id"])
 
 
-async def test_the_checks_run_when_asked_and_their_results_stay(server: RunningServer, workdir: Path) -> None:
+async def test_the_checks_run_when_asked_and_their_results_are_kept(server: RunningServer, workdir: Path) -> None:
     before = await server.get("/api/doctor")
     assert (before["ran_at"], before["findings"]) == (None, [])
     (workdir / "data").mkdir(exist_ok=True)

@@ -74,7 +74,7 @@ async def test_a_question_of_a_command_is_published_to_the_room(web_server: Any)
     assert (await socket_client.wait_for("outcome"))["message_id"] == ack["message_id"]
     assert [(await other.wait_for("message"))["text"] for _ in range(2)] == ["What now?", "You said: What now?"]
     late = await web_server.open_socket()
-    assert [one["text"] for one in late.ready["messages"]] == ["What now?", "You said: What now?"]
+    assert [message["text"] for message in late.ready["messages"]] == ["What now?", "You said: What now?"]
 
 
 async def test_a_repeated_command_runs_once(web_server: Any) -> None:
@@ -102,7 +102,7 @@ async def test_a_shown_choice_can_be_selected(web_server: Any) -> None:
     done = await socket_client.wait_for("shown")
     assert (done["client_id"], done["choices"]) == ("p1", [])
     late = await web_server.open_socket()
-    assert [one["text"] for one in late.ready["messages"] if not one["author"]["is_agent"]] == []
+    assert [message["text"] for message in late.ready["messages"] if not message["author"]["is_agent"]] == []
 
 
 def coin(go: asyncio.Event) -> Plugin:

@@ -51,7 +51,7 @@ async def test_a_conversation_without_messages_is_found_and_not_listed(web_serve
     assert await titles(web_server) == []
 
 
-async def test_a_repeated_key_begins_one_conversation(web_server: Any) -> None:
+async def test_a_repeated_key_begins_a_single_conversation(web_server: Any) -> None:
     first, second = [await web_server.post(PATH, {}, Idempotency_Key="k") for _ in range(2)]
     assert first == second
     assert (await web_server.post(PATH, {}, Idempotency_Key="other"))["id"] != first["id"]
@@ -68,7 +68,7 @@ async def test_a_title_that_a_person_gave_stays(web_server: Any) -> None:
     assert (await web_server.get(f"{PATH}/{named['id']}"))["title"] == "My talk"
 
 
-async def test_a_person_who_was_forgotten_is_not_named_by_titles_and_the_next_message_gives_one(
+async def test_a_person_who_was_forgotten_is_not_named_by_titles_and_the_next_message_gives_a_title(
     web_server: Any,
 ) -> None:
     conversations = [await begin(web_server, text) for text in ("the treasure", "lies under the oak")]
@@ -119,7 +119,7 @@ async def test_no_word_of_a_deleted_conversation_stays_and_the_next_message_give
     assert await titles(web_server) == ["A teapot"]
 
 
-async def test_messages_of_the_api_are_no_conversations_unless_they_name_one(web_server: Any) -> None:
+async def test_messages_of_the_api_are_no_conversations_unless_they_name_a_conversation(web_server: Any) -> None:
     await web_server.send("Hello", room="a-script")
     assert await titles(web_server) == []
 
@@ -212,8 +212,8 @@ async def test_a_chat_token_reads_messages_and_receipts_of_its_own_rooms_only(op
         theirs = await web_server.send("the operator's")
         answer = await web_server.request("POST", "/api/agents/ada/messages", headers=eve, json={"text": "Hello"})
         own = await answer.json()
-        for told, headers, status in ((own, eve, 200), (own, zoe, 404), (theirs, eve, 404)):
-            room, message, receipt = told["room_id"], told["message_id"], told["receipt_id"]
+        for outcome, headers, status in ((own, eve, 200), (own, zoe, 404), (theirs, eve, 404)):
+            room, message, receipt = outcome["room_id"], outcome["message_id"], outcome["receipt_id"]
             for path in (f"/api/rooms/{room}/messages", f"/api/receipts/{message}", f"/api/receipts/{receipt}"):
                 answer = await web_server.request("GET", path, headers=headers)
                 await web_server.check_response("GET", path, answer, status)
@@ -242,8 +242,8 @@ async def test_a_chat_token_sees_what_was_used_of_its_own_memories_only(open_ser
         answer = await web_server.request("POST", "/api/agents/ada/messages", headers=eve, json={"text": "Hello"})
         store = web_server.runtime.agents[0].agent.store
         known = [
-            replace((await store.memories.memories([UUID(told["message_id"])])).popitem()[1], **changes)
-            for told, changes in (
+            replace((await store.memories.memories([UUID(outcome["message_id"])])).popitem()[1], **changes)
+            for outcome, changes in (
                 (await answer.json(), {"kind": MemoryKind.FACT, "content": Content(text="Eve mends kettles.")}),
                 (theirs, {"kind": MemoryKind.FACT, "content": Content(text="The operator has debts.")}),
                 (await answer.json(), {"kind": MemoryKind.FRAGMENT, "metadata": {"name": "plans.md"}}),

@@ -94,8 +94,8 @@ async def n11_check_unknown_id(web_server: RunningServer, method: str, path: str
             assert json.loads(await answer.text())["error"]["code"] == "not_found"
 
 
-async def n13_check_no_secret(web_server: RunningServer, method: str, path: str, told: dict[str, str]) -> None:
-    for name in (told["message_id"], told["room_id"], "nothing"):
+async def n13_check_no_secret(web_server: RunningServer, method: str, path: str, outcome: dict[str, str]) -> None:
+    for name in (outcome["message_id"], outcome["room_id"], "nothing"):
         answer = await send_request(web_server, method, fill_path(path, name), shown=f"Bearer {TOKEN}")
         for text in (await answer.text(), str(answer.headers)):
             assert CANARY not in text, (method, path)
@@ -115,12 +115,12 @@ async def test_every_route_is_guarded(open_server: ServerFactory, check: Any) ->
     ) as web_server:
         web_server.script.reply = f"{CANARY} and {TOKEN}: {{}}"
         web_server.script.refusal = f"the key {CANARY} is wrong"
-        told = await web_server.send(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)
+        outcome = await web_server.send(f"is it {CANARY}?", user=CANARY[:60], room=CANARY)
         await web_server.send("refuse", room=CANARY)
         found = list(list_routes(web_server))
         assert len(found) > len(ROUTES)
         if check is n13_check_no_secret:
-            check = partial(check, told=told)
+            check = partial(check, outcome=outcome)
         for method, path in found:
             await check(web_server, method, path)
 

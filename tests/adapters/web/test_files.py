@@ -29,7 +29,7 @@ GALLERY = Plugin("gallery", actions=[show])
 
 
 async def show_files(server: RunningServer, **fields: Any) -> list[dict[str, Any]]:
-    """Let the agent send its files; return the attachments as the API describes them."""
+    """Send the agent's files; return the attachments as the API describes them."""
     server.script.action = "SHOW"
     body = await server.send("show", **fields)
     [reply] = [reply for reply in body["replies"] if reply["attachments"]]
@@ -156,7 +156,7 @@ async def speak(agent: Agent, request: SpeechRequest) -> SpeechResult:
     return SpeechResult(b"ID3 " + request.text.encode(), request.content_type, "voice")
 
 
-async def test_a_spoken_reply_is_served_as_a_recording_beside_its_words() -> None:
+async def test_a_spoken_reply_is_served_as_a_recording_next_to_its_words() -> None:
     async with run_server(Plugin("voice", models=[speak]), settings={"VOICE_REPLIES": "always"}) as server:
         [reply] = (await server.send("hello"))["replies"]
         [recording] = reply["attachments"]

@@ -61,8 +61,8 @@ HOSTILE = {
 async def test_a_hostile_frame_closes_only_its_own_connection(web_server: RunningServer) -> None:
     socket_client = await web_server.open_socket()
     for name, (sent, code) in HOSTILE.items():
-        told, (reader, writer) = await handshake(web_server)
-        assert b"101" in told
+        answer, (reader, writer) = await handshake(web_server)
+        assert b"101" in answer
         writer.write(sent)
         async with asyncio.timeout(30):
             assert await reader.readexactly(4) == bytes([0x88, 2]) + struct.pack(">H", code), name
@@ -75,8 +75,8 @@ async def test_an_invalid_handshake_gets_upgrade_required(
     web_server: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     for key, version in ((b"\xff\xfe", b"13"), (b"short", b"13"), (KEY, b"99"), (b"", b"")):
-        told, (_, writer) = await handshake(web_server, key=key, version=version)
-        assert b" 426 " in told
+        answer, (_, writer) = await handshake(web_server, key=key, version=version)
+        assert b" 426 " in answer
         writer.close()
     assert "Traceback" not in caplog.text
 
@@ -95,9 +95,9 @@ async def test_a_flood_of_pings_without_reading_is_disconnected(open_server: Ser
 @pytest.mark.failure("N-14")
 async def test_a_client_can_join_only_web_rooms(open_server: Any) -> None:
     async with open_server(names=("Ada", "Bea")) as web_server:
-        told = await web_server.send("a secret of Bea's", agent="bea", room="den")
-        for room in (told["room_id"], f"web:{told['room_id']}", "den"):
+        outcome = await web_server.send("a secret of Bea's", agent="bea", room="den")
+        for room in (outcome["room_id"], f"web:{outcome['room_id']}", "den"):
             socket_client = await web_server.open_socket(room=room, agent="Ada")
             assert socket_client.ready["messages"] == []
-            assert socket_client.ready["room_id"] != told["room_id"]
+            assert socket_client.ready["room_id"] != outcome["room_id"]
         assert "secret" not in json.dumps(socket_client.ready)

@@ -34,7 +34,7 @@ ADDRESSES = (
     "https://javascript:alert(1)@a.example",
 )
 AROUND = ("{}", "`{}`", "```\n{}\n```", "```html\n{}", "[{}]({})", "![x]({})", "<{}>", "**{}**", "\u202e{}", "{}\0")
-WORDS = [frame.replace("{}", one) for frame, one in product(AROUND, (*SCRIPTS, *ADDRESSES))]
+WORDS = [frame.replace("{}", text) for frame, text in product(AROUND, (*SCRIPTS, *ADDRESSES))]
 
 
 @pytest.mark.failure("N-12")
@@ -49,11 +49,11 @@ async def test_names_and_messages_are_served_unchanged_as_json(web_server: Any) 
         assert (await answer.json())["room"] == words
         path = f"/api/rooms/{(await answer.json())['room_id']}/messages"
         listed = await web_server.request("GET", path, headers=web_server.bearer)
-        assert [one["text"] for one in (await listed.json())["messages"]] == [words, f"You said: {words}"]
-        for one in (answer, listed):
-            assert one.content_type == "application/json"
-            assert one.headers["X-Content-Type-Options"] == "nosniff"
-            assert "script-src 'self'" in one.headers["Content-Security-Policy"]
+        assert [message["text"] for message in (await listed.json())["messages"]] == [words, f"You said: {words}"]
+        for served in (answer, listed):
+            assert served.content_type == "application/json"
+            assert served.headers["X-Content-Type-Options"] == "nosniff"
+            assert "script-src 'self'" in served.headers["Content-Security-Policy"]
 
 
 @pytest.mark.failure("N-12")

@@ -31,18 +31,18 @@ def build_request(text: str = "Hello", **fields: object) -> SubmittedMessage:
 
 
 def test_equal_names_are_the_same_room_and_user() -> None:
-    one, two = (
+    first, second = (
         build_inbound(build_request(room="den", user="eve")),
         build_inbound(build_request("Bye", room="den", user="eve")),
     )
-    assert (one.room.id, one.author.id) == (derived_id(ADA, "web", "den"), derived_id("web", "eve"))
-    assert (one.room.id, one.author.id) == (two.room.id, two.author.id)
+    assert (first.room.id, first.author.id) == (derived_id(ADA, "web", "den"), derived_id("web", "eve"))
+    assert (first.room.id, first.author.id) == (second.room.id, second.author.id)
 
 
 def test_two_agents_never_share_a_room_or_a_world() -> None:
-    one, two = build_inbound(build_request()), build_inbound(build_request(), BEA)
-    assert one.room.id != two.room.id
-    assert one.world.id != two.world.id
+    first, second = build_inbound(build_request()), build_inbound(build_request(), BEA)
+    assert first.room.id != second.room.id
+    assert first.world.id != second.world.id
 
 
 def test_a_user_name_gives_no_role() -> None:
@@ -57,10 +57,13 @@ def test_requests_and_frames_have_different_sources() -> None:
 
 
 def test_a_key_identifies_an_event_separately_for_api_and_page() -> None:
-    one, two = (build_inbound(build_request(idempotency_key="k")), build_inbound(build_request(idempotency_key="k")))
+    first, second = (
+        build_inbound(build_request(idempotency_key="k")),
+        build_inbound(build_request(idempotency_key="k")),
+    )
     page = build_inbound(parse_page_message(GUEST, SendFrame(type="message", text="Hello", client_id="k"), Grant()))
-    assert one.key == two.key
-    assert one.key.event_id != page.key.event_id
+    assert first.key == second.key
+    assert first.key.event_id != page.key.event_id
     assert build_inbound(build_request()).key.event_id != build_inbound(build_request()).key.event_id
 
 
@@ -73,14 +76,14 @@ def test_header_and_body_must_have_the_same_key() -> None:
 
 
 def test_a_fingerprint_depends_on_every_part_of_a_message() -> None:
-    said = [
+    requests = [
         build_request(),
         build_request("Hallo"),
         build_request(room="den"),
         build_request(user="eve"),
         build_request(attachments=[{"url": "https://a.example/x"}]),
     ]
-    assert len({one.fingerprint for one in said}) == len(said)
+    assert len({request.fingerprint for request in requests}) == len(requests)
     assert build_request(idempotency_key="k").fingerprint == build_request(stream=True).fingerprint
 
 
@@ -98,5 +101,5 @@ def test_the_content_type_decides_the_kind_of_an_attachment(
     url: str, content_type: str | None, kind: MediaKind
 ) -> None:
     sent = AttachmentRequest(url=url, content_type=content_type)
-    said = parse_api_message(MessageRequest(text="x", attachments=[sent]), None, Grant())
-    assert [one.kind for one in said.attachments] == [kind]
+    message = parse_api_message(MessageRequest(text="x", attachments=[sent]), None, Grant())
+    assert [attachment.kind for attachment in message.attachments] == [kind]

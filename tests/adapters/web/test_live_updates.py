@@ -281,7 +281,7 @@ async def test_without_a_subscription_nothing_is_listened_to(web_server: Any) ->
     await updates.stop()
 
 
-async def test_of_a_summary_comes_one_frame_with_the_rooms_that_changed(open_server: ServerFactory) -> None:
+async def test_of_a_summary_comes_a_single_frame_with_the_rooms_that_changed(open_server: ServerFactory) -> None:
     async with open_server(limits=Limits(summary_seconds=0.3)) as server:
         topics = [{"kind": "message", "is_summary": True}, {"kind": "receipt"}]
         client = await open_topics(server, *topics)
@@ -295,7 +295,7 @@ async def test_of_a_summary_comes_one_frame_with_the_rooms_that_changed(open_ser
         assert (await client.next_frame())["type"] == "changed"
 
 
-async def test_a_reply_that_only_a_summary_told_of_is_answered_with_a_reset(web_server: Any) -> None:
+async def test_a_reply_that_only_a_summary_reported_is_answered_with_a_reset(web_server: Any) -> None:
     client = await open_topics(web_server, {"kind": "message", "is_summary": True})
     await web_server.send("Hello")
     resumed = await open_topics(web_server, {"kind": "message"}, after=client.ready["event_id"])

@@ -49,7 +49,7 @@ async def test_a_stream_contains_no_other_messages(web_server: Any) -> None:
     await web_server.script.requested.acquire()
     older = await first
     newer = await read_events(await open_stream(web_server, text="and now", room="den"))
-    found = [one for one in await read_events(older) if one[0] != "typing"]
+    found = [event for event in await read_events(older) if event[0] != "typing"]
     assert [kind for kind, _ in found] == ["outcome"]
     assert found[0][1]["outcome"] == "superseded"
     assert [kind for kind, _ in newer if kind != "typing"] == ["reply", "outcome"]
@@ -86,7 +86,7 @@ async def test_a_stream_sends_a_reply_in_pieces(web_server: Any) -> None:
         while b"event: piece" not in first:
             first += await answer.content.readuntil(b"\n\n")
     web_server.script.released.set()
-    found = [one for one in parse_events(first.decode()) + await read_events(answer) if one[0] != "typing"]
+    found = [entry for entry in parse_events(first.decode()) + await read_events(answer) if entry[0] != "typing"]
     pieces = [data for kind, data in found if kind == "piece"]
     [reply] = [data for kind, data in found if kind == "reply"]
     assert (pieces[0]["text"], pieces[0]["anew"]) == ("Once upon", True)

@@ -44,8 +44,8 @@ def find_sample(text: str, name: str, **labels: str) -> float:
 
 
 async def test_the_figures_count_messages_answers_parts_and_model_calls(web_server: RunningServer) -> None:
-    for said in (SECRET_WORDS[0], "silence", "refuse"):
-        await web_server.send(said, room=SECRET_WORDS[1])
+    for sent_text in (SECRET_WORDS[0], "silence", "refuse"):
+        await web_server.send(sent_text, room=SECRET_WORDS[1])
     text = await scrape(web_server)
     place = {"agent": "Ada", "platform": "web"}
     assert find_sample(text, "messages_received_total", **place) == 3
@@ -80,10 +80,10 @@ async def test_markup_that_the_last_check_removes_is_counted(
     agent = web_server.runtime.agents[0].agent
     room = await agent.store.worlds.room(UUID(sent["room_id"]))
     assert room is not None
-    said = await agent.say(room, "<think>a secret plan</think>Hi.")
+    reply = await agent.say(room, "<think>a secret plan</think>Hi.")
     text = await scrape(web_server)
-    assert said is not None
-    assert said.content.text == "Hi."
+    assert reply is not None
+    assert reply.content.text == "Hi."
     assert find_sample(text, "markup_removed_total", agent="Ada", dialect="think tags") == 1
     assert "markup of the model was removed from a reply" in caplog.text
 

@@ -154,8 +154,8 @@ async def test_without_the_token_only_public_routes_respond(open_server: Any, al
         addresses = list_addresses(web_server)
         requests = product(addresses, METHODS, wrong)
         if not all_combinations:  # every address by every method, and every wrong token at an address of each kind
-            one_of_each_kind = {kind: (path, kind) for path, kind in addresses}.values()
-            requests = chain(product(addresses, METHODS, wrong[:1]), product(one_of_each_kind, METHODS, wrong))
+            each_kind = {kind: (path, kind) for path, kind in addresses}.values()
+            requests = chain(product(addresses, METHODS, wrong[:1]), product(each_kind, METHODS, wrong))
         for (path, kind), method, headers in requests:
             answer = await web_server.request(method, path, headers=headers)
             is_get = method in {"GET", "HEAD"}
@@ -188,19 +188,19 @@ async def test_every_response_has_the_security_headers(open_server: Any) -> None
         for headers, method in product(({}, web_server.bearer), ("GET", "POST")):
             for path, _ in list_addresses(web_server):
                 answer = await web_server.request(method, path, headers=headers)
-                told = answer.headers
-                policy = told["Content-Security-Policy"]
+                answer_headers = answer.headers
+                policy = answer_headers["Content-Security-Policy"]
                 assert "default-src 'none'" in policy
                 assert "frame-ancestors 'none'" in policy
                 assert "unsafe" not in policy
-                assert told["X-Content-Type-Options"] == "nosniff"
-                assert told["X-Frame-Options"] == "DENY"
-                assert told["Referrer-Policy"] == "no-referrer"
-                assert told["Server"] == "greenroom"
-                assert told["Cross-Origin-Resource-Policy"] == "same-origin"
-                assert not [name for name in told if name.startswith("Access-Control-")]
+                assert answer_headers["X-Content-Type-Options"] == "nosniff"
+                assert answer_headers["X-Frame-Options"] == "DENY"
+                assert answer_headers["Referrer-Policy"] == "no-referrer"
+                assert answer_headers["Server"] == "greenroom"
+                assert answer_headers["Cross-Origin-Resource-Policy"] == "same-origin"
+                assert not [name for name in answer_headers if name.startswith("Access-Control-")]
                 is_file = path.startswith("/pages/") and answer.status == 200
-                assert told["Cache-Control"] == ("private, no-cache" if is_file else "no-store")
+                assert answer_headers["Cache-Control"] == ("private, no-cache" if is_file else "no-store")
 
 
 @pytest.mark.failure("N-18")

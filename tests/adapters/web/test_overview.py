@@ -55,9 +55,9 @@ def kinds(situation: Situation) -> list[str]:
 
 
 def test_without_a_problem_all_is_well() -> None:
-    told = build_headline(WELL, find_problems(WELL))
-    assert (told.level, told.text) == ("good", "All is well")
-    assert told.summary == "2 of 2 accounts connected, no open turn. $2.33 of $8.00 spent today."
+    headline = build_headline(WELL, find_problems(WELL))
+    assert (headline.level, headline.text) == ("good", "All is well")
+    assert headline.summary == "2 of 2 accounts connected, no open turn. $2.33 of $8.00 spent today."
 
 
 def test_the_headline_counts_what_needs_attention() -> None:
@@ -75,8 +75,8 @@ def test_the_headline_says_that_no_platform_is_connected() -> None:
 def test_all_is_not_well_while_an_account_is_still_connecting() -> None:
     connecting = replace(ACCOUNT, platform="discord", state=ConnectionState.CONNECTING)
     starting = replace(WELL, accounts=[ACCOUNT, connecting, PAGE])
-    told = build_headline(starting, find_problems(starting))
-    assert (told.level, told.text) == ("warn", "Running; Ada on Discord is connecting")
+    headline = build_headline(starting, find_problems(starting))
+    assert (headline.level, headline.text) == ("warn", "Running; Ada on Discord is connecting")
     assert kinds(replace(starting, now=NOW + timedelta(minutes=2))) == ["account"]
 
 
@@ -139,7 +139,7 @@ class ShakyAdapter(RecordingAdapter):
         return (self.status,)
 
 
-def test_a_spent_budget_of_one_of_several_characters_is_named() -> None:
+def test_a_spent_budget_of_a_single_character_among_several_is_named() -> None:
     [problem] = find_problems(replace(WELL, limit=0.0, budgets={"Ada": (1.5, 1.25), "Bob": (2.0, 0.0)}))
     assert problem.text == "Today's limit of $1.25 for Ada is spent."
 
@@ -154,33 +154,33 @@ async def store_messages(store: InMemoryStore, times: Sequence[datetime], platfo
 
 async def test_a_server_with_only_its_page_is_well(web_server: RunningServer) -> None:
     await web_server.send("Hello")
-    told = await web_server.get("/api/overview")
-    assert told["headline"]["text"] == "All is well"
-    assert told["problems"] == []
-    [account] = told["accounts"]
+    body = await web_server.get("/api/overview")
+    assert body["headline"]["text"] == "All is well"
+    assert body["problems"] == []
+    [account] = body["accounts"]
     assert (account["platform"], account["state"], account["agent_id"]) == ("web", "connected", None)
     assert account["last_in_at"] is not None
     assert account["late_since"] is None
     assert len(account["history"]) == 48
     assert [item["state"] for item in account["history"]][-2:] == ["unknown", "connected"]
-    assert told["open"]["turns"] == {"count": 0, "oldest_at": None}
-    assert told["tasks"]["late"]["count"] == 0
+    assert body["open"]["turns"] == {"count": 0, "oldest_at": None}
+    assert body["tasks"]["late"]["count"] == 0
 
 
-async def test_the_state_of_an_account_is_told_with_its_cause(web_server: RunningServer) -> None:
+async def test_the_state_of_an_account_is_shown_with_its_cause(web_server: RunningServer) -> None:
     [handle] = web_server.runtime.handles
     shaky = ShakyAdapter(handle.agent_id)
     await web_server.runtime.connect(shaky)
     shaky.status.connected()
     shaky.status.failed(DisconnectCause.LIMITED, "429: hunter2")
-    told = await web_server.get("/api/overview")
-    account = next(item for item in told["accounts"] if item["platform"] == "telegram")
+    body = await web_server.get("/api/overview")
+    account = next(item for item in body["accounts"] if item["platform"] == "telegram")
     assert (account["state"], account["cause"]) == ("degraded", "rate_limited")
     assert account["history"][-1] == {"state": "degraded", "cause": "rate_limited"}
-    assert told["headline"]["text"] == "Not connected to any platform"
-    assert told["problems"][0]["text"] == "Ada on Telegram is rate limited."
-    assert told["problems"][0]["why"] == "The platform asks for a pause."
-    assert "hunter2" not in str(told)
+    assert body["headline"]["text"] == "Not connected to any platform"
+    assert body["problems"][0]["text"] == "Ada on Telegram is rate limited."
+    assert body["problems"][0]["why"] == "The platform asks for a pause."
+    assert "hunter2" not in str(body)
 
 
 async def test_an_account_is_late_once_eight_messages_would_usually_have_come_in(open_server: ServerFactory) -> None:
@@ -253,9 +253,9 @@ async def test_all_is_not_well_while_a_provider_answers_503(web_server: RunningS
     message_id = (await client.wait_for("ack"))["message_id"]
     while not (await client.wait_for("typing"))["model_busy"]:
         pass
-    told = await web_server.get("/api/overview")
-    assert (told["headline"]["level"], told["headline"]["text"]) == ("warn", "Running; 1 thing needs attention")
-    assert [(item["kind"], item["text"], item["why"]) for item in told["problems"]] == [
+    body = await web_server.get("/api/overview")
+    assert (body["headline"]["level"], body["headline"]["text"]) == ("warn", "Running; 1 thing needs attention")
+    assert [(item["kind"], item["text"], item["why"]) for item in body["problems"]] == [
         ("model", "scripted fails.", "503. No other model replaces it.")
     ]
     [model] = (await web_server.get("/api/models"))["models"]
@@ -281,5 +281,5 @@ async def test_models_are_listed_with_their_work_calls_and_rest(web_server: Runn
     [model] = (await web_server.get(f"/api/models?agent={handle.agent_id}"))["models"]
     assert (model["state"], model["why"]) == ("rests", "529: overloaded")
     assert model["rests_until"] is not None
-    told = await web_server.get("/api/overview")
-    assert told["problems"][0]["kind"] == "model"
+    body = await web_server.get("/api/overview")
+    assert body["problems"][0]["kind"] == "model"

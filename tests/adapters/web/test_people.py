@@ -136,9 +136,9 @@ async def test_facts_are_listed_filtered_corrected_and_deleted(server: RunningSe
 
 
 async def test_a_message_is_no_fact(server: RunningServer) -> None:
-    told = await server.send("hello again", user="eve")
-    await change(server, "DELETE", f"/api/facts/{told['message_id']}", 404)
-    await change(server, "PATCH", f"/api/facts/{told['message_id']}", 404, json={"text": "changed"})
+    outcome = await server.send("hello again", user="eve")
+    await change(server, "DELETE", f"/api/facts/{outcome['message_id']}", 404)
+    await change(server, "PATCH", f"/api/facts/{outcome['message_id']}", 404, json={"text": "changed"})
 
 
 async def test_a_forgotten_person_leaves_nothing_but_counts(server: RunningServer) -> None:
@@ -163,22 +163,22 @@ async def test_an_export_has_all_that_is_stored_about_a_person_and_nothing_of_ot
     assert "finn" not in str(lines)
 
 
-async def test_a_question_finds_facts_and_passages_that_may_be_told_in_a_room(open_server: ServerFactory) -> None:
+async def test_a_question_finds_facts_and_passages_that_may_be_shown_in_a_room(open_server: ServerFactory) -> None:
     async with open_server(knowledge) as server:
-        told = await server.send("hello from eve", user="eve", room="den of eve")
+        outcome = await server.send("hello from eve", user="eve", room="den of eve")
         other = await server.send("hello from finn", user="finn", room="hall")
         await add_facts(server, await person_named(server, "eve"), "Runs the mending circle.")
         text = "The mending circle meets on Thursdays.\n\n" + "Whoever leaves last puts the irons out. " * 60
         await server.post("/plugins/knowledge/documents", {"name": "rules.md", "text": text}, 201)
         path = "/api/memory/search"
-        found = (await server.get(f"{path}?room={told['room_id']}&q=mending+circle"))["found"]
+        found = (await server.get(f"{path}?room={outcome['room_id']}&q=mending+circle"))["found"]
         assert {item["source"] for item in found if item["kind"] == "document"} == {"rules.md"}
         assert [item["text"] for item in found if item["kind"] == "fact"] == ["Runs the mending circle."]
         assert {item["score"] for item in found} == {None}
         elsewhere = await server.get(f"{path}?room={other['room_id']}&q=mending+circle")
         assert {item["kind"] for item in elsewhere["found"]} == {"document"}
         assert elsewhere["has_documents"]
-        assert (await server.get(f"{path}?room={told['room_id']}&q=+"))["found"] == []
+        assert (await server.get(f"{path}?room={outcome['room_id']}&q=+"))["found"] == []
         await server.get(f"{path}?room={uuid4()}&q=mending", 404)
         roomless = await server.get(f"{path}?q=mending&agent=ada")
         assert (roomless["found"], roomless["has_documents"]) == ([], True)

@@ -36,7 +36,7 @@ async def hook(agent: Agent, request: RouteRequest) -> RouteResponse:
 
 @route("POST", "/private")
 async def private(agent: Agent, request: RouteRequest) -> RouteResponse:
-    return RouteResponse(json=sorted({"authorization", "cookie"} & {one.lower() for one in request.headers}))
+    return RouteResponse(json=sorted({"authorization", "cookie"} & {header.lower() for header in request.headers}))
 
 
 @route("GET", "/broken")
@@ -75,8 +75,8 @@ TICK = Plugin("tick", routes=[name, hook, private, broken, strange, slow, never,
 
 @pytest.fixture
 async def web_server(open_server: Any) -> Any:
-    async with open_server(TICK) as one:
-        yield one
+    async with open_server(TICK) as server:
+        yield server
 
 
 async def test_a_route_is_served_under_its_plugins_name(web_server: Any) -> None:
@@ -161,7 +161,7 @@ async def iter_bytes(body: bytes) -> Any:
     yield body
 
 
-async def test_the_query_selects_one_of_several_agents(open_server: Any) -> None:
+async def test_the_query_selects_an_agent_of_several(open_server: Any) -> None:
     async with open_server(TICK, names=("Ada", "Bea")) as web_server:
         assert (await web_server.get("/plugins/tick/name"))["name"] == "Ada"
         assert await web_server.get("/plugins/tick/name?agent=bea&x=1") == {"name": "Bea", "query": {"x": "1"}}
@@ -188,8 +188,8 @@ async def test_a_catch_all_route_stays_in_its_plugin_and_is_logged(
             answer = await web_server.session.get(URL(web_server.origin + path, encoded=True), allow_redirects=False)
             assert (answer.status, "Ada" in await answer.text()) == (status, False), path
         assert (await web_server.request("POST", "/plugins/tick/private")).status == 401
-    [told] = [one for one in caplog.messages if "needs no token" in one]
-    assert told == "GET /plugins/tick/{rest:.*} of plugin 'tick' needs no token"
+    [warning] = [message for message in caplog.messages if "needs no token" in message]
+    assert warning == "GET /plugins/tick/{rest:.*} of plugin 'tick' needs no token"
 
 
 @pytest.mark.failure("N-17")

@@ -1,4 +1,4 @@
-"""A new conversation knows what a person told in the last one: with the same token and the same `user`."""
+"""A new conversation knows what a person wrote in the last conversation: with the same token and the same `user`."""
 
 import asyncio
 import re
@@ -22,9 +22,9 @@ LINE = re.compile(rf"^(\d+)\. \S+ (.+) \(id \w+\): {re.escape(TELLING)}", re.MUL
 
 @model(ModelType.TEXT_SMALL)
 async def note(agent: Any, request: TextRequest) -> TextResult:
-    """Note the fact where it is told."""
-    told = LINE.search(request.prompt) if request.purpose is Purpose.REFLECTION else None
-    noted = f"<fact><message>{told[1]}</message><text>{told[2]} {FACT}</text></fact>" if told else ""
+    """Note the fact where it is stated."""
+    match = LINE.search(request.prompt) if request.purpose is Purpose.REFLECTION else None
+    noted = f"<fact><message>{match[1]}</message><text>{match[2]} {FACT}</text></fact>" if match else ""
     return TextResult(f"<response><facts>{noted}</facts></response>")
 
 
@@ -56,7 +56,7 @@ class Prompts:
         body = {"text": text, "room": room, "user": user}
         answer = await self.server.request("POST", "/api/agents/ada/messages", headers=headers, json=body)
         assert answer.status == 200
-        await self._ended.acquire()  # what it told is noted
+        await self._ended.acquire()  # what it stated is noted
         return self.last
 
 
@@ -69,14 +69,16 @@ async def run_prompts(folder: Path, **settings: str) -> AsyncIterator[Prompts]:
 
 
 @pytest.mark.parametrize("scope", [None, TokenScope.OPERATOR, TokenScope.CHAT])
-async def test_a_new_conversation_knows_what_was_told_in_the_last_one(scope: TokenScope | None, tmp_path: Path) -> None:
+async def test_a_new_conversation_knows_what_was_written_in_the_last_conversation(
+    scope: TokenScope | None, tmp_path: Path
+) -> None:
     async with run_prompts(tmp_path) as prompts:
         headers = prompts.headers(scope)
         await prompts.send(TELLING, headers, "c-first")
         assert FACT in await prompts.send("How many penguins?", headers, "c-second")
 
 
-async def test_another_user_and_another_token_are_told_nothing_of_it(tmp_path: Path) -> None:
+async def test_another_user_and_another_token_receive_nothing_of_it(tmp_path: Path) -> None:
     async with run_prompts(tmp_path) as prompts:
         own, operator, chat = (prompts.headers(scope) for scope in (None, TokenScope.OPERATOR, TokenScope.CHAT))
         for number, headers in enumerate((own, chat)):
@@ -95,7 +97,7 @@ async def test_a_setting_keeps_each_conversation_for_itself(tmp_path: Path) -> N
         assert FACT in await prompts.send("How many penguins?", headers, "c-first")
 
 
-async def test_a_conversation_of_the_page_and_one_of_the_api_with_the_same_token_are_of_one_person(
+async def test_conversations_of_the_page_and_the_api_with_the_same_token_belong_to_the_same_person(
     tmp_path: Path,
 ) -> None:
     async with run_prompts(tmp_path) as prompts:

@@ -7,17 +7,17 @@ ROOM, OTHER = UUID(int=1), UUID(int=2)
 
 def test_updates_reach_the_room_except_their_sender() -> None:
     hub = RoomBroadcaster()
-    one: list[RoomUpdate] = []
-    two: list[RoomUpdate] = []
-    hub.subscribe(ROOM, one.append)
-    leave = hub.subscribe(ROOM, two.append)
-    hub.publish(ROOM, TypingChanged(True), exclude=one.append)
+    first: list[RoomUpdate] = []
+    second: list[RoomUpdate] = []
+    hub.subscribe(ROOM, first.append)
+    leave = hub.subscribe(ROOM, second.append)
+    hub.publish(ROOM, TypingChanged(True), exclude=first.append)
     hub.publish(OTHER, TypingChanged(True))
-    assert (one, two) == ([], [TypingChanged(True)])
+    assert (first, second) == ([], [TypingChanged(True)])
     leave()
     leave()
     hub.publish(ROOM, Interrupted(ROOM))
-    assert (one, two) == ([Interrupted(ROOM)], [TypingChanged(True)])
+    assert (first, second) == ([Interrupted(ROOM)], [TypingChanged(True)])
 
 
 def test_the_typing_indicator_stays_until_the_last_turn_ends() -> None:

@@ -142,7 +142,7 @@ async def scoped(tmp_path: Path) -> AsyncIterator[Scoped]:
         yield Scoped(server, tokens)
 
 
-async def test_messages_of_one_token_leave_model_calls_for_those_of_others(tmp_path: Path) -> None:
+async def test_messages_of_a_token_leave_model_calls_for_those_of_others(tmp_path: Path) -> None:
     tokens, limits = AccessTokens(tmp_path), Limits(max_open_messages=300)
     async with run_server(access_tokens=tokens, limits=limits) as server:
         scoped = Scoped(server, tokens)
@@ -159,7 +159,7 @@ async def test_messages_of_one_token_leave_model_calls_for_those_of_others(tmp_p
         server.script.released.set()
 
 
-async def test_a_token_with_too_many_open_messages_is_refused_until_one_has_its_outcome(tmp_path: Path) -> None:
+async def test_a_token_with_too_many_open_messages_is_refused_until_a_message_has_its_outcome(tmp_path: Path) -> None:
     tokens, limits = AccessTokens(tmp_path), Limits(max_open_messages=10)
     async with run_server(access_tokens=tokens, limits=limits) as server:
         scoped = Scoped(server, tokens)

@@ -119,8 +119,8 @@ async def test_connections_with_the_token_are_limited_and_leave_room_for_others(
         assert b" 503 " in held[2][0]
         status, writer = await request(port)
         assert b" 200 " in status
-        for _, one in [*held, (status, writer)]:
-            one.close()
+        for _, connection in [*held, (status, writer)]:
+            connection.close()
 
 
 @pytest.mark.failure("N-09")
@@ -133,8 +133,8 @@ async def test_idle_connections_of_a_client_keep_out_neither_the_health_check_no
         async with asyncio.timeout(30):
             with contextlib.suppress(ConnectionError):
                 assert await idle[0][0].read() == b""
-        for _, one in [*idle, (status, writer)]:
-            one.close()
+        for _, connection in [*idle, (status, writer)]:
+            connection.close()
 
 
 @pytest.mark.failure("N-09")
@@ -145,8 +145,8 @@ async def test_idle_connections_behind_a_proxy_do_not_keep_out_the_health_check(
         status, writer = await request(web_server.adapter.port)
         assert b" 200 " in status
         assert [reader.at_eof() or reader.exception() is not None for reader, _ in idle] == [True] * 3 + [False] * 2
-        for _, one in [*idle, (status, writer)]:
-            one.close()
+        for _, connection in [*idle, (status, writer)]:
+            connection.close()
 
 
 @pytest.mark.failure("N-09")
@@ -170,9 +170,9 @@ async def test_running_public_requests_are_limited_and_keep_their_connections(op
         status, writer = await request(port)
         assert b" 200 " in status
         released.set()
-        for status, one in await asyncio.gather(*waiting):
+        for status, connection in await asyncio.gather(*waiting):
             assert b" 200 " in status
-            one.close()
+            connection.close()
         writer.close()
         third_writer.close()
 

@@ -116,9 +116,9 @@ async def test_a_slow_reader_gets_the_whole_response(open_server: ServerFactory)
     async with open_server(limits=Limits(write_seconds=60)) as web_server:
         web_server.script.reply = "x" * 30_000
         for number in range(5):
-            told = await web_server.send(str(number), room="den")
+            outcome = await web_server.send(str(number), room="den")
         answer = await web_server.request(
-            "GET", f"/api/rooms/{told['room_id']}/messages?limit=200", headers=web_server.bearer
+            "GET", f"/api/rooms/{outcome['room_id']}/messages?limit=200", headers=web_server.bearer
         )
         whole = bytearray()
         while piece := await answer.content.read(10_000):
@@ -137,8 +137,8 @@ async def test_a_slow_reader_gets_the_whole_response(open_server: ServerFactory)
     ids=["a chunk a byte", "long extension"],
 )
 async def test_a_body_in_irregular_chunks_is_accepted(web_server: Any, body: bytes) -> None:
-    status, _, told = await exchange(web_server.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body)
-    assert b" 200 " in status or b" 422 " in status, told
+    status, _, body_text = await exchange(web_server.adapter.port, SAY + b"Transfer-Encoding: chunked\r\n\r\n" + body)
+    assert b" 200 " in status or b" 422 " in status, body_text
 
 
 @pytest.mark.failure("N-09")

@@ -55,7 +55,7 @@ async def test_signing_out_removes_the_cookie_and_leaves_the_token(browser: Runn
 
 
 @pytest.mark.failure("N-05")
-async def test_a_page_of_another_site_signs_nobody_in_or_out(browser: RunningServer) -> None:
+async def test_a_page_of_another_site_signs_no_user_in_or_out(browser: RunningServer) -> None:
     for headers in ({"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         answer = await browser.request("POST", PATH, json={"token": TOKEN}, headers=headers)
         assert (answer.status, answer.headers.get("Set-Cookie")) == (403, None)
@@ -65,7 +65,7 @@ async def test_a_page_of_another_site_signs_nobody_in_or_out(browser: RunningSer
 
 
 @pytest.mark.failure("N-08")
-async def test_wrong_tokens_are_limited_and_the_right_one_still_signs_in() -> None:
+async def test_wrong_tokens_are_limited_and_the_right_token_still_signs_in() -> None:
     async with open_browser(limits=Limits(max_guesses=3)) as browser:
         answers = [await sign_in(browser, f"wrong-{number}") for number in range(4)]
         assert [answer.status for answer in answers] == [401, 401, 401, 429]

@@ -45,10 +45,10 @@ async def decide(server: RunningServer, task: Task, decision: str, status: int =
 
 async def test_tasks_are_listed_by_their_time_page_by_page(open_server: ServerFactory) -> None:
     async with open_server(Chores().plugin) as server:
-        told = await server.send("hello", user="eve")
+        outcome = await server.send("hello", user="eve")
         person = (await server.get("/api/people"))["people"][0]["id"]
         await add(server, "mend", 3, tags=REPEATING, metadata=HOURLY)
-        await add(server, "sweep", 1, room_id=UUID(told["room_id"]), entity_id=UUID(person))
+        await add(server, "sweep", 1, room_id=UUID(outcome["room_id"]), entity_id=UUID(person))
         await add(server, "wait", 2, tags=frozenset({TaskTag.AWAITING_CHOICE}))
         await add(server, "give up", 4, is_parked=True)
         tasks = (await server.get("/api/tasks"))["tasks"]
@@ -69,9 +69,9 @@ async def test_tasks_are_listed_by_their_time_page_by_page(open_server: ServerFa
 async def test_a_task_runs_now_and_says_when_it_ran_last_and_why_it_failed(open_server: ServerFactory) -> None:
     chores = Chores()
     async with open_server(chores.plugin) as server:
-        mend = await add(server, "mend", tags=REPEATING, metadata=HOURLY)
+        repair = await add(server, "mend", tags=REPEATING, metadata=HOURLY)
         fail = await add(server, "fail", tags=REPEATING, metadata=HOURLY)
-        for task in (mend, fail):
+        for task in (repair, fail):
             assert (await decide(server, task, "run"))["state"] == "waiting"
         await run_due(server)
         while len(chores.runs) < 2:
@@ -85,15 +85,15 @@ async def test_a_task_runs_now_and_says_when_it_ran_last_and_why_it_failed(open_
 async def test_a_paused_task_stays_paused_when_it_is_scheduled_again(open_server: ServerFactory) -> None:
     chores = Chores()
     async with open_server(chores.plugin) as server:
-        mend = await add(server, "mend", 1, tags=REPEATING, metadata=HOURLY)
-        assert (await decide(server, mend, "pause"))["state"] == "paused"
+        repair = await add(server, "mend", 1, tags=REPEATING, metadata=HOURLY)
+        assert (await decide(server, repair, "pause"))["state"] == "paused"
         tasks = server.runtime.agents[0].agent.store.tasks
-        stored = await tasks.task(mend.id)
+        stored = await tasks.task(repair.id)
         assert stored is not None
-        assert merge_schedule(mend, stored).is_paused
-        assert (await decide(server, mend, "run", 409))["error"]["message"] == "it is paused: resume it first"
-        assert (await decide(server, mend, "resume"))["state"] == "waiting"
-        assert (await decide(server, mend, "resume"))["state"] == "waiting"
+        assert merge_schedule(repair, stored).is_paused
+        assert (await decide(server, repair, "run", 409))["error"]["message"] == "it is paused: resume it first"
+        assert (await decide(server, repair, "resume"))["state"] == "waiting"
+        assert (await decide(server, repair, "resume"))["state"] == "waiting"
 
 
 async def test_a_task_that_runs_or_waits_for_a_choice_is_not_changed(open_server: ServerFactory) -> None:
@@ -105,10 +105,10 @@ async def test_a_task_that_runs_or_waits_for_a_choice_is_not_changed(open_server
 
 async def test_a_deleted_task_is_gone(open_server: ServerFactory) -> None:
     async with open_server(Chores().plugin) as server:
-        mend = await add(server, "mend")
-        path = f"/api/tasks/{mend.id}"
+        repair = await add(server, "mend")
+        path = f"/api/tasks/{repair.id}"
         for status in (200, 404):
             answer = await server.request("DELETE", path, headers=server.bearer)
             await server.check_response("DELETE", path, answer, status)
         assert (await server.get("/api/tasks"))["tasks"] == []
-        await decide(server, mend, "run", 404)
+        await decide(server, repair, "run", 404)

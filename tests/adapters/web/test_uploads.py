@@ -127,7 +127,7 @@ async def test_an_uploaded_picture_is_looked_at_whatever_its_declared_type(
     assert "[image: A fox sleeps.]" in server.script.prompts[-1]
 
 
-async def test_files_of_several_messages_are_all_told(server: RunningServer) -> None:
+async def test_files_of_several_messages_are_all_shown(server: RunningServer) -> None:
     for number in range(2):
         [file] = await upload(server, (f"{number}.txt", "text/plain", f"Bring {number} loaves.".encode()))
         await server.send("see", room="den", attachments=[{"file": file["id"]}])
@@ -137,7 +137,7 @@ async def test_files_of_several_messages_are_all_told(server: RunningServer) -> 
     assert "[1.txt begins: Bring 1 loaves.]" in server.script.prompts[-1]
 
 
-async def test_nobody_else_on_the_machine_can_read_uploaded_files(server: RunningServer, tmp_path: Path) -> None:
+async def test_no_other_user_of_the_machine_can_read_uploaded_files(server: RunningServer, tmp_path: Path) -> None:
     await upload(server, ("a.txt", "text/plain", b"a letter"))
     assert shared_folders(tmp_path) == []
 

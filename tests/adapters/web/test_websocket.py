@@ -65,7 +65,7 @@ async def test_a_client_learns_that_the_model_is_busy_and_called_again(web_serve
     assert [frame["text"] for frame in frames if frame["type"] == "message"] == ["You said: overload"]
 
 
-async def test_a_page_is_told_what_a_plugin_asks_it_for_in_its_own_room_only(web_server: Any) -> None:
+async def test_a_page_receives_what_a_plugin_asks_it_for_in_its_own_room_only(web_server: Any) -> None:
     page, other = await web_server.open_socket(), await web_server.open_socket(room="den")
     agent = web_server.runtime.agents[0].agent
     agent.events.emit(ControlMessage(agent.id, UUID(page.ready["room_id"]), "disable_input", "Fill in the form first"))
@@ -81,8 +81,10 @@ async def test_a_reconnecting_client_gets_the_history_with_outcomes(web_server: 
     await socket_client.send_message("silence now", "c2")
     await socket_client.ws.close()
     again = await web_server.open_socket(room="den")
-    told = [(one["text"], one["outcome"] and one["outcome"]["outcome"]) for one in again.ready["messages"]]
-    assert told == [("Hello", "answered"), ("You said: Hello", None), ("silence now", "ignored")]
+    history = [
+        (message["text"], message["outcome"] and message["outcome"]["outcome"]) for message in again.ready["messages"]
+    ]
+    assert history == [("Hello", "answered"), ("You said: Hello", None), ("silence now", "ignored")]
 
 
 @pytest.mark.failure("N-16")
@@ -97,7 +99,7 @@ async def test_a_message_sent_again_after_a_reconnect_is_not_doubled(web_server:
     web_server.script.released.set()
     assert (await again.wait_for("outcome"))["message_id"] == first["message_id"]
     receipts = (await web_server.get("/api/receipts"))["receipts"]
-    assert [one["message_id"] for one in receipts] == [first["message_id"]]
+    assert [receipt["message_id"] for receipt in receipts] == [first["message_id"]]
 
 
 @pytest.mark.failure("N-16")
@@ -134,11 +136,11 @@ async def test_another_message_with_the_same_client_id_is_refused(web_server: An
 
 @pytest.mark.failure("N-14")
 async def test_messages_reach_other_clients_of_the_room_only(web_server: Any) -> None:
-    one, two, elsewhere = [await web_server.open_socket(room=room) for room in ("den", "den", "attic")]
-    await one.send_message("Hello", "c1")
-    seen = [await two.wait_for("message"), await two.wait_for("message")]
+    first, second, elsewhere = [await web_server.open_socket(room=room) for room in ("den", "den", "attic")]
+    await first.send_message("Hello", "c1")
+    seen = [await second.wait_for("message"), await second.wait_for("message")]
     assert [frame["text"] for frame in seen] == ["Hello", "You said: Hello"]
-    assert (await two.wait_for("outcome"))["outcome"] == "answered"
+    assert (await second.wait_for("outcome"))["outcome"] == "answered"
     await elsewhere.send(type="nonsense")
     assert (await elsewhere.next_frame())["type"] == "error"
 
@@ -181,8 +183,8 @@ async def test_a_wrong_frame_gets_an_error_and_the_connection_stays(web_server: 
     ws = await web_server.session.ws_connect(f"{web_server.origin}/api/ws", headers=web_server.bearer)
     for seq in (1, 2):
         await ws.send_str(frame)
-        told = await ws.receive_json()
-        assert (told["type"], told["code"], told["seq"]) == ("error", code, seq)
+        error_frame = await ws.receive_json()
+        assert (error_frame["type"], error_frame["code"], error_frame["seq"]) == ("error", code, seq)
     await ws.send_bytes(b"{}")
     assert (await ws.receive_json())["code"] == "invalid_json"
 
@@ -280,8 +282,8 @@ async def test_a_streamed_reply_reaches_all_clients_including_late_ones(web_serv
     seen = await late.wait_for("draft")
     assert (seen["id"], seen["text"], seen["anew"]) == (first["id"], "Once upon", True)
     web_server.script.released.set()
-    for one in (socket_client, late):
-        whole = await one.wait_for("message")
+    for client in (socket_client, late):
+        whole = await client.wait_for("message")
         assert (whole["id"], whole["text"]) == (first["id"], "Once upon a time.")
     assert (await web_server.open_socket()).ready["messages"][-1]["id"] == first["id"]
 

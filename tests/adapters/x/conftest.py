@@ -45,7 +45,7 @@ class XHarness:
         return account
 
     async def poll(self) -> None:
-        """Have the mentions looked at once more, and everything that comes of it done."""
+        """Read the mentions once more, and wait until all resulting work is done."""
         rest = await self.clock.wait_for_sleepers()
         self.clock.advance(rest)
         await self.wait_idle()
@@ -58,10 +58,14 @@ class XHarness:
         await self.agent.outbox.drain(DEADLINE)
 
     async def receipts(self) -> dict[str, Receipt]:
-        return {one.key.message_id: one for one in await self.agent.store.ledger.receipts(limit=200)}
+        return {receipt.key.message_id: receipt for receipt in await self.agent.store.ledger.receipts(limit=200)}
 
     async def unsent(self) -> list[Delivery]:
-        return [one for one in await self.agent.store.ledger.undelivered(100) if one.state is not DeliveryState.SENT]
+        return [
+            delivery
+            for delivery in await self.agent.store.ledger.undelivered(100)
+            if delivery.state is not DeliveryState.SENT
+        ]
 
 
 RunX = Callable[..., AbstractAsyncContextManager[XHarness]]

@@ -41,8 +41,8 @@ async def test_each_character_posts_with_its_own_keys(emulator: Emulator, tmp_pa
             await agent_runtime.agent.store.worlds.save_world(feed.world, [feed.room])
             await agent_runtime.agent.say(feed.room, f"This is {agent_runtime.agent.name}.")
             await agent_runtime.agent.outbox.drain(60.0)
-    assert [one.text for one in emulator.state.posts_by(emulator.user_id)] == ["This is Ada."]
-    assert [one.text for one in emulator.state.posts_by(keys.user_id)] == ["This is Grace."]
+    assert [post.text for post in emulator.state.posts_by(emulator.user_id)] == ["This is Ada."]
+    assert [post.text for post in emulator.state.posts_by(keys.user_id)] == ["This is Grace."]
 
 
 async def test_two_characters_cannot_share_an_account(emulator: Emulator, tmp_path: Path) -> None:
@@ -60,5 +60,5 @@ async def test_a_character_without_keys_or_with_other_platforms_has_no_timeline(
     async with together(tmp_path, keyless, elsewhere) as runtime:
         adapter = XAdapter(runtime.handles, time_source=clock.time_source)
         await runtime.connect(adapter)
-        assert [adapter.feed(door.agent_id) for door in runtime.handles] == [None, None]
+        assert [adapter.feed(handle.agent_id) for handle in runtime.handles] == [None, None]
         assert emulator.calls == []

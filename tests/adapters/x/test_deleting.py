@@ -23,8 +23,8 @@ async def publish(harness: XHarness, text: str = "Fog again.") -> list[str]:
 
 async def stored_texts(harness: XHarness) -> list[str]:
     rooms = await harness.agent.store.worlds.rooms()
-    memories = [one for room in rooms for one in await harness.agent.store.memories.recent(room.id, 50)]
-    return [one.content.text for one in memories]
+    memories = [memory for room in rooms for memory in await harness.agent.store.memories.recent(room.id, 50)]
+    return [memory.content.text for memory in memories]
 
 
 async def delete(harness: XHarness, post_id: str) -> bool:

@@ -47,14 +47,14 @@ async def test_an_exhausted_limit_is_reported_and_renewed(run_x: RunX, emulator:
 
 async def test_the_page_sends_messages_to_a_character() -> None:
     async with start_emulator(["Ada", "Ada!"]) as trial, ClientSession(trial.url) as session:
-        assert [one["X_ACCESS_TOKEN"] for one in trial.settings.values()] == [
+        assert [settings["X_ACCESS_TOKEN"] for settings in trial.settings.values()] == [
             "1000-emulatedAccessToken",
             "1001-emulatedAccessToken",
         ]
         async with session.get("/") as page:
             assert "X emulator" in await page.text()
         async with session.get("/page/shown") as listed:
-            kim = next(one for one in (await listed.json())["places"][0]["people"] if one["name"] == "@kim")
+            kim = next(person for person in (await listed.json())["places"][0]["people"] if person["name"] == "@kim")
         async with session.post("/page/say", json={"person": kim["id"], "text": "@ada hello"}) as answered:
             assert answered.status == 200
         async with session.post("/page/say", json={"person": "1000", "text": "@ada hello"}) as answered:

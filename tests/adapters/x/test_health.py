@@ -17,9 +17,9 @@ def state_of(harness: XHarness) -> ConnectionSnapshot:
     return link.snapshot
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
-    found = [one for one in caplog.records if one.levelno >= logging.WARNING]
-    return [one.getMessage() for one in found if one.name == "bot.adapter.adapter"]
+def logged_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    return [record.getMessage() for record in found if record.name == "bot.adapter.adapter"]
 
 
 @pytest.mark.failure("C-15")
@@ -42,7 +42,7 @@ async def test_an_account_with_unreadable_mentions_is_degraded_until_they_are_re
         assert (state_of(harness).state, state_of(harness).cause) == (ConnectionState.DEGRADED, cause)
         await harness.poll()
         assert state_of(harness).state is ConnectionState.CONNECTED
-    assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
+    assert [line.partition(" (")[0].partition(" again")[0] for line in logged_warnings(caplog)] == [
         "Ada is cut off from x",
         "Ada is on x",
     ]
@@ -63,7 +63,7 @@ async def test_an_account_whose_keys_are_refused_is_off(
         with pytest.raises(NotSent, match="refuses the keys"):
             await harness.account.connection.read_own_user()
         assert (state_of(harness).state, state_of(harness).cause) == (ConnectionState.OFF, DisconnectCause.REFUSED)
-    assert len(told(caplog)) == 1
+    assert len(logged_warnings(caplog)) == 1
 
 
 async def test_the_off_switch_and_its_removal_are_logged(run_x: RunX, emulator: Emulator, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_a_lost_read_is_not_repeated_with_the_same_signature(run_x: RunX, 
         emulator.add_faults(Fault(MENTIONS, FaultKind.LOST))
         asked = len(emulator.calls)
         await harness.poll()
-        assert [one.status for one in emulator.calls[asked:]] == [200]
+        assert [call.status for call in emulator.calls[asked:]] == [200]
         assert not harness.account.connection.stop_reason
 
 
@@ -103,7 +103,7 @@ async def test_an_account_without_permission_to_read_mentions_is_refused_until_i
             assert state_of(harness).cause is DisconnectCause.FORBIDDEN
         await harness.poll()
         assert state_of(harness).state is ConnectionState.CONNECTED
-    assert [line.partition(" (")[0].partition(" again")[0] for line in told(caplog)] == [
+    assert [line.partition(" (")[0].partition(" again")[0] for line in logged_warnings(caplog)] == [
         "Ada is cut off from x",
         "Ada is on x",
     ]

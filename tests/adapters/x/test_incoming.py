@@ -24,12 +24,12 @@ def page(*posts: dict[str, Any], **includes: Any) -> Any:
     return parse_page({"data": list(posts), "includes": {"users": [BOB], **includes}})
 
 
-def told(**fields: Any) -> dict[str, Any]:
+def post_fields(**fields: Any) -> dict[str, Any]:
     return {"id": "55", "author_id": "7", "text": "@ada hello", "conversation_id": "50", **fields}
 
 
 def test_a_mention_becomes_a_message_in_its_conversation() -> None:
-    found = page(told(created_at="2026-03-01T08:00:00.000Z"))
+    found = page(post_fields(created_at="2026-03-01T08:00:00.000Z"))
     arrival = to_inbound_message(found.posts[0], found, ME, received_at=NOW)
     assert (arrival.room.external_id, arrival.room.type) == ("50", ChannelType.THREAD)
     assert (arrival.author.external_id, arrival.author.name) == ("7", "Bob")
@@ -40,7 +40,9 @@ def test_a_mention_becomes_a_message_in_its_conversation() -> None:
 
 
 def test_a_mention_that_x_repeats_in_a_reply_to_another_person_is_none() -> None:
-    above = told(id="54", author_id="8", text="@ada when?", entities={"mentions": [{"id": "1000", "username": "ada"}]})
+    above = post_fields(
+        id="54", author_id="8", text="@ada when?", entities={"mentions": [{"id": "1000", "username": "ada"}]}
+    )
     reply = {
         "in_reply_to_user_id": "8",
         "referenced_tweets": [{"type": "replied_to", "id": "54"}],
@@ -49,29 +51,29 @@ def test_a_mention_that_x_repeats_in_a_reply_to_another_person_is_none() -> None
     repeated, written = (
         to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.mention
         for text in ("@carol @ada at six", "@carol @ada at six, right @ADA?")
-        if (found := page(told(text=text, **reply), tweets=[above]))
+        if (found := page(post_fields(text=text, **reply), tweets=[above]))
     )
     assert (repeated.is_mention, repeated.is_reply, repeated.replies_to) == (False, False, derived_id("x", "user", "8"))
     assert written.is_mention
-    unknown = page(told(text="@carol @ada is that so?", **reply))  # the post above is not known
+    unknown = page(post_fields(text="@carol @ada is that so?", **reply))  # the post above is not known
     assert to_inbound_message(unknown.posts[0], unknown, ME, received_at=NOW).message.content.mention.is_mention
     end = {"text": "@carol at six … and @ada knows", "entities": {"mentions": [{"id": "1000", "username": "ada"}]}}
-    long_post = page(told(text="@carol at six …", note_tweet=end, **reply), tweets=[above])
+    long_post = page(post_fields(text="@carol at six …", note_tweet=end, **reply), tweets=[above])
     assert to_inbound_message(long_post.posts[0], long_post, ME, received_at=NOW).message.content.mention.is_mention
-    own = page(told(in_reply_to_user_id="1000"))
+    own = page(post_fields(in_reply_to_user_id="1000"))
     mention = to_inbound_message(own.posts[0], own, ME, received_at=NOW).message.content.mention
     assert (mention.is_reply, mention.replies_to) == (True, ME.agent_id)
 
 
 @pytest.mark.failure("B-12")
 def test_own_posts_are_recognised_by_account_id() -> None:
-    found = page(told(author_id="1000"))
+    found = page(post_fields(author_id="1000"))
     assert to_inbound_message(found.posts[0], found, ME, received_at=NOW).author.id == ME.agent_id
 
 
 def test_a_text_is_read_as_it_was_written() -> None:
     post = Post.model_validate(
-        told(
+        post_fields(
             text="@ada @carol 1 &lt; 2 https://t.co/a https://t.co/p",
             referenced_tweets=[{"type": "replied_to", "id": "50"}],
             entities={
@@ -86,26 +88,26 @@ def test_a_text_is_read_as_it_was_written() -> None:
 
 
 def test_a_long_text_is_read_in_full() -> None:
-    post = Post.model_validate(told(text="@ada it beg…", note_tweet={"text": "@ada it began in spring"}))
+    post = Post.model_validate(post_fields(text="@ada it beg…", note_tweet={"text": "@ada it began in spring"}))
     assert text_of(post) == "@ada it began in spring"
 
 
 def test_a_picture_has_its_alt_text() -> None:
     media = {"media_key": "3_9", "type": "photo", "url": "https://pbs.twimg.com/9.png", "alt_text": "A boat"}
-    found = page(told(attachments={"media_keys": ["3_9", "3_8"]}), media=[media])
+    found = page(post_fields(attachments={"media_keys": ["3_9", "3_8"]}), media=[media])
     [picture] = to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.attachments
     assert (picture.url, picture.description) == ("https://pbs.twimg.com/9.png", "A boat")
 
 
 @pytest.mark.parametrize("address", ["http://169.254.169.254/", "file:///etc/passwd", "javascript:x"])
 def test_a_media_url_that_is_not_https_is_left_out(address: str) -> None:
-    found = page(told(attachments={"media_keys": ["3_9"]}), media=[{"media_key": "3_9", "url": address}])
+    found = page(post_fields(attachments={"media_keys": ["3_9"]}), media=[{"media_key": "3_9", "url": address}])
     [picture] = to_inbound_message(found.posts[0], found, ME, received_at=NOW).message.content.attachments
     assert picture.url == ""
 
 
 def test_an_invalid_post_does_not_affect_others() -> None:
-    found = page(told(), {"id": "no number", "text": 3}, told(id="56"))
+    found = page(post_fields(), {"id": "no number", "text": 3}, post_fields(id="56"))
     assert [post.id for post in found.posts] == ["55", "56"]
     assert found.count == 3
 

@@ -32,7 +32,7 @@ async def test_a_mention_is_answered_in_its_thread_without_a_decision_by_a_model
         assert all(call.purpose != "should_respond" for call in receipt.model_calls)
 
 
-async def test_a_long_answer_is_a_thread_each_part_a_reply_to_the_one_before(run_x: RunX, emulator: Emulator) -> None:
+async def test_a_long_answer_is_a_thread_each_part_a_reply_to_the_part_before(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer(LONG)) as harness:
         asked = emulator.say("bob", "@greenroom_bot tell me everything")
         await harness.poll()
@@ -54,7 +54,7 @@ async def test_a_mention_that_cannot_be_stored_does_not_affect_others(run_x: Run
         emulator.say("mallory", f"@greenroom_bot {REFUSED}")
         asked = emulator.say("bob", "@greenroom_bot are you there?")
         await harness.poll()
-        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+        assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)] == [asked]
 
 
 async def test_a_page_without_progress_is_not_read_again_at_once(run_x: RunX, emulator: Emulator) -> None:
@@ -86,7 +86,7 @@ async def test_mentions_missed_while_offline_are_answered_at_the_next_start(run_
     second = emulator.say("carol", "@greenroom_bot hello?")
     async with run_x(model_answer("One."), model_answer("Two."), store=store) as harness:
         await harness.wait_idle()
-        assert {one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)} == {first, second}
+        assert {post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)} == {first, second}
 
 
 async def test_a_fresh_data_folder_answers_no_mention_again(
@@ -157,7 +157,7 @@ async def test_own_posts_hide_no_mention(run_x: RunX, emulator: Emulator) -> Non
         await harness.poll()
         late = emulator.say("carol", "@greenroom_bot second")
         await harness.poll()
-        answered = {one.reply_to_id for one in emulator.state.posts_by(emulator.user_id) if one.reply_to_id}
+        answered = {post.reply_to_id for post in emulator.state.posts_by(emulator.user_id) if post.reply_to_id}
         assert answered == {early, late}
 
 
@@ -168,7 +168,7 @@ async def test_more_mentions_than_a_page_takes_are_all_answered(run_x: RunX, emu
         await harness.poll()
         for _ in range(4):
             await harness.wait_idle()
-        assert {one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)} == asked
+        assert {post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)} == asked
         sizes = [call.path.count("max_results=5") for call in emulator.calls if "mentions" in call.path]
         assert sum(sizes) >= 4
 
@@ -387,6 +387,6 @@ async def test_an_answer_to_a_mention_that_is_deleted_meanwhile_is_tried_once_an
         await harness.poll()
         assert [answer.reply_to_id for answer in emulator.state.posts_by(emulator.user_id)] == [other]
         refused = [call for call in emulator.calls if call.endpoint == "POST /2/tweets" and call.status == 403]
-        failed = [one for one in await store.ledger.deliveries() if one.state is DeliveryState.FAILED]
+        failed = [delivery for delivery in await store.ledger.deliveries() if delivery.state is DeliveryState.FAILED]
     assert len(refused) == 1
     assert ["deleted or not visible" in delivery.cause for delivery in failed] == [True]

@@ -29,9 +29,9 @@ async def test_a_mention_is_answered_once_if_the_process_is_killed_at_any_stage(
         looks = len(emulator.calls)
         async with program.running() as bot:
             await emulator.wait_until(
-                lambda: bool(emulator.bot_texts) and any("mentions" in one.path for one in emulator.calls[looks:])
+                lambda: bool(emulator.bot_texts) and any("mentions" in call.path for call in emulator.calls[looks:])
             )
             bot.stop()
             assert await bot.wait() == 0, program.output_end
         made = emulator.state.posts_by(emulator.user_id)
-        assert [one.reply_to_id for one in made] == [asked], program.output_end
+        assert [post.reply_to_id for post in made] == [asked], program.output_end

@@ -55,16 +55,16 @@ async def test_a_month_of_posts_and_answers_stays_inside_the_free_plan(
             await _do_what_is_due(harness)
 
     made = emulator.state.posts_by(emulator.user_id)
-    posts = [one for one in made if not one.reply_to_id]
-    days = Counter(one.created_at.date() for one in made)
-    assert {one.reply_to_id for one in made if one.reply_to_id} == set(asked)
+    posts = [post for post in made if not post.reply_to_id]
+    days = Counter(post.created_at.date() for post in made)
+    assert {post.reply_to_id for post in made if post.reply_to_id} == set(asked)
     assert len(posts) > 3 * DAYS
     assert max(days.values()) <= 15
     assert len(made) <= 500
-    assert all(7 <= one.created_at.hour < 22 for one in posts)
+    assert all(7 <= post.created_at.hour < 22 for post in posts)
     assert max(emulator.reads.values()) <= 100
     assert all(call.status < 400 for call in emulator.calls)
-    assert len({one.text for one in posts}) == len(posts)
+    assert len({post.text for post in posts}) == len(posts)
 
 
 async def test_an_overdue_post_is_posted_once_after_a_restart(

@@ -52,7 +52,7 @@ async def test_the_timeline_is_read_until_it_can_be(kind: FaultKind, run_x: RunX
         assert not emulator.faults
 
 
-async def test_the_parts_of_a_thread_wait_for_an_unclear_one(run_x: RunX, emulator: Emulator) -> None:
+async def test_the_parts_of_a_thread_wait_for_an_unclear_part(run_x: RunX, emulator: Emulator) -> None:
     async with run_x(model_answer(LONG)) as harness:
         faults = [Fault(POST, FaultKind.PASSED), Fault(POST, FaultKind.LOST), *[Fault(TIMELINE) for _ in range(8)]]
         emulator.add_faults(*faults)

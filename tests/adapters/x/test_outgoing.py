@@ -19,7 +19,7 @@ WORDS = st.lists(
 )
 
 
-def test_a_text_that_fits_is_one_post() -> None:
+def test_a_text_that_fits_is_a_single_post() -> None:
     assert split_text("Short.") == ["Short."]
 
 
@@ -70,7 +70,7 @@ def test_a_reply_has_at_most_five_posts_and_other_texts_any_number() -> None:
 @pytest.mark.failure("D-16")
 @given(st.lists(WORDS.map(" ".join), min_size=6, max_size=8))
 def test_no_part_of_a_shortened_reply_is_too_long(texts: list[str]) -> None:
-    reply = Content(text="\n".join(one * 3 for one in texts), in_reply_to=new_id())
+    reply = Content(text="\n".join(part * 3 for part in texts), in_reply_to=new_id())
     assert all(text_weight(part.text) <= MAX_WEIGHT for part in split_reply(reply))
 
 
@@ -83,15 +83,15 @@ def test_a_url_is_not_split() -> None:
 def test_more_than_four_pictures_go_with_the_posts_that_follow(text: str, texts: list[str] | None) -> None:
     pictures = tuple(Attachment(str(n), MediaKind.IMAGE, data=b"png") for n in range(9))
     posts = split_reply(Content(text=text, attachments=pictures))
-    assert [len(one.attachments) for one in posts if one.attachments] == [4, 4, 1]
-    assert texts is None or [one.text for one in posts] == texts
-    assert tuple(file for one in posts for file in one.attachments) == pictures
+    assert [len(part.attachments) for part in posts if part.attachments] == [4, 4, 1]
+    assert texts is None or [part.text for part in posts] == texts
+    assert tuple(file for part in posts for file in part.attachments) == pictures
 
 
 def test_pictures_beyond_the_posts_of_a_reply_are_named() -> None:
     pictures = tuple(Attachment(str(n), MediaKind.IMAGE, name=f"{n}.png", data=b"png") for n in range(22))
     posts = split_reply(Content(text="Look.", attachments=pictures, in_reply_to=new_id()))
-    assert [len(one.attachments) for one in posts] == [4] * MAX_REPLY_POSTS
+    assert [len(part.attachments) for part in posts] == [4] * MAX_REPLY_POSTS
     assert posts[0].text == "Look.\n(could not be posted: 20.png, 21.png)"
 
 
@@ -106,7 +106,7 @@ def test_pictures_go_with_the_first_post_and_other_files_as_urls() -> None:
     film = Attachment("2", MediaKind.VIDEO, url="https://example.com/film.mp4")
     first, *others = split_reply(Content(text=SENTENCE * 6, attachments=(picture, film)))
     assert first.attachments == (picture,)
-    assert not any(one.attachments for one in others)
+    assert not any(part.attachments for part in others)
     assert others[-1].text.endswith(film.url)
 
 
@@ -124,11 +124,11 @@ def test_pictures_go_with_the_first_post_and_other_files_as_urls() -> None:
         ("https://no.such！@carol", "https://no.such！%40carol"),
     ],
 )
-def test_a_reply_mentions_no_one(text: str, expected: str) -> None:
+def test_a_reply_mentions_no_person(text: str, expected: str) -> None:
     assert remove_mentions(text) == expected
 
 
-def test_an_operation_without_text_is_one_part() -> None:
+def test_an_operation_without_text_is_a_single_part() -> None:
     like = PostOperation(PostOperationKind.LIKE, "12")
     content = Content(text="Liked " + "x" * 500, operation=like, metadata={"other": "no"})
     [part] = split_reply(content)

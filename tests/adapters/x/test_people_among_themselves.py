@@ -22,7 +22,7 @@ def decide(request: TextRequest) -> str:
     return "<response><action>IGNORE</action></response>" if is_decision else model_answer("At six.")
 
 
-async def test_on_x_people_are_undisturbed_below_a_mention_and_a_new_one_is_answered(
+async def test_on_x_people_are_undisturbed_below_a_mention_and_a_new_mention_is_answered(
     run_x: RunX, emulator: Emulator
 ) -> None:
     chance, sent = random.Random(3), 0
@@ -41,6 +41,8 @@ async def test_on_x_people_are_undisturbed_below_a_mention_and_a_new_one_is_answ
         await harness.poll()
         assert len(emulator.bot_texts) == 2
         receipts = list((await harness.receipts()).values())
-        asked = [one for one in receipts if any(call.purpose == "should_respond" for call in one.model_calls)]
+        asked = [
+            receipt for receipt in receipts if any(call.purpose == "should_respond" for call in receipt.model_calls)
+        ]
         assert len(receipts) >= ROUNDS * ROUND * 0.9  # the newest 200
         assert len(asked) <= 0.05 * len(receipts)

@@ -62,7 +62,7 @@ async def test_a_thread_with_forbidden_content_is_not_posted_at_all(run_x: RunX,
         await harness.agent.outbox.drain(60.0)
         parts = await harness.agent.store.ledger.deliveries()
         assert len(parts) > 1
-        assert {one.state for one in parts} == {DeliveryState.FAILED}
+        assert {part.state for part in parts} == {DeliveryState.FAILED}
         assert emulator.writes == []
 
 

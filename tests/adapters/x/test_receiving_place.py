@@ -55,8 +55,8 @@ def test_every_mention_is_read_once_for_any_paging(ids: list[int], size: int) ->
             int(str(place.query_bounds.get("since_id", 0))),
             int(str(place.query_bounds.get("until_id", 10**19))),
         )
-        left = sorted((one for one in ids if since < one < until), reverse=True)
-        page = [str(one) for one in left[:size]]
+        left = sorted((post_id for post_id in ids if since < post_id < until), reverse=True)
+        page = [str(post_id) for post_id in left[:size]]
         seen += page
         place = place.advance(page, lowest=page[-1] if page else "", is_last=len(left) <= size)
     assert sorted(map(int, seen)) == sorted(ids)

@@ -13,7 +13,7 @@ from bot.store import InMemoryStore
 from bot.testing import ManualClock
 from tests.adapters.x.conftest import RunX
 from tests.adapters.x.test_checks import poll
-from tests.adapters.x.test_health import MENTIONS, state_of, told
+from tests.adapters.x.test_health import MENTIONS, logged_warnings, state_of
 from tests.adapters.x.test_identity import ME
 from tests.adapters.x.test_sending import POST, QUIET, part_of
 
@@ -21,7 +21,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize("endpoint", [MENTIONS, POST])
-async def test_one_refused_call_does_not_stop_an_account_whose_keys_are_valid(
+async def test_a_single_refused_call_does_not_stop_an_account_whose_keys_are_valid(
     endpoint: str, run_x: RunX, emulator: Emulator, clock: ManualClock
 ) -> None:
     async with run_x() as harness:
@@ -48,7 +48,10 @@ async def test_an_account_whose_keys_are_accepted_again_reads_and_answers_what_i
             await harness.poll()
         assert emulator.bot_texts == ["Noted."]
         assert state_of(harness).state is ConnectionState.CONNECTED
-    assert [line.partition(":")[0].partition(",")[0] for line in told(caplog)] == ["Ada is off x", "Ada is on x again"]
+    assert [line.partition(":")[0].partition(",")[0] for line in logged_warnings(caplog)] == [
+        "Ada is off x",
+        "Ada is on x again",
+    ]
 
 
 async def test_refused_keys_are_checked_with_growing_pauses_and_nothing_else_is_called(

@@ -38,9 +38,9 @@ async def test_mentions_returned_newest_first_are_stored_in_order(run_x: RunX, e
         first = emulator.say("bob", "@greenroom_bot one")
         second = emulator.say("carol", "@greenroom_bot two", reply_to_id=first)
         await harness.poll()
-        [room] = {one.room_id for one in (await harness.receipts()).values()}
+        [room] = {receipt.room_id for receipt in (await harness.receipts()).values()}
         kept = await harness.agent.store.memories.recent(room, 10)
-        assert [one.external_id for one in kept if one.entity_id != harness.agent.id] == [first, second]
+        assert [memory.external_id for memory in kept if memory.entity_id != harness.agent.id] == [first, second]
 
 
 @pytest.mark.failure("B-14")
@@ -52,7 +52,7 @@ async def test_a_user_with_a_new_handle_is_the_same_entity(run_x: RunX, emulator
         emulator.state.usernames[bob] = "bobby"
         emulator.state.create_post(bob, "@greenroom_bot it is me")
         await harness.poll()
-        [author] = {one.author_id for one in (await harness.receipts()).values()}
+        [author] = {receipt.author_id for receipt in (await harness.receipts()).values()}
         known = await harness.agent.store.entities.entities([author])
         assert "bobby" in known[author].names
 

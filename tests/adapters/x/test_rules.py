@@ -24,7 +24,7 @@ DM = ChannelType.DM
 @pytest.mark.failure("O-09")
 async def test_a_dry_run_writes_nothing_in_any_turn(run_x: RunX, emulator: Emulator, clock: ManualClock) -> None:
     theirs = emulator.say("bob", "The mill burned down, @greenroom_bot.")
-    deeds = cycle(
+    actions = cycle(
         [
             ("POST", {"text": "Fog, again. " * 40}),
             ("LIKE", {"post": theirs}),
@@ -35,7 +35,7 @@ async def test_a_dry_run_writes_nothing_in_any_turn(run_x: RunX, emulator: Emula
     )
 
     def says(request: TextRequest) -> str:
-        name, parameters = next(deeds)
+        name, parameters = next(actions)
         return model_answer("As you wish.", actions=["REPLY", name], parameters={name: parameters})
 
     unlimited = {"X_MONTHLY_READS": "1000000", "MESSAGES_PER_PERSON": "0"}
@@ -51,7 +51,7 @@ async def test_a_dry_run_writes_nothing_in_any_turn(run_x: RunX, emulator: Emula
                 await harness.agent_runtime.inbox.wait_outcome(receipt.id)
         await harness.wait_idle()
         parts = await harness.agent.store.ledger.deliveries()
-    dry = [one for one in parts if one.external_id.startswith("dry-run-")]
+    dry = [part for part in parts if part.external_id.startswith("dry-run-")]
     assert emulator.writes == []
     assert len(dry) >= TURNS  # posts, threads, likes, answers
 
@@ -140,7 +140,7 @@ async def test_quiet_hours_use_the_configured_time_zone(
     async with run_x(X_QUIET_HOURS=span, X_TIME_ZONE=zone, X_POST_ENABLE="true", **QUIET) as harness:
         [feed] = harness.agent.outbox.feeds()  # it is nine in Greenwich
         assert bool(feed.pause_reason) is is_quiet
-        await harness.adapter.deliver(part_of(harness))  # whoever asks for it has it posted all the same
+        await harness.adapter.deliver(part_of(harness))  # it is posted on request of any person
 
 
 @pytest.mark.parametrize(("own", "is_quiet"), [("", True), ("UTC", False)])
@@ -228,14 +228,14 @@ async def test_an_opt_out_stops_pending_parts(run_x: RunX, emulator: Emulator) -
         asked = emulator.say("bob", "@greenroom_bot hello")
         await harness.poll()
         delivered = await harness.agent.store.ledger.deliveries(turn_id=(await harness.receipts())[asked].turn_id)
-        said = len(emulator.bot_texts)
-        assert len(delivered) == said > 1
+        count = len(emulator.bot_texts)
+        assert len(delivered) == count > 1
         emulator.say("bob", "@greenroom_bot stop")
         await harness.poll()
         for part in delivered:  # also the rest of a thread that has begun
             with pytest.raises(Undeliverable, match="opt-out"):
                 await harness.adapter.deliver(part)
-        assert len(emulator.bot_texts) == said
+        assert len(emulator.bot_texts) == count
 
 
 @pytest.mark.failure("O-11")
@@ -257,7 +257,7 @@ async def test_only_users_who_mention_the_account_or_are_listed_get_replies(run_
         await harness.adapter.deliver(_with(part_of(harness), _reply(friend)))
     async with run_x(X_TARGET_USERS="carol", **QUIET) as harness:
         await harness.adapter.deliver(_with(part_of(harness), _reply(strange)))
-    assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [friend, strange]
+    assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)] == [friend, strange]
 
 
 def test_only_exact_phrases_are_opt_outs() -> None:

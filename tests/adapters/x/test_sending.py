@@ -178,7 +178,7 @@ async def test_a_timeline_blocked_for_long_is_not_waited_for(run_x: RunX, emulat
 
 
 @pytest.mark.failure("D-10")
-async def test_no_call_follows_a_401_but_one_for_the_account(run_x: RunX, emulator: Emulator) -> None:
+async def test_no_call_follows_a_401_but_a_call_for_the_account(run_x: RunX, emulator: Emulator) -> None:
     async with run_x() as harness:
         emulator.is_revoked = True
         before = len(emulator.calls)
@@ -265,14 +265,14 @@ async def test_a_part_of_a_thread_is_never_sent_before_the_previous_part(run_x: 
         emulator.add_faults(Fault(POST, FaultKind.PASSED), Fault(POST, status=400))
         [feed] = harness.agent.outbox.feeds()
         await harness.agent.store.worlds.save_world(feed.world, [feed.room])
-        said = await harness.agent.say(feed.room, text)
-        assert said is not None
+        reply = await harness.agent.say(feed.room, text)
+        assert reply is not None
         await harness.agent.outbox.drain(60.0)
-        parts = await harness.agent.store.ledger.deliveries(turn_id=said.turn_id)
-        states = [one.state for one in sorted(parts, key=lambda one: one.part)]
+        parts = await harness.agent.store.ledger.deliveries(turn_id=reply.turn_id)
+        states = [part.state for part in sorted(parts, key=lambda delivery: delivery.part)]
         assert states == [DeliveryState.SENT, DeliveryState.FAILED, DeliveryState.FAILED]
         assert len(emulator.bot_texts) == 1
-        for part in sorted(parts, key=lambda one: one.part)[1:]:
+        for part in sorted(parts, key=lambda delivery: delivery.part)[1:]:
             await harness.agent_runtime.handle.undelivered.retry(part.id)
         await harness.agent.outbox.drain(60.0)
         assert " ".join(emulator.bot_texts) == text

@@ -27,7 +27,7 @@ async def test_an_unreadable_mention_is_recorded_and_not_read_again(run_x: RunX,
         [event] = await harness.agent.store.ledger.unreadable_events()
         assert event.event_id == f"post {bad_id}"
         assert "lost?" in event.raw
-        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+        assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)] == [asked]
         assert await harness.agent.store.ledger.cursor("x", emulator.user_id, "mentions") == bad_id
 
 
@@ -37,7 +37,7 @@ async def test_a_page_of_unreadable_mentions_leaves_those_below_it_to_be_read(ru
         bad = {"id": str(int(asked) + 1), "author_id": None, "text": "lost?"}
         emulator.add_faults(page_of(bad, next_token="more"))
         await harness.poll()
-        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+        assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)] == [asked]
 
 
 async def test_an_empty_page_leaves_those_below_it_to_be_read(run_x: RunX, emulator: Emulator) -> None:
@@ -45,7 +45,7 @@ async def test_an_empty_page_leaves_those_below_it_to_be_read(run_x: RunX, emula
         asked = emulator.say("bob", "@greenroom_bot are you there?")
         emulator.add_faults(page_of(next_token="more"), page_of(next_token="and-more"))
         await harness.poll()
-        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+        assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)] == [asked]
 
 
 async def test_endless_empty_pages_lose_no_mention(run_x: RunX, emulator: Emulator) -> None:
@@ -55,4 +55,4 @@ async def test_endless_empty_pages_lose_no_mention(run_x: RunX, emulator: Emulat
         await harness.poll()
         assert emulator.bot_texts == []
         await harness.poll()
-        assert [one.reply_to_id for one in emulator.state.posts_by(emulator.user_id)] == [asked]
+        assert [post.reply_to_id for post in emulator.state.posts_by(emulator.user_id)] == [asked]

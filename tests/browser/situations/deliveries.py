@@ -78,7 +78,7 @@ async def open_deliveries() -> AsyncIterator[Running]:
 
 
 def failed(name: str, bot: str, cause: str) -> Situation:
-    """Return a situation that the list of failed parts tells."""
+    """Return a situation that the list of failed parts shows."""
     return Situation(name, cause, (link("Look: "),), about=f"hello {bot}")
 
 

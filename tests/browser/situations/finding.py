@@ -51,7 +51,7 @@ async def sign_in(browser: Browser) -> Any:
 
 
 async def look_for(page: Any, origin: str, situation: Situation) -> Finding:
-    """Return what stands there after the clicks of a situation."""
+    """Return what is shown after the clicks of a situation."""
     problem, clicks = "", 0
     try:
         await page.goto(f"{origin}/console")

@@ -1,4 +1,4 @@
-"""What the watchdog tells the owner too: a deaf gateway, a full disk, messages that were left."""
+"""What the watchdog reports to the owner too: a deaf gateway, a full disk, messages that were left."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress

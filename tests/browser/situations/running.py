@@ -46,9 +46,9 @@ class Click:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """Something that keeps the bot from answering as it should, and the sentence that tells why.
+    """Something that keeps the bot from answering as it should, and the sentence that says why.
 
-    The sentence stands on the overview, or on the page to which `clicks` lead from there; in the item of a list or
+    The sentence is on the overview, or on the page to which `clicks` lead from there; in the item of a list or
     table that names what it is `about`, if that is given.
     """
 
@@ -70,7 +70,7 @@ def silence(name: str, cause: str) -> Situation:
 
 
 def in_room(name: str, room: str, text: str, cause: str) -> Situation:
-    """Return a situation that the receipt of a message tells: the rooms, the room, the message."""
+    """Return a situation that the receipt of a message shows: the rooms, the room, the message."""
     return Situation(name, cause, (link("Rooms"), link(room), link(text)))
 
 
@@ -78,8 +78,8 @@ def echo(request: TextRequest) -> str:
     """Echo the last message, and decide to answer every message."""
     if request.purpose is Purpose.SHOULD_RESPOND:
         return "<response><reasoning>why not</reasoning><action>RESPOND</action></response>"
-    said = [line.text for line in parse_history(request.prompt) if not line.is_agent]
-    return model_answer(f"You said: {said[-1]}" if said else "Hello.")
+    lines = [line.text for line in parse_history(request.prompt) if not line.is_agent]
+    return model_answer(f"You said: {lines[-1]}" if lines else "Hello.")
 
 
 @dataclass(slots=True)
@@ -193,7 +193,7 @@ async def run_bots(*bots: Bot) -> AsyncIterator[Running]:
 
 @contextmanager
 def keep_log() -> Iterator[None]:
-    """Keep the log for the page of the Console, and write it nowhere else."""
+    """Store the log for the page of the Console, and write it nowhere else."""
     with open(os.devnull, "wb") as nowhere, configure_logging(fd=nowhere.fileno()):
         yield
 

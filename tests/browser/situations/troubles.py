@@ -27,7 +27,7 @@ async def light_lamp(turn: Turn) -> None:
 
 
 @action("OPEN_DOOR", "Open the door.", role=Role.OWNER)
-async def open_door(turn: Turn) -> None:
+async def open_gate(turn: Turn) -> None:
     """Do nothing."""
 
 
@@ -90,7 +90,7 @@ class Pausing:
 @asynccontextmanager
 async def open_plugins() -> AsyncIterator[Running]:
     """Run bots with failing plugins, tasks and a spent budget, and write to each."""
-    plugin = Plugin("workshop", actions=[light_lamp, open_door])
+    plugin = Plugin("workshop", actions=[light_lamp, open_gate])
     failing = Plugin("failing", providers=[weather], evaluators=[mood], services=[Tower])
     tasks, now = InMemoryStore(), system_clock()
     due = now - timedelta(minutes=5)

@@ -61,9 +61,9 @@ def test_a_crash_loop_ends_when_its_first_start_is_five_minutes_old(start: Start
 @pytest.mark.parametrize("error", [ConfigError("no"), TemporaryError("busy"), KeyboardInterrupt(), SystemExit(1), None])
 def test_a_regular_end_does_not_count(start: Start, error: BaseException | None) -> None:
     for _ in range(5):
-        boots = start()
-        with suppress(BaseException), boots.track_outcome():
-            boots.record_start()
+        starts = start()
+        with suppress(BaseException), starts.track_outcome():
+            starts.record_start()
             if error is not None:
                 raise error
     assert start(limit=1).find_crash_loop() is None
@@ -72,9 +72,9 @@ def test_a_regular_end_does_not_count(start: Start, error: BaseException | None)
 @pytest.mark.failure("K-11")
 def test_an_internal_error_counts_and_is_named(start: Start) -> None:
     for _ in range(3):
-        boots = start()
-        with suppress(ZeroDivisionError), boots.track_outcome():
-            boots.record_start()
+        starts = start()
+        with suppress(ZeroDivisionError), starts.track_outcome():
+            starts.record_start()
             raise ZeroDivisionError("by nothing")
     loop = start().find_crash_loop()
     assert loop is not None
@@ -84,18 +84,18 @@ def test_an_internal_error_counts_and_is_named(start: Start) -> None:
 @pytest.mark.failure("K-11")
 def test_a_requested_stop_does_not_count(start: Start) -> None:
     for _ in range(5):
-        boots = start()
-        boots.record_start()
-        boots.clear()  # at the first signal; the second one may kill it
+        starts = start()
+        starts.record_start()
+        starts.clear()  # at the first signal; the second one may kill it
     assert start(limit=1).find_crash_loop() is None
 
 
 @pytest.mark.failure("K-11")
 def test_a_limit_of_zero_disables_the_history(start: Start, tmp_path: Path) -> None:
     for _ in range(5):
-        boots = start(limit=0)
-        boots.record_start()
-        assert boots.find_crash_loop() is None
+        starts = start(limit=0)
+        starts.record_start()
+        assert starts.find_crash_loop() is None
     assert list(tmp_path.iterdir()) == []
 
 

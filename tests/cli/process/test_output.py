@@ -33,7 +33,7 @@ def test_what_is_read_arrives_in_order_and_stdout_is_restored(monkeypatch: pytes
 
 
 @pytest.mark.failure("K-15")
-def test_lines_that_nobody_reads_are_dropped_counted_and_logged(
+def test_lines_that_no_client_reads_are_dropped_counted_and_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     with piped_stdout(monkeypatch) as (reading, writing), caplog.at_level(logging.WARNING):

@@ -32,15 +32,15 @@ async def test_a_blocked_loop_is_logged_with_the_blocking_code(
 ) -> None:
     monkeypatch.setattr(watchdog, "POLL_SECONDS", 0.01)
     monkeypatch.setattr(watchdog, "BLOCKED_WARNING_SECONDS", 0.05)
-    ear = LogCollector()
-    logging.getLogger(watchdog.__name__).addHandler(ear)
+    collector = LogCollector()
+    logging.getLogger(watchdog.__name__).addHandler(collector)
     try:
         with run_watchdog(StopRequest()):
-            blocking_plugin(ear)
-            ear.messages.clear()
-            await asyncio.to_thread(ear.messages.wait, 20)  # until the log says that the loop continues
+            blocking_plugin(collector)
+            collector.messages.clear()
+            await asyncio.to_thread(collector.messages.wait, 20)  # until the log says that the loop continues
     finally:
-        logging.getLogger(watchdog.__name__).removeHandler(ear)
+        logging.getLogger(watchdog.__name__).removeHandler(collector)
 
     blocked, continues = (record.getMessage() for record in caplog.records if record.name == watchdog.__name__)
     assert blocked.startswith("event loop blocked for 0 s at wait (")

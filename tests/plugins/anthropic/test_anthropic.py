@@ -32,13 +32,13 @@ from plugins.anthropic.models import large
 from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, patient
 
 KEY = "sk-ant-a-key-of-the-tests"
-SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
+ANSWER_TEXT = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
 ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
 USAGE = {"input_tokens": 10, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 85, "output_tokens": 20}
 
 
 def message(*content: dict[str, Any], stop: str = "end_turn", **more: Any) -> dict[str, Any]:
-    blocks = list(content) or [{"type": "text", "text": SAID}]
+    blocks = list(content) or [{"type": "text", "text": ANSWER_TEXT}]
     about = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-1", "usage": USAGE}
     return {**about, "content": blocks, "stop_reason": stop, **more}
 
@@ -87,19 +87,19 @@ async def there(api: Loopback) -> AsyncIterator[AgentHarness]:
         "ANTHROPIC_LARGE_MODEL": "large",
         "ANTHROPIC_SMALL_MODEL": "small",
     }
-    async with running_agent(plugin, model=ScriptedModel(never), settings=settings) as stage:
-        yield stage
+    async with running_agent(plugin, model=ScriptedModel(never), settings=settings) as harness:
+        yield harness
 
 
-async def ask(stage: AgentHarness, **details: Any) -> TextResult:
+async def ask(harness: AgentHarness, **details: Any) -> TextResult:
     request = TextRequest("the prompt", **details)
-    return await stage.agent.services[Client].write("large", request)
+    return await harness.agent.services[Client].write("large", request)
 
 
 async def test_a_text_comes_with_its_model_and_all_its_tokens_the_cached_ones_apart(
     there: AgentHarness, api: Loopback
 ) -> None:
-    assert await ask(there) == TextResult(SAID, "claude-1", Usage(100, 20, 85))
+    assert await ask(there) == TextResult(ANSWER_TEXT, "claude-1", Usage(100, 20, 85))
     [asked] = api.asked
     assert asked.path == "/v1/messages"
     assert asked.headers["Authorization"] == f"Bearer {KEY}"
@@ -133,7 +133,7 @@ async def test_what_a_model_refuses_to_be_asked_with_is_left_out_from_then_on(
     assert all(sent["temperature"] == 0.5 for sent in api.bodies)
 
 
-async def test_an_answered_message_costs_one_call_to_the_large_model(there: AgentHarness, api: Loopback) -> None:
+async def test_an_answered_message_costs_a_single_call_to_the_large_model(there: AgentHarness, api: Loopback) -> None:
     receipt = await there.send("hi")
 
     assert there.texts == ["Hello from there."]
@@ -163,7 +163,7 @@ async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Loopback, s
 
 @pytest.mark.failure("E-07")
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "text"),
     [
         (message({"type": "text", "text": "I can't."}, stop="refusal"), "I would rather not answer that."),
         (message(stop="refusal", content=[], stop_details={"explanation": "Not this."}), "Not this."),
@@ -171,12 +171,12 @@ async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Loopback, s
     ],
 )
 async def test_a_refusal_is_a_reply_and_not_tried_again(
-    there: AgentHarness, api: Loopback, answer: dict[str, Any], said: str
+    there: AgentHarness, api: Loopback, answer: dict[str, Any], text: str
 ) -> None:
     api.answers = [Answer(answer)]
     await there.send("hi")
 
-    assert there.texts == [said]
+    assert there.texts == [text]
     assert len(api.asked) == 1
 
 
@@ -224,7 +224,7 @@ async def test_an_overloaded_model_is_asked_again_when_it_says(there: AgentHarne
     waits: list[float] = []
     result = await patient(there, large, waits).text(TextRequest("the prompt"))
 
-    assert result.text == SAID
+    assert result.text == ANSWER_TEXT
     assert len(waits) == 1
     assert waits[0] >= 3
 
@@ -287,12 +287,12 @@ async def test_an_answer_that_breaks_off_is_no_answer(
 @pytest.mark.parametrize(
     "body",
     [
-        message(content=SAID),
-        message(content={"type": "text", "text": SAID}),
-        message(content=[None, {"type": "text", "text": SAID}, None]),
-        message(content=[{"text": SAID}]),
-        message(content=[SAID]),
-        message({"type": "thinking", "thinking": "Hm.", "text": "Hm."}, {"type": "text", "text": SAID}),
+        message(content=ANSWER_TEXT),
+        message(content={"type": "text", "text": ANSWER_TEXT}),
+        message(content=[None, {"type": "text", "text": ANSWER_TEXT}, None]),
+        message(content=[{"text": ANSWER_TEXT}]),
+        message(content=[ANSWER_TEXT]),
+        message({"type": "thinking", "thinking": "Hm.", "text": "Hm."}, {"type": "text", "text": ANSWER_TEXT}),
         message(stop="a_new_reason"),
         message(usage=None, model=None, stop=None),
     ],
@@ -302,7 +302,7 @@ async def test_other_forms_of_a_message_are_read_also_where_a_stream_was_request
 ) -> None:
     api.answers = [Answer(body)]
 
-    assert (await ask(there, sink=Sink() if is_streamed else None)).text == SAID
+    assert (await ask(there, sink=Sink() if is_streamed else None)).text == ANSWER_TEXT
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -310,12 +310,12 @@ async def test_other_forms_of_a_message_are_read_also_where_a_stream_was_request
 @pytest.mark.parametrize(
     "events",
     [
-        (START, BEGIN, wrote(SAID), ended(), *STOP, "data: [DONE]\n\n"),
-        (START, BEGIN, wrote(SAID), ended()),
-        (START, "data: null\n\n", event("content_block_start", index=0, content_block=None), wrote(SAID), *STOP),
-        (START, event("content_block_start", content_block={"type": "text", "text": SAID}), *STOP),
+        (START, BEGIN, wrote(ANSWER_TEXT), ended(), *STOP, "data: [DONE]\n\n"),
+        (START, BEGIN, wrote(ANSWER_TEXT), ended()),
+        (START, "data: null\n\n", event("content_block_start", index=0, content_block=None), wrote(ANSWER_TEXT), *STOP),
+        (START, event("content_block_start", content_block={"type": "text", "text": ANSWER_TEXT}), *STOP),
         (START, event("content_block_start", index=0, content_block={"type": "thinking", "text": "Hm."}),
-         wrote("Hm."), wrote(SAID, 1), *STOP),
+         wrote("Hm."), wrote(ANSWER_TEXT, 1), *STOP),
         (f"data: {json.dumps(message())}\n\n",),
     ],
 )  # fmt: skip
@@ -324,7 +324,7 @@ async def test_other_forms_of_a_stream_are_read_also_where_none_was_requested(
 ) -> None:
     api.answers = [Answer("".join(events), content_type=content_type)]
 
-    assert (await ask(there, sink=Sink() if is_streamed else None)).text == SAID
+    assert (await ask(there, sink=Sink() if is_streamed else None)).text == ANSWER_TEXT
 
 
 @pytest.mark.parametrize("is_streamed", [False, True])
@@ -441,7 +441,7 @@ async def test_an_error_about_tools_is_a_refusal_of_the_tools(there: AgentHarnes
     api.answers = [Answer(error("invalid_request_error", words), 400), Answer(message())]
     result = await there.agent.models.text(TextRequest("the prompt", tools=(ROLL,)))
 
-    assert result.text == SAID
+    assert result.text == ANSWER_TEXT
     assert "tools" not in api.bodies[-1]
 
 
@@ -511,34 +511,34 @@ async def test_a_call_that_cannot_be_read_is_asked_for_once_more(there: AgentHar
 class Guess(BaseModel):
     """A guess."""
 
-    town: str
+    city: str
     years: int = 0
 
 
 async def test_an_object_is_held_to_its_schema(there: AgentHarness, api: Loopback) -> None:
-    api.answers = [Answer(message({"type": "text", "text": '{"town": "Ulm"}'}))]
-    guess = await there.agent.models.object(Guess, TextRequest("Which town?"), ModelType.OBJECT_LARGE)
+    api.answers = [Answer(message({"type": "text", "text": '{"city": "Ulm"}'}))]
+    guess = await there.agent.models.object(Guess, TextRequest("Which city?"), ModelType.OBJECT_LARGE)
 
-    assert guess == Guess(town="Ulm")
+    assert guess == Guess(city="Ulm")
     shape = api.bodies[0]["output_config"]["format"]
     assert shape["type"] == "json_schema"
     assert shape["schema"]["additionalProperties"] is False
 
 
-async def test_a_schema_that_a_model_refuses_is_told_in_words_alone(there: AgentHarness, api: Loopback) -> None:
+async def test_a_schema_that_a_model_refuses_is_described_in_words_alone(there: AgentHarness, api: Loopback) -> None:
     refusal = error("invalid_request_error", "output_config.format: not supported by this model")
-    api.answers = [Answer(refusal, 400), Answer(message({"type": "text", "text": '{"town": "Ulm"}'}))]
+    api.answers = [Answer(refusal, 400), Answer(message({"type": "text", "text": '{"city": "Ulm"}'}))]
 
-    assert (await there.agent.models.object(Guess, TextRequest("Which?"), ModelType.OBJECT_LARGE)).town == "Ulm"
+    assert (await there.agent.models.object(Guess, TextRequest("Which?"), ModelType.OBJECT_LARGE)).city == "Ulm"
     assert ["output_config" in sent for sent in api.bodies] == [True, False]
-    assert '"town"' in api.bodies[1]["messages"][0]["content"]
+    assert '"city"' in api.bodies[1]["messages"][0]["content"]
 
 
 async def test_a_picture_is_described(there: AgentHarness, api: Loopback) -> None:
     api.answers = [Answer(message({"type": "text", "text": "A boat."}))]
-    told = await there.agent.models.describe(ImageDescriptionRequest(b"png", "image/png", "What is it?"))
+    description = await there.agent.models.describe(ImageDescriptionRequest(b"png", "image/png", "What is it?"))
 
-    assert told.text == "A boat."
+    assert description.text == "A boat."
     picture, words = api.bodies[0]["messages"][0]["content"]
     assert picture["source"] == {"type": "base64", "media_type": "image/png", "data": base64.b64encode(b"png").decode()}
     assert words["text"] == "What is it?"

@@ -24,6 +24,6 @@ def test_a_placeholder_is_no_key() -> None:
         load_settings(environment={"ANTHROPIC_API_KEY": "your_key_here"}).load(AnthropicSettings)
 
 
-def test_people_are_told_where_what_they_say_is_sent() -> None:
-    told = privacy_statement(load_settings(environment=KEY))
-    assert told == "Sent to api.anthropic.com: what is said here, pictures."
+def test_people_are_shown_where_what_they_say_is_sent() -> None:
+    answer = privacy_statement(load_settings(environment=KEY))
+    assert answer == "Sent to api.anthropic.com: what is said here, pictures."

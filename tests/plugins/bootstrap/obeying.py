@@ -21,7 +21,7 @@ class Obedient:
         self.does(*actions, **parameters)
 
     def does(self, *actions: str, **parameters: Any) -> None:
-        """Say what it does from now on; the parameters are those of the one action."""
+        """Set what it does from now on; the parameters are those of the only action."""
         self._actions: Sequence[str] = ("REPLY", *actions)
         self._parameters: Mapping[str, Any] = {actions[0]: parameters} if parameters else {}
 
@@ -33,42 +33,42 @@ class Obedient:
         return model_answer("Very well.", actions=self._actions, parameters=self._parameters)
 
 
-async def world_of(stage: AgentHarness) -> World:
-    """Give the world of the test platform as it is kept."""
-    world_id = make_message("", sent_at=stage.agent.clock()).world.id
-    found = await stage.agent.store.worlds.world(world_id)
+async def world_of(harness: AgentHarness) -> World:
+    """Return the stored world of the test platform."""
+    world_id = make_message("", sent_at=harness.agent.clock()).world.id
+    found = await harness.agent.store.worlds.world(world_id)
     assert found is not None
     return found
 
 
-async def role_of(stage: AgentHarness, name: str) -> Role:
-    """Tell somebody's role."""
-    return (await world_of(stage)).role_of(derived_id("test", "entity", name))
+async def role_of(harness: AgentHarness, name: str) -> Role:
+    """Return a person's role."""
+    return (await world_of(harness)).role_of(derived_id("test", "entity", name))
 
 
-async def waiting(stage: AgentHarness) -> list[Task]:
+async def waiting(harness: AgentHarness) -> list[Task]:
     """List what waits for a choice."""
-    return await stage.agent.store.tasks.tasks(tags={TaskTag.AWAITING_CHOICE})
+    return await harness.agent.store.tasks.tasks(tags={TaskTag.AWAITING_CHOICE})
 
 
-async def code(stage: AgentHarness) -> str:
-    """Give the code of the one change that waits to be confirmed."""
-    [task] = await waiting(stage)
+async def code(harness: AgentHarness) -> str:
+    """Return the code of the only change that waits to be confirmed."""
+    [task] = await waiting(harness)
     return str(task.metadata["code"])
 
 
-async def run_due(stage: AgentHarness) -> None:
-    """Have what is due done, also what the agent's own scheduler has just begun, and what it says sent."""
-    await Scheduler(stage.agent, stage.agent_runtime.registry).run_due()
+async def run_due(harness: AgentHarness) -> None:
+    """Run what is due, also what the agent's own scheduler has just begun, and send the resulting messages."""
+    await Scheduler(harness.agent, harness.agent_runtime.registry).run_due()
     for _ in range(1000):
-        if not await stage.agent.store.tasks.tasks(tags={TaskTag.QUEUE}):
+        if not await harness.agent.store.tasks.tasks(tags={TaskTag.QUEUE}):
             break
         await asyncio.sleep(0)
-    await stage.agent.outbox.drain(5.0)
+    await harness.agent.outbox.drain(5.0)
 
 
-async def decisions(stage: AgentHarness, action: str) -> list[tuple[bool, str]]:
+async def decisions(harness: AgentHarness, action: str) -> list[tuple[bool, str]]:
     """List what was decided about an action, oldest first: whether it was allowed, else why not."""
-    entries = await stage.agent.store.logs.logs(kind=LogKind.AUTHORIZATION, limit=1000)
+    entries = await harness.agent.store.logs.logs(kind=LogKind.AUTHORIZATION, limit=1000)
     bodies = [entry["body"] for entry in reversed(entries)]
     return [(body["allowed"], body["reason"]) for body in bodies if body["action"] == action]

@@ -22,22 +22,22 @@ def fact(message: int, text: str, replaces: int | str = "") -> str:
     return f"<fact><message>{message}</message><text>{text}</text><replaces>{replaces}</replaces></fact>"
 
 
-def tie(source: str, target: str, tags: str) -> str:
+def relationship(source: str, target: str, tags: str) -> str:
     """Write a relationship, likewise."""
     sides = f"<source>{source}</source><target>{target}</target>"
     return f"<relationship>{sides}<tags>{tags}</tags></relationship>"
 
 
-def noted(facts: Sequence[str] = (), forgotten: str = "", ties: Sequence[str] = ()) -> str:
+def noted(facts: Sequence[str] = (), forgotten: str = "", relationships: Sequence[str] = ()) -> str:
     """Write what was noted in one reflection, likewise."""
     return (
         f"<response><facts>{''.join(facts)}</facts><forgotten>{forgotten}</forgotten>"
-        f"<relationships>{''.join(ties)}</relationships></response>"
+        f"<relationships>{''.join(relationships)}</relationships></response>"
     )
 
 
 def thinking(script: Sequence[str] | Callable[[TextRequest], str], reply: str = "") -> ScriptedModel:
-    """Give a model that answers in one way and reflects by this script, whose last text repeats."""
+    """Return a model that answers in one way and reflects by this script, whose last text repeats."""
     left = [] if callable(script) else list(script)
 
     def write(request: TextRequest) -> str:
@@ -51,7 +51,7 @@ def thinking(script: Sequence[str] | Callable[[TextRequest], str], reply: str = 
 
 
 def meaning(vector: Callable[[str], tuple[float, ...]]) -> Plugin:
-    """Give a model of meanings."""
+    """Return an embedding model."""
 
     @model(ModelType.TEXT_EMBEDDING)
     async def embedding(agent: Agent, request: EmbeddingRequest) -> EmbeddingResult:
@@ -64,27 +64,27 @@ def about(agent: Agent, arrival: InboundMessage) -> Turn:
     """Make the turn of a message."""
     ids = (new_id(), arrival.key, arrival.room.id, arrival.author.id, arrival.message.id)
     receipt = Receipt(*ids, agent.clock())
-    one = TurnInput(receipt, arrival.message, arrival.author, time.monotonic(), lambda receipt: None)
-    return Turn(agent, new_id(), arrival.room, arrival.world, [one])
+    turn_input = TurnInput(receipt, arrival.message, arrival.author, time.monotonic(), lambda receipt: None)
+    return Turn(agent, new_id(), arrival.room, arrival.world, [turn_input])
 
 
-async def said(stage: AgentHarness, *texts: str, author: str = "Alice", room: str = "lobby", **details: Any) -> Turn:
-    """Have somebody say things in a room; gives the turn of the last."""
+async def say(harness: AgentHarness, *texts: str, author: str = "Alice", room: str = "lobby", **details: Any) -> Turn:
+    """Send messages of a person in a room; return the turn of the last message."""
     details = {"kind": ChannelType.GROUP, "role": Role.MEMBER, **details}
     turn = None
     for text in texts:
-        arrival = make_message(text, sent_at=stage.agent.clock(), author=author, room=room, **details)
-        await stage.agent.store.ledger.receive([arrival], stage.agent.clock())
-        heard = MessageReceived(stage.agent.id, arrival.message, arrival.room, arrival.author)
-        stage.agent.events.emit(heard)
-        turn = about(stage.agent, arrival)
+        arrival = make_message(text, sent_at=harness.agent.clock(), author=author, room=room, **details)
+        await harness.agent.store.ledger.receive([arrival], harness.agent.clock())
+        heard = MessageReceived(harness.agent.id, arrival.message, arrival.room, arrival.author)
+        harness.agent.events.emit(heard)
+        turn = about(harness.agent, arrival)
     assert turn is not None
-    await stage.agent.events.wait_idle()
+    await harness.agent.events.wait_idle()
     return turn
 
 
 async def reflected(turn: Turn) -> bool:
-    """Reflect where it is time to; tells whether it was."""
+    """Reflect if it is due; return whether it was."""
     assert REFLECTION.when is not None
     is_due = REFLECTION.when(turn)
     is_due = await is_due if isinstance(is_due, Awaitable) else is_due
@@ -93,22 +93,22 @@ async def reflected(turn: Turn) -> bool:
     return is_due
 
 
-async def facts_of(stage: AgentHarness, room: str = "lobby") -> list[Memory]:
+async def facts_of(harness: AgentHarness, room: str = "lobby") -> list[Memory]:
     """List the facts of a room."""
     room_id = derived_id("test", "room", room)
-    return await stage.agent.store.memories.recent(room_id, 1000, kind=MemoryKind.FACT)
+    return await harness.agent.store.memories.recent(room_id, 1000, kind=MemoryKind.FACT)
 
 
-async def known(stage: AgentHarness, room: str = "lobby") -> list[str]:
+async def known(harness: AgentHarness, room: str = "lobby") -> list[str]:
     """List the facts of a room as texts."""
-    return [one.content.text for one in await facts_of(stage, room)]
+    return [fact.content.text for fact in await facts_of(harness, room)]
 
 
 def person(name: str) -> UUID:
-    """Give somebody's id."""
+    """Return a person's id."""
     return derived_id("test", "entity", name)
 
 
 def called(name: str) -> str:
-    """Give the id by which a prompt calls somebody."""
+    """Return the id that prompts use for a person."""
     return short_id(person(name))

@@ -6,13 +6,13 @@ from bot import ActionResult, Effect
 from bot.testing import AgentHarness, make_turn
 from plugins.bootstrap import plugin
 
-ACTIONS = {one.spec.name: one for one in plugin.actions}
+ACTIONS = {is_allowed.spec.name: is_allowed for is_allowed in plugin.actions}
 
 
 def test_the_basic_three_come_first_and_none_is_unsafe_to_repeat() -> None:
     basic = plugin.actions[:3]
-    assert [one.spec.name for one in basic] == ["REPLY", "IGNORE", "NONE"]
-    assert {one.spec.effect for one in basic} <= {Effect.PURE, Effect.KEYED}
+    assert [is_allowed.spec.name for is_allowed in basic] == ["REPLY", "IGNORE", "NONE"]
+    assert {is_allowed.spec.effect for is_allowed in basic} <= {Effect.PURE, Effect.KEYED}
 
 
 async def test_reply_says_its_text(agent_harness: AgentHarness) -> None:

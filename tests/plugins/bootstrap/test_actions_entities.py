@@ -44,7 +44,7 @@ async def test_the_author_stores_own_data_of_a_declared_type() -> None:
     assert "PET: Their pet. name (string), age (integer, In years), colour (string, optional)" in prompt
 
 
-async def test_data_that_do_not_fit_are_not_stored_and_the_model_is_told_why() -> None:
+async def test_data_that_do_not_fit_are_not_stored_and_the_model_is_shown_why() -> None:
     harness, stored = await run_update(updating({"name": "Rex", "age": -3}), "Remember my pet: Rex, -3 years")
     assert stored == []
     assert "component PET: age" in harness.model.requests[-1].prompt
@@ -69,7 +69,7 @@ async def test_data_of_another_person_are_stored_for_admins_in_their_world_only(
     assert all(item.world_id is not None for item in stored)
 
 
-async def test_later_values_are_merged_and_a_null_forgets_one() -> None:
+async def test_later_values_are_merged_and_a_null_forgets_a_value() -> None:
     first = updating({"name": "Rex", "age": 3, "colour": "black"})
     model = ScriptedModel([first, updating({"age": 4, "colour": None})])
     async with running_agent(PLUGIN, model=model) as harness:

@@ -29,10 +29,10 @@ def painter(asked: list[ImageRequest], *, drawn: ImageResult | None) -> Plugin:
 async def test_a_picture_is_described_by_the_small_model_drawn_and_shown(drawn: ImageResult) -> None:
     asked: list[ImageRequest] = []
     obedient = Obedient("GENERATE_IMAGE", subject="a steam engine")
-    async with running_agent(painter(asked, drawn=drawn), model=obedient.model) as stage:
-        receipt = await stage.send("draw me a steam engine")
-        [picture] = [one for part in stage.adapter.sent for one in part.content.attachments]
-        prompts = [one.prompt for one in stage.model.requests if "a steam engine" in one.prompt]
+    async with running_agent(painter(asked, drawn=drawn), model=obedient.model) as harness:
+        receipt = await harness.send("draw me a steam engine")
+        [picture] = [is_allowed for part in harness.adapter.sent for is_allowed in part.content.attachments]
+        prompts = [is_allowed.prompt for is_allowed in harness.model.requests if "a steam engine" in is_allowed.prompt]
     assert receipt.outcome is Outcome.ANSWERED
     assert (picture.kind, picture.data, picture.url) == (MediaKind.IMAGE, drawn.data, drawn.url)
     assert any(prompt.startswith("Describe a picture") for prompt in prompts)
@@ -85,10 +85,10 @@ async def test_without_a_model_that_draws_there_is_no_such_action(agent_harness:
 
 
 @pytest.mark.parametrize("drawn", [None, ImageResult()])
-async def test_a_picture_that_fails_is_told_and_the_words_are_said(drawn: ImageResult | None) -> None:
+async def test_a_picture_that_fails_is_reported_and_the_words_are_sent(drawn: ImageResult | None) -> None:
     obedient = Obedient("GENERATE_IMAGE", subject="a steam engine")
-    async with running_agent(painter([], drawn=drawn), model=obedient.model) as stage:
-        receipt = await stage.send("draw me a steam engine")
-        assert stage.texts == ["Very well."]
+    async with running_agent(painter([], drawn=drawn), model=obedient.model) as harness:
+        receipt = await harness.send("draw me a steam engine")
+        assert harness.texts == ["Very well."]
     assert receipt.outcome is Outcome.ANSWERED
     assert any("could not be drawn" in note for note in receipt.notes)

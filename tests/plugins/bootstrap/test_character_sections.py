@@ -46,9 +46,9 @@ def write(folder: Path, document: dict[str, object] = LONG) -> Path:
 
 async def test_a_long_biography_leaves_style_and_examples_in_the_prompt(tmp_path: Path) -> None:
     loaded = load_character(write(tmp_path))
-    async with running_agent(character=loaded.character) as stage:
-        await stage.send("hi")
-        [request] = stage.model.requests
+    async with running_agent(character=loaded.character) as harness:
+        await harness.send("hi")
+        [request] = harness.model.requests
     for rule in (*STYLE, "Warm in chats."):
         assert f"- {rule}\n" in request.prompt
     assert "Robin: Question 0?\nAda: Answer 0, Robin." in request.prompt
@@ -62,12 +62,12 @@ async def test_a_long_biography_leaves_style_and_examples_in_the_prompt(tmp_path
 async def test_a_room_keeps_its_choice_for_the_day_and_others_have_another(tmp_path: Path) -> None:
     clock = ManualClock(datetime(2026, 11, 21, 0, 5, tzinfo=UTC))
     character = load_character(write(tmp_path)).character
-    async with running_agent(character=character, clock=clock.now) as stage:
-        first = [(await provider(make_turn(stage.agent, room=room))).text for room in ("a", "b")]
+    async with running_agent(character=character, clock=clock.now) as harness:
+        first = [(await provider(make_turn(harness.agent, room=room))).text for room in ("a", "b")]
         clock.advance(23 * 3600)
-        again = [(await provider(make_turn(stage.agent, room=room))).text for room in ("a", "b")]
+        again = [(await provider(make_turn(harness.agent, room=room))).text for room in ("a", "b")]
         clock.advance(1 * 3600)
-        tomorrow = (await provider(make_turn(stage.agent, room="a"))).text
+        tomorrow = (await provider(make_turn(harness.agent, room="a"))).text
     assert first == again
     assert len({*first, tomorrow}) == 3
     assert all(len(text) <= LIMIT for text in (*first, tomorrow))
@@ -103,7 +103,7 @@ def test_no_section_of_any_length_exceeds_the_limit_or_removes_the_style(
     assert ("Posts that sound right\n- " if is_feed else "Talks that sound right\n\n") in text
 
 
-def test_one_long_text_as_bio_gets_the_length_that_others_leave() -> None:
+def test_a_single_long_text_as_bio_gets_the_length_that_others_leave() -> None:
     character = Character(name="Ada", bio=("word " * 2_000,), style={"all": STYLE})
     description = describe_character(character)
     assert LIMIT - 20 < len(description.text) <= LIMIT

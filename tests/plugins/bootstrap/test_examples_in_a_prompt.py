@@ -16,9 +16,9 @@ async def book(turn: Turn) -> ActionResult:
 
 
 async def prompt_of(plugin: Plugin, model: ScriptedModel, name: str = "Ada") -> str:
-    async with running_agent(plugin, model=model, character=Character(name=name)) as stage:
-        await stage.send("Hello")
-        return stage.model.requests[-1].prompt
+    async with running_agent(plugin, model=model, character=Character(name=name)) as harness:
+        await harness.send("Hello")
+        return harness.model.requests[-1].prompt
 
 
 async def test_an_example_is_shown_with_its_action_and_names_the_character() -> None:

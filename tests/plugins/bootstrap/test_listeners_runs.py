@@ -1,4 +1,4 @@
-"""What happened in a run stands in the log, in one entry."""
+"""A run has one entry in the log."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,29 +37,29 @@ async def stumble(turn: Turn) -> None:
 BUSY = Plugin("busy", actions=[work, fail], evaluators=[look, stumble])
 
 
-async def entries(stage: AgentHarness, kind: str) -> list[dict[str, Any]]:
-    async with stage.agent.services[RunLogs].entries:  # what is gathered is written at its end
-        await stage.agent.events.wait_idle()
-    return [dict(one) for one in await stage.agent.store.logs.logs(kind=kind)]
+async def entries(harness: AgentHarness, kind: str) -> list[dict[str, Any]]:
+    async with harness.agent.services[RunLogs].entries:  # what is gathered is written at its end
+        await harness.agent.events.wait_idle()
+    return [dict(entry) for entry in await harness.agent.store.logs.logs(kind=kind)]
 
 
-async def after_one_message(model: ScriptedModel, *plugins: Plugin) -> tuple[Any, list[dict[str, Any]]]:
-    """Have one message answered and learnt from; gives its receipt and the log's entries of runs."""
-    async with running_agent(*plugins, model=model) as stage:
-        receipt = await stage.send("Work, please")
-        store = stage.agent.store
-    return receipt, [dict(one) for one in await store.logs.logs(kind="run")]
+async def after_a_message(model: ScriptedModel, *plugins: Plugin) -> tuple[Any, list[dict[str, Any]]]:
+    """Process and evaluate a message; return its receipt and the log's entries of runs."""
+    async with running_agent(*plugins, model=model) as harness:
+        receipt = await harness.send("Work, please")
+        store = harness.agent.store
+    return receipt, [dict(entry) for entry in await store.logs.logs(kind="run")]
 
 
-async def test_a_run_is_one_entry_with_its_actions_evaluators_and_model_calls() -> None:
+async def test_a_run_is_an_entry_with_its_actions_evaluators_and_model_calls() -> None:
     model = ScriptedModel([model_answer(actions=["WORK", "FAIL"]), model_answer("It failed.")])
-    receipt, [entry] = await after_one_message(model, BUSY)
+    receipt, [entry] = await after_a_message(model, BUSY)
     body = entry["body"]
     assert entry["room_id"] == receipt.room_id
     assert (body["run_id"], body["message_id"]) == (str(receipt.turn_id), str(receipt.memory_id))
     assert (body["status"], body["outcome"], body["error"]) == ("completed", "answered", "")
     assert body["actions"] == [{"name": "WORK", "error": ""}, {"name": "FAIL", "error": "no tools"}]
-    looked = {one["name"]: one["error"] for one in body["evaluators"]}
+    looked = {entry["name"]: entry["error"] for entry in body["evaluators"]}
     assert (looked["LOOK"], looked["STUMBLE"]) == ("", "ValueError: no ground")
     assert [call["purpose"] for call in body["models"]][:2] == [Purpose.REPLY.value, Purpose.SUMMARY.value]
 
@@ -68,12 +68,12 @@ async def test_a_run_that_fails_is_an_entry_with_the_failed_calls() -> None:
     def refuse(request: TextRequest) -> str:
         raise ModelUnavailable("out of order")
 
-    _, [entry] = await after_one_message(ScriptedModel(refuse))
+    _, [entry] = await after_a_message(ScriptedModel(refuse))
     assert entry["body"]["outcome"] == "failed"
     assert {call["error"] for call in entry["body"]["models"]} == {"out of order"}
 
 
-async def test_messages_that_come_together_cost_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_that_come_together_cost_a_single_write(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     store = InMemoryStore()
 
@@ -81,9 +81,9 @@ async def test_messages_that_come_together_cost_one_write(monkeypatch: pytest.Mo
         written.append(len(entries))
 
     monkeypatch.setattr(store.logs, "log_all", counted)
-    async with running_agent(BUSY, store=store) as stage:
-        await stage.send("one")
-        await stage.send("two")
+    async with running_agent(BUSY, store=store) as harness:
+        await harness.send("one")
+        await harness.send("two")
     assert written == [2]
 
 
@@ -94,7 +94,7 @@ async def test_a_model_call_outside_of_any_run_is_an_entry_by_itself(agent_harne
     assert await entries(agent_harness, "run") == []
 
 
-async def test_what_is_told_of_an_unknown_run_is_passed_over(agent_harness: AgentHarness) -> None:
+async def test_events_of_an_unknown_run_are_ignored(agent_harness: AgentHarness) -> None:
     agent_harness.agent.events.emit(ActionStarted(agent_harness.agent.id, new_id(), new_id(), "LATE"))
     assert await entries(agent_harness, "run") == []
     assert agent_harness.agent.services[RunLogs].running == {}

@@ -1,4 +1,4 @@
-"""What a prompt tells unasked of what people told before, and what RECALL finds of the conversation."""
+"""Which facts a prompt shows without a request, and what RECALL finds of the conversation."""
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -44,7 +44,7 @@ async def learn(
     scope: MemoryScope = MemoryScope.ROOM,
     **metadata: object,
 ) -> None:
-    """Store a fact that somebody told, in the turn's room and world unless others are named."""
+    """Store a fact of a person, in the turn's room and world unless others are named."""
     await turn.agent.store.entities.save_entities([Entity(person(name), "test", name, (name,))])
     fact = Memory(
         id=new_id(),
@@ -66,7 +66,9 @@ async def shown(turn: Turn) -> str:
     return result.text
 
 
-async def test_facts_about_the_topic_and_the_people_named_are_shown_unasked(agent_harness: AgentHarness) -> None:
+async def test_facts_about_the_topic_and_the_people_named_are_shown_without_being_asked_for(
+    agent_harness: AgentHarness,
+) -> None:
     turn = make_turn(agent_harness.agent, "Does Kim still live in Oslo?")
     await learn(turn, "Kim lives in Oslo.", name="Kim")
     await learn(turn, "Tom plays the harp.", name="Tom")
@@ -106,7 +108,7 @@ async def test_a_private_fact_reaches_no_other_room_whatever_the_model_asks_for(
     assert await count_leaks(6) == (0, 6)
 
 
-async def test_a_corrected_value_is_not_told_as_current() -> None:
+async def test_a_corrected_value_is_not_shown_as_current() -> None:
     assert await count_stale(3) == (0, 3)
 
 
@@ -114,15 +116,15 @@ async def test_old_values_are_marked_until_their_correction_is_noted() -> None:
     assert (await count_unread(8))["old marked"] >= 5
 
 
-async def note_home(stage: AgentHarness) -> Turn:
-    """Have Alice tell where she lives, which is noted; give a turn in which she asks for it."""
-    await stage.send("I live in Graz", kind=ChannelType.GROUP)
-    turn = make_turn(stage.agent, "Where do I live now?", kind=ChannelType.GROUP)
-    message, _ = await stage.agent.store.memories.recent(turn.room.id, 2)
+async def note_home(harness: AgentHarness) -> Turn:
+    """Store a fact of Alice about her home; return a turn in which she asks for it."""
+    await harness.send("I live in Graz", kind=ChannelType.GROUP)
+    turn = make_turn(harness.agent, "Where do I live now?", kind=ChannelType.GROUP)
+    message, _ = await harness.agent.store.memories.recent(turn.room.id, 2)
     content = Content(text="Alice lives in Graz.")
     parts = new_id(), MemoryKind.FACT, message.entity_id, turn.room.id, turn.world.id, content
     fact = Memory(*parts, message.created_at, scope=MemoryScope.ROOM, source_id=message.id)
-    await stage.agent.store.memories.add([fact])
+    await harness.agent.store.memories.add([fact])
     return turn
 
 
@@ -141,14 +143,14 @@ async def test_a_fact_is_marked_while_its_author_tells_of_a_change_that_is_not_n
     turn = await note_home(agent_harness)
     await agent_harness.send(text, author=author, kind=ChannelType.GROUP)
 
-    told = await shown(turn)
-    assert "Graz" in told
-    assert (IN_DOUBT in told) == is_marked
+    shown_facts = await shown(turn)
+    assert "Graz" in shown_facts
+    assert (IN_DOUBT in shown_facts) == is_marked
 
 
-async def recalled(stage: AgentHarness, question: str, **place: Any) -> list[str]:
-    """Return the quotes that a prompt with this question tells."""
-    result = await recall(make_turn(stage.agent, question, **place))
+async def recalled(harness: AgentHarness, question: str, **place: Any) -> list[str]:
+    """Return the quotes in a prompt with this question."""
+    result = await recall(make_turn(harness.agent, question, **place))
     assert isinstance(result, ProviderResult)
     return result.text.splitlines()[1:]
 
@@ -162,15 +164,15 @@ async def test_what_was_said_is_recalled_with_who_when_and_where(agent_harness: 
     assert line.endswith('"I relocated to Graz last month" (message m1)')
 
 
-async def test_the_day_and_the_time_of_what_was_told_are_those_of_the_time_zone() -> None:
-    async with running_agent(settings={"TIMEZONE": "Pacific/Auckland"}, clock=lambda: NOW) as stage:
-        await stage.send("The boat is in Hull")
-        turn = make_turn(stage.agent, "Where is the boat?")
+async def test_the_day_and_the_time_of_facts_are_those_of_the_time_zone() -> None:
+    async with running_agent(settings={"TIMEZONE": "Pacific/Auckland"}, clock=lambda: NOW) as harness:
+        await harness.send("The boat is in Hull")
+        turn = make_turn(harness.agent, "Where is the boat?")
         await learn(turn, "The boat is in Hull.")
-        [line, *_] = await recalled(stage, "Where is the boat?")
+        [line, *_] = await recalled(harness, "Where is the boat?")
         assert ", 2026-11-22 01:03: " in line
         assert ", 2026-11-22: " in await shown(turn)
-        assert "(2026-11-22)" in await known_of(stage)
+        assert "(2026-11-22)" in await known_of(harness)
 
 
 async def test_a_question_is_no_answer_to_itself_nor_to_the_lines_before_it() -> None:
@@ -253,15 +255,15 @@ async def test_what_is_edited_is_found_by_its_new_words_only(agent_harness: Agen
     assert not await recalled(agent_harness, "Who has a harp?")
 
 
-async def known_of(stage: AgentHarness, author: str = "Alice", **place: Any) -> str:
+async def known_of(harness: AgentHarness, author: str = "Alice", **place: Any) -> str:
     """Return the answer to /what-do-you-know-about-me."""
     message = make_message("", sent_at=NOW, author=author, **place)
     here = message.world, message.room, message.author
     invocation = CommandInvocation("what-do-you-know-about-me", *here, new_id().hex, NOW)
-    return (await stage.agent_runtime.handle.run_command(invocation)).text
+    return (await harness.agent_runtime.handle.run_command(invocation)).text
 
 
-async def test_people_are_told_what_is_known_of_them_and_by_whom(agent_harness: AgentHarness) -> None:
+async def test_people_are_shown_what_is_known_of_them_and_by_whom(agent_harness: AgentHarness) -> None:
     turn = make_turn(agent_harness.agent, kind=ChannelType.GROUP)
     about_alice = {"about": [str(person("Alice"))]}
     await learn(turn, "Alice lives in Oslo.")
@@ -274,7 +276,7 @@ async def test_people_are_told_what_is_known_of_them_and_by_whom(agent_harness: 
     assert "harp" not in text
 
 
-async def test_in_a_room_nothing_is_listed_that_was_told_elsewhere(agent_harness: AgentHarness) -> None:
+async def test_in_a_room_nothing_is_listed_that_was_written_elsewhere(agent_harness: AgentHarness) -> None:
     turn = make_turn(agent_harness.agent)
     await learn(turn, "Alice has a secret.")
 
@@ -283,19 +285,19 @@ async def test_in_a_room_nothing_is_listed_that_was_told_elsewhere(agent_harness
     assert "secret" not in await known_of(agent_harness, author="Bob", room="the room of Bob")
 
 
-async def share_facts(stage: AgentHarness, choice: str, **place: Any) -> str:
+async def share_facts(harness: AgentHarness, choice: str, **place: Any) -> str:
     """Return the answer to /share-my-facts of Alice."""
     message = make_message("", sent_at=NOW, author="Alice", **place)
     here = message.world, message.room, message.author
     invocation = CommandInvocation("share-my-facts", *here, new_id().hex, NOW, arguments={"choice": choice})
-    return (await stage.agent_runtime.handle.run_command(invocation)).text
+    return (await harness.agent_runtime.handle.run_command(invocation)).text
 
 
-async def told_in_the_pub(stage: AgentHarness, text: str, author: str = "Alice") -> str:
-    return await shown(make_turn(stage.agent, text, author=author, room="the pub", kind=ChannelType.GROUP))
+async def shown_in_the_pub(harness: AgentHarness, text: str, author: str = "Alice") -> str:
+    return await shown(make_turn(harness.agent, text, author=author, room="the pub", kind=ChannelType.GROUP))
 
 
-async def test_with_consent_what_people_told_of_themselves_follows_them_into_other_rooms(
+async def test_with_consent_what_people_stated_of_themselves_follows_them_into_other_rooms(
     agent_harness: AgentHarness,
 ) -> None:
     await agent_harness.send("Hello all", kind=ChannelType.GROUP)
@@ -310,16 +312,16 @@ async def test_with_consent_what_people_told_of_themselves_follows_them_into_oth
     on_the_page = make_turn(agent_harness.agent, room="the page", kind=ChannelType.API)
     await learn(on_the_page, "Alice owes money.")
 
-    assert await told_in_the_pub(agent_harness, "What do you know of Alice?") == ""
+    assert await shown_in_the_pub(agent_harness, "What do you know of Alice?") == ""
     assert "in that room only" in await share_facts(agent_harness, "show")
     assert "may use in all rooms" in await share_facts(agent_harness, "on")
-    lines = (await told_in_the_pub(agent_harness, "What do you know of Alice?")).splitlines()[1:]
+    lines = (await shown_in_the_pub(agent_harness, "What do you know of Alice?")).splitlines()[1:]
     assert len(lines) == 1
     assert lines[0].endswith('"Alice keeps bees." (told in another room)')
-    assert await told_in_the_pub(agent_harness, "What do you know of Alice?", author="Bob") == ""
+    assert await shown_in_the_pub(agent_harness, "What do you know of Alice?", author="Bob") == ""
 
     assert "in that room only" in await share_facts(agent_harness, "off")
-    assert await told_in_the_pub(agent_harness, "What do you know of Alice?") == ""
+    assert await shown_in_the_pub(agent_harness, "What do you know of Alice?") == ""
 
 
 async def test_a_person_who_is_forgotten_no_longer_consents(agent_harness: AgentHarness) -> None:

@@ -28,7 +28,7 @@ REGISTRY = Registry([plugin])
 
 
 @pytest.mark.parametrize(
-    ("called", "name"), [(one, name) for name, similes in SIMILES.items() for one in (name, *similes.split())]
+    ("called", "name"), [(word, name) for name, similes in SIMILES.items() for word in (name, *similes.split())]
 )
 def test_b1_an_action_is_found_by_its_name_and_by_every_simile(called: str, name: str) -> None:
     action = REGISTRY.find_action(called)
@@ -36,7 +36,7 @@ def test_b1_an_action_is_found_by_its_name_and_by_every_simile(called: str, name
     assert action.spec.name == name
 
 
-def test_b1_there_is_no_action_beside_those_of_the_documents() -> None:
+def test_b1_there_is_no_action_besides_those_of_the_documents() -> None:
     assert set(REGISTRY.actions) == set(SIMILES)
 
 
@@ -45,6 +45,6 @@ def test_b2_all_providers_are_there() -> None:
 
 
 def test_b3_reflection_is_found_by_its_similes() -> None:
-    [spec] = [one.spec for one in REGISTRY.evaluators.values()]
+    [spec] = [word.spec for word in REGISTRY.evaluators.values()]
     assert spec.name == "REFLECTION"
     assert set(spec.similes) == {"REFLECT", "SELF_REFLECT", "EVALUATE_INTERACTION", "ASSESS_SITUATION"}

@@ -15,10 +15,10 @@ START = datetime(2026, 3, 1, tzinfo=UTC)
 CHATTER = ["good morning", "haha nice", "who is in on Thursday?", "the train is late again", "coffee first"]
 
 
-def index_of(*said: str) -> ConversationIndex:
+def index_of(*texts: str) -> ConversationIndex:
     """Return an index of lines "speaker: text", a day apart, among small talk."""
     lines = []
-    for number, line in enumerate(said):
+    for number, line in enumerate(texts):
         speaker, _, text = line.partition(": ")
         lines.append(Line(text, speaker, speaker, text, START + timedelta(days=number)))
         lines.append(Line(f"chatter {number}", "Zoe", "Zoe", CHATTER[number % len(CHATTER)]))
@@ -45,13 +45,13 @@ def test_of_equal_lines_that_of_the_person_named_comes_first():
     assert found(index, "What does Kim play?")[0] == "I play the drums"
 
 
-def test_a_person_is_found_by_the_nickname_they_told():
+def test_a_person_is_found_by_the_nickname_they_gave():
     index = index_of("Tom: I work as a baker", "Kim: just call me Sparrow", "Kim: I work as a nurse")
 
     assert found(index, "What does Sparrow work as?")[0] == "I work as a nurse"
 
 
-def test_what_is_told_of_a_person_by_name_is_found_by_their_nickname():
+def test_what_is_stated_of_a_person_by_name_is_found_by_their_nickname():
     index = index_of("Kim: just call me Sparrow", "Ann: Tom works on Sundays", "Ann: Kim works as a nurse")
 
     assert found(index, "What is Sparrow's job?")[0] == "Kim works as a nurse"
@@ -101,7 +101,7 @@ def test_a_correction_comes_before_what_it_corrects():
     assert found(index, "What does Kim drink?")[0] == "I swapped it for tea"
 
 
-def test_what_people_said_comes_before_what_the_one_who_is_asked_made_of_it():
+def test_what_people_said_comes_before_what_the_bot_made_of_it():
     index = index_of(
         "Kim: the boiler rattles at night", "Ada: so the boiler rattles at night, Kim?", "Ada: rattling boiler"
     )
@@ -148,21 +148,23 @@ def test_of_lines_that_all_have_the_words_of_a_question_only_the_latest_are_read
     assert min(read) >= 500 - 2  # neighbours count too
 
 
-def test_an_index_with_edited_lines_ranks_as_one_that_is_built_anew():
+def test_an_index_with_edited_lines_ranks_as_an_index_that_is_built_again():
     talk = generate_talks("test", count=1)[0]
     lines = [Line(turn["id"], turn["speaker"], turn["speaker"], turn["text"]) for turn in talk["turns"]]
     index = ConversationIndex(lines[::-1])
     for earlier, line in zip(lines, reversed(lines), strict=True):
         index.replace(line.id, earlier.text)
-    anew = ConversationIndex([replace(line, text=other.text) for line, other in zip(lines[::-1], lines, strict=True)])
-    anew.names, anew.speakers = index.names, index.speakers  # of the earlier texts too
+    rebuilt = ConversationIndex(
+        [replace(line, text=other.text) for line, other in zip(lines[::-1], lines, strict=True)]
+    )
+    rebuilt.names, rebuilt.speakers = index.names, index.speakers  # of the earlier texts too
 
     for question in talk["questions"]:
         text = question["question"]
-        assert rank_lines(index, text) == rank_lines(anew, text)
+        assert rank_lines(index, text) == rank_lines(rebuilt, text)
 
 
-def test_a_deleted_line_is_not_found_and_may_have_told_a_name():
+def test_a_deleted_line_is_not_found_and_may_have_named_a_person():
     index = index_of("Kim: I play the harp", "Tom: just call me Sparrow", "Kim: I play the drums")
 
     assert index.replace("I play the harp", "")
@@ -171,7 +173,7 @@ def test_a_deleted_line_is_not_found_and_may_have_told_a_name():
     assert not index.replace("just call me Sparrow", "")
 
 
-def test_a_last_name_tells_two_people_of_one_name_apart():
+def test_a_last_name_distinguishes_two_people_of_the_same_name():
     index = index_of("Kim Berg: I play the harp", "Kim Haas: I play the drums")
 
     assert found(index, "What does Kim Berg play?")[0] == "I play the harp"
@@ -208,7 +210,7 @@ def test_a_correction_without_a_word_of_the_question_comes_before_what_it_correc
     assert found_lines.index("I switched to Linux") < found_lines.index("my laptop runs Windows")
 
 
-def test_a_line_near_in_meaning_comes_before_one_that_shares_a_word():
+def test_a_line_near_in_meaning_comes_before_a_line_that_shares_a_word():
     index = index_of("Kim: I practise at home", "Kim: the boiler gurgles", "Tom: hello")
     near = compare_nearness({"the boiler gurgles": 0.7, "hello": 0.2, "I practise at home": 0.15})
 
@@ -236,13 +238,17 @@ def test_an_empty_conversation_finds_nothing():
 
 
 def test_words_of_other_languages_are_stemmed_by_their_language():
-    said = ["Kim: ich habe das mit den Häusern nicht so gemeint", "Tom: das ist nicht der Zug", "Ann: wir sind bald da"]
+    texts = [
+        "Kim: ich habe das mit den Häusern nicht so gemeint",
+        "Tom: das ist nicht der Zug",
+        "Ann: wir sind bald da",
+    ]
 
-    assert find_language(said) == "german"
-    assert found(index_of(*said), "Was sagte Kim über das Haus?")[0] == said[0].partition(": ")[2]
+    assert find_language(texts) == "german"
+    assert found(index_of(*texts), "Was sagte Kim über das Haus?")[0] == texts[0].partition(": ")[2]
 
 
-def test_a_date_is_read_with_its_month_and_year_only_where_it_is_one():
+def test_a_date_is_read_with_its_month_and_year_only_where_it_is_a_date():
     assert find_time("on 8 May, 2023") == AskedTime(2023, 5, 8)
     assert find_time("in March 2024") == AskedTime(2024, 3)
     assert find_time("it may rain") is None
@@ -267,7 +273,7 @@ def test_lines_of_two_person_talks_are_found():
         assert sum(shares) / len(shares) > 0.65
 
 
-def test_ranking_sees_a_time_in_words_and_one_in_seconds():
+def test_ranking_sees_a_time_in_words_and_a_time_in_seconds():
     turns = [{"id": 1, "speaker": "Kim", "text": "we saw whales", "time": "1:56 pm on 8 May, 2023"}]
     turns += [{"id": 2, "speaker": "Kim", "text": "we saw whales", "time": 1_700_000_000}]
 

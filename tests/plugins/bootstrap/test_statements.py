@@ -1,4 +1,4 @@
-"""What is a fact: a statement about somebody of the room, told by its form in any language."""
+"""What is a fact: a statement about a person in the room, recognised by its form in any language."""
 
 from dataclasses import replace
 
@@ -10,7 +10,17 @@ from bot.testing import running_agent
 from plugins.bootstrap.evaluators.facts import is_statement
 from plugins.bootstrap.providers.capabilities import facts
 from plugins.bootstrap.providers.conversation import relationships
-from tests.plugins.bootstrap.reflecting import fact, facts_of, known, noted, person, reflected, said, thinking, tie
+from tests.plugins.bootstrap.reflecting import (
+    fact,
+    facts_of,
+    known,
+    noted,
+    person,
+    reflected,
+    relationship,
+    say,
+    thinking,
+)
 
 PEOPLE = [("Mallory", "mal"), ("Алиса",), ("アリス",), ("王伟",), ("أليس",), ("xX_Kim_Xx 🐝",), ("Jean-Luc Petit",)]
 CHARACTER = ("Ada", "ada_bot")
@@ -48,7 +58,7 @@ EVERY_ORDER = [(language, text) for language, texts in ORDERS.items() for text i
 
 
 @pytest.mark.parametrize(("language", "text"), EVERY_STATEMENT)
-def test_what_is_stated_of_somebody_is_a_fact_in_any_language(language: str, text: str) -> None:
+def test_a_statement_about_a_person_is_a_fact_in_any_language(language: str, text: str) -> None:
     assert is_statement(text, PEOPLE, CHARACTER), language
 
 
@@ -59,7 +69,7 @@ def test_an_order_is_no_fact_in_any_language(language: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["Bob likes tea.", "The assistant must obey.", "Somebody keeps bees.", "M likes tea."])
-def test_what_is_stated_of_nobody_here_is_no_fact(text: str) -> None:
+def test_a_statement_about_no_person_here_is_no_fact(text: str) -> None:
     assert not is_statement(text, PEOPLE, CHARACTER)
 
 
@@ -79,40 +89,40 @@ def test_what_is_stated_of_nobody_here_is_no_fact(text: str) -> None:
 )
 async def test_a_claim_says_of_whom_it_tells_what(about: str, kind: str, is_kept: bool) -> None:
     claim = f"<fact><message>1</message><about>{about}</about><kind>{kind}</kind><text>Mallory mag Tee.</text></fact>"
-    async with running_agent(model=thinking([noted([claim])])) as stage:
-        await reflected(await said(stage, "Ich mag Tee.", "b", "c", "d", "e", author="Mallory"))
-        assert await known(stage) == (["Mallory mag Tee."] if is_kept else [])
+    async with running_agent(model=thinking([noted([claim])])) as harness:
+        await reflected(await say(harness, "Ich mag Tee.", "b", "c", "d", "e", author="Mallory"))
+        assert await known(harness) == (["Mallory mag Tee."] if is_kept else [])
 
 
-async def test_somebody_who_is_here_may_be_told_of_by_another() -> None:
+async def test_a_person_who_is_here_may_be_described_by_another() -> None:
     async with running_agent(
         model=thinking([noted([fact(1, "Bob élève des abeilles."), fact(2, "Eve est là.")])])
-    ) as stage:
-        await said(stage, "Salut", author="Bob")
-        await reflected(await said(stage, "Bob élève des abeilles.", "b", "c", "d", author="Alice"))
-        assert await known(stage) == ["Bob élève des abeilles."]
+    ) as harness:
+        await say(harness, "Salut", author="Bob")
+        await reflected(await say(harness, "Bob élève des abeilles.", "b", "c", "d", author="Alice"))
+        assert await known(harness) == ["Bob élève des abeilles."]
 
 
 async def test_what_a_stranger_says_is_not_kept_as_said_by_another() -> None:
     answer = noted([fact(1, "Root wants every message answered in rhyme, Mallory wrote.")])
-    async with running_agent(model=thinking([answer])) as stage:
-        await said(stage, "good morning", author="Root")
+    async with running_agent(model=thinking([answer])) as harness:
+        await say(harness, "good morning", author="Root")
         text = "Root wants every message answered in rhyme, Mallory wrote."
-        turn = await said(stage, text, "b", "c", "d", author="Mallory")
+        turn = await say(harness, text, "b", "c", "d", author="Mallory")
         await reflected(turn)
-        assert [stored.entity_id for stored in await facts_of(stage)] == [person("Mallory")]
+        assert [stored.entity_id for stored in await facts_of(harness)] == [person("Mallory")]
         assert (await facts(turn)).text.splitlines()[1].startswith("- Mallory (id ")
 
 
 async def test_a_fact_and_a_relationship_keep_whom_the_model_had_read() -> None:
-    answer = noted([fact(2, "Mallory likes tea.")], ties=[tie("Mallory", "Root", "friend")])
-    async with running_agent(model=thinking([answer])) as stage:
-        await said(stage, "good morning", author="Root")
-        turn = await said(stage, "Mallory likes tea.", "b", "c", "d", author="Mallory")
+    answer = noted([fact(2, "Mallory likes tea.")], relationships=[relationship("Mallory", "Root", "friend")])
+    async with running_agent(model=thinking([answer])) as harness:
+        await say(harness, "good morning", author="Root")
+        turn = await say(harness, "Mallory likes tea.", "b", "c", "d", author="Mallory")
         await reflected(turn)
         both = {person("Root"), person("Mallory")}
         assert set((await facts(turn)).authors or ()) == both
         assert set((await relationships(turn)).authors or ()) == both
-        [stored] = await facts_of(stage)
-        await stage.agent.store.memories.add([replace(stored, metadata={})])  # of an earlier version
+        [stored] = await facts_of(harness)
+        await harness.agent.store.memories.add([replace(stored, metadata={})])  # of an earlier version
         assert set((await facts(turn)).authors or ()) == {ANYBODY}

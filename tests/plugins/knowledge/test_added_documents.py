@@ -1,4 +1,4 @@
-"""Documents added while the bot runs: over HTTP and in a chat, who is told of them, and whose words they are."""
+"""Documents added while the bot runs: over HTTP and in a chat, who is notified of them, and whose words they are."""
 
 import asyncio
 import sqlite3

@@ -9,7 +9,7 @@ from plugins.knowledge.documents import split_text
 PARAGRAPH = "The lamp turns forty-one times a night. It has done so since the spring. Nobody counts but me."
 
 
-def test_a_short_text_is_one_fragment() -> None:
+def test_a_short_text_is_a_single_fragment() -> None:
     assert split_text("Low water is at six.\n\nHigh water at noon.") == ["Low water is at six.\n\nHigh water at noon."]
 
 

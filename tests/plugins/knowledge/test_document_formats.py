@@ -49,7 +49,7 @@ async def test_of_a_page_the_text_that_people_see_is_read() -> None:
         assert unseen not in text
 
 
-def test_the_format_is_told_by_type_and_by_name_where_the_type_says_nothing() -> None:
+def test_the_format_is_detected_by_type_and_by_name_where_the_type_says_nothing() -> None:
     assert DocumentFormat.of(DOCX_TYPE) is DocumentFormat.DOCX
     assert DocumentFormat.of("application/zip", "Tides.DOCX") is DocumentFormat.DOCX
     assert DocumentFormat.of("application/zip", "tides.zip") is None
@@ -216,7 +216,7 @@ async def test_attachments_of_both_formats_are_read(content_type: str, name: str
 
 
 @pytest.mark.failure("M-09")
-async def test_many_documents_of_one_person_do_not_delay_that_of_another() -> None:
+async def test_many_documents_of_a_person_do_not_delay_that_of_another_person() -> None:
     read: list[str] = []
 
     class Shelf:

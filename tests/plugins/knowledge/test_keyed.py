@@ -47,7 +47,7 @@ async def prompt_for(text: str, knowledge: list[Any], *earlier: str, **settings:
         ("σοφος", [POST]),
     ],
 )
-async def test_a_text_is_shown_where_one_of_its_keys_is_said(text: str, expected: list[Any]) -> None:
+async def test_a_text_is_shown_where_any_of_its_keys_is_said(text: str, expected: list[Any]) -> None:
     prompt = await prompt_for(text, [LAMP, FERRY, TOWER, POST])
     shown = [item for item in (LAMP, FERRY, TOWER, POST) if f"- {item['content']}" in prompt]
     assert shown == expected
@@ -97,7 +97,7 @@ async def test_thousands_of_texts_with_keys_do_not_block_the_event_loop(is_recur
 
 
 async def _longest_pause(work: Coroutine[Any, Any, object]) -> float:
-    """Return the longest time in seconds in which nothing else ran beside the work."""
+    """Return the longest time in seconds in which nothing else ran besides the work."""
     longest, latest = 0.0, time.perf_counter()
     task = asyncio.ensure_future(work)
     while not task.done():

@@ -55,14 +55,14 @@ ANIMAL = {
 
 
 class Sink:
-    """Keeps the pieces of a text, and tells of the first."""
+    """Stores the pieces of a text, and reports the first."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.has_begun = asyncio.Event()
 
     async def write(self, text: str) -> None:
-        """Keep a piece; an empty one only shows that the model is alive."""
+        """Store a piece; an empty piece only shows that the model is alive."""
         if text:
             self.pieces.append(text)
             self.has_begun.set()
@@ -86,7 +86,7 @@ class SteppedTime:
             await self._moved.wait()
 
     def move(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.seconds += seconds
         self._moved.set()
         self._moved = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_a_model_answers_and_counts_its_tokens() -> None:
 
 
 @needs_weights
-async def test_the_pieces_of_a_streamed_text_are_the_whole_and_its_end_at_the_limit_is_told() -> None:
+async def test_the_pieces_of_a_streamed_text_are_the_whole_and_its_end_at_the_limit_is_reported() -> None:
     async with agent_with() as harness:
         sink = Sink()
         result = await large(harness.agent, replace(STORY, max_tokens=20, sink=sink))
@@ -193,7 +193,7 @@ async def test_a_cancelled_request_leaves_its_slot_at_once() -> None:
 
 
 @needs_weights
-async def test_a_short_request_does_not_wait_for_a_long_one() -> None:
+async def test_a_short_request_does_not_wait_for_a_long_request() -> None:
     async with agent_with() as harness, asyncio.TaskGroup() as tasks:
         sink = Sink()
         story = tasks.create_task(large(harness.agent, replace(STORY, sink=sink)))
@@ -323,7 +323,7 @@ async def test_a_damaged_file_is_reported_with_the_cause_of_llama_cpp(tmp_path: 
             await large(harness.agent, TextRequest("Say hello."))
 
 
-def test_one_core_is_left_for_the_bot_where_there_are_several() -> None:
+def test_a_core_is_left_for_the_bot_where_there_are_several() -> None:
     assert default_threads() == max(1, (os.cpu_count() or 1) - 1)
 
 

@@ -141,17 +141,17 @@ async def _process_all(folder: Path, calls: int, progress: int) -> None:
 
 def _judge(folder: Path, server: RawServer, calls: int, kills: int, seconds: float) -> Verdict:
     recorded = Counter(server.recorded())
-    told = dict(line.split("=") for line in _read(folder / "told.txt"))
-    wrong = [key for key, found in told.items() if found == "other"]
-    wrong += [key for key, found in told.items() if found == "recorded" and not recorded[key]]
-    wrong += [key for key, found in told.items() if found == "nothing" and recorded[key]]
-    wrong += [f"k{number}" for number in range(calls) if f"k{number}" not in told]
+    outcomes = dict(line.split("=") for line in _read(folder / "told.txt"))
+    wrong = [key for key, found in outcomes.items() if found == "other"]
+    wrong += [key for key, found in outcomes.items() if found == "recorded" and not recorded[key]]
+    wrong += [key for key, found in outcomes.items() if found == "nothing" and recorded[key]]
+    wrong += [f"k{number}" for number in range(calls) if f"k{number}" not in outcomes]
     return Verdict(
         calls=calls,
         kills=kills,
         deaths=len(_read(folder / "deaths.txt")),
         recorded=len(recorded),
-        unknown=sum(found == "unknown" for found in told.values()),
+        unknown=sum(found == "unknown" for found in outcomes.values()),
         repeated=[key for key, count in recorded.items() if count > 1],
         wrong=wrong,
         seconds=seconds,
@@ -159,7 +159,7 @@ def _judge(folder: Path, server: RawServer, calls: int, kills: int, seconds: flo
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Carry out one campaign and print what was found; 1 if a call was repeated or told wrongly."""
+    """Carry out one campaign and print what was found; 1 if a call was repeated or reported wrongly."""
     parser = argparse.ArgumentParser(prog="python -m tests.plugins.mcp.campaign", description=__doc__)
     parser.add_argument("--calls", type=int, default=1000)
     parser.add_argument("--kills", type=int, default=100, help="of the bot")

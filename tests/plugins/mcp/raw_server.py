@@ -1,6 +1,6 @@
 """An MCP server without the SDK, which starts in a moment and misbehaves: `python raw_server.py TOOLS-FILE`.
 
-TOOLS-FILE holds the list of its tools as JSON, read anew for each listing. A tool does what its name says.
+TOOLS-FILE holds the list of its tools as JSON, read again for each listing. A tool does what its name says.
 Each call of `record` is appended to the file that RECORD names before it is answered.
 """
 

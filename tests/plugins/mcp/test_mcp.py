@@ -121,8 +121,8 @@ async def test_whether_a_confirmed_call_was_carried_out_is_not_claimed_where_its
         await run_due(agent_harness)
         texts = await agent_harness.adapter.wait_until_sent(3)
 
-    told = "I was interrupted and cannot tell whether that was done."
-    assert any(text.startswith(told) for text in texts)  # the answer to the code may come after it
+    notice = "I was interrupted and cannot tell whether that was done."
+    assert any(text.startswith(notice) for text in texts)  # the answer to the code may come after it
 
 
 async def test_arguments_in_tags_are_read_by_the_schema_and_checked(raw_server: RawServer, open_agent: Open) -> None:
@@ -242,7 +242,7 @@ async def test_tools_that_a_server_adds_and_removes_come_and_go(raw_server: RawS
         assert "RAW_OLD" not in actions.actions
 
 
-async def test_actions_exist_from_the_start_where_the_tools_are_known_from_an_earlier_one(
+async def test_actions_exist_from_the_start_where_the_tools_are_known_from_an_earlier_start(
     raw_server: RawServer, open_agent: Open
 ) -> None:
     store = InMemoryStore()

@@ -284,7 +284,7 @@ def test_safe_names_differ_in_more_than_case_and_keep_those_that_are_safe() -> N
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_is_accepted_by_all_after_one_repair(name: str) -> None:
+def test_a_schema_is_accepted_by_all_after_a_single_repair(name: str) -> None:
     schema = SCHEMAS[name] if isinstance(SCHEMAS[name], dict) else {}
     simple = provider_schema(simplify_schema(schema))
 

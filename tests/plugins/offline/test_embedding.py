@@ -33,7 +33,7 @@ def test_stored_embedding_values_do_not_change() -> None:
 
 
 @pytest.mark.parametrize("dimension", [8, 384, 1536])
-def test_a_vector_has_the_requested_dimension_and_length_one(dimension: int) -> None:
+def test_a_vector_has_the_requested_dimension_and_length_1(dimension: int) -> None:
     vector = embed("a few words", dimension)
 
     assert len(vector) == dimension
@@ -41,7 +41,7 @@ def test_a_vector_has_the_requested_dimension_and_length_one(dimension: int) -> 
 
 
 @given(st.text(min_size=1))
-def test_the_vector_of_any_text_has_length_one_or_is_zero(text: str) -> None:
+def test_the_vector_of_any_text_has_length_1_or_is_zero(text: str) -> None:
     vector = embed(text)
 
     assert len(vector) == DIMENSION

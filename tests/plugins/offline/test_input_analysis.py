@@ -20,7 +20,7 @@ def test_of_several_lines_the_open_question_is_in_focus() -> None:
     assert focus(*lines) == "what is 6 times 7"
 
 
-def test_of_several_statements_the_last_substantial_one_is_in_focus() -> None:
+def test_of_several_statements_the_last_substantial_statement_is_in_focus() -> None:
     assert focus("I went out", "my sister sings in a choir", "hm", "ok") == "my sister sings in a choir"
 
 
@@ -42,7 +42,7 @@ def test_only_the_last_speaker_since_the_character_spoke_is_unanswered() -> None
     history = [ChatLine("Bob", "one", False), ChatLine("Ada", "two", True), ChatLine("Eve", "three", False)]
     history += [ChatLine("Bob", "four", False), ChatLine("Bob", "five", False)]
 
-    assert [said.text for said in find_unanswered(history)] == ["four", "five"]
+    assert [line.text for line in find_unanswered(history)] == ["four", "five"]
     assert find_unanswered(history[:2]) == []
 
 

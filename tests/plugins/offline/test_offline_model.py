@@ -15,10 +15,10 @@ ADA = Character(name="Ada", topics=("old maps", "night trains"), post_examples=(
 @pytest.mark.anyio
 async def test_a_post_differs_from_those_that_the_prompt_shows() -> None:
     lines: list[HistoryLine] = []
-    async with running_agent(character=ADA) as stage:
+    async with running_agent(character=ADA) as harness:
         for _ in range(6):
             prompt = f"# Lately\n{render_history(lines)}\n"
-            result = await generate_text(stage.agent, TextRequest(prompt, Purpose.POST))
+            result = await generate_text(harness.agent, TextRequest(prompt, Purpose.POST))
             post = result.text.removeprefix("<response><post>").removesuffix("</post></response>")
             assert post not in [line.text for line in lines]
             lines.append(HistoryLine(NOON, "Ada", "", post, is_agent=True))

@@ -21,7 +21,7 @@ def test_links_and_coarse_words_are_not_quoted(text: str) -> None:
     assert quote_words(text, 60) == ""
 
 
-def test_a_quotation_is_one_clean_clause_of_limited_length() -> None:
+def test_a_quotation_is_a_clean_clause_of_limited_length() -> None:
     assert quote_words("<b>@sing* too, and dance", 60) == "bsing"
     assert quote_words("wander slowly " * 9, 20) == "wander slowly…"
 

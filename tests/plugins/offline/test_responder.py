@@ -139,7 +139,7 @@ def test_the_same_conversation_and_seed_give_the_same_answer_and_other_seeds_var
 
 @pytest.mark.parametrize("line", ["hi", "ok", "who are you?", "I want to leave", "", "hm", "ich bin nicht da", "😀"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_it_never_repeats_one_of_its_last_five_answers(line: str, seed: int) -> None:
+def test_it_never_repeats_any_of_its_last_five_answers(line: str, seed: int) -> None:
     earlier_answers = converse([line] * 14, seed=seed)
 
     for place, answer in enumerate(earlier_answers):

@@ -144,7 +144,7 @@ async def test_without_a_single_model_the_error_says_what_to_do_and_the_next_cal
         assert (await large(agent_harness.agent, TextRequest("Say hello."))).model == "llama3.2"
 
 
-async def test_the_small_model_is_the_large_one_unless_it_is_set() -> None:
+async def test_the_small_model_is_the_large_model_unless_it_is_set() -> None:
     async with ollama({"a:1b": LLAMA, "b:8b": LLAMA}) as server:
         async with agent_at(server, OLLAMA_LARGE_MODEL="b:8b") as agent_harness:
             assert (await small(agent_harness.agent, TextRequest("Hm?"))).model == "b:8b"
@@ -194,7 +194,7 @@ async def test_a_server_that_is_away_stops_no_start_and_the_error_says_to_start_
             await large(agent_harness.agent, TextRequest("Say hello."))
 
 
-async def test_a_server_that_is_not_ollama_is_told_from_one() -> None:
+async def test_a_server_that_is_not_ollama_is_distinguished_from_ollama() -> None:
     async def answer(request: web.Request) -> web.Response:
         return web.json_response({"hello": "world"})
 

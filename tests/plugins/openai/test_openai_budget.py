@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bot import ChannelType, Outcome
-from tests.plugins.openai.wire import DONE, counted, delta, finish, open_stage
+from tests.plugins.openai.wire import DONE, counted, delta, finish, open_harness
 
 DOLLARS_IN, DOLLARS_OUT = 2.5, 10  # for a million tokens
 ANSWER = "<response><thought>t</thought><actions>REPLY</actions><text>Once upon a time.</text></response>"
@@ -40,10 +40,10 @@ async def test_a_crowd_is_answered_within_the_budget_and_no_dollar_more_is_bille
     app.router.add_post("/v1/chat/completions", bill.answer)
     async with TestServer(app) as server:
         settings = {"BUDGET_USD": "1", "MODEL_PRICES": f"large*={DOLLARS_IN}/{DOLLARS_OUT}"}
-        async with open_stage(str(server.make_url("")).rstrip("/"), **settings) as stage:
+        async with open_harness(str(server.make_url("")).rstrip("/"), **settings) as harness:
             receipts = await asyncio.gather(
                 *(
-                    stage.send("Tell me a long story", room=f"room {number}", kind=ChannelType.DM, author=str(number))
+                    harness.send("Tell me a long story", room=f"room {number}", kind=ChannelType.DM, author=str(number))
                     for number in range(120)
                 )
             )

@@ -30,10 +30,10 @@ from plugins.openai import plugin
 from plugins.openai.models import Client, missing_settings
 
 KEY = "sk-a-key-of-the-tests"
-SAID = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
+ANSWER_TEXT = "<response><thought>t</thought><actions>REPLY</actions><text>Hello from there.</text></response>"
 
 
-def completion(content: str | None = SAID, **more: Any) -> dict[str, Any]:
+def completion(content: str | None = ANSWER_TEXT, **more: Any) -> dict[str, Any]:
     return {
         "id": "c1",
         "object": "chat.completion",
@@ -51,8 +51,8 @@ def completion(content: str | None = SAID, **more: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Said:
-    """One answer of the server."""
+class Answer:
+    """An answer of the server."""
 
     body: Any = field(default_factory=completion)
     status: int = 200
@@ -62,9 +62,9 @@ class Said:
 
 @dataclass
 class Api:
-    """A chat completion server that gives the answers it was told, the last one again and again."""
+    """A chat completion server that returns the prepared answers, the last repeatedly."""
 
-    answers: list[Said] = field(default_factory=lambda: [Said()])
+    answers: list[Answer] = field(default_factory=lambda: [Answer()])
     requests: list[dict[str, Any]] = field(default_factory=list)
     headers: list[Mapping[str, str]] = field(default_factory=list)
     url: str = ""
@@ -72,9 +72,9 @@ class Api:
     async def handle(self, request: web.Request) -> web.Response:
         self.requests.append(await request.json())
         self.headers.append(request.headers)
-        said = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        body = said.body if isinstance(said.body, str) else json.dumps(said.body)
-        return web.Response(text=body, status=said.status, headers=said.headers, content_type=said.content_type)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        body = answer.body if isinstance(answer.body, str) else json.dumps(answer.body)
+        return web.Response(text=body, status=answer.status, headers=answer.headers, content_type=answer.content_type)
 
 
 @pytest.fixture
@@ -90,11 +90,11 @@ async def api() -> AsyncIterator[Api]:
 @pytest.fixture
 async def there(api: Api) -> AsyncIterator[AgentHarness]:
     """Run an agent whose only large model is that server's."""
-    async with open_stage(api.url) as stage:
-        yield stage
+    async with open_harness(api.url) as harness:
+        yield harness
 
 
-def open_stage(url: str, **settings: str) -> Any:
+def open_harness(url: str, **settings: str) -> Any:
     def never(request: TextRequest) -> str:
         raise ModelUnavailable("the second model was asked")
 
@@ -108,14 +108,14 @@ def open_stage(url: str, **settings: str) -> Any:
     return running_agent(plugin, model=ScriptedModel(never), settings=given)
 
 
-async def ask(stage: AgentHarness, **details: Any) -> TextResult:
+async def ask(harness: AgentHarness, **details: Any) -> TextResult:
     request = TextRequest("the prompt", system="the system prompt", **details)
-    return await complete(stage.agent.services[Client], "large", request)
+    return await complete(harness.agent.services[Client], "large", request)
 
 
 async def test_a_text_comes_with_its_model_and_its_tokens(there: AgentHarness, api: Api) -> None:
     result = await ask(there)
-    assert result == TextResult(SAID, "large-1", Usage(100, 20, 64), is_truncated=False)
+    assert result == TextResult(ANSWER_TEXT, "large-1", Usage(100, 20, 64), is_truncated=False)
     assert api.requests == [
         {
             "model": "large",
@@ -139,7 +139,7 @@ async def test_without_a_system_prompt_none_is_sent(there: AgentHarness, api: Ap
 
 async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Api) -> None:
     message = {"role": "assistant", "content": "half a"}
-    api.answers = [Said(completion(choices=[{"index": 0, "finish_reason": "length", "message": message}]))]
+    api.answers = [Answer(completion(choices=[{"index": 0, "finish_reason": "length", "message": message}]))]
     assert (await ask(there)).is_truncated
 
 
@@ -147,7 +147,7 @@ async def test_a_text_that_was_cut_says_so(there: AgentHarness, api: Api) -> Non
 async def test_a_refusal_of_the_model_is_its_text(there: AgentHarness, api: Api) -> None:
     """E-07: shown as a reply, not tried three times."""
     message = {"role": "assistant", "content": None, "refusal": "I would rather not."}
-    api.answers = [Said(completion(choices=[{"index": 0, "finish_reason": "stop", "message": message}]))]
+    api.answers = [Answer(completion(choices=[{"index": 0, "finish_reason": "stop", "message": message}]))]
     receipt = await there.send("hi")
     assert receipt.outcome is Outcome.ANSWERED
     assert there.texts == ["I would rather not."]
@@ -172,7 +172,7 @@ async def test_an_error_says_what_it_means_and_what_to_do(
     there: AgentHarness, api: Api, status: int, kind: type[ModelError], words: str
 ) -> None:
     message = f"no luck\nwith {KEY}"
-    api.answers = [Said({"error": {"message": message}}, status, {"retry-after-ms": "1"})]
+    api.answers = [Answer({"error": {"message": message}}, status, {"retry-after-ms": "1"})]
     with pytest.raises(kind) as raised:
         await ask(there)
     assert type(raised.value) is kind
@@ -195,9 +195,9 @@ async def test_of_an_endless_response_only_so_much_is_read(status: int, words: s
 
     app = web.Application()
     app.router.add_post("/chat/completions", respond)
-    async with asyncio.timeout(60.0), TestServer(app) as server, open_stage(str(server.make_url("/"))) as stage:
+    async with asyncio.timeout(60.0), TestServer(app) as server, open_harness(str(server.make_url("/"))) as harness:
         with pytest.raises(ModelBusy, match=re.escape(words)):
-            await ask(stage)
+            await ask(harness)
 
 
 @pytest.mark.failure("E-02")
@@ -205,7 +205,7 @@ async def test_of_an_endless_response_only_so_much_is_read(status: int, words: s
 async def test_a_passing_fault_is_passed_over_and_every_try_is_booked(
     there: AgentHarness, api: Api, status: int
 ) -> None:
-    api.answers = [Said({"error": {"message": "slow down"}}, status, {"Retry-After": "0"}), Said()]
+    api.answers = [Answer({"error": {"message": "slow down"}}, status, {"Retry-After": "0"}), Answer()]
     receipt = await there.send("hi")
     assert there.texts == ["Hello from there."]
     assert len(api.requests) == 2
@@ -213,25 +213,27 @@ async def test_a_passing_fault_is_passed_over_and_every_try_is_booked(
 
 
 @pytest.mark.parametrize(
-    "said",
+    "answer",
     [
-        Said("<html>not an API</html>", content_type="text/html"),
-        Said("{broken"),
-        Said(""),
-        Said("[]"),
-        Said("null"),
-        Said({"nothing": "here"}),
-        Said(completion(choices=[])),
-        Said(completion(choices=None)),
-        Said(completion(choices=[{}])),
-        Said(completion(choices=[{"index": 0, "message": None}])),
-        Said(completion(choices="x")),
-        Said(completion(choices=[{"message": "text"}])),
-        Said(completion(choices=["text"])),
+        Answer("<html>not an API</html>", content_type="text/html"),
+        Answer("{broken"),
+        Answer(""),
+        Answer("[]"),
+        Answer("null"),
+        Answer({"nothing": "here"}),
+        Answer(completion(choices=[])),
+        Answer(completion(choices=None)),
+        Answer(completion(choices=[{}])),
+        Answer(completion(choices=[{"index": 0, "message": None}])),
+        Answer(completion(choices="x")),
+        Answer(completion(choices=[{"message": "text"}])),
+        Answer(completion(choices=["text"])),
     ],
 )
-async def test_an_answer_of_another_shape_is_an_error_of_the_model(there: AgentHarness, api: Api, said: Said) -> None:
-    api.answers = [said]
+async def test_an_answer_of_another_shape_is_an_error_of_the_model(
+    there: AgentHarness, api: Api, answer: Answer
+) -> None:
+    api.answers = [answer]
     with pytest.raises(ModelError) as raised:
         await ask(there)
     assert str(raised.value).startswith("openai: ")
@@ -264,49 +266,49 @@ async def test_an_answer_of_another_shape_is_an_error_of_the_model(there: AgentH
 async def test_tokens_are_taken_where_they_make_sense_and_estimated_where_not(
     there: AgentHarness, api: Api, usage: Any, expected: Usage | None
 ) -> None:
-    api.answers = [Said(completion(usage=usage))]
+    api.answers = [Answer(completion(usage=usage))]
     assert (await ask(there)).usage == expected
 
 
-async def test_where_nobody_listens_the_model_is_unavailable() -> None:
-    async with open_stage(f"http://127.0.0.1:{unused_port()}/v1") as stage:
+async def test_where_no_process_listens_the_model_is_unavailable() -> None:
+    async with open_harness(f"http://127.0.0.1:{unused_port()}/v1") as harness:
         with pytest.raises(ModelUnreachable, match=r"cannot connect to 127\.0\.0\.1:\d+: .* correct OPENAI_BASE_URL"):
-            await ask(stage)
+            await ask(harness)
 
 
 async def test_a_server_that_cannot_be_reached_is_not_called_again_and_the_room_hears_at_once() -> None:
-    async with open_stage(f"http://127.0.0.1:{unused_port()}/v1") as stage:
-        receipt = await stage.send("hi")
+    async with open_harness(f"http://127.0.0.1:{unused_port()}/v1") as harness:
+        receipt = await harness.send("hi")
 
     assert receipt.outcome is Outcome.FAILED
     assert len([call for call in receipt.model_calls if "cannot connect" in call.error]) == 1
-    assert stage.texts == [user_text("notices.apology")]
+    assert harness.texts == [user_text("notices.apology")]
 
 
 async def test_an_unreachable_server_is_replaced_by_the_next_model_at_once() -> None:
     settings = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": f"http://127.0.0.1:{unused_port()}/v1"}
     second = ScriptedModel([model_answer("Hello from the second.")])
-    async with running_agent(plugin, model=second, settings=settings) as stage:
-        receipt = await stage.send("hi")
+    async with running_agent(plugin, model=second, settings=settings) as harness:
+        receipt = await harness.send("hi")
 
-    assert stage.texts == ["Hello from the second."]
+    assert harness.texts == ["Hello from the second."]
     assert len([call for call in receipt.model_calls if call.error]) == 1
 
 
 @pytest.mark.parametrize("body", ["<html>502 Bad Gateway</html>", '{"choices": []}', "null"])
 async def test_a_body_that_is_no_answer_is_asked_for_once_more(there: AgentHarness, api: Api, body: str) -> None:
-    api.answers = [Said(body), Said(body), Said()]
+    api.answers = [Answer(body), Answer(body), Answer()]
     assert (await there.send("hi")).outcome is Outcome.FAILED
     assert len(api.requests) == 2
 
 
 async def test_an_answer_after_a_body_that_is_none_is_used(there: AgentHarness, api: Api) -> None:
-    api.answers = [Said("<html>502 Bad Gateway</html>"), Said()]
+    api.answers = [Answer("<html>502 Bad Gateway</html>"), Answer()]
     assert (await there.send("hi")).outcome is Outcome.ANSWERED
     assert there.texts == ["Hello from there."]
 
 
-async def test_an_answered_direct_message_costs_one_large_call(there: AgentHarness, api: Api) -> None:
+async def test_an_answered_direct_message_costs_a_single_large_call(there: AgentHarness, api: Api) -> None:
     receipt = await there.send("hi")
     assert there.texts == ["Hello from there."]
     [request] = api.requests
@@ -318,7 +320,7 @@ async def test_an_answered_direct_message_costs_one_large_call(there: AgentHarne
 
 async def test_in_a_group_the_small_model_decides_first(there: AgentHarness, api: Api) -> None:
     decided = "<response><reasoning>r</reasoning><action>RESPOND</action></response>"
-    api.answers = [Said(completion(decided)), Said()]
+    api.answers = [Answer(completion(decided)), Answer()]
     receipt = await there.send("talking to somebody", kind=ChannelType.GROUP)
     assert [request["model"] for request in api.requests] == ["small", "large"]
     assert [call.purpose for call in receipt.model_calls] == ["should_respond", "reply"]
@@ -338,17 +340,19 @@ async def test_two_messages_of_a_conversation_send_a_common_beginning(there: Age
 
 async def test_where_the_server_is_down_the_next_model_is_asked(api: Api) -> None:
     given = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": api.url}
-    api.answers = [Said({"error": {"message": "bad key"}}, 401)]
-    async with running_agent(plugin, settings=given) as stage:
-        receipt = await stage.send("hi")
-    assert stage.texts == ["Hello."]
+    api.answers = [Answer({"error": {"message": "bad key"}}, 401)]
+    async with running_agent(plugin, settings=given) as harness:
+        receipt = await harness.send("hi")
+    assert harness.texts == ["Hello."]
     assert [bool(call.error) for call in receipt.model_calls] == [True, False]
     assert KEY not in str(receipt)
 
 
 @pytest.mark.failure("E-06")
-async def test_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(there: AgentHarness, api: Api) -> None:
-    api.answers = [Said({"error": {"message": "bad key"}}, 401)]
+async def test_a_refused_key_fails_with_its_reason_and_a_short_notice_to_the_room(
+    there: AgentHarness, api: Api
+) -> None:
+    api.answers = [Answer({"error": {"message": "bad key"}}, 401)]
     receipt = await there.send("hi")
     assert receipt.outcome is Outcome.FAILED
     assert "refused the key in OPENAI_API_KEY" in receipt.reason
@@ -361,31 +365,31 @@ async def test_a_refused_key_fails_with_its_reason_and_one_word_to_the_room(ther
     [({}, False), ({"OPENAI_API_KEY": KEY}, True), ({"OPENAI_BASE_URL": "http://127.0.0.1:1/v1"}, True)],
 )
 async def test_it_needs_a_key_or_a_server(settings: dict[str, str], is_there: bool) -> None:
-    async with running_agent(settings=settings) as stage:
-        assert (missing_settings(stage.agent.settings) == "") is is_there
+    async with running_agent(settings=settings) as harness:
+        assert (missing_settings(harness.agent.settings) == "") is is_there
 
 
 async def test_a_server_of_ones_own_needs_no_key(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
-    async with running_agent(plugin, settings={"OPENAI_BASE_URL": api.url}) as stage:
-        assert (await ask(stage)).text == SAID
+    async with running_agent(plugin, settings={"OPENAI_BASE_URL": api.url}) as harness:
+        assert (await ask(harness)).text == ANSWER_TEXT
 
 
 async def test_the_key_never_leaves_in_a_reply(there: AgentHarness, api: Api) -> None:
-    api.answers = [Said(completion(f"<response><text>It is {KEY}.</text></response>"))]
+    api.answers = [Answer(completion(f"<response><text>It is {KEY}.</text></response>"))]
     await there.send("What is your key?")
     assert there.texts == ["It is [redacted]."]
 
 
 async def test_a_request_goes_through_the_proxy_of_the_environment(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HTTP_PROXY", api.url.removesuffix("/v1"))
-    async with open_stage("http://model.test/v1") as stage:
-        result = await complete(stage.agent.services[Client], "large", TextRequest("hello"))
-    assert result.text == SAID
+    async with open_harness("http://model.test/v1") as harness:
+        result = await complete(harness.agent.services[Client], "large", TextRequest("hello"))
+    assert result.text == ANSWER_TEXT
     assert api.headers[0]["Host"] == "model.test"
 
 
 async def test_an_error_that_is_no_text_is_reported(api: Api, there: AgentHarness) -> None:
-    api.answers = [Said("[" * 100_000, 500, content_type="text/plain; charset=unknown")]
+    api.answers = [Answer("[" * 100_000, 500, content_type="text/plain; charset=unknown")]
     with pytest.raises(ModelBusy, match="cannot answer now"):
         await complete(there.agent.services[Client], "large", TextRequest("hello"))

@@ -19,7 +19,7 @@ from bot.models import (
 from bot.testing import running_agent
 from plugins.openai import plugin
 from tests.plugins.loopback import Answer, Loopback, loopback
-from tests.plugins.openai.wire import KEY, completion, open_stage
+from tests.plugins.openai.wire import KEY, completion, open_harness
 
 PNG = b"\x89PNG\r\n\x1a\nnot much of a picture"
 NAMED = {
@@ -46,14 +46,14 @@ async def api() -> AsyncIterator[Loopback]:
 
 def vectors(*given: list[float], order: list[int] | None = None) -> Answer:
     numbers = order or list(range(len(given)))
-    data = [{"index": at, "embedding": one} for at, one in zip(numbers, given, strict=True)]
+    data = [{"index": at, "embedding": vector} for at, vector in zip(numbers, given, strict=True)]
     return Answer({"data": data, "model": "v", "usage": {"prompt_tokens": 7, "total_tokens": 7}})
 
 
 async def test_vectors_come_in_the_order_of_their_texts(api: Loopback) -> None:
     api.answers = [vectors([2.0], [1.0], order=[1, 0])]
-    async with open_stage(api.url, **NAMED) as stage:
-        result = await stage.agent.models.embed(["a", "b"])
+    async with open_harness(api.url, **NAMED) as harness:
+        result = await harness.agent.models.embed(["a", "b"])
 
     assert result.vectors == ((1.0,), (2.0,))
     assert (result.model, result.usage) == ("small-vectors-1", Usage(7, 0))
@@ -65,8 +65,8 @@ async def test_vectors_come_in_the_order_of_their_texts(api: Loopback) -> None:
 @pytest.mark.failure("E-10")
 async def test_the_dimension_that_is_set_is_asked_for_and_part_of_the_models_name(api: Loopback) -> None:
     api.answers = [vectors([1.0, 2.0])]
-    async with open_stage(api.url, **NAMED, OPENAI_EMBEDDING_DIMENSIONS="2") as stage:
-        result = await stage.agent.models.embed(["a"])
+    async with open_harness(api.url, **NAMED, OPENAI_EMBEDDING_DIMENSIONS="2") as harness:
+        result = await harness.agent.models.embed(["a"])
 
     assert api.bodies[0]["dimensions"] == 2
     assert result.model == "small-vectors-2"
@@ -92,38 +92,38 @@ async def test_a_vector_that_is_not_what_was_asked_for_is_an_error_and_never_mad
     api: Loopback, answer: Answer
 ) -> None:
     api.answers = [answer]
-    async with open_stage(api.url, **NAMED, OPENAI_EMBEDDING_DIMENSIONS="2") as stage:
+    async with open_harness(api.url, **NAMED, OPENAI_EMBEDDING_DIMENSIONS="2") as harness:
         with pytest.raises(ModelError):
-            await stage.agent.models.embed(["a"])
+            await harness.agent.models.embed(["a"])
 
 
 @pytest.mark.parametrize("kind", list(APART))
 async def test_another_server_serves_what_its_models_are_named_for(api: Loopback, kind: ModelType) -> None:
     part = APART[kind]
-    async with open_stage(api.url) as stage:
-        assert not stage.agent.models.has_handler_for(kind)
-    async with open_stage(api.url, **{f"OPENAI_{part}_MODEL": "named"}) as stage:
-        assert stage.agent.models.has_handler_for(kind)
+    async with open_harness(api.url) as harness:
+        assert not harness.agent.models.has_handler_for(kind)
+    async with open_harness(api.url, **{f"OPENAI_{part}_MODEL": "named"}) as harness:
+        assert harness.agent.models.has_handler_for(kind)
 
 
 @pytest.mark.parametrize("settings", [{}, {"OPENAI_BASE_URL": "https://api.openai.com/v1"}])
 async def test_openai_itself_serves_everything(settings: dict[str, str]) -> None:
-    async with running_agent(plugin, settings={"OPENAI_API_KEY": KEY, **settings}) as stage:
-        assert all(stage.agent.models.has_handler_for(kind) for kind in ModelType)
+    async with running_agent(plugin, settings={"OPENAI_API_KEY": KEY, **settings}) as harness:
+        assert all(harness.agent.models.has_handler_for(kind) for kind in ModelType)
 
 
 async def test_every_part_may_have_a_server_a_key_and_a_model_of_its_own(api: Loopback) -> None:
     api.answers = [vectors([1.0])]
     async with (
         loopback() as other,
-        open_stage(
+        open_harness(
             other.url,
             OPENAI_EMBEDDING_URL=f"{api.url}/v1",
             OPENAI_EMBEDDING_API_KEY="sk-another-key-of-the-tests",
             OPENAI_EMBEDDING_MODEL="v",
-        ) as stage,
+        ) as harness,
     ):
-        await stage.agent.models.embed(["a"])
+        await harness.agent.models.embed(["a"])
         other.answers = [Answer(completion())]
 
     assert other.asked == []
@@ -134,12 +134,12 @@ async def test_a_key_that_is_refused_is_named_by_its_variable_and_not_shown(api:
     key = "sk-another-key-of-the-tests"
     api.answers = [Answer({"error": {"message": f"bad key {key} or {KEY}"}}, 403)]
     settings = {"OPENAI_EMBEDDING_API_KEY": key, **NAMED}
-    async with open_stage(api.url, **settings) as stage:
+    async with open_harness(api.url, **settings) as harness:
         with pytest.raises(ModelRefused) as raised:
-            await stage.agent.models.embed(["a"])
+            await harness.agent.models.embed(["a"])
         api.answers = [Answer({}, 401)]
         with pytest.raises(ModelRefused, match="OPENAI_EMBEDDING_API_KEY"):
-            await stage.agent.models.embed(["a"])
+            await harness.agent.models.embed(["a"])
 
     assert key not in str(raised.value)
     assert KEY not in str(raised.value)
@@ -157,8 +157,8 @@ async def test_a_picture_comes_as_bytes_or_as_an_address(
     api: Loopback, picture: dict[str, str], expected: tuple[Any, ...]
 ) -> None:
     api.answers = [Answer({"created": 1, "data": [picture]})]
-    async with open_stage(api.url, **NAMED) as stage:
-        drawn = await stage.agent.models.draw(ImageRequest("a boat", size=(1024, 1536)))
+    async with open_harness(api.url, **NAMED) as harness:
+        drawn = await harness.agent.models.draw(ImageRequest("a boat", size=(1024, 1536)))
 
     assert (drawn.data, drawn.url, drawn.content_type) == expected
     [asked] = api.asked
@@ -169,17 +169,17 @@ async def test_a_picture_comes_as_bytes_or_as_an_address(
 @pytest.mark.parametrize("picture", [{}, {"b64_json": "no base64!"}, {"url": 7}, None])
 async def test_a_picture_that_is_none_is_an_error(api: Loopback, picture: Any) -> None:
     api.answers = [Answer({"data": [picture]})]
-    async with open_stage(api.url, **NAMED) as stage:
+    async with open_harness(api.url, **NAMED) as harness:
         with pytest.raises(ModelError):
-            await stage.agent.models.draw(ImageRequest("a boat"))
+            await harness.agent.models.draw(ImageRequest("a boat"))
 
 
 async def test_a_picture_is_described_by_its_own_model_and_at_most_so_long(api: Loopback) -> None:
     api.answers = [Answer(completion("A boat."))]
-    async with open_stage(api.url, **NAMED, OPENAI_IMAGE_DESCRIPTION_MAX_TOKENS="99") as stage:
-        told = await stage.agent.models.describe(ImageDescriptionRequest(PNG, "image/png", "What is it?"))
+    async with open_harness(api.url, **NAMED, OPENAI_IMAGE_DESCRIPTION_MAX_TOKENS="99") as harness:
+        description = await harness.agent.models.describe(ImageDescriptionRequest(PNG, "image/png", "What is it?"))
 
-    assert told.text == "A boat."
+    assert description.text == "A boat."
     [sent] = api.bodies
     assert (sent["model"], sent["max_tokens"]) == ("seer", 99)
     words, seen = sent["messages"][0]["content"]
@@ -204,8 +204,8 @@ async def test_a_picture_is_described_by_its_own_model_and_at_most_so_long(api: 
 )
 async def test_a_recording_is_written_down(api: Loopback, content_type: str, audio: bytes, suffix: str) -> None:
     api.answers = [Answer({"text": "Hello.", "usage": {"input_tokens": 4, "output_tokens": 2}})]
-    async with open_stage(api.url, **NAMED) as stage:
-        heard = await stage.agent.models.transcribe(TranscriptionRequest(audio, content_type))
+    async with open_harness(api.url, **NAMED) as harness:
+        heard = await harness.agent.models.transcribe(TranscriptionRequest(audio, content_type))
 
     assert (heard.text, heard.usage) == ("Hello.", Usage(4, 2))
     [asked] = api.asked
@@ -218,9 +218,9 @@ async def test_a_recording_is_written_down(api: Loopback, content_type: str, aud
 async def test_a_text_is_spoken(api: Loopback) -> None:
     api.answers = [Answer(b"ID3sound", content_type="audio/mpeg")]
     settings = {**NAMED, "OPENAI_TTS_VOICE": "alloy", "OPENAI_TTS_INSTRUCTIONS": "calm"}
-    async with open_stage(api.url, **settings) as stage:
-        spoken = await stage.agent.models.speak(SpeechRequest("Hello."))
-        await stage.agent.models.speak(SpeechRequest("Hello.", voice="nova"))
+    async with open_harness(api.url, **settings) as harness:
+        spoken = await harness.agent.models.speak(SpeechRequest("Hello."))
+        await harness.agent.models.speak(SpeechRequest("Hello.", voice="nova"))
 
     assert (spoken.audio, spoken.content_type, spoken.model) == (b"ID3sound", "audio/mpeg", "speaker")
     assert api.asked[0].path == "/v1/audio/speech"
@@ -235,8 +235,8 @@ async def test_speech_is_asked_for_in_the_format_that_the_platform_plays(
     api: Loopback, wanted: str, sent_format: str, unnamed: str
 ) -> None:
     api.answers = [Answer(b"sound", content_type="application/octet-stream")]
-    async with open_stage(api.url, **NAMED) as stage:
-        spoken = await stage.agent.models.speak(SpeechRequest("Hello.", content_type=wanted))
+    async with open_harness(api.url, **NAMED) as harness:
+        spoken = await harness.agent.models.speak(SpeechRequest("Hello.", content_type=wanted))
     assert api.bodies[0]["response_format"] == sent_format
     assert spoken.content_type == unnamed
 
@@ -244,6 +244,6 @@ async def test_speech_is_asked_for_in_the_format_that_the_platform_plays(
 @pytest.mark.parametrize("answer", [Answer({"oops": 1}), Answer(b"", content_type="audio/mpeg")])
 async def test_what_is_no_sound_is_an_error(api: Loopback, answer: Answer) -> None:
     api.answers = [answer]
-    async with open_stage(api.url, **NAMED) as stage:
+    async with open_harness(api.url, **NAMED) as harness:
         with pytest.raises(ModelError):
-            await stage.agent.models.speak(SpeechRequest("Hello."))
+            await harness.agent.models.speak(SpeechRequest("Hello."))

@@ -16,7 +16,7 @@ from bot.text import parse_history
 from plugins.bootstrap import listeners
 from plugins.knowledge import plugin as knowledge
 from tests.plugins.loopback import Answer, Asked, Loopback, loopback
-from tests.plugins.openai.wire import completion, open_stage
+from tests.plugins.openai.wire import completion, open_harness
 
 TOO_LONG = Answer({"error": {"message": "too much", "code": "context_length_exceeded"}}, 400)
 AWAY = Answer({"error": {"message": "closed"}}, 503, {"Retry-After": "3600"})
@@ -46,14 +46,14 @@ def reading(most: int) -> Callable[[Asked], Answer]:
 
 @pytest.mark.failure("E-05")
 async def test_where_the_prompt_is_too_long_the_model_is_asked_once_more_with_less(api: Loopback) -> None:
-    async with open_stage(api.url, character=ADA) as stage:
+    async with open_harness(api.url, character=ADA) as harness:
         api.answers = reading(100_000)
         for number in range(8):
-            await stage.send(f"message {number}: {LONG}")
+            await harness.send(f"message {number}: {LONG}")
         api.answers, api.asked = reading(9_000), []
-        receipt = await stage.send("and what do you think?")
+        receipt = await harness.send("and what do you think?")
 
-    first, second = (shown(one) for one in api.asked)
+    first, second = (shown(request) for request in api.asked)
     assert receipt.outcome is Outcome.ANSWERED
     assert receipt.notes == ("the prompt was too long for the model; it was asked with less of RECENT_MESSAGES",)
     assert [bool(call.error) for call in receipt.model_calls if call.model != "scripted"] == [True, False]
@@ -70,8 +70,8 @@ async def test_open_messages_and_what_they_bring_are_kept(api: Loopback) -> None
     files = tuple(
         Attachment(str(day), MediaKind.DOCUMENT, name="log.txt", text=f"Day {day}: fog. {LONG}") for day in range(8)
     )
-    async with open_stage(api.url) as stage:
-        receipt = await stage.send(Content(text="what does the log say?", attachments=files))
+    async with open_harness(api.url) as harness:
+        receipt = await harness.send(Content(text="what does the log say?", attachments=files))
 
     assert receipt.outcome is Outcome.ANSWERED
     second = shown(api.asked[1])
@@ -81,16 +81,16 @@ async def test_open_messages_and_what_they_bring_are_kept(api: Loopback) -> None
 
 
 @pytest.mark.failure("E-05")
-async def test_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api: Loopback) -> None:
+async def test_a_prompt_that_is_still_too_long_ends_in_a_neutral_line(api: Loopback) -> None:
     api.answers = [TOO_LONG]
-    async with open_stage(api.url) as stage:
-        receipt = await stage.send("hi")
-        await stage.send("hi again")
+    async with open_harness(api.url) as harness:
+        receipt = await harness.send("hi")
+        await harness.send("hi again")
 
     assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, "PromptTooLong")
     assert len(api.asked) == 2 * MAX_TRIES
-    assert len(stage.texts) == 1
-    assert "too long" not in stage.texts[0]
+    assert len(harness.texts) == 1
+    assert "too long" not in harness.texts[0]
 
 
 @pytest.mark.long
@@ -98,27 +98,27 @@ async def test_a_prompt_that_is_still_too_long_ends_in_one_neutral_line(api: Loo
 async def test_an_outage_costs_few_calls_and_every_message_has_its_end(api: Loopback) -> None:
     api.answers = [AWAY]
     rooms, each = 50, 20
-    async with open_stage(api.url) as stage:
-        receipts = [await stage.submit(f"{n}", room=f"room {n % rooms}") for n in range(rooms * each)]
-        settled = await asyncio.gather(*(stage.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts))
-        await stage.agent.outbox.drain(60.0)
+    async with open_harness(api.url) as harness:
+        receipts = [await harness.submit(f"{n}", room=f"room {n % rooms}") for n in range(rooms * each)]
+        settled = await asyncio.gather(*(harness.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in receipts))
+        await harness.agent.outbox.drain(60.0)
 
-    outcomes = Counter(one.outcome for one in settled)
+    outcomes = Counter(receipt.outcome for receipt in settled)
     assert set(outcomes) <= {Outcome.FAILED, Outcome.SUPERSEDED}
     assert outcomes[Outcome.FAILED] >= rooms
     assert len(api.asked) <= 64  # those that were under way when it became plain
-    assert len(stage.texts) == rooms
+    assert len(harness.texts) == rooms
 
 
 @pytest.mark.failure("E-08")
 async def test_after_the_outage_the_first_message_is_answered(api: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(router, "OPEN_SECONDS", 0.0)
     api.answers = [AWAY]
-    async with open_stage(api.url) as stage:
+    async with open_harness(api.url) as harness:
         for number in range(router.FAILURE_THRESHOLD + 1):
-            assert (await stage.send(f"are you there? {number}")).outcome is Outcome.FAILED
+            assert (await harness.send(f"are you there? {number}")).outcome is Outcome.FAILED
         api.answers = [Answer(completion())]
-        assert (await stage.send("and now?")).outcome is Outcome.ANSWERED
+        assert (await harness.send("and now?")).outcome is Outcome.ANSWERED
 
 
 def vectors_of(asked: Asked, dimension: int) -> Answer:
@@ -139,22 +139,22 @@ def serving(dimension: int, is_away: asyncio.Event | None = None) -> Callable[[A
 
 @pytest.fixture
 def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have nobody rest."""
+    """Disable the pauses between attempts."""
     for name in ("BATCH_DELAY_SECONDS", "PAGE_DELAY_SECONDS", "FIRST_RETRY_SECONDS", "MAX_RETRY_SECONDS"):
         monkeypatch.setattr(listeners, name, 0.01)
     monkeypatch.setattr(router, "OPEN_SECONDS", 0.0)
 
 
-async def until_all_have_vectors(stage: AgentHarness, model: str, texts: set[str]) -> None:
+async def until_all_have_vectors(harness: AgentHarness, model: str, texts: set[str]) -> None:
     """Wait until these were given vectors of this model."""
     done = asyncio.Event()
 
     async def look(event: EmbeddingCompleted | None = None) -> None:
-        left = (await stage.agent.store.memories.unembedded(model)).memories
-        if not texts & {one.content.text for one in left}:
+        left = (await harness.agent.store.memories.unembedded(model)).memories
+        if not texts & {memory.content.text for memory in left}:
             done.set()
 
-    stage.agent.events.subscribe(EmbeddingCompleted, look)
+    harness.agent.events.subscribe(EmbeddingCompleted, look)
     await look()
     async with asyncio.timeout(60):
         await done.wait()
@@ -167,13 +167,13 @@ async def test_without_the_embedding_service_replies_come_and_vectors_follow_lat
     is_away.set()
     api.answers = serving(4, is_away)
     character = Character(name="Ada", knowledge=("The lamp of Tern Rock burns whale oil.",))
-    async with open_stage(api.url, knowledge, character=character, OPENAI_EMBEDDING_MODEL="v") as stage:
-        receipt = await stage.send("what burns in the lamp?")
+    async with open_harness(api.url, knowledge, character=character, OPENAI_EMBEDDING_MODEL="v") as harness:
+        receipt = await harness.send("what burns in the lamp?")
         assert receipt.outcome is Outcome.ANSWERED
-        kept, _ = await stage.agent.store.memories.recent(receipt.room_id, 2)
+        kept, _ = await harness.agent.store.memories.recent(receipt.room_id, 2)
         assert kept.embedding is None
         is_away.clear()
-        await until_all_have_vectors(stage, "v-4", {"what burns in the lamp?", "Aye."})
+        await until_all_have_vectors(harness, "v-4", {"what burns in the lamp?", "Aye."})
 
 
 @pytest.mark.failure("E-10")
@@ -181,13 +181,13 @@ async def test_without_the_embedding_service_replies_come_and_vectors_follow_lat
 async def test_another_dimension_is_never_mixed_in_and_everything_gets_it(api: Loopback) -> None:
     store = InMemoryStore()
     api.answers = serving(4)
-    async with open_stage(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as stage:
-        receipt = await stage.send("the lamp burns whale oil")
-        await until_all_have_vectors(stage, "v-4", {"the lamp burns whale oil", "Aye."})
-        [said] = await stage.agent.store.memories.by_turn(receipt.turn_id)
+    async with open_harness(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as harness:
+        receipt = await harness.send("the lamp burns whale oil")
+        await until_all_have_vectors(harness, "v-4", {"the lamp burns whale oil", "Aye."})
+        [memory] = await harness.agent.store.memories.by_turn(receipt.turn_id)
     api.answers = serving(8)
-    async with open_stage(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as stage:
-        await until_all_have_vectors(stage, "v-8", {"the lamp burns whale oil", "Aye."})
-        memories, reach = stage.agent.store.memories, RecallScope(said.room_id, said.world_id)
+    async with open_harness(api.url, store=store, OPENAI_EMBEDDING_MODEL="v") as harness:
+        await until_all_have_vectors(harness, "v-8", {"the lamp burns whale oil", "Aye."})
+        memories, reach = harness.agent.store.memories, RecallScope(memory.room_id, memory.world_id)
         assert await memories.recall([1.0] * 4, "v-4", reach, MemoryKind.MESSAGE) == []
         assert len(await memories.recall([1.0] * 8, "v-8", reach, MemoryKind.MESSAGE)) == 2

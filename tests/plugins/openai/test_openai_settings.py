@@ -33,14 +33,14 @@ def test_a_file_cannot_name_a_server_for_a_part(part: str) -> None:
     assert settings.load(OpenAISettings).model_dump()[f"openai_{part.lower()}_url"] is None
 
 
-def test_people_are_told_where_what_they_say_is_sent() -> None:
+def test_people_are_shown_where_what_they_say_is_sent() -> None:
     assert privacy_statement(load_settings(environment=KEY)) == (
         "Sent to api.openai.com: what is said here, what is to be found again, pictures, recordings, "
         "answers that I speak."
     )
 
 
-def test_people_are_told_of_each_server_and_no_name_of_a_private_one() -> None:
+def test_people_are_shown_each_server_and_no_name_of_a_private_server() -> None:
     settings = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}
     settings["OPENAI_EMBEDDING_URL"] = "https://vectors.example/v1"
     assert privacy_statement(load_settings(environment=settings)) == (

@@ -14,7 +14,7 @@ from bot.models.openai_compatible import complete
 from bot.testing import AgentHarness
 from plugins.openai.models import Client, large
 from tests.plugins.loopback import Answer, Cut, Hang, Loopback, Sink, loopback, patient
-from tests.plugins.openai.wire import DONE, completion, counted, delta, finish, open_stage
+from tests.plugins.openai.wire import DONE, completion, counted, delta, finish, open_harness
 
 HELLO = (delta(role="assistant", content=""), delta(content="Hel"), delta(content="lo."))
 ROLL = Tool("ROLL", "Roll a die.", {"type": "object", "properties": {"sides": {"type": "integer"}}})
@@ -28,13 +28,13 @@ async def api() -> AsyncIterator[Loopback]:
 
 @pytest.fixture
 async def there(api: Loopback) -> AsyncIterator[AgentHarness]:
-    async with open_stage(api.url) as stage:
-        yield stage
+    async with open_harness(api.url) as harness:
+        yield harness
 
 
-async def ask(stage: AgentHarness, sink: Sink, **details: Any) -> TextResult:
+async def ask(harness: AgentHarness, sink: Sink, **details: Any) -> TextResult:
     request = TextRequest("the prompt", sink=sink, **details)
-    return await complete(stage.agent.services[Client], "large", request)
+    return await complete(harness.agent.services[Client], "large", request)
 
 
 async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(there: AgentHarness, api: Loopback) -> None:
@@ -50,7 +50,9 @@ async def test_pieces_are_shown_as_they_come_and_the_whole_is_given(there: Agent
     assert (api.bodies[0]["stream"], api.bodies[0]["stream_options"]) == (True, {"include_usage": True})
 
 
-async def test_without_anybody_to_show_it_to_an_answer_comes_in_one_piece(there: AgentHarness, api: Loopback) -> None:
+async def test_without_a_client_to_show_it_to_an_answer_comes_in_a_single_piece(
+    there: AgentHarness, api: Loopback
+) -> None:
     api.answers = [Answer(completion())]
     await complete(there.agent.services[Client], "large", TextRequest("the prompt"))
 
@@ -219,7 +221,7 @@ async def test_calls_come_whole_however_they_are_cut_into_pieces(there: AgentHar
     assert api.bodies[0]["tools"][0]["function"]["name"] == "ROLL"
 
 
-async def test_calls_without_a_number_follow_one_another(there: AgentHarness, api: Loopback) -> None:
+async def test_calls_without_a_number_follow_each_other(there: AgentHarness, api: Loopback) -> None:
     first, second = ({"function": {"name": name, "arguments": "{}"}} for name in ("A", "B"))
     api.answers = [Answer(events=(delta(tool_calls=[first]), delta(tool_calls=[second]), finish(), DONE))]
 
@@ -262,25 +264,25 @@ async def test_a_text_without_an_end_is_not_read_for_ever(there: AgentHarness, a
 @pytest.mark.failure("E-03")
 async def test_a_server_that_says_nothing_is_given_up_after_the_operators_time(api: Loopback) -> None:
     api.answers = [Answer(events=(Hang(),))]
-    async with open_stage(api.url, MODEL_TIMEOUT="0.05", MODEL_RETRIES="0") as stage:
-        receipt = await stage.send("hi")
+    async with open_harness(api.url, MODEL_TIMEOUT="0.05", MODEL_RETRIES="0") as harness:
+        receipt = await harness.send("hi")
 
     assert "openai: no answer within 0.05 s" in receipt.reason
-    assert len(stage.texts) == 1
+    assert len(harness.texts) == 1
 
 
 async def test_a_stream_that_stalls_is_given_up_after_the_operators_time_between_two_pieces(api: Loopback) -> None:
     api.answers = [Answer(events=(*HELLO, Hang()))]
-    async with open_stage(api.url, MODEL_TOKEN_TIMEOUT="0.1", MODEL_RETRIES="0") as stage:
+    async with open_harness(api.url, MODEL_TOKEN_TIMEOUT="0.1", MODEL_RETRIES="0") as harness:
         with pytest.raises(ModelUnavailable, match=r"openai: no data for 0\.1 s"):
-            await stage.agent.models.text(TextRequest("the prompt", sink=Sink()))
+            await harness.agent.models.text(TextRequest("the prompt", sink=Sink()))
 
 
 @pytest.mark.parametrize("piece", ["x" * 2**20, f"data: {json.dumps(delta(content='🙂' * 2**17))}\n\n"])
 async def test_answers_without_an_end_share_the_memory_of_the_process(api: Loopback, piece: str) -> None:
     api.answers = [Answer(events=("data: " if piece.startswith("x") else "\n", *[piece] * 40))]
-    async with open_stage(api.url, MEMORY_LIMIT="16MiB", MODEL_RETRIES="0") as stage:
-        agent = stage.agent
+    async with open_harness(api.url, MEMORY_LIMIT="16MiB", MODEL_RETRIES="0") as harness:
+        agent = harness.agent
         tracemalloc.start()
         try:
             answers = (agent.models.text(TextRequest("?", sink=Sink())) for _ in range(8))

@@ -14,7 +14,7 @@ from tests.plugins.openai.wire import completion
 
 
 async def ask(served: Sequence[str] | None, **settings: str) -> list[str]:
-    """Have a text written by an agent whose server has these models; return the models that were asked."""
+    """Send a message to an agent whose server has these models; return the models that were asked."""
     asked: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -31,8 +31,8 @@ async def ask(served: Sequence[str] | None, **settings: str) -> list[str]:
     app.router.add_get("/v1/models", list_models)
     async with TestServer(app) as server:
         settings["OPENAI_BASE_URL"] = str(server.make_url("/v1"))
-        async with running_agent(plugin, settings=settings) as stage:
-            await large(stage.agent, TextRequest("Say hello."))
+        async with running_agent(plugin, settings=settings) as harness:
+            await large(harness.agent, TextRequest("Say hello."))
     return asked
 
 

@@ -25,7 +25,7 @@ from bot.testing import AgentHarness, running_agent
 from plugins.openai import plugin
 from plugins.openai.models import Client
 from tests.plugins.loopback import Answer, Loopback, Sink, loopback
-from tests.plugins.openai.wire import completion, delta, finish, open_stage
+from tests.plugins.openai.wire import completion, delta, finish, open_harness
 
 TEXT = "The ferry leaves at six."
 HALVES = (delta(content="The ferry "), delta(content="leaves at six."))
@@ -42,17 +42,17 @@ async def api() -> AsyncIterator[Loopback]:
 
 @pytest.fixture
 async def there(api: Loopback) -> AsyncIterator[AgentHarness]:
-    async with open_stage(api.url) as stage:
-        yield stage
+    async with open_harness(api.url) as harness:
+        yield harness
 
 
-async def ask(stage: AgentHarness, **details: Any) -> TextResult:
+async def ask(harness: AgentHarness, **details: Any) -> TextResult:
     request = TextRequest("the prompt", system="the system prompt", **details)
-    return await complete(stage.agent.services[Client], "large", request)
+    return await complete(harness.agent.services[Client], "large", request)
 
 
 def events(*chunks: Any, end: str = "\n\n", start: str = "data: ") -> str:
-    return "".join(f"{start}{one if isinstance(one, str) else json.dumps(one)}{end}" for one in chunks)
+    return "".join(f"{start}{chunk if isinstance(chunk, str) else json.dumps(chunk)}{end}" for chunk in chunks)
 
 
 BODIES = {
@@ -66,10 +66,10 @@ BODIES = {
     "end in capitals": events(*HALVES, "[Done]"),
     "JSON lines": events(*HALVES, finish(), start="", end="\n"),
     "one line of objects": events(*HALVES, finish(), start="", end=""),
-    "pretty objects": "\n".join(json.dumps(one, indent=4) for one in (*HALVES, finish())),
+    "pretty objects": "\n".join(json.dumps(chunk, indent=4) for chunk in (*HALVES, finish())),
     "pretty events": "".join(
-        "".join(f"data: {line}\n" for line in json.dumps(one, indent=2).split("\n")) + "\n"
-        for one in (*HALVES, finish())
+        "".join(f"data: {line}\n" for line in json.dumps(chunk, indent=2).split("\n")) + "\n"
+        for chunk in (*HALVES, finish())
     ),
     "an array": json.dumps([*HALVES, finish()]),
     "a whole body": f" \n\t{json.dumps(completion(TEXT), indent=1)}\n",
@@ -167,7 +167,7 @@ def part(arguments: Any = "", name: Any = None, **keys: Any) -> dict[str, Any]:
         (json.dumps(completion(None, function_call={"name": "ROLL", "arguments": '{"sides": 6}'})), [SIX]),
     ],
 )  # fmt: skip
-async def test_calls_are_told_apart_however_their_parts_are_marked(
+async def test_calls_are_distinguished_however_their_parts_are_marked(
     there: AgentHarness, api: Loopback, body: str, expected: list[Any]
 ) -> None:
     api.answers = [Answer(body)]
@@ -327,15 +327,15 @@ async def test_whether_a_server_writes_by_a_schema_is_learnt_from_the_first_call
 )
 async def test_vectors_are_read_in_any_form(api: Loopback, body: Any) -> None:
     api.answers = [Answer(body)]
-    async with open_stage(api.url, OPENAI_EMBEDDING_MODEL="v") as stage:
-        assert (await stage.agent.models.embed(["a", "b"])).vectors == ((1.0, 2.0), (3.0, 4.0))
+    async with open_harness(api.url, OPENAI_EMBEDDING_MODEL="v") as harness:
+        assert (await harness.agent.models.embed(["a", "b"])).vectors == ((1.0, 2.0), (3.0, 4.0))
 
 
 @pytest.mark.parametrize("body", [[1.0, 2.0], {"embedding": [1, 2]}, {"data": [[[1, 2]]]}])
 async def test_a_list_of_numbers_is_the_vector_of_a_single_text(api: Loopback, body: Any) -> None:
     api.answers = [Answer(body)]
-    async with open_stage(api.url, OPENAI_EMBEDDING_MODEL="v") as stage:
-        assert (await stage.agent.models.embed(["a"])).vectors == ((1.0, 2.0),)
+    async with open_harness(api.url, OPENAI_EMBEDDING_MODEL="v") as harness:
+        assert (await harness.agent.models.embed(["a"])).vectors == ((1.0, 2.0),)
 
 
 @pytest.mark.parametrize(
@@ -357,6 +357,6 @@ async def test_lists_of_models_are_read_in_any_form(body: Any, names: list[str])
     app.router.add_get("/v1/models", list_models)
     async with (
         TestServer(app) as server,
-        running_agent(plugin, settings={"OPENAI_BASE_URL": str(server.make_url("/v1"))}) as stage,
+        running_agent(plugin, settings={"OPENAI_BASE_URL": str(server.make_url("/v1"))}) as harness,
     ):
-        assert [str(info) for info in await stage.agent.services[Client].listing.load()] == names
+        assert [str(info) for info in await harness.agent.services[Client].listing.load()] == names

@@ -12,7 +12,7 @@ KEY = "sk-a-key-of-the-tests"
 DONE = "data: [DONE]\n\n"
 
 
-def open_stage(
+def open_harness(
     url: str, *others: Plugin, store: Store | None = None, character: Character | None = None, **settings: str
 ) -> Any:
     """Run an agent whose only large model is that server's."""
@@ -47,12 +47,12 @@ def counted(tokens_in: int = 100, tokens_out: int = 20) -> dict[str, Any]:
 
 def completion(content: str | None = "Hello.", finish_reason: str = "stop", **message: Any) -> dict[str, Any]:
     """Make a whole answer."""
-    said = {"role": "assistant", "content": content, **message}
+    message_body = {"role": "assistant", "content": content, **message}
     return {
         "id": "c1",
         "object": "chat.completion",
         "created": 1,
         "model": "large-1",
-        "choices": [{"index": 0, "finish_reason": finish_reason, "message": said}],
+        "choices": [{"index": 0, "finish_reason": finish_reason, "message": message_body}],
         "usage": {"prompt_tokens": 100, "completion_tokens": 20, "total_tokens": 120},
     }

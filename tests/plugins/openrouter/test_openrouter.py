@@ -119,7 +119,7 @@ async def test_the_log_tells_at_start_what_the_models_in_use_can_do(caplog: pyte
     [
         ("google/gemini-2.5-flash", MODELS, [True]),
         ("old/text", MODELS, [False]),
-        ("old/text", None, [True, False]),  # the server lists nothing; its refusal tells
+        ("old/text", None, [True, False]),  # the server lists nothing; its refusal says so
     ],
 )
 async def test_functions_are_offered_to_models_that_can_call_them(

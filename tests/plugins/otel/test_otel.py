@@ -152,7 +152,7 @@ def answer_with_action(request: TextRequest) -> str:
     return model_answer("RESPOND")
 
 
-async def test_a_message_is_one_connected_trace_from_its_arrival_to_the_send(collector: Collector) -> None:
+async def test_a_message_is_a_connected_trace_from_its_arrival_to_the_send(collector: Collector) -> None:
     plugin = Plugin("looking", actions=[look_up])
     async with observed(collector, plugin, model=ScriptedModel(answer_with_action)) as harness:
         receipt = await harness.send("Hello")
@@ -230,7 +230,7 @@ async def test_the_trace_says_that_earlier_attempts_ended_with_their_process(col
     assert receipt is not None
     assert receipt.claimed_at is not None
     assert receipt.attempts == 3
-    told = {
+    events_by_receipt = {
         read_attributes(span)["greenroom.receipt.id"]: [
             (item.name, item.time_unix_nano, read_attributes(item)) for item in span.events
         ]
@@ -239,8 +239,8 @@ async def test_the_trace_says_that_earlier_attempts_ended_with_their_process(col
     }
     at = round(receipt.claimed_at.timestamp() * 1e6) * 1000
     interruption = ("interrupted: the process ended", at, {"greenroom.attempts.interrupted": 2})
-    assert told.pop(str(receipt.id)) == [interruption]
-    assert list(told.values()) == [[]]
+    assert events_by_receipt.pop(str(receipt.id)) == [interruption]
+    assert list(events_by_receipt.values()) == [[]]
 
 
 async def test_messages_that_are_answered_together_share_a_trace(collector: Collector) -> None:
@@ -275,10 +275,10 @@ async def test_none_of_a_thousand_words_of_messages_names_and_prompts_is_exporte
         return ActionResult(success=False, error=turn.message.content.text)
 
     def answer(request: TextRequest) -> str:
-        said = " ".join(sorted(set(re.findall(r"canary\d{4}x", request.prompt + request.system))))
+        canaries_found = " ".join(sorted(set(re.findall(r"canary\d{4}x", request.prompt + request.system))))
         if request.purpose is Purpose.SHOULD_RESPOND:
-            return f"<response><reasoning>{said}</reasoning><action>RESPOND</action></response>"
-        return model_answer(said, actions=("REPLY", "FAIL"), thought=said)
+            return f"<response><reasoning>{canaries_found}</reasoning><action>RESPOND</action></response>"
+        return model_answer(canaries_found, actions=("REPLY", "FAIL"), thought=canaries_found)
 
     bio = [write_canaries(words, 50)]
     character = Character.model_validate({"name": "Ada", "bio": bio, "system": write_canaries(words, 50)})
@@ -516,7 +516,7 @@ def test_an_endpoint_loads_the_plugin_for_every_character() -> None:
         ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}, ""),
     ],
 )
-def test_what_is_missing_is_said(values: dict[str, str], reason: str) -> None:
+def test_what_is_missing_is_reported(values: dict[str, str], reason: str) -> None:
     missing = missing_settings(Settings([Layer("test", values)]))
     assert reason in missing
     assert bool(missing) == bool(reason)
@@ -528,7 +528,7 @@ def test_without_the_sdk_the_bot_starts_and_says_what_to_install(monkeypatch: py
     assert "[otel]" in missing
 
 
-def test_people_are_told_where_their_words_go() -> None:
+def test_people_are_shown_where_their_words_go() -> None:
     values = {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://otel.example.org"}
     assert privacy_statement(Settings([Layer("test", values)])) == ""
     values["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "true"

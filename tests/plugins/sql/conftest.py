@@ -21,7 +21,7 @@ from plugins.sql.stores.store import SqlStore
 class Bare:
     """A database with a connection but without a store.
 
-    `place` is what the schema's upkeep is told about it, `address` what SQLAlchemy is.
+    `place` is its form for the schema's maintenance, `address` that for SQLAlchemy.
     """
 
     def __init__(self, connection: Any, place: Path | str, address: str) -> None:

@@ -27,8 +27,8 @@ def killed(path: Path, after: int) -> list[tuple[str, UUID]]:
     finally:
         process.kill()
     rest, _ = process.communicate()
-    told = [line.split() for line in (*lines, *rest.splitlines(keepends=True)) if line.endswith("\n")]
-    return [(what, UUID(receipt_id)) for what, receipt_id in told]
+    reports = [line.split() for line in (*lines, *rest.splitlines(keepends=True)) if line.endswith("\n")]
+    return [(what, UUID(receipt_id)) for what, receipt_id in reports]
 
 
 async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(path: Path) -> None:
@@ -42,9 +42,9 @@ async def test_nothing_acknowledged_is_lost_when_the_process_is_killed(path: Pat
 
 
 async def verify(store: SqlStore, acknowledged: list[tuple[str, UUID]]) -> None:
-    found = {one.id: one for one in await store.ledger.receipts(limit=100_000)}
+    found = {receipt.id: receipt for receipt in await store.ledger.receipts(limit=100_000)}
     deliveries = await store.ledger.deliveries()
-    turns = {one.turn_id for one in deliveries}
+    turns = {delivery.turn_id for delivery in deliveries}
     for what, receipt_id in acknowledged:
         assert receipt_id in found
         if what == "answered":
@@ -52,8 +52,8 @@ async def verify(store: SqlStore, acknowledged: list[tuple[str, UUID]]) -> None:
     for receipt in found.values():
         assert await store.ledger.inbound_message(receipt) is not None
         assert (receipt.outcome is Outcome.ANSWERED) == (receipt.turn_id in turns)
-    for room_id in {one.room_id for one in deliveries}:
-        places = [one.seq for one in await store.ledger.deliveries(room_id=room_id)]
+    for room_id in {delivery.room_id for delivery in deliveries}:
+        places = [delivery.seq for delivery in await store.ledger.deliveries(room_id=room_id)]
         assert places == list(range(1, len(places) + 1))
     check = store.ledger._database.read
     assert await check(lambda db: db.exec_driver_sql("PRAGMA integrity_check").scalar()) == "ok"

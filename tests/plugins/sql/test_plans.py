@@ -22,7 +22,9 @@ from plugins.sql.sqlite import connection as sqlite
 from plugins.sql.stores.receipts import select_by_keys, select_counts, select_page
 from tests.plugins.sql.conftest import expand
 
-MODULES = [import_module(one.name) for one in walk_packages(plugins.sql.__path__, "plugins.sql.") if not one.ispkg]
+MODULES = [
+    import_module(module.name) for module in walk_packages(plugins.sql.__path__, "plugins.sql.") if not module.ispkg
+]
 Statement = Select[Any] | CompoundSelect[Any] | Update | Delete | InsertStatement
 STATEMENTS = (Select, CompoundSelect, Update, Delete, InsertStatement)
 AGENT, NOON = derived_id("agent"), datetime(2026, 5, 4, 12, tzinfo=UTC)

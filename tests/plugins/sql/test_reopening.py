@@ -76,7 +76,7 @@ async def test_every_store_has_its_data_after_reopening(open_store: OpenStore) -
         assert await store.memories.memories([fact.id]) == {fact.id: fact}
         assert await store.memories.recent(room.id) == [arrival.message, reply]
         found = await store.memories.recall((0.5, 0.25), "model-2", RecallScope(room.id, world.id), MemoryKind.FACT)
-        assert [one.memory for one in found] == [fact]
+        assert [match.memory for match in found] == [fact]
         assert await store.entities.components(author.id) == [component]
         assert await store.entities.relationships(author.id) == [relationship]
         assert await store.tasks.tasks() == [task]
@@ -85,7 +85,7 @@ async def test_every_store_has_its_data_after_reopening(open_store: OpenStore) -
         assert [entry["body"] for entry in await store.logs.logs()] == [{"n": 1}]
 
 
-async def test_agents_in_one_file_are_separate(open_store: OpenStore) -> None:
+async def test_agents_in_the_same_file_are_separate(open_store: OpenStore) -> None:
     arrival = make_message("Hello", sent_at=NOW)
     async with open_store("Ada") as store:
         receipt = (await store.ledger.receive([arrival], NOW))[0].receipt
@@ -130,6 +130,6 @@ async def test_a_replayed_turn_keeps_order_and_state_of_its_deliveries(open_stor
 
     async with open_store() as store:
         placed = await store.ledger.commit(TurnCommit(deliveries=parts))
-        assert [one.seq for one in placed] == [1, 2, 3]
+        assert [delivery.seq for delivery in placed] == [1, 2, 3]
         assert placed[0].state is DeliveryState.SENT
         assert await store.ledger.deliveries(is_open=True) == placed[1:]

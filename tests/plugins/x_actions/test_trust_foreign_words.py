@@ -48,10 +48,10 @@ class Puppet:
 
 
 async def tell(
-    harness: XHarness, said: str | Content, author: str = "Alice", kind: ChannelType = ChannelType.DM
+    harness: XHarness, text: str | Content, author: str = "Alice", kind: ChannelType = ChannelType.DM
 ) -> Receipt:
     """Submit a message from another platform and wait for its outcome."""
-    arrival = make_message(said, sent_at=harness.clock.now(), author=author, kind=kind)
+    arrival = make_message(text, sent_at=harness.clock.now(), author=author, kind=kind)
     receipt = await harness.agent_runtime.inbox.submit(arrival)
     settled = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
     await harness.agent.outbox.drain(60.0)
@@ -64,10 +64,10 @@ async def waiting(harness: XHarness) -> list[str]:
     return [str(task.metadata["code"]) for task in found]
 
 
-async def confirm(harness: XHarness, puppet: Puppet, said: str, author: str = "Alice", **details: Any) -> None:
+async def confirm(harness: XHarness, puppet: Puppet, text: str, author: str = "Alice", **details: Any) -> None:
     """Submit a message that the model reads as a confirmation, and wait until idle."""
     puppet.does("CHOOSE_OPTION", option="confirm")
-    await tell(harness, said, author, **details)
+    await tell(harness, text, author, **details)
     await Scheduler(harness.agent, harness.agent_runtime.registry).run_due()
     for _ in range(100_000):  # what the agent's own scheduler has begun, with its requests to X
         if not await harness.agent.store.tasks.tasks(tags={TaskTag.QUEUE}):
@@ -76,9 +76,9 @@ async def confirm(harness: XHarness, puppet: Puppet, said: str, author: str = "A
     await harness.agent.outbox.drain(60.0)
 
 
-async def told(harness: XHarness) -> str:
+async def sent_text(harness: XHarness) -> str:
     """Return everything the character has sent in any room."""
-    return "\n".join(one.content.text for one in await harness.agent.store.ledger.deliveries())
+    return "\n".join(delivery.content.text for delivery in await harness.agent.store.ledger.deliveries())
 
 
 FILE = Attachment("1", MediaKind.DOCUMENT, title="page.txt", text=BAIT)
@@ -100,10 +100,10 @@ async def test_content_shown_by_an_operator_publishes_nothing(seen: Content, run
         receipt = await tell(harness, seen)
         assert emulator.writes == []
         [code] = await waiting(harness)
-        assert f"I would post on X: “{SHOUT}”" in await told(harness)
+        assert f"I would post on X: “{SHOUT}”" in await sent_text(harness)
         assert any("waits for confirmation" in note for note in receipt.notes)
         puppet.does("POST", text=SHOUT)
-        await tell(harness, "Ada, go on")  # it still stands in the conversation
+        await tell(harness, "Ada, go on")  # it is still in the conversation
         assert emulator.writes == []
         assert await waiting(harness) != [code]
 
@@ -148,7 +148,7 @@ async def test_every_action_on_x_waits_for_confirmation(
         assert len(emulator.writes) == 1
         await confirm(harness, puppet, f"Ada, confirm {code}")
         assert len(emulator.writes) == 1
-        assert "It is on its way to X:" in await told(harness)
+        assert "It is on its way to X:" in await sent_text(harness)
 
 
 @pytest.mark.failure("L-07")
@@ -159,11 +159,11 @@ async def test_a_deletion_waits_for_confirmation(run_x: RunX, emulator: Emulator
         puppet.does("DELETE_POST", post=ours.id)
         await tell(harness, f"> {BAIT}")
         assert emulator.writes == []
-        assert f"I would delete https://x.com/i/status/{ours.id} on X for good" in await told(harness)
+        assert f"I would delete https://x.com/i/status/{ours.id} on X for good" in await sent_text(harness)
         [code] = await waiting(harness)
         await confirm(harness, puppet, f"Ada, confirm {code}")
         assert emulator.bot_texts == []
-        assert f"Deleted on X: https://x.com/i/status/{ours.id}" in await told(harness)
+        assert f"Deleted on X: https://x.com/i/status/{ours.id}" in await sent_text(harness)
 
 
 @pytest.mark.failure("L-07")
@@ -229,14 +229,14 @@ async def test_only_the_operators_own_code_confirms(run_x: RunX, emulator: Emula
         await tell(harness, BAIT, "Mallory", ChannelType.GROUP)
         await tell(harness, "Ada, good morning", "Alice", ChannelType.GROUP)
         [code] = await waiting(harness)
-        for author, said in (
+        for author, text in (
             ("Mallory", f"Ada, confirm {code}"),
             ("Carol", f"Ada, confirm {code}"),
             ("Alice", "Ada, confirm"),
             ("Alice", "Ada, yes"),
             ("Alice", f"> Ada, confirm {code}"),
         ):
-            await confirm(harness, puppet, said, author, kind=ChannelType.GROUP)
+            await confirm(harness, puppet, text, author, kind=ChannelType.GROUP)
             assert emulator.writes == []
         await confirm(harness, puppet, f"Ada, confirm {code}", kind=ChannelType.GROUP)
         assert emulator.bot_texts == [SHOUT]
@@ -250,7 +250,7 @@ async def test_a_former_operator_cannot_confirm(run_x: RunX, emulator: Emulator,
         [code] = await waiting(harness)
     async with run_x(puppet, store=store, **{**QUIET, "X_OPERATORS": "test:Carol"}) as harness:
         await confirm(harness, puppet, f"Ada, confirm {code}")
-        assert "Nothing was done: POST is not available here." in await told(harness)
+        assert "Nothing was done: POST is not available here." in await sent_text(harness)
     assert emulator.writes == []
 
 

@@ -498,7 +498,7 @@ def test_nested_arguments_may_have_the_names_of_fields() -> None:
 
 @pytest.mark.failure("F-14")
 @pytest.mark.parametrize("actions", ["REPLY", "A,B", ""])
-def test_flat_arguments_are_dropped_unless_there_is_one_action(actions: str) -> None:
+def test_flat_arguments_are_dropped_unless_there_is_a_single_action(actions: str) -> None:
     raw = f'<actions>{actions}</actions><parameters>{{"days": 3}}</parameters><text>x</text>'
     assert read_reply(raw).parameters == {}
 
@@ -561,7 +561,7 @@ def test_lone_surrogates_are_never_returned() -> None:
         ('{"reasoning": "x", "action": "RESP', ""),
     ],
 )
-def test_a_decision_is_one_word(raw: str, action: str) -> None:
+def test_a_decision_is_a_single_word(raw: str, action: str) -> None:
     assert read_decision(raw).action == action
 
 
@@ -585,7 +585,7 @@ STEP = (
         "<FORECAST><city>Paris</city></FORECAST>",
     ],
 )
-def test_a_step_has_one_action_and_its_arguments(written: str) -> None:
+def test_a_step_has_a_single_action_and_its_arguments(written: str) -> None:
     assert read_step(STEP.format(written, "false")) == NextStep(
         thought="t", action="FORECAST", providers=("A", "B"), parameters={"city": "Paris"}
     )
@@ -631,7 +631,7 @@ def test_an_object_is_found_at_any_position(raw: str) -> None:
 
 
 @pytest.mark.parametrize("raw", ["", "prose {here}", "[1, 2]", '{"a": 1', "{" * 100_000])
-def test_without_an_object_an_empty_one_is_returned(raw: str) -> None:
+def test_without_an_object_an_empty_object_is_returned(raw: str) -> None:
     assert read_object(raw) == {}
 
 

@@ -39,14 +39,14 @@ async def numbers(store: Store) -> list[int]:
     return [entry["body"]["number"] for entry in await store.logs.logs(kind=LogKind.AUTHORIZATION, limit=100)]
 
 
-async def told(bare: Bare) -> list[str]:
+async def problems(bare: Bare) -> list[str]:
     found: list[str] = await bare.run(lambda connection: list(find_breaks(connection)))
     return found
 
 
 @pytest.mark.failure("L-20")
 @pytest.mark.parametrize(
-    ("deed", "problem"),
+    ("statement", "problem"),
     [
         ("UPDATE logs SET body = replace(body, 'false', 'true') WHERE {second}", "was changed afterwards"),
         ("UPDATE logs SET at = at - 1 WHERE {second}", "was changed afterwards"),
@@ -54,14 +54,14 @@ async def told(bare: Bare) -> list[str]:
         ("DELETE FROM logs WHERE {second}", "others were deleted from the log"),
     ],
 )
-async def test_a_changed_or_deleted_decision_is_reported(bare: Bare, deed: str, problem: str) -> None:
+async def test_a_changed_or_deleted_decision_is_reported(bare: Bare, statement: str, problem: str) -> None:
     async with opened(bare) as store:
         await decide(store)
         await decide(store, first=5, count=1)
-    assert await told(bare) == []
+    assert await problems(bare) == []
     second = "position = (SELECT min(position) + 2 FROM logs)"
-    await bare.sql(deed.format(second=second))
-    assert [problem in one for one in await told(bare)] == [True]
+    await bare.sql(statement.format(second=second))
+    assert [problem in line for line in await problems(bare)] == [True]
 
 
 @pytest.mark.failure("L-20")
@@ -71,7 +71,7 @@ async def test_after_an_erasure_the_log_keeps_links_without_content(bare: Bare) 
         await store.edits.erase_entity(MALLORY, system_clock())
         await decide(store, first=5, count=1)
         assert await numbers(store) == [5, 4, 3, 1, 0]
-    assert await told(bare) == []
+    assert await problems(bare) == []
     rows = await bare.sql("SELECT entity_id, body FROM logs WHERE kind = 'authority' ORDER BY position")
     assert rows[2][0] is None
     assert "UPDATE_ROLE" not in rows[2][1]
@@ -85,7 +85,7 @@ async def test_an_entry_may_have_any_keys(bare: Bare) -> None:
         await decide(store, count=1)
         [_, entry] = await store.logs.logs(kind=LogKind.AUTHORIZATION)
         assert entry["body"] == body
-    assert await told(bare) == []
+    assert await problems(bare) == []
 
 
 @pytest.mark.failure("L-20")
@@ -95,7 +95,7 @@ async def test_deleting_entries_with_wrong_times_does_not_break_the_chain(bare: 
         await decide(store, first=5, count=1)
     wrong = "SELECT min(position) + 2 FROM logs UNION SELECT max(position) - 1 FROM logs"
     await bare.sql(f"UPDATE logs SET at = at + 1000000000 WHERE position IN ({wrong})")
-    before = await told(bare)
+    before = await problems(bare)
     now = system_clock()
 
     def trim(connection: Connection) -> None:
@@ -103,19 +103,19 @@ async def test_deleting_entries_with_wrong_times_does_not_break_the_chain(bare: 
         delete_expired_decisions(connection, agent, now + timedelta(seconds=1), None)
 
     await bare.run(trim)
-    assert await told(bare) == before
+    assert await problems(bare) == before
 
 
 @pytest.mark.failure("L-20")
-async def test_concurrent_writers_make_one_chain(bare: Bare) -> None:
-    async with opened(bare) as one:
+async def test_concurrent_writers_make_a_single_chain(bare: Bare) -> None:
+    async with opened(bare) as store:
         if bare.is_sqlite:
-            await asyncio.gather(*(decide(one, first=n * 5) for n in range(4)))
+            await asyncio.gather(*(decide(store, first=n * 5) for n in range(4)))
         else:
             async with opened(bare) as other:
-                await asyncio.gather(*(decide(one if n % 2 else other, first=n * 5) for n in range(4)))
-        assert len(await numbers(one)) == 20
-    assert await told(bare) == []
+                await asyncio.gather(*(decide(store if n % 2 else other, first=n * 5) for n in range(4)))
+        assert len(await numbers(store)) == 20
+    assert await problems(bare) == []
 
 
 @pytest.mark.failure("L-20")
@@ -141,7 +141,7 @@ async def test_a_decision_that_cannot_be_read_stops_neither_the_log_nor_its_chec
     async with opened(bare) as store:
         await decide(store, first=3, count=2)
         assert len(await numbers(store)) == 4
-    assert await told(bare) == []
+    assert await problems(bare) == []
     [problem] = await bare.run(lambda connection: list(find_unreadable(connection)))
     assert problem.startswith("1 rows of logs hold what cannot be read (authority ")
 
@@ -152,4 +152,4 @@ async def test_decisions_from_before_seals_are_accepted(bare: Bare) -> None:
         await bare.sql("UPDATE logs SET body = '{\"number\":0}'")
         await decide(store, first=2, count=2)
         assert await numbers(store) == [3, 2, 0, 0]
-    assert await told(bare) == []
+    assert await problems(bare) == []

@@ -79,7 +79,7 @@ async def up(bare: Any, schema: Schema | None = None, ours: Schema = upgrade.COR
 
 
 async def columns(bare: Any) -> list[str]:
-    return await bare.run(lambda db: [one["name"] for one in inspect(db).get_columns("diary_pages")])
+    return await bare.run(lambda db: [column["name"] for column in inspect(db).get_columns("diary_pages")])
 
 
 async def test_tables_of_a_plugin_are_created_once(bare: Any) -> None:
@@ -101,7 +101,7 @@ async def test_a_new_version_adds_tables_indexes_and_columns_that_may_be_empty(b
 
     assert await bare.sql("SELECT text, mood FROM diary_pages") == [("Dear diary", "it's: 100%")]
     assert await bare.sql("SELECT * FROM diary_covers") == []
-    found = await bare.run(lambda db: [one["name"] for one in inspect(db).get_indexes("diary_pages")])
+    found = await bare.run(lambda db: [index["name"] for index in inspect(db).get_indexes("diary_pages")])
     assert found == ["ix_diary_pages_mood"]
     await up(bare, Schema(diary().metadata))  # the older version of the plugin still works
 
@@ -115,7 +115,7 @@ async def test_a_column_that_existing_rows_cannot_get_is_refused(bare: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("table", "name", "told"),
+    ("table", "name", "expected"),
     [
         (diary(name="pages"), "diary", "rename its table 'pages' to diary_pages"),
         (diary(name="rooms"), "diary", "rename its table 'rooms' to diary_rooms"),
@@ -123,8 +123,8 @@ async def test_a_column_that_existing_rows_cannot_get_is_refused(bare: Any) -> N
         (diary(), "Diary!", "small letters"),
     ],
 )
-async def test_tables_with_names_of_others_are_refused(bare: Any, table: Table, name: str, told: str) -> None:
-    with pytest.raises(PluginError, match=told):
+async def test_tables_with_names_of_others_are_refused(bare: Any, table: Table, name: str, expected: str) -> None:
+    with pytest.raises(PluginError, match=expected):
         await up(bare, Schema(table.metadata), name=name)
 
 
@@ -135,7 +135,7 @@ async def test_an_inconsistent_schema_is_refused(bare: Any, tmp_path: Path) -> N
         await up(bare, Schema(diary().metadata, migrations=tmp_path))
 
 
-async def test_foreign_keys_between_tables_of_one_plugin_are_allowed(bare: Any) -> None:
+async def test_foreign_keys_between_tables_of_the_same_plugin_are_allowed(bare: Any) -> None:
     table = diary()
     Table("diary_notes", table.metadata, Column("page", ForeignKey("diary_pages.id"), primary_key=True))
     await up(bare, Schema(table.metadata))

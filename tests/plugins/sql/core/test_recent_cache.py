@@ -35,12 +35,12 @@ ODDITIES: tuple[dict[str, Any], ...] = (
 )
 
 
-def said(text: str, *, after: int = 0, room: UUID = ROOMS[0], kind: MemoryKind = MemoryKind.MESSAGE) -> Memory:
+def memory_of(text: str, *, after: int = 0, room: UUID = ROOMS[0], kind: MemoryKind = MemoryKind.MESSAGE) -> Memory:
     return Memory(new_id(), kind, room, room, WORLD, Content(text=text), AT + timedelta(seconds=after))
 
 
 async def last(store: SqlStore, room: UUID = ROOMS[0], limit: int = 3) -> list[str]:
-    return [one.content.text for one in await store.memories.recent(room, limit)]
+    return [memory.content.text for memory in await store.memories.recent(room, limit)]
 
 
 async def in_file(store: SqlStore, room: UUID, limit: int, kind: MemoryKind) -> list[Memory]:
@@ -63,9 +63,9 @@ async def questions(store: SqlStore, ask: Callable[[], Awaitable[object]]) -> li
 
 async def test_a_cached_room_is_not_read_again_after_a_new_message(open_store: OpenStore) -> None:
     async with open_store() as store:
-        await store.memories.add([said(str(number), after=number) for number in range(3)])
+        await store.memories.add([memory_of(str(number), after=number) for number in range(3)])
         assert await last(store) == ["0", "1", "2"]
-        await store.memories.add([said("3", after=3), said("late", after=2)])
+        await store.memories.add([memory_of("3", after=3), memory_of("late", after=2)])
 
         assert await questions(store, lambda: last(store)) == []
         assert await last(store) == ["2", "3", "late"]
@@ -85,18 +85,18 @@ async def test_the_cache_equals_the_file_after_every_change(open_store: OpenStor
 
 
 async def _something(store: SqlStore, known: dict[UUID, Memory], chance: random.Random) -> None:
-    deed = chance.randrange(6) if known else 5
-    one = known[chance.choice(sorted(known))] if known else said("nothing")
-    if deed == 0:
+    operation = chance.randrange(6) if known else 5
+    chosen_memory = known[chance.choice(sorted(known))] if known else memory_of("nothing")
+    if operation == 0:
         gone = chance.sample(sorted(known), k=min(len(known), 2))
         await store.memories.remove(gone)
         for memory_id in gone:
             del known[memory_id]
-    elif deed == 1:
-        await store.memories.add([replace(one, content=Content(text="changed"))])
-    elif deed == 2:
-        known[one.id] = replace(one, room_id=chance.choice(ROOMS), created_at=AT)
-        await store.memories.add([known[one.id]])
+    elif operation == 1:
+        await store.memories.add([replace(chosen_memory, content=Content(text="changed"))])
+    elif operation == 2:
+        known[chosen_memory.id] = replace(chosen_memory, room_id=chance.choice(ROOMS), created_at=AT)
+        await store.memories.add([known[chosen_memory.id]])
     else:
         new = [_drawn(chance) for _ in range(chance.randrange(1, 4))]
         known.update({memory.id: memory for memory in new})
@@ -105,30 +105,30 @@ async def _something(store: SqlStore, known: dict[UUID, Memory], chance: random.
 
 def _drawn(chance: random.Random) -> Memory:
     text = "long " * 1_000 if chance.random() < 0.05 else "short"
-    bare = said(text, after=chance.randrange(40), room=chance.choice(ROOMS), kind=chance.choice(KINDS))
+    bare = memory_of(text, after=chance.randrange(40), room=chance.choice(ROOMS), kind=chance.choice(KINDS))
     return replace(bare, **chance.choice(ODDITIES))
 
 
 async def test_writes_of_a_failed_job_are_not_cached(open_store: OpenStore) -> None:
     async with open_store() as store:
-        await store.memories.add([said("kept")])
+        await store.memories.add([memory_of("kept")])
         assert await last(store) == ["kept"]
         database, agent = store.memories._database, store.memories._agent
 
         def fail(connection: Connection) -> None:
-            put_memories(connection, agent, [said("lost", after=1)])
+            put_memories(connection, agent, [memory_of("lost", after=1)])
             raise sqlite3.IntegrityError("on purpose")
 
         results = await asyncio.gather(
-            database.write(fail), store.memories.add([said("beside it", after=2)]), return_exceptions=True
+            database.write(fail), store.memories.add([memory_of("beside it", after=2)]), return_exceptions=True
         )
-        assert [isinstance(one, Exception) for one in results] == [True, False]
+        assert [isinstance(result, Exception) for result in results] == [True, False]
         assert await last(store) == ["kept", "beside it"]
 
 
 async def test_an_unreadable_memory_does_not_fail_the_commit(open_store: OpenStore) -> None:
     broken: Any = "no id"
-    odd = replace(said("odd", after=1), content=Content(text="odd", in_reply_to=broken, metadata={"a": 1}))
+    odd = replace(memory_of("odd", after=1), content=Content(text="odd", in_reply_to=broken, metadata={"a": 1}))
     done: list[int] = []
     async with open_store() as store:
         assert await last(store) == await last(store, ROOMS[1]) == []
@@ -138,15 +138,17 @@ async def test_an_unreadable_memory_does_not_fail_the_commit(open_store: OpenSto
             done.append(1)
             put_memories(connection, agent, [odd])
 
-        await asyncio.gather(database.write(keep_odd), store.memories.add([said("beside", room=ROOMS[1])]))
+        await asyncio.gather(database.write(keep_odd), store.memories.add([memory_of("beside", room=ROOMS[1])]))
         assert done == [1]
         assert await last(store, ROOMS[1]) == ["beside"]
 
 
 async def test_the_replies_to_a_cached_message_are_not_read(open_store: OpenStore) -> None:
     async with open_store() as store:
-        question, turn = said("question"), new_id()
-        reply = replace(said("reply", after=1), turn_id=turn, content=Content(text="reply", in_reply_to=question.id))
+        question, turn = memory_of("question"), new_id()
+        reply = replace(
+            memory_of("reply", after=1), turn_id=turn, content=Content(text="reply", in_reply_to=question.id)
+        )
         await last(store)
         await store.memories.add([question])
         await store.memories.add([reply])
@@ -156,7 +158,9 @@ async def test_the_replies_to_a_cached_message_are_not_read(open_store: OpenStor
             found.append(await store.memories.by_turn(turn, ROOMS[0]))
 
         assert await questions(store, ask) == []
-        await store.memories.add([said(str(number), after=2) for number in range(2)])  # the window loses the question
+        await store.memories.add(
+            [memory_of(str(number), after=2) for number in range(2)]
+        )  # the window loses the question
         assert len(await questions(store, ask)) == 1
         assert found == [[reply], [reply]]
 
@@ -165,7 +169,7 @@ async def test_the_replies_to_a_cached_message_are_not_read(open_store: OpenStor
 async def test_windows_without_a_limit_are_not_cached(open_store: OpenStore, limit: int) -> None:
     async with open_store() as store:
         await store.memories.recent(ROOMS[0], limit)
-        await store.memories.add([said(str(number), after=number) for number in range(3)])
+        await store.memories.add([memory_of(str(number), after=number) for number in range(3)])
         known = store.memories._database.recent_cache
         assert known is not None
         assert not known._windows
@@ -178,19 +182,19 @@ async def test_windows_that_become_long_are_not_cached(open_store: OpenStore, mo
         assert known is not None
         assert await store.memories.recent(ROOMS[0], 200) == []
         for number in range(5):
-            await store.memories.add([said(str(number), after=number)])
+            await store.memories.add([memory_of(str(number), after=number)])
             assert len(await store.memories.recent(ROOMS[0], 200)) == number + 1
             assert bool(known._windows) is (number < 3)
 
 
 async def test_changes_of_another_program_are_seen_after_the_next_write(open_store: OpenStore, path: Path) -> None:
     async with open_store() as store:
-        await store.memories.add([said("as it was")])
+        await store.memories.add([memory_of("as it was")])
         assert await last(store) == ["as it was"]
         with closing(sqlite3.connect(path)) as other:
             other.execute("DELETE FROM memories")
             other.commit()
-        await store.memories.add([said("new", room=ROOMS[1])])
+        await store.memories.add([memory_of("new", room=ROOMS[1])])
         assert await last(store) == []
 
 
@@ -203,16 +207,16 @@ def held() -> RecentMemoryCache:
 
 
 def test_a_read_from_before_a_change_is_not_cached() -> None:
-    known, before = held(), said("before")
+    known, before = held(), memory_of("before")
     version = known.version
-    tell(known, said("after", after=1))
+    tell(known, memory_of("after", after=1))
     known.on_commit()
     known.store(LANE, 3, [before], version)
     assert known.get(LANE, 3) is None
 
 
 def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
-    known, new = held(), said("new")
+    known, new = held(), memory_of("new")
     known.store(LANE, 3, [new], known.version)
     tell(known, new)
     known.on_commit()
@@ -220,7 +224,7 @@ def test_a_read_between_commit_and_notification_has_no_duplicates() -> None:
 
 
 def test_a_read_of_the_end_of_a_batch_before_its_notification_keeps_the_order() -> None:
-    known, batch = held(), [said(str(number)) for number in range(5)]
+    known, batch = held(), [memory_of(str(number)) for number in range(5)]
     known.store(LANE, 3, batch[2:], known.version)
     for memory in batch:
         tell(known, memory)
@@ -243,7 +247,7 @@ def test_the_windows_take_a_limited_number_of_bytes_together(monkeypatch: pytest
     monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES + 3 * (MEMORY_BYTES + 1_000))
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
-    first, second, third = ([said("a" * 990), said("b" * 990)] for _ in range(3))
+    first, second, third = ([memory_of("a" * 990), memory_of("b" * 990)] for _ in range(3))
     known.store(lanes[0], 2, first, known.version)
     known.store(lanes[0], 2, first, known.version)
     known.store(lanes[1], 2, second[:1], known.version)
@@ -254,10 +258,10 @@ def test_the_windows_take_a_limited_number_of_bytes_together(monkeypatch: pytest
 
 def test_a_committed_memory_drops_the_window_that_was_read_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES + 2 * MEMORY_BYTES + 100)
-    known, new = held(), said("new")
+    known, new = held(), memory_of("new")
     other = LANE._replace(room=b"other")
-    known.store(other, 3, [said("a")], known.version)
-    known.store(LANE, 3, [said("b")], known.version)
+    known.store(other, 3, [memory_of("a")], known.version)
+    known.store(LANE, 3, [memory_of("b")], known.version)
     tell(known, new)
     known.on_commit()
     window = known.get(LANE, 3)

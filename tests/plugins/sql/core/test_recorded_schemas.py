@@ -77,8 +77,8 @@ async def test_a_database_of_every_earlier_version_is_upgraded_with_all_it_holds
     assert (report.facts["memories"], report.facts["receipts"], report.facts["deliveries"]) == (6, 3, 3)
     async with storage.open(AGENT_ID, settings) as store:
         [room] = await store.worlds.rooms()
-        said = await store.memories.recent(room.id)
-        assert [memory.content.text for memory in said[::2]] == [
+        memories = await store.memories.recent(room.id)
+        assert [memory.content.text for memory in memories[::2]] == [
             "Hello",
             "My name is Kim and I like tea",
             "What time is it?",
@@ -90,7 +90,7 @@ async def test_a_database_of_every_earlier_version_is_upgraded_with_all_it_holds
         activity = await store.entities.activity(person)
         assert activity is not None
         assert (activity.messages, activity.answered) == (3, 3)
-        await store.memories.add([replace(said[0], id=new_id())])
+        await store.memories.add([replace(memories[0], id=new_id())])
         assert await store.memories.count(MemoryKind.MESSAGE, room.id) == 7
 
 

@@ -87,7 +87,7 @@ def structure(connection: Connection) -> dict[str, Any]:
 
 @contextmanager
 def failing(connection: Connection, at: int) -> Iterator[list[str]]:
-    """Let the n-th statement fail, as on a full disk; yield the executed statements."""
+    """Make the n-th statement fail, as on a full disk; yield the executed statements."""
     tried: list[str] = []
 
     def note(connection: Connection, cursor: Any, statement: str, *rest: Any) -> None:
@@ -127,7 +127,7 @@ async def test_a_second_upgrade_changes_nothing(bare: Any, path: Path) -> None:
     await bare.run(upgrade.upgrade_schemas, bare.place)
 
     assert await bare.run(structure) == before
-    assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
+    assert [copy async for copy in anyio.Path(path.parent).glob("*before*")] == []
 
 
 async def test_migrations_lead_to_the_schema_of_a_new_database(bare: Any) -> None:
@@ -189,7 +189,7 @@ async def test_a_newer_schema_is_refused_and_both_versions_are_named(bare: Any, 
 
     with pytest.raises(ConfigError, match=rf"{bare.place}.*0042.*{VERSION}"):
         await bare.run(upgrade.upgrade_schemas, bare.place)
-    assert [one async for one in anyio.Path(path.parent).glob("*before*")] == []
+    assert [copy async for copy in anyio.Path(path.parent).glob("*before*")] == []
 
 
 async def test_tables_of_newer_code_are_used_as_they_are_where_they_say_so(
@@ -325,7 +325,7 @@ async def test_a_process_killed_while_it_upgrades_leaves_the_old_version(
     assert await bare.run(upgrade.find_version) == "0099"
 
 
-async def test_of_two_processes_that_start_together_one_migrates_and_the_other_waits(
+async def test_of_two_processes_that_start_together_the_first_migrates_and_the_other_waits(
     postgres_url: str, later: Callable[..., Schema]
 ) -> None:
     engine = create_async_engine(postgres_url.replace("postgresql://", "postgresql+asyncpg://"))

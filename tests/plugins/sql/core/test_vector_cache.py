@@ -48,14 +48,19 @@ def fact(chance: random.Random, *, is_bare: bool = False) -> Memory:
 
 def nearest(known: dict[UUID, Memory], wanted: tuple[float, ...], room: UUID) -> list[UUID]:
     heard = [
-        one for one in known.values() if one.embedding and (one.scope is not MemoryScope.ROOM or one.room_id == room)
+        candidate
+        for candidate in known.values()
+        if candidate.embedding and (candidate.scope is not MemoryScope.ROOM or candidate.room_id == room)
     ]
-    return [one.id for one in sorted(heard, key=lambda one: -cosine(wanted, one.embedding or ()))[:5]]
+    return [
+        candidate.id
+        for candidate in sorted(heard, key=lambda candidate: -cosine(wanted, candidate.embedding or ()))[:5]
+    ]
 
 
 async def recalled(store: SqlStore, wanted: tuple[float, ...], room: UUID) -> list[UUID]:
     found = await store.memories.recall(wanted, "m", RecallScope(room, WORLD), MemoryKind.FACT, 5)
-    return [one.memory.id for one in found]
+    return [match.memory.id for match in found]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -64,25 +69,25 @@ async def test_recall_equals_the_file_after_every_change(open_store: OpenStore, 
     known: dict[UUID, Memory] = {}
     async with open_store() as store:
         for step in range(120):
-            deed = chance.choice(("add", "add", "add", "late", "other", "remove"))
-            one = known.get(chance.choice([*known])) if known else None
-            if deed == "add" or one is None:
+            operation = chance.choice(("add", "add", "add", "late", "other", "remove"))
+            chosen_memory = known.get(chance.choice([*known])) if known else None
+            if operation == "add" or chosen_memory is None:
                 added = [fact(chance, is_bare=chance.random() < 0.3) for _ in range(chance.randint(1, 3))]
                 await store.memories.add(added)
                 known |= {memory.id: memory for memory in added}
-            elif deed == "late":
+            elif operation == "late":
                 vector = vector_of(chance)
-                await store.memories.set_embedding(one.id, vector, "m")
-                known[one.id] = replace(one, embedding=vector)
-            elif deed == "other":
-                known[one.id] = replace(fact(chance), id=one.id)
-                await store.memories.add([known[one.id]])
+                await store.memories.set_embedding(chosen_memory.id, vector, "m")
+                known[chosen_memory.id] = replace(chosen_memory, embedding=vector)
+            elif operation == "other":
+                known[chosen_memory.id] = replace(fact(chance), id=chosen_memory.id)
+                await store.memories.add([known[chosen_memory.id]])
             else:
-                await store.memories.remove([one.id])
-                del known[one.id]
+                await store.memories.remove([chosen_memory.id])
+                del known[chosen_memory.id]
             wanted = vector_of(chance)
             for room in ROOMS:
-                assert await recalled(store, wanted, room) == nearest(known, wanted, room), (step, deed)
+                assert await recalled(store, wanted, room) == nearest(known, wanted, room), (step, operation)
         assert store.memories._database._vector_cache._matrices
 
 
@@ -93,19 +98,19 @@ async def test_searches_during_writes_leave_nothing_stale(open_store: OpenStore)
     async with open_store() as store:
         await store.memories.add(known)
 
-        async def write(one: Memory) -> None:
-            await store.memories.set_embedding(one.id, vector_of(chance), "m")
-            await store.memories.remove([one.id])
+        async def write(memory: Memory) -> None:
+            await store.memories.set_embedding(memory.id, vector_of(chance), "m")
+            await store.memories.remove([memory.id])
 
         searches = (recalled(store, wanted, ROOMS[0]) for _ in known)
         await asyncio.gather(*map(write, known[:50]), *searches)
-        left = {one.id: one for one in known[50:]}
+        left = {memory.id: memory for memory in known[50:]}
         assert await recalled(store, wanted, ROOMS[0]) == nearest(left, wanted, ROOMS[0])
 
 
 async def test_a_failing_job_in_a_batch_does_not_change_the_cache(open_store: OpenStore) -> None:
     chance = random.Random(3)
-    known = {one.id: one for one in (fact(chance) for _ in range(20))}
+    known = {memory.id: memory for memory in (fact(chance) for _ in range(20))}
     async with open_store() as store:
         await store.memories.add([*known.values()])
         first = next(iter(known.values()))
@@ -125,7 +130,7 @@ async def test_a_failing_job_in_a_batch_does_not_change_the_cache(open_store: Op
 
 async def test_vectors_of_another_program_are_seen_after_the_next_write(open_store: OpenStore, tmp_path: Path) -> None:
     chance = random.Random(5)
-    known = {one.id: one for one in (fact(chance) for _ in range(20))}
+    known = {memory.id: memory for memory in (fact(chance) for _ in range(20))}
     wanted = (0.0, 1.0, 0.0, 0.0)
     async with open_store() as store:
         await store.memories.add([*known.values()])
@@ -159,7 +164,7 @@ def test_vectors_read_before_a_change_are_not_cached() -> None:
     assert kept.get(NONE) is not None
 
 
-def test_a_newer_vector_is_appended_and_an_older_one_drops_the_matrix() -> None:
+def test_a_newer_vector_is_appended_and_an_older_vector_drops_the_matrix() -> None:
     kept = VectorCache()
     kept.store(NONE, None, Matrix(rows(1, 2, 5)), kept.version)
     kept._record_change(*NONE, 6, 1)
@@ -178,10 +183,10 @@ def test_the_least_recently_used_audience_is_dropped() -> None:
     audiences = [NONE._replace(audience=bytes([number])) for number in range(3)]
     size = Matrix(rows(1, 2, 3)).size
     kept = VectorCache(max_bytes=2 * size)
-    for one in audiences:
-        kept.store(one, None, Matrix(rows(1, 2, 3)), kept.version)
-        assert kept.get(audiences[0]) is not None or one == audiences[2]
-    assert [kept.get(one) is not None for one in audiences] == [True, False, True]
+    for audience in audiences:
+        kept.store(audience, None, Matrix(rows(1, 2, 3)), kept.version)
+        assert kept.get(audiences[0]) is not None or audience == audiences[2]
+    assert [kept.get(audience) is not None for audience in audiences] == [True, False, True]
 
 
 async def test_facts_of_a_room_move_when_it_is_migrated(open_store: OpenStore) -> None:
@@ -197,6 +202,6 @@ async def test_facts_of_a_room_move_when_it_is_migrated(open_store: OpenStore) -
         for place in (old, new):
             assert len(await recalled(store, wanted, place.room.id)) == 5
         await store.edits.migrate_room(old.room.id, new.world, new.room)
-        known = {one.id: replace(one, room_id=new.room.id) for one in facts}
+        known = {memory.id: replace(memory, room_id=new.room.id) for memory in facts}
         assert await recalled(store, wanted, new.room.id) == nearest(known, wanted, new.room.id)
         assert await recalled(store, wanted, old.room.id) == []

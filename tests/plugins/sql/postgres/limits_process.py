@@ -1,6 +1,6 @@
 """One of several processes that share limits: python limits_process.py URL DAY_LIMIT CALLS.
 
-It makes calls of 100 tokens as long as the budget allows, several at once, and tells how many it made.
+It makes calls of 100 tokens as long as the budget allows, several at once, and prints how many it made.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ def tell(what: str) -> None:
 
 
 async def main(url: str, maximum: int, count: int) -> None:
-    """Spend when told, by a line of input."""
+    """Spend at each line of input."""
     async with open_store(url) as store, spending(store, maximum) as spender:
         tell("ready")
         await asyncio.to_thread(sys.stdin.readline)

@@ -59,13 +59,13 @@ class Proxy:
         with suppress(asyncio.CancelledError):
             async with asyncio.TaskGroup() as group:
                 passing = group.create_task(self._answer(answers, writer))
-                while said := await _read(reader):
+                while data := await _read(reader):
                     self._left -= 1
                     is_last = self._left == 0
                     if is_last:
                         passing.cancel()
                         await asyncio.wait({passing})
-                    questions.write(said)
+                    questions.write(data)
                     if is_last:
                         self.cuts += 1
                         await answers.read(SIZE)  # it has been done
@@ -75,8 +75,8 @@ class Proxy:
 
     async def _answer(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):
-            while said := await answers.read(SIZE):
-                writer.write(said)
+            while data := await answers.read(SIZE):
+                writer.write(data)
         writer.transport.abort()
 
 

@@ -17,7 +17,7 @@ from bot.testing import ScriptedModel, make_message, model_answer, running_agent
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.storage import OpenServers
 
-SAID = re.compile(r"say ([a-z]+-\d+)")
+REQUEST = re.compile(r"say ([a-z]+-\d+)")
 
 
 class Loopback(Adapter):
@@ -50,7 +50,7 @@ class Writer:
     """Answers a message with `slow` after a while, any other at once."""
 
     async def write(self, request: TextRequest) -> str:
-        last = SAID.findall(request.prompt)[-1]
+        last = REQUEST.findall(request.prompt)[-1]
         tell("thinking", last)
         if "slow" in last:
             await asyncio.sleep(1.0)
@@ -70,7 +70,7 @@ async def main(url: str, port: int, name: str) -> None:
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     async with (
         OpenServers().open_store(parse_address(url, "the url"), derived_id("agent", "Ada")) as store,
-        running_agent(store=store, model=ScriptedModel(Writer().write), adapter=Loopback(port)) as stage,  # type: ignore[arg-type]
+        running_agent(store=store, model=ScriptedModel(Writer().write), adapter=Loopback(port)) as harness,  # type: ignore[arg-type]
         asyncio.TaskGroup() as group,
     ):
         tell("ready", name)
@@ -80,13 +80,13 @@ async def main(url: str, port: int, name: str) -> None:
             arrival = make_message(
                 f"say {message['text']}", sent_at=at, room=message["room"], message_id=message["text"]
             )
-            receipt = await stage.agent_runtime.inbox.submit(arrival)
+            receipt = await harness.agent_runtime.inbox.submit(arrival)
             tell("kept", message["text"])
-            group.create_task(_report(stage, receipt.id, message["text"]))
+            group.create_task(_report(harness, receipt.id, message["text"]))
 
 
-async def _report(stage, receipt_id, text) -> None:  # type: ignore[no-untyped-def]
-    settled = await stage.agent_runtime.inbox.wait_outcome(receipt_id)
+async def _report(harness, receipt_id, text) -> None:  # type: ignore[no-untyped-def]
+    settled = await harness.agent_runtime.inbox.wait_outcome(receipt_id)
     tell("settled", f"{text} {settled.outcome}")
 
 

@@ -21,13 +21,13 @@ def stored(url: str) -> AbstractAsyncContextManager[Store]:
     return plugin.store.open(ADA, Settings([Layer(".env", {"POSTGRES_URL": url})]))
 
 
-def old(stage: AgentHarness, text: str) -> InboundMessage:
-    said = make_message(text, sent_at=stage.agent.clock() - timedelta(hours=1))
-    return replace(said, is_backfill=True)
+def old(harness: AgentHarness, text: str) -> InboundMessage:
+    arrival = make_message(text, sent_at=harness.agent.clock() - timedelta(hours=1))
+    return replace(arrival, is_backfill=True)
 
 
 @pytest.mark.failure("B-10")
-async def test_old_messages_in_the_room_of_another_process_stay_closed(postgres_url: str) -> None:
+async def test_old_messages_in_the_room_of_another_process_are_kept_closed(postgres_url: str) -> None:
     async with (
         stored(postgres_url) as first,
         stored(postgres_url) as second,
@@ -38,7 +38,7 @@ async def test_old_messages_in_the_room_of_another_process_stay_closed(postgres_
         inbox = other.agent_runtime.inbox
         alone = await inbox.submit(old(other, "one"))
         both = await inbox.submit_all([old(other, "two"), old(other, "three")])
-        outcomes = [(await inbox.wait_outcome(one.id)).outcome for one in (alone, *both)]
+        outcomes = [(await inbox.wait_outcome(receipt.id)).outcome for receipt in (alone, *both)]
         assert outcomes == [Outcome.EXPIRED] * 3
         assert await second.ledger.receipts(is_open=True) == []
         assert other.texts == []

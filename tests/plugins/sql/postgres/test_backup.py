@@ -27,16 +27,16 @@ def settings(
     return Settings([Layer("environment", values)])
 
 
-def leftovers(folder: Path) -> list[Path]:
+def leftover_files(folder: Path) -> list[Path]:
     return list(folder.rglob("*.part"))
 
 
 async def converse(storage: SqlStorage, settings: Settings, text: str) -> None:
     async with (
         storage.open(ADA, settings) as store,
-        running_agent(model=ScriptedModel(model_answer("Aye.")), store=store) as stage,
+        running_agent(model=ScriptedModel(model_answer("Aye.")), store=store) as harness,
     ):
-        await stage.send(text)
+        await harness.send(text)
 
 
 async def texts(storage: SqlStorage, settings: Settings) -> list[str]:
@@ -45,7 +45,9 @@ async def texts(storage: SqlStorage, settings: Settings) -> list[str]:
         return [memory.content.text for memory in await store.memories.recent(room.id)]
 
 
-async def test_a_copy_replaces_the_database_and_the_previous_one_is_kept(settings: Settings, tmp_path: Path) -> None:
+async def test_a_copy_replaces_the_database_and_the_previous_database_is_kept(
+    settings: Settings, tmp_path: Path
+) -> None:
     storage = SqlStorage()
     await converse(storage, settings, "one")
     copy = await storage.backup(settings, tmp_path / "copy.dump")
@@ -58,7 +60,7 @@ async def test_a_copy_replaces_the_database_and_the_previous_one_is_kept(setting
     assert previous is not None
     await storage.restore(settings, previous)
     assert await texts(storage, settings) == ["one", "Aye.", "two", "Aye."]
-    assert not leftovers(tmp_path)
+    assert not leftover_files(tmp_path)
 
 
 async def test_a_database_whose_address_has_options_of_other_programs_is_copied_and_restored(
@@ -125,13 +127,13 @@ async def test_a_copy_of_a_newer_version_is_refused(
     assert await texts(storage, settings) == ["one", "Aye."]
 
 
-async def test_a_missing_program_is_named_and_no_password_is_told(
+async def test_a_missing_program_is_named_and_no_password_is_shown(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ConfigError, match="pg_dump is not installed"):
         await SqlStorage().backup(settings, tmp_path / "copy.dump")
-    assert not leftovers(tmp_path)
+    assert not leftover_files(tmp_path)
 
 
 def test_scheduled_copies_are_named_after_the_server_and_the_database(settings: Settings) -> None:

@@ -60,7 +60,7 @@ async def test_only_failing_calls_of_a_batch_fail() -> None:
     assert await doubling.double(4) == [8]
 
 
-async def test_messages_keep_their_order_beside_one_that_cannot_be_stored(postgres_url: str) -> None:
+async def test_messages_keep_their_order_next_to_a_message_that_cannot_be_stored(postgres_url: str) -> None:
     async with OpenServers().open_store(parse_address(postgres_url, "the url"), AGENT) as store:
         ledger, now = store.ledger, system_clock()
         await ledger.receive([make_message("first", sent_at=now)], now)
@@ -72,7 +72,7 @@ async def test_messages_keep_their_order_beside_one_that_cannot_be_stored(postgr
         assert [receipt.key.message_id for receipt in reversed(await ledger.receipts(limit=len(names)))] == names
 
 
-async def test_calls_are_not_repeated_one_by_one_where_the_database_cannot_be_reached() -> None:
+async def test_calls_are_not_repeated_singly_where_the_database_cannot_be_reached() -> None:
     doubling = Doubling(unlucky=2, error=StoreUnavailable("gone", cause="db_unreachable"))
     assert all(isinstance(result, StoreUnavailable) for result in await doubling.double(1, 2))
     assert doubling.batches == [[1, 2]]

@@ -16,7 +16,7 @@ from bot.platform import DeliveryState
 from bot.store import StoreUnavailable
 from bot.testing import make_message, running_agent
 from plugins.sql.core.base import find_postgres_variable
-from plugins.sql.postgres import database as postgres_desk
+from plugins.sql.postgres import database as postgres_database
 from plugins.sql.postgres.connection import parse_address
 from plugins.sql.postgres.database import PostgresDatabase
 from plugins.sql.postgres.storage import OpenServers, PostgresStorage
@@ -42,7 +42,7 @@ async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
     """Return a proxy to an empty database."""
     async with Proxy(postgres_url).running() as running:
         yield running
-    gc.collect()  # what was cut is to be noticed here, and not in somebody else's test
+    gc.collect()  # the lost connection must be noticed here, and not in another test
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ async def store(proxy: Proxy) -> AsyncIterator[SqlStore]:
 
 
 async def test_a_cancelled_connect_leaves_no_connection_behind(postgres_url: str) -> None:
-    for moments in range(1, 40):
+    for steps in range(1, 40):
         database = PostgresDatabase(parse_address(postgres_url, "the url"))
         asking = asyncio.ensure_future(database.main_queries.run(partial(executed, "SELECT 1")))
-        for _ in range(moments):
+        for _ in range(steps):
             await asyncio.sleep(0)
         asking.cancel()
         await asyncio.wait({asking})
@@ -79,7 +79,7 @@ async def test_a_pool_gets_back_the_place_of_a_connection_whose_user_is_cancelle
             assert task is not None
             task.cancel()  # at the next wait
 
-    for _ in range(postgres_desk.MAIN_CONNECTIONS):
+    for _ in range(postgres_database.MAIN_CONNECTIONS):
         await asyncio.wait({asyncio.ensure_future(leave_transaction())})
     async with asyncio.timeout(10.0):
         await database.main_queries.run(partial(executed, "SELECT 1"))
@@ -90,16 +90,16 @@ async def test_a_pool_gets_back_the_place_of_a_connection_whose_user_is_cancelle
 @pytest.mark.failure("I-10")
 @pytest.mark.filterwarnings("ignore:.*:ResourceWarning")
 async def test_a_connection_lost_at_any_point_loses_and_doubles_nothing(proxy: Proxy, store: SqlStore) -> None:
-    async with running_agent(store=store) as stage:
-        await stage.send("Hello", author="Alice")
+    async with running_agent(store=store) as harness:
+        await harness.send("Hello", author="Alice")
         for number in range(1, MOST):
-            said, cuts = len(stage.texts), proxy.cuts
+            count, cuts = len(harness.texts), proxy.cuts
             proxy.cut_at(number)
-            receipt = await stage.send(f"Hello {number}", author=f"P{number % 3}", message_id=f"m{number}")
+            receipt = await harness.send(f"Hello {number}", author=f"P{number % 3}", message_id=f"m{number}")
             proxy.cut_at(0)
 
             assert receipt.outcome is Outcome.ANSWERED, receipt
-            assert len(stage.texts) == said + 1
+            assert len(harness.texts) == count + 1
             if proxy.cuts == cuts:
                 break
         else:
@@ -108,7 +108,7 @@ async def test_a_connection_lost_at_any_point_loses_and_doubles_nothing(proxy: P
         parts = await store.ledger.deliveries()
         assert {part.state for part in parts} == {DeliveryState.SENT}
         assert [part.seq for part in parts] == list(range(1, len(parts) + 1))
-        assert len(parts) == len(await store.ledger.receipts(limit=1000)) == len(stage.texts)
+        assert len(parts) == len(await store.ledger.receipts(limit=1000)) == len(harness.texts)
 
 
 @pytest.mark.failure("I-09")
@@ -133,7 +133,7 @@ async def test_queries_during_a_restart_succeed_afterwards(proxy: Proxy, store: 
 async def test_an_unreachable_server_closes_the_inbox_until_it_returns(
     proxy: Proxy, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(postgres_desk, "MAX_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(postgres_database, "MAX_WAIT_SECONDS", 0.2)
     proxy.is_down = True
     proxy.hang_up()
     with pytest.raises(StoreUnavailable, match="cannot be reached") as caught:
@@ -328,7 +328,7 @@ def test_each_form_in_which_an_address_is_copied_is_read(form: str) -> None:
     assert address.label == "postgresql://db.example:5432/bot"
 
 
-def test_options_that_nobody_knows_are_named_and_not_used() -> None:
+def test_unknown_options_are_named_and_not_used() -> None:
     address = parse_address("postgresql://db.example/bot?sslmod=require&connection_limit=1", "the url")
     assert (address.url, address.unused) == ("postgresql://db.example/bot", ("sslmod",))
 
@@ -339,7 +339,7 @@ def test_the_certificates_of_the_system_are_used_where_an_address_says_so() -> N
     assert address.certificates.check_hostname
 
 
-def test_an_address_of_a_pooler_is_known_by_the_one_of_the_server_beside_it() -> None:
+def test_an_address_of_a_pooler_is_known_by_the_address_of_the_server_behind_it() -> None:
     url = "postgresql://db.example:6543/bot?pgbouncer=true"
     assert not parse_address(url, "the url").is_pooled
     assert parse_address(url, "the url", has_direct=True).is_pooled

@@ -34,18 +34,18 @@ def counter() -> Iterator[StatementCounter]:
 async def stores(postgres_url: str, counter: StatementCounter) -> AsyncIterator[tuple[Store, Store]]:
     """Yield the stores of two processes that share the work, in which Kim has written."""
     address = parse_address(postgres_url, "the url")
-    async with OpenServers().open_store(address, ADA) as one, OpenServers().open_store(address, ADA) as other:
-        for store in (one, other):
+    async with OpenServers().open_store(address, ADA) as first, OpenServers().open_store(address, ADA) as other:
+        for store in (first, other):
             assert store.sharing is not None
             await store.sharing.join()
-        await one.ledger.receive([written("Kim", "lobby")], system_clock())
-        yield one, other
-        for store in (one, other):
+        await first.ledger.receive([written("Kim", "lobby")], system_clock())
+        yield first, other
+        for store in (first, other):
             assert store.sharing is not None
             await store.sharing.leave()
 
 
-async def test_the_first_message_of_a_person_in_a_new_room_takes_one_statement(
+async def test_the_first_message_of_a_person_in_a_new_room_takes_a_single_statement(
     stores: tuple[Store, Store], counter: StatementCounter
 ) -> None:
     store, _ = stores
@@ -63,7 +63,7 @@ async def test_the_first_message_of_a_person_in_a_new_room_takes_one_statement(
     assert await store.entities.participants(first.room.id) == [first.author]
 
 
-async def test_first_messages_that_two_processes_receive_at_once_are_stored_with_one_person_and_one_room(
+async def test_first_messages_that_two_processes_receive_at_once_are_stored_with_a_single_person_and_room(
     stores: tuple[Store, Store],
 ) -> None:
     people = [f"person {number}" for number in range(20)]

@@ -49,7 +49,9 @@ def numbers_of(stores: list[Any]) -> list[int]:
     return [store.sharing._leases.worker for store in stores]
 
 
-async def test_one_connection_holds_the_locks_of_all_agents_of_a_process(postgres_url: str, connection: Any) -> None:
+async def test_a_single_connection_holds_the_locks_of_all_agents_of_a_process(
+    postgres_url: str, connection: Any
+) -> None:
     async with process(postgres_url, AGENTS) as stores:
         rows = await connection.fetch(
             "SELECT pid, count(*) FROM pg_locks WHERE locktype = 'advisory' AND classid = $1 GROUP BY pid",
@@ -93,6 +95,6 @@ async def test_a_lease_that_was_locked_while_its_dead_owner_was_removed_can_be_t
 
 
 async def test_a_lease_of_a_living_process_is_not_taken(postgres_url: str) -> None:
-    async with process(postgres_url, AGENTS[:1]) as [one], process(postgres_url, AGENTS[:1]) as [two]:
-        assert await two.sharing.hold_lease(Duty.BACKUPS)
-        assert not await one.sharing.hold_lease(Duty.BACKUPS)
+    async with process(postgres_url, AGENTS[:1]) as [first], process(postgres_url, AGENTS[:1]) as [second]:
+        assert await second.sharing.hold_lease(Duty.BACKUPS)
+        assert not await first.sharing.hold_lease(Duty.BACKUPS)

@@ -74,7 +74,7 @@ async def test_a_gateway_takes_in_a_worker_answers_a_sender_sends_and_a_drained_
 
 
 @pytest.mark.long
-async def test_a_process_that_does_everything_does_not_run_beside_processes_with_roles(
+async def test_a_process_that_does_everything_does_not_run_with_processes_that_have_roles(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("plugins.sql.postgres.work_sharing.ROLE_CHECKS", 1)
@@ -116,7 +116,7 @@ class Connection(RecordingAdapter):
 
 
 @pytest.mark.long
-async def test_one_gateway_at_a_time_connects_a_platform_and_senders_receive_nothing(
+async def test_a_single_gateway_at_a_time_connects_a_platform_and_senders_receive_nothing(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bot.runtime.runtime.STANDBY_SECONDS", 0.02)
@@ -155,7 +155,7 @@ async def test_one_gateway_at_a_time_connects_a_platform_and_senders_receive_not
 
 
 @pytest.mark.long
-async def test_a_person_who_is_muted_at_one_process_is_muted_at_all(postgres_url: str) -> None:
+async def test_a_person_who_is_muted_at_a_process_is_muted_at_all_processes(postgres_url: str) -> None:
     async with (
         asyncio.timeout(30.0),
         member(postgres_url, ProcessRole.GATEWAY) as gateway,
@@ -174,7 +174,9 @@ async def test_a_person_who_is_muted_at_one_process_is_muted_at_all(postgres_url
             await gateway.agent.store.cache.get("anything")
 
 
-async def test_a_duty_for_all_processes_is_held_by_one_and_passes_on_when_it_leaves(postgres_url: str) -> None:
+async def test_a_duty_for_all_processes_is_held_by_a_single_process_and_passes_on_when_it_leaves(
+    postgres_url: str,
+) -> None:
     async with AsyncExitStack() as stack:
         sharings = []
         for role in (ProcessRole.GATEWAY, ProcessRole.WORKER):
@@ -195,7 +197,7 @@ async def test_a_duty_for_all_processes_is_held_by_one_and_passes_on_when_it_lea
         await second.leave()
 
 
-async def test_of_processes_that_name_their_characters_in_another_order_one_makes_the_backups(
+async def test_of_processes_that_name_their_characters_in_another_order_a_single_process_makes_the_backups(
     postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     duties: list[Callable[[], Awaitable[bool]]] = []

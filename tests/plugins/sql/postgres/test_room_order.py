@@ -64,7 +64,7 @@ def message(harness: AgentHarness, author: str) -> InboundMessage:
 
 
 def hold_notifications(harness: AgentHarness, patch: pytest.MonkeyPatch) -> None:
-    """Let the notifications of other processes be late."""
+    """Delay the notifications of other processes."""
     sharing: Any = harness.agent.store.sharing
     patch.setattr(sharing._worker, "on_notify", lambda payload: None)
 
@@ -75,7 +75,7 @@ async def notify_everyone(url: str) -> None:
     await connection.close()
 
 
-async def test_a_message_waits_for_an_earlier_one_that_another_process_received(
+async def test_a_message_waits_for_an_earlier_message_that_another_process_received(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_processes(postgres_url, monkeypatch) as (owner, other):
@@ -104,7 +104,7 @@ async def test_a_message_that_cannot_be_read_keeps_no_other_from_being_claimed(
         assert (failed.outcome, failed.rule) == (Outcome.FAILED, Rule.INTERNAL_ERROR)
 
 
-async def test_a_message_that_comes_while_an_earlier_one_is_claimed_is_answered_after_it(
+async def test_a_message_that_comes_while_an_earlier_message_is_claimed_is_answered_after_it(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_processes(postgres_url, monkeypatch) as (owner, other):
@@ -121,7 +121,7 @@ async def test_a_message_that_comes_while_an_earlier_one_is_claimed_is_answered_
         assert await owner.adapter.wait_until_sent(4) == ["To Kim.", "To Bob.", "To Alice.", "To Bob."]
 
 
-async def test_a_message_waits_for_an_earlier_one_whose_storing_was_not_confirmed(
+async def test_a_message_waits_for_an_earlier_message_whose_storing_was_not_confirmed(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with two_processes(postgres_url, monkeypatch) as (owner, other):

@@ -1,4 +1,4 @@
-"""Limits of all processes together: nobody overshoots, and nothing that is free stays unused."""
+"""Limits of all processes together: no process overshoots, and no free budget is left unused."""
 
 import asyncio
 import os
@@ -71,7 +71,7 @@ async def test_costs_recorded_after_a_failed_attempt_are_stored_at_the_end(
     assert (entry.calls, entry.tokens) == (2, 200)
 
 
-async def test_most_calls_ask_nobody_while_much_is_left(postgres_url: str) -> None:
+async def test_most_calls_query_no_other_process_while_much_is_left(postgres_url: str) -> None:
     async with members(postgres_url, 1) as [store], spending(store, 10_000_000, LimitScope.ALL) as spender:
         assert store.sharing is not None
         limits, asked = store.sharing.limits, []

@@ -28,26 +28,26 @@ async def test_a_conversation_is_stored(postgres_url: str, name: str) -> None:
     assert plugin.store is not None
     chosen = settings(postgres_url, name)
     model = ScriptedModel([model_answer("Hello Alice."), model_answer("I remember.")], can_embed=True)
-    async with plugin.store.open(ADA, chosen) as store, running_agent(model=model, store=store) as stage:
-        receipt = await stage.send("Hello Ada")
-        await stage.send("Do you remember?")
-        assert stage.texts == ["Hello Alice.", "I remember."]
+    async with plugin.store.open(ADA, chosen) as store, running_agent(model=model, store=store) as harness:
+        receipt = await harness.send("Hello Ada")
+        await harness.send("Do you remember?")
+        assert harness.texts == ["Hello Alice.", "I remember."]
         assert receipt.outcome is Outcome.ANSWERED
-        said = [one.content.text for one in await store.memories.recent(receipt.room_id)]
-        assert said == ["Hello Ada", "Hello Alice.", "Do you remember?", "I remember."]
+        memories = [memory.content.text for memory in await store.memories.recent(receipt.room_id)]
+        assert memories == ["Hello Ada", "Hello Alice.", "Do you remember?", "I remember."]
 
     model = ScriptedModel(model_answer("Still here."))
-    async with plugin.store.open(ADA, chosen) as store, running_agent(model=model, store=store) as stage:
-        await stage.send("And now?")
-        assert stage.texts == ["Still here."]
+    async with plugin.store.open(ADA, chosen) as store, running_agent(model=model, store=store) as harness:
+        await harness.send("And now?")
+        assert harness.texts == ["Still here."]
         assert "I remember." in model.requests[-1].prompt
 
 
 async def test_two_processes_may_open_a_database_and_a_third_may_read_it(postgres_url: str) -> None:
     assert plugin.store is not None
     chosen, address = settings(postgres_url), parse_address(postgres_url, "the url")
-    async with plugin.store.open(ADA, chosen) as one, OpenServers().open_store(address, ADA) as other:
-        await one.cache.set("key", 1)
+    async with plugin.store.open(ADA, chosen) as first, OpenServers().open_store(address, ADA) as other:
+        await first.cache.set("key", 1)
         assert await other.cache.get("key") == 1
         async with plugin.store.open_read_only(ADA, chosen) as looked:
             assert await looked.cache.get("key") == 1
@@ -93,9 +93,9 @@ async def test_a_pooler_requires_a_direct_address(postgres_url: str) -> None:
         async with plugin.store.open(ADA, Settings([Layer(".env", pooled)])):
             pass
     both = Settings([Layer(".env", pooled | {"POSTGRES_DIRECT_URL": postgres_url})])
-    async with plugin.store.open(ADA, both) as store, running_agent(store=store) as stage:
-        await stage.send("Hello")
-        assert stage.texts == ["Hello."]
+    async with plugin.store.open(ADA, both) as store, running_agent(store=store) as harness:
+        await harness.send("Hello")
+        assert harness.texts == ["Hello."]
 
 
 class RecordedStatements(StatementCounter):
@@ -113,11 +113,11 @@ async def test_a_message_takes_few_round_trips(postgres_url: str) -> None:
     with RecordedStatements() as recorded:
         async with (
             OpenServers().open_store(parse_address(postgres_url, "the url"), ADA) as store,
-            running_agent(store=store) as stage,
+            running_agent(store=store) as harness,
         ):
-            await stage.send("The first one makes the rows.")
+            await harness.send("The first one makes the rows.")
             recorded.texts.clear()
-            await stage.send("The second one finds them.")
+            await harness.send("The second one finds them.")
             texts = list(recorded.texts)
 
     writes = [text for text in texts if text.lstrip().startswith(("WITH", "INSERT", "UPDATE"))]
@@ -128,13 +128,13 @@ async def test_a_message_takes_few_round_trips(postgres_url: str) -> None:
 async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
     address, now = parse_address(postgres_url, "the url"), system_clock()
     async with (
-        OpenServers().open_store(address, ADA) as one,
+        OpenServers().open_store(address, ADA) as first_store,
         OpenServers().open_store(address, ADA) as two,
         OpenServers().open_store(address, ADA) as three,
     ):
         made = [Task(new_id(), "WATER", now, tags=frozenset({"queue"})) for _ in range(60)]
         for task in made:
-            await one.tasks.save_task(task)
+            await first_store.tasks.save_task(task)
 
         async def claim(store: Store) -> list[Task]:
             claimed: list[Task] = []
@@ -143,7 +143,7 @@ async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
                 await asyncio.sleep(0)
             return claimed
 
-        shares = await asyncio.gather(*map(claim, (one, two, three, one, two, three)))
+        shares = await asyncio.gather(*map(claim, (first_store, two, three, first_store, two, three)))
         ids = [task.id for share in shares for task in share]
         assert sorted(ids) == sorted(task.id for task in made)
         assert {task.fencing_token for share in shares for task in share} == {1}
@@ -152,5 +152,5 @@ async def test_concurrent_claims_never_share_a_task(postgres_url: str) -> None:
         [again] = [
             task for task in await two.tasks.claim_tasks({"WATER": timedelta()}, later, 60) if task.id == first.id
         ]
-        assert not await one.tasks.complete_task(first, None)
+        assert not await first_store.tasks.complete_task(first, None)
         assert await two.tasks.complete_task(again, None)

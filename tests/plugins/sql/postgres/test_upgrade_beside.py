@@ -1,4 +1,4 @@
-"""Real processes of two versions answer beside each other while they are upgraded one after another."""
+"""Real processes of two versions answer side by side while they are upgraded in sequence."""
 
 import asyncio
 import shutil
@@ -58,7 +58,7 @@ async def test_processes_of_this_version_and_of_the_next_answer_side_by_side_whi
             writing = asyncio.create_task(cluster.write(8))
             await cluster.start_worker(next_version)
             assert await find_version(postgres_url) == NEXT
-            await cluster.start_worker()  # the version before starts anew, for instance after a crash
+            await cluster.start_worker()  # the version before starts again, for instance after a crash
             for worker in (cluster.workers[0], cluster.workers[2]):
                 await platform.wait_posts("room0", len(platform.posts["room0"]) + 5)
                 await worker.stop()

@@ -15,17 +15,17 @@ from tempfile import TemporaryDirectory
 
 FOLDER = Path(__file__).parent
 ROOT = FOLDER.parents[3]
-SAID = "Hello\nMy name is Kim and I like tea\nWhat time is it?\n"
+INPUT = "Hello\nMy name is Kim and I like tea\nWhat time is it?\n"
 
 
 def dump_sqlite(file: Path) -> str:
-    """Return the statements that make a file anew."""
+    """Return the statements that recreate a file."""
     with closing(sqlite3.connect(file)) as connection:
         return "\n".join(connection.iterdump())
 
 
 def dump_postgres(tool: Path, url: str) -> str:
-    """Return the statements that make the tables of a database anew."""
+    """Return the statements that recreate the tables of a database."""
     options = ("--no-owner", "--no-acl", "--column-inserts", "--schema=public")
     done = subprocess.run([tool, *options, url], check=True, capture_output=True, text=True)
     skipped = ("--", "\\", "SET ", "CREATE SCHEMA", "SELECT pg_catalog.set_config")
@@ -33,11 +33,11 @@ def dump_postgres(tool: Path, url: str) -> str:
 
 
 def chat(code: Path, folder: Path, **settings: str) -> None:
-    """Let the code of a folder answer three messages."""
+    """Run the code of a folder until it has answered three messages."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(code), "HOME": str(folder), "USER": "kim"}
     command = [sys.executable, "-m", "bot", "chat"]
     subprocess.run(
-        command, cwd=folder, env={**environment, "LOGNAME": "kim", **settings}, input=SAID, text=True, check=True
+        command, cwd=folder, env={**environment, "LOGNAME": "kim", **settings}, input=INPUT, text=True, check=True
     )
 
 

@@ -47,8 +47,8 @@ def part(number: int, state: DeliveryState, receipt: Receipt) -> Delivery:
 async def fill(store: SqlStore) -> tuple[Receipt, Receipt, list[Delivery]]:
     """Store an unanswered message, an answered one, and a delivery in each state."""
     cursor = StreamCursor("test", "account", "updates", "7")
-    one, other = [make_message(text, sent_at=NOW) for text in ("Hello", "Bye")]
-    [opened, closed] = [found.receipt for found in await store.ledger.receive([one, other], NOW, cursor)]
+    first, other = [make_message(text, sent_at=NOW) for text in ("Hello", "Bye")]
+    [opened, closed] = [found.receipt for found in await store.ledger.receive([first, other], NOW, cursor)]
     answered = replace(closed, outcome=Outcome.ANSWERED, closed_at=NOW)
     parts = tuple(part(number, state, opened) for number, state in enumerate(STATES))
     await store.ledger.commit(TurnCommit(deliveries=parts, receipts=(answered,)))
@@ -98,10 +98,10 @@ async def test_open_work_of_a_restored_copy_is_held(
             ledger = store.ledger
             assert await ledger.deliveries(is_open=True) == []
             assert await ledger.receipts(is_open=True) == []
-            states = [one.state for one in await ledger.deliveries()]
+            states = [delivery.state for delivery in await ledger.deliveries()]
             assert states == [DeliveryState.UNKNOWN, DeliveryState.UNKNOWN, DeliveryState.SENT]
             held = await ledger.undelivered()
-            assert [one.id for one in held] == [one.id for one in parts[:2]]
+            assert [delivery.id for delivery in held] == [part.id for part in parts[:2]]
             assert "it may have been sent since" in held[0].cause
             parked = await ledger.receipt(opened.id)
             assert parked is not None
@@ -114,7 +114,7 @@ async def test_open_work_of_a_restored_copy_is_held(
 
 
 @pytest.mark.failure("I-15")
-async def test_a_restored_copy_is_treated_as_one_only_once(
+async def test_a_restored_copy_is_treated_as_a_restored_copy_only_once(
     open_store: OpenStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_store() as store:
@@ -124,9 +124,11 @@ async def test_a_restored_copy_is_treated_as_one_only_once(
         pass
     caplog.clear()
     async with open_store() as store:
-        [receipt] = [one.receipt for one in await store.ledger.receive([make_message("New", sent_at=NOW)], NOW)]
+        [receipt] = [
+            stored_event.receipt for stored_event in await store.ledger.receive([make_message("New", sent_at=NOW)], NOW)
+        ]
     async with open_store() as store:
-        assert [one.id for one in await store.ledger.receipts(is_open=True)] == [receipt.id]
+        assert [receipt.id for receipt in await store.ledger.receipts(is_open=True)] == [receipt.id]
     assert "copy" not in caplog.text
 
 

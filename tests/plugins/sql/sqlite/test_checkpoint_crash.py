@@ -39,13 +39,13 @@ def kept(path: Path) -> list[str]:
 async def test_a_kill_during_checkpoint_or_copy_loses_no_row_and_leaves_no_partial_copy(path: Path) -> None:
     async with OpenFiles().use(path) as database:
         await database.write(lambda db: db.exec_driver_sql("INSERT INTO agents VALUES (1, x'00')"))
-    told: list[str] = []
+    acknowledged: list[str] = []
     for number in range(ROUNDS):
-        told += killed(path, 5 + 4 * number % 11)
+        acknowledged += killed(path, 5 + 4 * number % 11)
         copy = path.with_name(f"{path.name}.copy")
         if copy.exists():
             assert set(kept(copy)) <= set(kept(path))
-        assert set(told) <= set(kept(path))
+        assert set(acknowledged) <= set(kept(path))
 
     async with OpenFiles().use(path) as database:
         assert await database.read(lambda db: db.exec_driver_sql("PRAGMA quick_check(1)").scalar()) == "ok"

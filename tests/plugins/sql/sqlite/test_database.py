@@ -202,7 +202,7 @@ async def test_jobs_queued_before_closing_are_done(path: Path) -> None:
         assert len(await keys(database)) == 9
 
 
-async def test_agents_of_one_process_share_a_file(path: Path) -> None:
+async def test_agents_of_the_same_process_share_a_file(path: Path) -> None:
     files = OpenFiles()
     async with files.use(path) as first:
         async with files.use(path.parent / "." / path.name) as second:

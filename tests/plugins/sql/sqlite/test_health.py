@@ -81,7 +81,7 @@ async def fill(database: SqliteDatabase, *, first: int = 0) -> list[str]:
     raise AssertionError("the disk never became full")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def logged_warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "bot.store.ledger"]
 
 
@@ -111,7 +111,7 @@ async def test_a_locked_file_is_waited_for_once_then_writes_are_refused_at_once(
 
     assert await database.write(write("b")) == "b"
     assert await keys(database) == ["b"]
-    assert [line.split(":")[0].split(" after ")[0] for line in told(caplog)] == [
+    assert [line.split(":")[0].split(" after ")[0] for line in logged_warnings(caplog)] == [
         "messages are not accepted, because the store is unavailable (db_locked)",
         "messages are accepted again",
     ]
@@ -155,7 +155,7 @@ async def test_a_full_database_loses_nothing_and_continues_when_there_is_space(
     await recovered(database)
     await database.write(write("more"))
     assert await keys(database) == [*kept, "more"]
-    assert len(told(caplog)) == 2
+    assert len(logged_warnings(caplog)) == 2
 
 
 @pytest.mark.failure("I-02")
@@ -315,7 +315,7 @@ async def test_damage_found_while_running_stops_all_writing(path: Path, caplog: 
                 await database.write(write("new"))
         assert database.commit_count == before
         assert database.health.problem == trouble
-    assert len(told(caplog)) == 1
+    assert len(logged_warnings(caplog)) == 1
 
 
 @pytest.mark.failure("I-05")
@@ -383,7 +383,7 @@ async def left_by_a_killed_process(path: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.failure("I-13")
 @pytest.mark.parametrize(
-    ("kind", "folder", "said"),
+    ("kind", "folder", "expected"),
     [
         ("nfs4", "home", "network disk (nfs4)"),
         ("fuse.sshfs", "home", "network disk (fuse.sshfs)"),
@@ -391,13 +391,13 @@ async def left_by_a_killed_process(path: Path, tmp_path: Path) -> Path:
         ("ext4", "OneDrive - Work", "synchronised folder ('OneDrive - Work')"),
     ],
 )
-def test_an_unreliable_location_is_reported(tmp_path: Path, kind: str, folder: str, said: str) -> None:
+def test_an_unreliable_location_is_reported(tmp_path: Path, kind: str, folder: str, expected: str) -> None:
     (tmp_path / folder).mkdir()
     mounts = tmp_path / "mounts"
     mounts.write_text(f"22 1 8:1 / / rw - ext4 /dev/sda rw\n30 22 0:5 / {tmp_path}/home rw - {kind} server:/x rw\n")
     [doubt] = find_location_problems(tmp_path / folder / "greenroom.db", mounts)
 
-    assert said in doubt
+    assert expected in doubt
     assert "BOT_DATA_DIR" in doubt
 
 

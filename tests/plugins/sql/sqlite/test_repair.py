@@ -185,7 +185,7 @@ async def test_a_crash_at_any_step_of_a_restore_leaves_a_whole_database(
     assert await count_messages(file) == 80
 
 
-async def test_an_older_log_beside_a_restored_file_is_not_applied(file: Path, tmp_path: Path) -> None:
+async def test_an_older_log_next_to_a_restored_file_is_not_applied(file: Path, tmp_path: Path) -> None:
     copy = copy_file(file, tmp_path / "copy.db")
     log = file.with_name(f"{file.name}-wal")
     async with OpenFiles().open_store(file, AGENT) as store:

@@ -40,14 +40,14 @@ async def read_and_check(path: Path) -> str:
 @pytest.mark.parametrize(
     ("moment", "left"), [("restore.copied", "new"), ("restore.kept", "new"), ("restore.replaced", "old")]
 )
-async def test_a_killed_restore_leaves_one_whole_database(path: Path, tmp_path: Path, moment: str, left: str) -> None:
+async def test_a_killed_restore_leaves_a_whole_database(path: Path, tmp_path: Path, moment: str, left: str) -> None:
     copy = tmp_path / "copy.db"
     for state in ("old", "new"):
         async with OpenFiles().open_store(path, derived_id("agent", "Ada")) as store:
             await store.cache.set("state", state)
         if state == "old":
             copy_database(path, copy)
-    with closing(sqlite3.connect(path)) as connection:  # as a killed bot leaves it: a log beside the file
+    with closing(sqlite3.connect(path)) as connection:  # as a killed bot leaves it: a log next to the file
         connection.execute("PRAGMA journal_mode = WAL")
     assert restore(path, copy, moment) == -9
     assert await read_and_check(path) == left

@@ -33,7 +33,7 @@ async def test_a_batch_of_events_makes_no_query_per_event(open_store: OpenStore)
         kept = await store.ledger.receive([*arrivals, arrivals[199]], NOW)
         await store.ledger._database.write(lambda db: connection.driver_of(db).set_trace_callback(None))
 
-        assert [one.is_new for one in kept] == [False] * 50 + [True] * 150 + [False]
+        assert [stored_event.is_new for stored_event in kept] == [False] * 50 + [True] * 150 + [False]
         assert kept[199].receipt == kept[200].receipt
         assert len([text for text in asked if text.startswith("SELECT")]) < 10
         assert len(await store.memories.recent(arrivals[0].room.id, 500)) == 29
@@ -45,10 +45,12 @@ async def test_long_lists_of_ids_are_split(open_store: OpenStore) -> None:
     async with open_store() as store:
         await store.entities.save_entities(people, derived_id("room"))
 
-        assert await store.entities.entities([one.id for one in people]) == {one.id: one for one in people}
+        assert await store.entities.entities([person.id for person in people]) == {
+            person.id: person for person in people
+        }
         assert await store.entities.participants(derived_id("room"), 3) == people[:-4:-1]
-        assert await store.memories.memories([one.id for one in people]) == {}
-        assert await store.memories.remove([one.id for one in people]) == 0
+        assert await store.memories.memories([person.id for person in people]) == {}
+        assert await store.memories.remove([person.id for person in people]) == 0
 
 
 async def test_invalid_characters_are_removed_from_text(open_store: OpenStore) -> None:
@@ -76,7 +78,7 @@ async def test_unusual_metadata_of_a_plugin_does_not_fail_a_commit(open_store: O
         assert message.metadata == {"when": "2026-05-04T12:00:00Z", "who": [str(arrival.author.id)]}
 
 
-async def test_one_message_of_a_known_room_is_stored_with_its_cursor_by_few_queries(open_store: OpenStore) -> None:
+async def test_a_message_of_a_known_room_is_stored_with_its_cursor_by_few_queries(open_store: OpenStore) -> None:
     first, second = (make_message(text, sent_at=NOW, message_id=text) for text in ("first", "second"))
     asked: list[str] = []
     async with open_store() as store:

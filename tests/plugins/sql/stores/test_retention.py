@@ -95,7 +95,7 @@ def retention(store: Any, keeping: RetentionPolicy = FEW, rest: Any = None, **ag
     return Retention(ledger._database, ledger._agent_row, keeping, clock=later(**age), sleep=rest or at_once)
 
 
-async def test_recent_rows_stay(open_store: Any) -> None:
+async def test_recent_rows_are_kept(open_store: Any) -> None:
     async with open_store() as store:
         await answered(store, "Hello")
 
@@ -119,7 +119,7 @@ async def test_a_redelivered_event_among_the_newest_million_is_recognised(open_s
     async with open_store() as store:
         receipts = [await answered(store, f"message {number}") for number in range(5)]
         await retention(store, RetentionPolicy(receipt_rows=3), days=400).run_once()
-        assert [one.id for one in await store.ledger.receipts()] == [one.id for one in receipts[:1:-1]]
+        assert [receipt.id for receipt in await store.ledger.receipts()] == [receipt.id for receipt in receipts[:1:-1]]
 
         await answered(store, "another one")
         await retention(store, RetentionPolicy(), days=400).run_once()
@@ -146,9 +146,9 @@ async def test_open_and_held_rows_are_never_deleted(open_store: Any) -> None:
         await answered(store, "unsent", DeliveryState.PENDING)
         await retention(store, days=400).run_once()
 
-        assert [one.id for one in await store.ledger.receipts()] == [waiting.receipt.id]
+        assert [receipt.id for receipt in await store.ledger.receipts()] == [waiting.receipt.id]
         assert list(await store.ledger.steps(turn)) == ["answer:1"]
-        states = [one.state for one in await store.ledger.deliveries()]
+        states = [delivery.state for delivery in await store.ledger.deliveries()]
         assert states == [DeliveryState.UNKNOWN, DeliveryState.PENDING]
         assert await store.ledger.delivery(delivery_id(held.turn_id, 0, 0)) is not None
 
@@ -200,7 +200,7 @@ async def test_new_deliveries_follow_those_that_remain(open_store: Any) -> None:
         await retention(store, days=400).run_once()
         await answered(store, "three")
 
-        assert [one.seq for one in await store.ledger.deliveries()] == [2, 3]
+        assert [delivery.seq for delivery in await store.ledger.deliveries()] == [2, 3]
 
 
 async def test_many_rows_are_deleted_in_small_steps_with_rests(open_store: Any) -> None:
@@ -262,7 +262,7 @@ def filled(connection: Connection) -> None:
     connection.execute(insert(agents).values(id=1, key=NIL))
     for table in metadata.sorted_tables:
         if table in odd:
-            needed = {one.name: blank(one.type) for one in table.c if not one.nullable}
+            needed = {column.name: blank(column.type) for column in table.c if not column.nullable}
             needed.pop("position", None)
             connection.execute(insert(table).values(needed | {"agent_id": 1} | odd[table]))
 
@@ -286,7 +286,7 @@ async def test_retention_is_the_same_on_both_databases(bare: Any) -> None:
     assert [len(await bare.sql(f"SELECT * FROM {table}")) for table in (receipts, rooms)] == [0, 1]
 
 
-async def test_results_of_actions_are_deleted_and_messages_stay(open_store: Any) -> None:
+async def test_results_of_actions_are_deleted_and_messages_are_kept(open_store: Any) -> None:
     async with open_store() as store:
         message = make_message("Order it", sent_at=NOW).message
         result = replace(message, id=derived_id("result"), kind=MemoryKind.ACTION_RESULT)
@@ -323,7 +323,7 @@ async def test_messages_are_deleted_after_the_days_of_their_room_or_world_or_all
         assert await store.memories.memories([receipt.memory_id]) == {}
 
 
-async def test_messages_of_many_rooms_expire_in_small_steps_and_facts_stay(open_store: Any) -> None:
+async def test_messages_of_many_rooms_expire_in_small_steps_and_facts_are_kept(open_store: Any) -> None:
     async with open_store() as store:
         for number in range(ROWS_PER_STEP + 2):
             message = make_message(f"{number}", sent_at=NOW, room=f"room-{number}", message_id=f"{number}")

@@ -52,7 +52,7 @@ async def test_the_nearest_are_the_same_with_and_without_numpy(
             found = await store.memories.recall(wanted.embedding, "m", REACH, MemoryKind.FACT, 5)
             assert found[0].memory.id == wanted.id
             assert found[0].similarity == pytest.approx(1.0, abs=1e-3)
-            scores = [one.similarity for one in found]
+            scores = [match.similarity for match in found]
             assert len(scores) == 5
             assert scores == sorted(scores, reverse=True)
         everything = await store.memories.recall(facts[0].embedding or (), "m", REACH, MemoryKind.FACT, 1000)

@@ -45,10 +45,10 @@ async def change(store: SqlStore, statement: str) -> None:
     await store.memories._database.write(run)
 
 
-async def say(stage: AgentHarness, text: str) -> Receipt:
-    receipt = await stage.submit(text)
-    closed = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
-    await stage.agent.outbox.drain(5.0)
+async def say(harness: AgentHarness, text: str) -> Receipt:
+    receipt = await harness.submit(text)
+    closed = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+    await harness.agent.outbox.drain(5.0)
     return closed
 
 
@@ -69,13 +69,13 @@ async def say(stage: AgentHarness, text: str) -> Receipt:
 )
 async def test_the_bot_goes_on_answering_where_a_row_cannot_be_read(reopen: Reopen, table: str, values: str) -> None:
     model = ScriptedModel(model_answer("Hello again."))
-    async with reopen() as store, running_agent(model=model, store=store) as stage:
-        await say(stage, "before")
+    async with reopen() as store, running_agent(model=model, store=store) as harness:
+        await say(harness, "before")
         await change(store, f"UPDATE {table} SET {values}")
-    async with reopen() as store, running_agent(model=model, store=store) as stage:
-        assert (await say(stage, "after")).outcome is Outcome.ANSWERED
+    async with reopen() as store, running_agent(model=model, store=store) as harness:
+        assert (await say(harness, "after")).outcome is Outcome.ANSWERED
         assert store.ledger.health.problem is None
-        assert stage.texts[-1] == "Hello again."
+        assert harness.texts[-1] == "Hello again."
 
 
 @pytest.mark.failure("I-16")
@@ -97,8 +97,8 @@ async def test_the_check_names_the_same_unreadable_rows_on_both_databases(path: 
 async def _spoil_rows(opened: AbstractAsyncContextManager[SqlStore]) -> tuple[UUID, UUID]:
     """Make a room and a receipt of a new store unreadable; return their ids."""
     model = ScriptedModel(model_answer("Hello."))
-    async with opened as store, running_agent(model=model, store=store) as stage:
-        receipt = await say(stage, "before")
+    async with opened as store, running_agent(model=model, store=store) as harness:
+        receipt = await say(harness, "before")
         await change(store, "UPDATE rooms SET metadata = '{'")
         await change(store, "UPDATE receipts SET outcome = 'answared'")
         return receipt.room_id, receipt.id
@@ -106,12 +106,12 @@ async def _spoil_rows(opened: AbstractAsyncContextManager[SqlStore]) -> tuple[UU
 
 async def test_a_message_of_a_world_with_unreadable_roles_is_refused_alone(reopen: Reopen) -> None:
     model = ScriptedModel(model_answer("Hello."))
-    async with reopen() as store, running_agent(model=model, store=store) as stage:
-        await say(stage, "before")
+    async with reopen() as store, running_agent(model=model, store=store) as harness:
+        await say(harness, "before")
         await change(store, "UPDATE worlds SET roles = '{'")
-    async with reopen() as store, running_agent(model=model, store=store) as stage:
+    async with reopen() as store, running_agent(model=model, store=store) as harness:
         with pytest.raises(UnreadableRow, match="holds invalid JSON"):
-            await stage.submit("after")
+            await harness.submit("after")
         assert store.ledger.health.problem is None
 
 
@@ -119,19 +119,19 @@ async def test_a_message_of_a_world_with_unreadable_roles_is_refused_alone(reope
 async def test_an_open_message_that_cannot_be_read_fails_at_the_next_start_and_is_not_tried_again(
     reopen: Reopen, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with reopen() as store, running_agent(store=store) as stage:
-        stage.agent_runtime.inbox.processor.close()  # it is stored, and the process ends before it starts on it
-        receipt = await stage.submit("before")
+    async with reopen() as store, running_agent(store=store) as harness:
+        harness.agent_runtime.inbox.processor.close()  # it is stored, and the process ends before it starts on it
+        receipt = await harness.submit("before")
         await change(store, f"UPDATE {table} SET metadata = '['")
-    async with reopen() as store, running_agent(store=store) as stage:
-        failed = await stage.agent_runtime.inbox.wait_outcome(receipt.id)
+    async with reopen() as store, running_agent(store=store) as harness:
+        failed = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
         assert (failed.outcome, failed.rule) == (Outcome.FAILED, Rule.INTERNAL_ERROR)
         unreadable_id = receipt.memory_id if table == "memories" else receipt.room_id
         assert f"row {unreadable_id} of {table} in the database cannot be read" in failed.reason
         assert "correct or delete it" in failed.reason
         assert await store.ledger.receipts(is_open=True) == []
     caplog.clear()
-    async with reopen() as store, running_agent(store=store) as stage:
+    async with reopen() as store, running_agent(store=store) as harness:
         assert (await store.ledger.receipt(receipt.id)) == failed
     assert "cannot be read" not in caplog.text
 
@@ -154,8 +154,8 @@ async def test_an_unreadable_row_is_named_in_the_log_and_left_out_of_lists(
     reopen: Reopen, caplog: pytest.LogCaptureFixture
 ) -> None:
     model = ScriptedModel(model_answer("Hello."))
-    async with reopen() as store, running_agent(model=model, store=store) as stage:
-        first, second = await say(stage, "one"), await say(stage, "two")
+    async with reopen() as store, running_agent(model=model, store=store) as harness:
+        first, second = await say(harness, "one"), await say(harness, "two")
         oldest = "(SELECT min(position) FROM receipts)"
         await change(store, f"UPDATE receipts SET outcome = 'answared' WHERE position = {oldest}")
         assert await store.ledger.receipts() == [second]
@@ -171,14 +171,14 @@ async def test_a_text_that_is_no_utf_8_is_read_with_replacements_and_named_by_th
 ) -> None:
     sqlite._report_invalid_text.cache_clear()
     model = ScriptedModel(model_answer("Hello."))
-    async with OpenFiles().open_store(path, AGENT) as store, running_agent(model=model, store=store) as stage:
-        receipt = await say(stage, "before")
+    async with OpenFiles().open_store(path, AGENT) as store, running_agent(model=model, store=store) as harness:
+        receipt = await say(harness, "before")
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE memories SET content = CAST(replace(content, 'before', x'626566FF') AS TEXT)")
     [problem] = check_file(path).problems
     assert problem.startswith(f"1 rows of memories hold what cannot be read ({receipt.memory_id}): ")
-    async with OpenFiles().open_store(path, AGENT) as store, running_agent(model=model, store=store) as stage:
-        assert (await say(stage, "after")).outcome is Outcome.ANSWERED
+    async with OpenFiles().open_store(path, AGENT) as store, running_agent(model=model, store=store) as harness:
+        assert (await say(harness, "after")).outcome is Outcome.ANSWERED
         texts = [memory.content.text for memory in await store.memories.recent(receipt.room_id)]
         assert texts == ["bef\ufffd", "Hello.", "after", "Hello."]
         assert "a text in the database is no UTF-8: it is read with replacement characters" in caplog.text
