@@ -146,6 +146,21 @@ async def test_the_messages_of_a_room_use_its_width(workshop: Any, visitor: Any,
     assert room - message < left_over
 
 
+async def test_the_receipt_of_a_command_is_listed_as_that_of_a_command(visitor: Any) -> None:
+    tab = await visitor.enter("console")
+    origin = visitor.server.origin
+    answer = await tab.page.context.request.post(
+        f"{origin}/api/agents/marlo/messages", data={"text": "/polish", "user": "Tom"}, headers={"Origin": origin}
+    )
+    assert answer.ok
+    await tab.page.goto(f"{origin}/console/receipts")
+    row = tab.page.get_by_role("row").filter(has_text="Refused: /polish: there is no such command")
+    await row.filter(has_text="Tom: command").wait_for()
+    await row.get_by_role("link", name="Refused: /polish").click()
+    await tab.page.get_by_text("How it was decided").wait_for()
+    assert "The message was deleted" not in await tab.page.get_by_role("main").inner_text()
+
+
 async def test_undelivered_parts_are_sent_and_dropped(workshop: Any, visitor: Any) -> None:
     texts = [f"Marlo, question {number}?" for number in (1, 2, 3)]
     for text in texts:

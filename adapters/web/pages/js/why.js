@@ -93,7 +93,7 @@ export function Figures({ receipt }) {
 export function Message({ receipt, level }) {
   const texts = [receipt.message, ...receipt.replies].filter(Boolean);
   return html`<${Section} title="The message" level=${level}>
-    ${!receipt.message && html`<p class="q2">The message was deleted.</p>`}
+    ${!receipt.message && !receipt.rule.startsWith("command") && html`<p class="q2">The message was deleted.</p>`}
     ${texts.map((message) => html`<div class="quote" key=${message.id}><span class="who">${message.author.name}
       ${message === receipt.message && receipt.room ? ` in ${receipt.room}` : ""} · <${Time} at=${message.created_at} as="second" /></span>
       ${message.text}</div>`)}</${Section}>`;

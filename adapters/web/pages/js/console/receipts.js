@@ -14,7 +14,7 @@ const COLUMNS = [
   { key: "outcome", title: "What became of it", isFull: true, cell: (row) => html`<span class="row"><${OutcomeMark} outcome=${row.outcome} />
     <${Link} to=${`console/receipts/${row.id}`}>${row.headline}</${Link}></span>` },
   { key: "text", title: "Message", isFull: true, cell: (row) => html`<span class="cut clip">${row.author ?? "A person"}: ${row.text
-    ?? html`<span class="q">deleted</span>`}</span>` },
+    ?? html`<span class="q">${row.rule.startsWith("command") ? "command" : "deleted"}</span>`}</span>` },
   { key: "room", title: "Room", cell: (row) => html`<${Link} class="nw" to=${`console/rooms/${row.room_id}`}>${row.room ?? "a room"}</${Link}>` },
   { key: "at", title: "Came in", label: "came in", isNumber: true, cell: (row) => html`<span class="nw q2"><${Time} at=${row.received_at} /></span>` },
 ];
