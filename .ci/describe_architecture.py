@@ -70,7 +70,7 @@ def _imported_packages(path: Path) -> set[str]:
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("bot."):
             parts = node.module.split(".")
-            if (ROOT / "bot" / parts[1]).is_dir():
+            if (ROOT / "bot" / parts[1] / "__init__.py").exists():
                 found.add(_package(parts))
     return found
 

@@ -33,8 +33,8 @@ FOR_POSTGRESQL = ("search.NEAREST",)
 # They group a range of rows that an index finds, in groups of any order: the costs of some days, a span of time.
 GROUPED = (
     *("cache_logs_costs.SUMS_BETWEEN", "cache_logs_costs.GROUPED_SUMS_BETWEEN"),
-    *("activity.COUNT_OUTCOMES", "activity.FIND_PERCENTILES", "activity.COUNT_HOURS"),
-    *("activity.COUNT_PARTS", "activity.LAST_SENT"),
+    *("cache_logs_costs.COUNT_OUTCOMES", "cache_logs_costs.FIND_PERCENTILES", "cache_logs_costs.COUNT_HOURS"),
+    *("cache_logs_costs.COUNT_PARTS", "cache_logs_costs.LAST_SENT"),
 )
 
 
@@ -106,15 +106,15 @@ def test_no_statement_scans_or_sorts(connection: Connection, name: str, size: in
         ("tasks.FIND_DUE", "ix_tasks_due"),
         ("tasks.NEXT_DUE", "ix_tasks_due"),
         ("tasks.COUNT_TASKS", "ix_tasks_name"),
-        ("activity.NEXT_RECEIPT", "ix_receipts_all (agent_id=? AND position>?)"),
-        ("activity.COUNT_OUTCOMES['']", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
-        ("activity.FIND_PERCENTILES['platform']", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
-        ("activity.COUNT_HOURS", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
-        ("activity.COUNT_TURNS", "ix_receipts_open"),
-        ("activity.COUNT_PARKED", "COVERING INDEX ix_receipts_parked"),
-        ("activity.COUNT_PARTS", "ix_deliveries_unfinished"),
-        ("activity.COUNT_LATE_TASKS", "ix_tasks_due"),
-        ("entities.FIND_PARTICIPANTS", "ix_participants_active"),
+        ("cache_logs_costs.NEXT_RECEIPT", "ix_receipts_all (agent_id=? AND position>?)"),
+        ("cache_logs_costs.COUNT_OUTCOMES['']", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
+        ("cache_logs_costs.FIND_PERCENTILES['platform']", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
+        ("cache_logs_costs.COUNT_HOURS", "ix_receipts_all (agent_id=? AND position>? AND position<?)"),
+        ("cache_logs_costs.COUNT_TURNS", "ix_receipts_open"),
+        ("cache_logs_costs.COUNT_PARKED", "COVERING INDEX ix_receipts_parked"),
+        ("cache_logs_costs.COUNT_PARTS", "ix_deliveries_unfinished"),
+        ("cache_logs_costs.COUNT_LATE_TASKS", "ix_tasks_due"),
+        ("worlds.FIND_PARTICIPANTS", "ix_participants_active"),
     ],
 )
 def test_the_pipeline_uses_the_intended_index(connection: Connection, name: str, index: str) -> None:
