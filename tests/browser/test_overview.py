@@ -35,6 +35,7 @@ async def test_the_overview_shows_an_outage_and_its_end_without_a_reload(browser
     assert await page.get_by_role("button", name="Month").get_attribute("aria-pressed") == "true"
     await browser.server.send("Hello", agent="marlo")
     numbers = page.get_by_role("list", name="Open work").get_by_role("link")
+    await numbers.nth(5).wait_for()  # the page has just been loaded again
     assert await numbers.count() == 6
     await page.locator("tr", has_text="scripted").wait_for()  # the model that has answered, by a live update
 
