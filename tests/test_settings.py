@@ -420,3 +420,10 @@ def test_a_file_sets_no_variable_of_the_operator_by_a_fallback() -> None:
     character = {"TIMEZONE": "Europe/Berlin"}
     settings = load_settings(character, environment={"TIMEZONE": "Asia/Tokyo"}).load(FallbackSettings)
     assert (settings.operator_zone, settings.character_zone) == ("Asia/Tokyo", "Europe/Berlin")
+
+
+@pytest.mark.parametrize("size", ["abc", "1B", "0", "-5MiB"])
+def test_a_memory_limit_that_cannot_be_used_is_refused_with_the_form_that_can(size: str) -> None:
+    settings = Settings([Layer("the environment", {"MEMORY_LIMIT": size})])
+    with pytest.raises(SettingError, match=r"MEMORY_LIMIT \(in the environment\): must be a size of at least 16MiB"):
+        settings.load(CoreSettings)

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar
 from uuid import UUID
 
 from dotenv.parser import Binding, parse_stream
-from pydantic import ByteSize, Field, ValidationError
+from pydantic import ByteSize, Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from bot.concurrency.tasks import DEFAULT_MEMORY_LIMIT
 from bot.errors import SettingError
@@ -95,6 +95,15 @@ class CoreSettings(SettingsModel):
         "in bytes or as in 256MiB. What does not fit waits, and what is larger is refused. The rest of the program "
         "takes about 200 MiB.",
     )
+
+    @field_validator("memory_limit", mode="wrap")
+    @classmethod
+    def _explain_size(cls, value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+        try:
+            return validate(value)
+        except ValidationError:
+            raise ValueError("must be a size of at least 16MiB, written as in 256MiB") from None
+
     log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
     timezone: TimeZoneName = Field(
