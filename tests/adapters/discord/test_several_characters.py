@@ -178,11 +178,11 @@ async def test_a_character_alone_with_a_bot_that_announces_answers_at_once(serve
 async def test_a_question_that_the_first_character_leaves_is_answered_by_the_next(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.pipeline.attention.MIN_BOT_SECONDS", 0.01)
     async with cast_of(server, NAMES[:3]) as cast:
         await cast.ask("who knows where the parcel is?")
         [first] = await cast.ask("who knows when it arrives?")
         cast.models[first].is_willing = False
+        monkeypatch.setattr("bot.pipeline.attention.MIN_BOT_SECONDS", 0.01)
         answered = await cast.ask("who knows what it weighs?")
         assert answered
         assert first not in answered
@@ -221,12 +221,12 @@ async def test_characters_that_answered_lines_for_another_soon_leave_questions_t
 async def test_where_the_first_character_is_gone_the_next_answers(
     server: EmulatedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bot.pipeline.attention.MIN_BOT_SECONDS", 0.01)
     stores: dict[str, Store] = {name: InMemoryStore() for name in NAMES[:2]}
     async with cast_of(server, NAMES[:2], stores=stores) as cast:
         await cast.ask("who knows where the parcel is?")
         [first] = await cast.ask("who knows when it arrives?")
     [left] = stores.keys() - {first}
+    monkeypatch.setattr("bot.pipeline.attention.MIN_BOT_SECONDS", 0.01)
     async with cast_of(server, [left], stores=stores) as cast:
         for number in range(3):
             assert await cast.ask(f"who knows what parcel {number} weighs?") == [left]
