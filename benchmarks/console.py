@@ -17,8 +17,8 @@ from benchmarks.filling import fill
 from bot import derived_id
 from bot.store import CostEntry
 from bot.store.protocols import CostStore
-from plugins.sql.core.base import Synchronous
-from plugins.sql.sqlite.storage import OpenFiles
+from bot.store.sql.core.base import Synchronous
+from bot.store.sql.sqlite.storage import OpenFiles
 from tests.adapters.web.conftest import RunningServer, run_server
 
 RECEIPTS, MESSAGES = 100_000, 1_000_000

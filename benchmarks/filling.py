@@ -8,11 +8,11 @@ from typing import Any
 
 from benchmarks.exchange import Exchange, close_receipt, make_exchange, mark_attempting, mark_sent
 from bot.store import new_receipt
-from plugins.sql.core.mapping import microseconds_of
-from plugins.sql.stores.deliveries import DELIVERY
-from plugins.sql.stores.ledger import STEP
-from plugins.sql.stores.memories import MEMORY
-from plugins.sql.stores.receipts import RECEIPT
+from bot.store.sql.core.mapping import microseconds_of
+from bot.store.sql.stores.deliveries import DELIVERY
+from bot.store.sql.stores.ledger import STEP
+from bot.store.sql.stores.memories import MEMORY
+from bot.store.sql.stores.receipts import RECEIPT
 
 INTERVAL = timedelta(seconds=0.5)  # so that no row is old enough to expire
 Rows = Iterator[Sequence[Any]]

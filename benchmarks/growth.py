@@ -16,9 +16,9 @@ from benchmarks.exchange import AGENT, make_exchanges, store_exchanges
 from benchmarks.figures import Row, measure, report_progress
 from benchmarks.filling import fill
 from bot import MemoryKind
-from plugins.sql.sqlite.storage import OpenFiles, SqliteDatabase
-from plugins.sql.stores.memories import MEMORY, RECENT
-from plugins.sql.stores.store import SqlStore
+from bot.store.sql.sqlite.storage import OpenFiles, SqliteDatabase
+from bot.store.sql.stores.memories import MEMORY, RECENT
+from bot.store.sql.stores.store import SqlStore
 
 FIRST_AGENT = 1  # its number in a new file
 ROOMS = 1_000

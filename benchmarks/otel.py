@@ -21,9 +21,9 @@ from benchmarks.program import ROOMS, WARM_UP_MESSAGES, model_server, running_pr
 from benchmarks.throughput import exchange_messages
 from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.logs import configure_logging
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, running_agent
 from plugins.otel.service import Telemetry
-from plugins.sql.sqlite.storage import OpenFiles
 
 MESSAGES = int(os.environ.get("MESSAGES", "1000"))  # of each program
 PAIRS = int(os.environ.get("PAIRS", "30"))

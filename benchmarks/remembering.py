@@ -18,9 +18,9 @@ from bot import ChannelType, Content, Entity, Memory, MemoryKind, MemoryScope, R
 from bot.events import RunEnded
 from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.bootstrap.providers.conversation import HEADING, IN_DOUBT
-from plugins.sql.sqlite.storage import OpenFiles
 
 PRIVATE_FACTS, CORRECTED_FACTS = 1_000, 500
 _TEST = "test"  # the platform of the tests

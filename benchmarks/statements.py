@@ -13,8 +13,8 @@ from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, check_answered
 from benchmarks.recording import SqlCall, count_statements, count_transactions, is_statement, recording_connection
 from bot import ChannelType
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 
 PEOPLE = [f"person {number}" for number in range(5)]
 WARM_UP_MESSAGES, COUNTED_MESSAGES = 10, 40

@@ -16,8 +16,8 @@ from benchmarks.recording import (
     recording_connection,
     replay,
 )
-from plugins.sql.core.base import Synchronous
-from plugins.sql.sqlite.storage import OpenFiles
+from bot.store.sql.core.base import Synchronous
+from bot.store.sql.sqlite.storage import OpenFiles
 
 ROOMS = 64
 MESSAGES = 10 * ROOMS

@@ -19,8 +19,8 @@ from benchmarks.doubles import DiscardingAdapter, StatelessModel
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, check_answered, find_interval, format_milliseconds, measure, report_progress
 from bot.cli.process.shutdown import reduce_gc_frequency
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, make_message, running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 
 TABS = int(os.environ.get("TABS", "50"))
 PAIRS = int(os.environ.get("PAIRS", "10"))

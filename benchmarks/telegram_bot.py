@@ -17,8 +17,8 @@ from bot import AgentConfig, Character, Runtime, Settings
 from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.platform import TimeSource
 from bot.settings import Layer
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing.harness import add_required
-from plugins.sql.sqlite.storage import OpenFiles
 
 SPEED = 1_000.0  # of the clock by which messages are paced
 SETTINGS = {"MESSAGES_PER_PERSON": "0", "MESSAGES_PER_ROOM": "0", "MESSAGES_PER_WORLD": "0"}

@@ -16,10 +16,10 @@ from benchmarks.recording import SqlCall, count_statements, count_transactions, 
 from benchmarks.server import StatementCounter, is_installed, running_durable_server
 from bot.cli.process.shutdown import reduce_gc_frequency
 from bot.store import Store
+from bot.store.sql.postgres.connection import parse_address
+from bot.store.sql.postgres.storage import OpenServers
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, running_agent
-from plugins.sql.postgres.connection import parse_address
-from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.storage import OpenFiles
 
 ROOMS = 100
 WARM_UP_MESSAGES, SEQUENTIAL_MESSAGES, CONCURRENT_MESSAGES = 3, 150, 15

@@ -16,10 +16,10 @@ from benchmarks.figures import Row, format_milliseconds, report_progress
 from benchmarks.server import is_installed, running_durable_server
 from bot import MemoryKind, RecallScope, derived_id
 from bot.store import Store
-from plugins.sql.postgres.connection import connect, parse_address
-from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.storage import OpenFiles
-from plugins.sql.stores.memories import MEMORY
+from bot.store.sql.postgres.connection import connect, parse_address
+from bot.store.sql.postgres.storage import OpenServers
+from bot.store.sql.sqlite.storage import OpenFiles
+from bot.store.sql.stores.memories import MEMORY
 
 FIRST_AGENT = 1  # its number in a new database
 COUNT, DIMENSION, NEAREST, MODEL = 100_000, 384, 10, "a-model"

@@ -79,6 +79,7 @@ from bot.inbound.agent_handle import (
     Publishing,
     ReloadResult,
 )
+from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.operate.activity import ActivityRange, AgentActivity, Arrivals, Spending
 from bot.operate.people import FoundFact, People, Person, PersonWorld
@@ -103,7 +104,7 @@ from bot.operate.tools import (
 )
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.outbox import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
-from bot.plugin_system.loading import LazyImport, LazyModule, install_command
+from bot.plugin_system.loading import LazyImport, LazyModule
 from bot.receipts import GateCheck, TraceStep, describe_receipt, list_checks, read_sections, read_steps
 from bot.runs import current_run
 from bot.settings import AllowList

@@ -47,6 +47,7 @@ OTHER_MEANINGS = frozenset(
         ("bot/logs.py", "openai"),
         ("bot/models/openai_compatible/server.py", "openai"),
         ("bot/runtime/character_reload.py", "knowledge"),
+        ("bot/store/sql/core/upgrade.py", "sql"),
     }
 )
 TEST_COMMANDS = ("bot.cli.commands.adapter", "bot.cli.commands.plugin")  # they run the test kit

@@ -26,7 +26,7 @@ EXTRAS_OF_FILES = (
     (r"bot/fetch/document_worker\.py", ("knowledge",)),
     (r"bot/models/openai_compatible/server\.py", ("openai",)),
     (r"bot/settings/model\.py", ("secrets",)),
-    (r"plugins/sql/.*", ("postgres", "vectors")),
+    (r"bot/store/sql/.*", ("postgres", "vectors")),
 )
 IMPORTERS = ("import_module", "find_spec", "__import__")
 PYTHONS = re.findall(r":: Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))

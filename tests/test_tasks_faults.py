@@ -20,9 +20,9 @@ from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import running_agent
 from bot.turn import Agent
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.scheduling import START, a_bench, fail, repeating
 
 

@@ -26,17 +26,14 @@ from bot.domain.character import ActionSpec, Effect
 from bot.domain.environment import AuthorityKind, Role
 from bot.errors import FetchError, PluginError, SettingError
 from bot.http import LOOPBACK_HOSTS
+from bot.installation import DISTRIBUTION, find_distribution, has_extra, install_command
 from bot.plugin_system.loading import (
-    DISTRIBUTION,
     PLUGIN_GROUP,
     PluginPurpose,
     bundled_descriptions,
     bundled_names,
     bundled_plugins,
-    find_distribution,
     find_plugin,
-    has_extra,
-    install_command,
     plugin_names,
 )
 from bot.plugin_system.plugin import MAX_API, MIN_API, Plugin

@@ -1,5 +1,8 @@
 """Public module for authors of storage plugins: store protocols, their values and shared rules."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from bot.domain.character import WorldSettingState
 from bot.domain.content import FORWARDED_AUTHOR
 from bot.domain.environment import PersonActivity
@@ -103,6 +106,10 @@ from bot.store.similarity import (
 )
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
 
+if TYPE_CHECKING:
+    from bot.store.sql.core.base import SqlSettings
+    from bot.store.sql.storage import SqlStorage
+
 __all__ = [
     "COMMAND_PREFIX",
     "ERASURE_COMPONENT",
@@ -168,6 +175,8 @@ __all__ = [
     "Schema",
     "Schemas",
     "SharedLimits",
+    "SqlSettings",
+    "SqlStorage",
     "Step",
     "StepState",
     "Storage",
@@ -210,3 +219,15 @@ __all__ = [
     "top_by_word_overlap",
     "word_weights",
 ]
+
+LOADED_WHEN_USED = {  # they load SQLAlchemy
+    "SqlSettings": "bot.store.sql.core.base",
+    "SqlStorage": "bot.store.sql.storage",
+}
+
+if not TYPE_CHECKING:  # a type checker shall still report an unknown name
+
+    def __getattr__(name: str) -> Any:
+        if name in LOADED_WHEN_USED:
+            return getattr(import_module(LOADED_WHEN_USED[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -18,8 +18,8 @@ from bot.models.types import TextRequest
 from bot.platform import Feed
 from bot.store import Store
 from bot.store.inmemory import InMemoryStore
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.scheduling import START, ManualClock
 
 KNOT = "A knot is a decision that a rope remembers."

@@ -11,7 +11,7 @@ from bot.background.maintenance import BackupFolder, ScheduledBackups, find_back
 from bot.concurrency.clock import TimeSource
 from bot.domain.ids import derived_id
 from bot.settings import Layer, Settings
-from plugins.sql.storage import SqlStorage
+from bot.store.sql.storage import SqlStorage
 
 AGENT: UUID = derived_id("agent", "Ada")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -15,10 +15,10 @@ from importlib import import_module
 from typing import Any
 
 import bot.cli.commands.run
+import bot.store.sql.migrations.alembic_runner
+import bot.store.sql.sqlite.storage
 import plugins.bootstrap
 import plugins.openai
-import plugins.sql.migrations.alembic_runner
-import plugins.sql.sqlite.storage
 import tests.chaos.adapter  # noqa: F401  # imported beforehand, like the others
 from bot.cli.main import entry
 

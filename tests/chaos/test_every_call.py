@@ -10,8 +10,8 @@ import pytest
 
 from bot import ActionResult, Effect, Outcome, Plugin, TemporaryError, Turn, action, derived_id, system_clock
 from bot.platform import Delivery, InboundMessage, InboxClosed
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.chaos.database import BotDatabase
 from tests.chaos.failing_database import Fault, failing
 

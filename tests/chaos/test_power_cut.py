@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bot import derived_id, system_clock
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import make_message
-from plugins.sql.sqlite.storage import OpenFiles
 
 AGENT = derived_id("agent", "Ada")
 BLOCK = 4096

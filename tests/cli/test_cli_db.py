@@ -11,8 +11,8 @@ from bot.cli.characters import load_character_config
 from bot.cli.main import entry
 from bot.concurrency.clock import system_clock
 from bot.runtime.runtime import Runtime
+from bot.store.sql.core.schema import VERSION
 from bot.watchdog.conditions import ConditionKind, find_conditions, read_situation
-from plugins.sql.core.schema import VERSION
 from tests.cli.stored_character import FILE, answer_messages, write_character
 from tests.trust import trust_code
 

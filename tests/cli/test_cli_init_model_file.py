@@ -7,7 +7,8 @@ import pytest
 from bot.cli.commands.init import missing_installations
 from bot.cli.main import entry
 from bot.cli.process.shutdown import Exit
-from bot.plugin_system.loading import install_without_dependencies, model_files
+from bot.installation import install_without_dependencies
+from bot.plugin_system.loading import model_files
 from bot.settings import load_settings
 from tests.cli.test_cli_init import CLEAR_LINE, DOWN, ENTER, answer_questions
 

@@ -27,7 +27,8 @@ from bot.errors import (
     SettingError,
     TemporaryError,
 )
-from bot.plugin_system.loading import ROOT, plugin_names
+from bot.installation import ROOT
+from bot.plugin_system.loading import plugin_names
 from tests.trust import trust_code
 
 HEAVY = ("aiohttp", "openai", "discord", "telegram", "tweepy", "sqlalchemy")
@@ -57,7 +58,7 @@ def test_help_imports_no_heavy_library() -> None:
 
 
 def test_the_store_on_sqlite_does_not_import_the_dialect_of_postgresql() -> None:
-    assert not _imported_of(["sqlalchemy.dialects.postgresql", "asyncpg"], ["plugins.sql.sqlite.storage"])
+    assert not _imported_of(["sqlalchemy.dialects.postgresql", "asyncpg"], ["bot.store.sql.sqlite.storage"])
 
 
 def test_help_of_single_commands_imports_neither_pipeline_nor_http_client_nor_test_kit() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from bot.cli.characters import CharacterConfig, Platform, list_platforms, load_character_config, parse_platforms
 from bot.cli.process.shutdown import UsageError
-from bot.plugin_system.loading import find_adapters, install_command
+from bot.installation import install_command
+from bot.plugin_system.loading import find_adapters
 
 CHECK_LATER = """
 import os, sys

@@ -17,7 +17,8 @@ from bot.characters import load_character
 from bot.cli.main import entry
 from bot.cli.plugins import MAX_INDEX_BYTES, IndexEntry, load_bundled_index, load_index
 from bot.errors import FetchError, SettingError
-from bot.plugin_system.loading import bundled_plugins, extra_requirements, find_plugin, has_extra, install_extra
+from bot.installation import extra_requirements, has_extra, install_extra
+from bot.plugin_system.loading import bundled_plugins, find_plugin
 from bot.settings import Layer, Settings, load_settings
 
 Out = pytest.CaptureFixture[str]

@@ -15,8 +15,8 @@ from tests.cluster.members import Cluster, Platform, cpu_seconds
 from tests.cluster.server import ServerControl, measure_reference, standby_folder
 from tests.cluster.shards import SHARD_FAULTS, SHARDS, disturb_shards
 from tests.cluster.tokens import disturb_tokens
-from tests.plugins.sql.postgres.proxy import Proxy
 from tests.postgres import PostgresServer
+from tests.store.sql.postgres.proxy import Proxy
 
 STATEMENTS = "SELECT xact_commit + xact_rollback FROM pg_stat_database WHERE datname = '{name}'"
 MAX_CONNECTIONS = 300  # a worker has up to 15

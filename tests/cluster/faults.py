@@ -12,7 +12,7 @@ import asyncpg  # type: ignore[import-untyped]  # it brings no types
 
 from tests.cluster.members import Cluster, Worker
 from tests.cluster.server import ServerControl, Standby
-from tests.plugins.sql.postgres.proxy import Proxy
+from tests.store.sql.postgres.proxy import Proxy
 
 FROZEN_SECONDS, READ_ONLY_SECONDS, STALL_SECONDS = 7.0, 3.0, 2.0
 CALM_SECONDS = 1.5

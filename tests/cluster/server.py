@@ -12,8 +12,8 @@ from typing import Any
 import asyncpg  # type: ignore[import-untyped]  # it brings no types
 
 from tests.cluster.members import cpu_seconds
-from tests.plugins.sql.postgres.proxy import Proxy
 from tests.postgres import PostgresServer
+from tests.store.sql.postgres.proxy import Proxy
 
 STANDBY_FOLDER = "standby"
 CREATE_REFERENCE = """

@@ -14,9 +14,9 @@ from bot import derived_id, system_clock
 from bot.models import TextRequest
 from bot.platform import Adapter, Delivery, DeliveryUnknown
 from bot.store import StoreUnavailable
+from bot.store.sql.postgres.connection import parse_address
+from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import ScriptedModel, make_message, model_answer, running_agent
-from plugins.sql.postgres.connection import parse_address
-from plugins.sql.postgres.storage import OpenServers
 
 AGENT = derived_id("agent", "Ada")
 NAMED = re.compile(r"say (room\d+-\d+)")

@@ -22,10 +22,10 @@ import pytest
 from bot import MemoryKind, RecallScope, Receipt, Settings, derived_id
 from bot.settings import Layer
 from bot.store import CostDimension, Store
-from plugins.sql.core.schema import VERSION
-from plugins.sql.storage import SqlStorage
+from bot.store.sql.core.schema import VERSION
+from bot.store.sql.storage import SqlStorage
 from tests.contracts.snapshot import check_snapshot
-from tests.plugins.sql.core.test_recorded_schemas import FOLDER, load_postgres, load_sqlite
+from tests.store.sql.core.test_recorded_schemas import FOLDER, load_postgres, load_sqlite
 
 AGENT_ID = derived_id("agent", "Ada")
 ROWS: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))

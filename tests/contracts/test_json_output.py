@@ -12,7 +12,7 @@ from bot.cli.characters import load_character_config
 from bot.cli.doctor.command import watch_running_bot
 from bot.cli.main import app, entry
 from bot.runtime.runtime import Runtime
-from plugins.sql.storage import SqlStorage
+from bot.store.sql.storage import SqlStorage
 from tests.cli.test_cli_reload import running_bot
 from tests.contracts.snapshot import check_snapshot, describe_shape
 from tests.contracts.test_command_line import list_commands

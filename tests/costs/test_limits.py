@@ -12,8 +12,8 @@ from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
 from bot.store.inmemory.store import InMemoryStore
 from bot.store.protocols import LogKind
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 
 
 @model(ModelType.IMAGE)

@@ -15,9 +15,9 @@ from bot.background.scheduler import Scheduler
 from bot.pipeline import process_message
 from bot.platform import Feed
 from bot.store import InMemoryStore, Store
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, running_agent
 from plugins.knowledge import plugin as knowledge
-from plugins.sql.sqlite.storage import OpenFiles
 from plugins.x_actions import plugin as x_actions
 from tests.hostile.attacks import OWN, AttackTexts
 from tests.hostile.board import Board, build_board_plugin

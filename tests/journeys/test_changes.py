@@ -28,6 +28,7 @@ from bot.pipeline.process_message import EditPacer
 from bot.platform import Delivery, DeliveryState, InboundMessage, InboxClosed, Reaction
 from bot.prompts import parse_history
 from bot.store import InMemoryStore, Store
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import (
     AgentHarness,
     RecordingAdapter,
@@ -37,7 +38,6 @@ from bot.testing import (
     model_answer,
     running_agent,
 )
-from plugins.sql.sqlite.storage import OpenFiles
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
 

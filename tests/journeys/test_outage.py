@@ -19,9 +19,9 @@ from bot import AgentConfig, Character, Plugin, Runtime, Settings, model
 from bot.inbound import processing
 from bot.models import ModelType, TextRequest, TextResult
 from bot.settings import Layer
+from bot.store.sql.sqlite import connection, health
 from plugins.bootstrap import plugin as bootstrap
 from plugins.sql import plugin as sql
-from plugins.sql.sqlite import connection, health
 
 TOKEN = "a-token-for-tests"
 ANSWER = "<response><actions>REPLY</actions><text>Here I am</text></response>"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from bot import MediaKind, MemoryKind, derived_id
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import RecordingAdapter, running_agent
 from plugins.openai import plugin
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.plugins.loopback import Answer, Asked, loopback
 from tests.plugins.openai.wire import KEY, completion
 

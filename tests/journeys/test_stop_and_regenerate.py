@@ -16,8 +16,8 @@ from bot.inbound.edits import EditReporter
 from bot.models import ModelRefused, TextRequest
 from bot.platform import AnswerRefused, Delivery
 from bot.store import InMemoryStore, Store, TurnCommit
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, StreamedText, model_answer, running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
 

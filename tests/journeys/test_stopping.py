@@ -18,8 +18,8 @@ from aiohttp import ClientError, ClientSession, web
 
 from bot.cli.process.watchdog import FLUSH_TIMEOUT
 from bot.runtime.runtime import STOP_TIMEOUT, TURNS_TIMEOUT
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import model_answer
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.chaos.program import inherited_variables
 from tests.ports import free_port
 from tests.trust import trust_code

@@ -29,6 +29,7 @@ from bot.domain.inbound import MAX_BACKFILL_AGE
 from bot.models import ModelError, ModelType, TextRequest
 from bot.platform import DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import InMemoryStore, Store
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import (
     AgentHarness,
     RecordingAdapter,
@@ -38,7 +39,6 @@ from bot.testing import (
     model_answer,
     running_agent,
 )
-from plugins.sql.sqlite.storage import OpenFiles
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
 

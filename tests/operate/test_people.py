@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 from bot import derived_id
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 
 
 async def test_people_who_are_muted_at_the_same_time_are_all_muted(tmp_path: Path) -> None:

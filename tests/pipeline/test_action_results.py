@@ -11,8 +11,8 @@ from bot import ActionResult, MemoryKind, Plugin, Role, Turn, action, derived_id
 from bot.models import Purpose, TextRequest
 from bot.outbound.outbox import MAX_ACTION_RESULT_LENGTH
 from bot.store import InMemoryStore, Store
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
-from plugins.sql.sqlite.storage import OpenFiles
 
 LINE = "(your action ORDER returned, shown only to you): "
 SECRET = "sk-1234567890abcdef"

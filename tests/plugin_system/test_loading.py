@@ -15,14 +15,13 @@ import pytest
 from bot.domain.character import Character
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
+from bot.installation import install_command, install_package
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model
 from bot.plugin_system.loading import (
     LoadedPlugins,
     find_adapters,
     find_plugin,
-    install_command,
-    install_package,
     load_plugins,
     missing_package_message,
     plugin_names,

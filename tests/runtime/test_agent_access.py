@@ -54,6 +54,7 @@ from bot.plugin_system.registry import Registry
 from bot.prompts import render_template
 from bot.runtime.agent_runtime import load_stored_settings
 from bot.store import InMemoryStore
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import (
     AgentHarness,
     RecordingAdapter,
@@ -63,7 +64,6 @@ from bot.testing import (
     model_answer,
     running_agent,
 )
-from plugins.sql.sqlite.storage import OpenFiles
 
 HOOK = Entity(derived_id("hooks", "entity", "CI"), "hooks", "CI", ("CI",))
 

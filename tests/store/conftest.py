@@ -13,10 +13,10 @@ from bot.concurrency.clock import Clock
 from bot.domain.ids import derived_id
 from bot.store.inmemory import InMemoryStore
 from bot.store.protocols import Store
-from plugins.sql.core.base import Synchronous
-from plugins.sql.postgres.connection import parse_address
-from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.storage import OpenFiles
+from bot.store.sql.core.base import Synchronous
+from bot.store.sql.postgres.connection import parse_address
+from bot.store.sql.postgres.storage import OpenServers
+from bot.store.sql.sqlite.storage import OpenFiles
 from tests.postgres import PostgresServer
 
 AGENT = derived_id("agent")

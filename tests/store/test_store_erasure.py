@@ -19,9 +19,9 @@ from bot.domain.ledger import CostEntry
 from bot.platform import Delivery, DeliveryState, InboundMessage, Quotation
 from bot.store import Step, StepState, Store
 from bot.store.ledger import TurnCommit
+from bot.store.sql.stores import erasure
+from bot.store.sql.stores.retention import Retention
 from bot.testing import make_message
-from plugins.sql.stores import erasure
-from plugins.sql.stores.retention import Retention
 from tests.store.conftest import AGENT, OpenFiles, Synchronous, postgres_store, sqlite_store
 
 NOW = system_clock()

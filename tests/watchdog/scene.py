@@ -29,11 +29,11 @@ from bot.domain.environment import ChannelType
 from bot.platform import ConnectionStatus, Delivery
 from bot.settings import Layer
 from bot.store import InMemoryStore
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import ManualClock, RecordingAdapter, ScriptedModel, make_message
 from bot.watchdog.channels import ID_HEADER, SIGNATURE_HEADER, TIMESTAMP_HEADER, sign
 from bot.watchdog.watchdog import find_token_ends
 from plugins.bootstrap import plugin as bootstrap
-from plugins.sql.sqlite.storage import OpenFiles
 
 SECRET = "only-for-tests-of-the-owner"
 SLEEPERS = 2  # the watchdog, and what measures the process

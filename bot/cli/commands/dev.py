@@ -38,7 +38,7 @@ from bot.cli.process.shutdown import (
 )
 from bot.errors import BotError, PluginError
 from bot.inbound.agent_handle import AdapterSpec
-from bot.plugin_system.loading import install_command
+from bot.installation import install_command
 from bot.plugin_system.plugin import find_storage
 from bot.plugin_system.trust import PluginSource, reimporting
 from bot.runtime.character_reload import AgentConfig

@@ -47,19 +47,15 @@ from bot.cli.options import (
 from bot.cli.process.shutdown import Exit, UsageError, print_line
 from bot.errors import BotError, CharacterError, ConfigError, TemporaryError
 from bot.inbound.agent_handle import AdapterSpec
+from bot.installation import Installation, find_distribution, has_extra, install_extra, install_without_dependencies
 from bot.logs import configure_logging
 from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.loading import (
-    Installation,
     ModelServer,
     PluginPurpose,
     bundled_plugins,
     find_adapter,
     find_adapters,
-    find_distribution,
-    has_extra,
-    install_extra,
-    install_without_dependencies,
     model_files,
     model_keys,
     model_servers,

@@ -36,19 +36,15 @@ from bot.cli.plugins import (
 )
 from bot.cli.process.shutdown import Exit, UsageError, print_line, print_notice
 from bot.errors import CharacterError, PluginError
+from bot.installation import Installation, has_extra, install_command, install_extra, install_package
 from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.loading import (
     ELIZAOS_PACKAGE,
     PLUGIN_GROUP,
-    Installation,
     PluginPurpose,
     bundled_name,
     bundled_names,
     find_plugin,
-    has_extra,
-    install_command,
-    install_extra,
-    install_package,
     plugin_names,
 )
 from bot.plugin_system.plugin import Plugin

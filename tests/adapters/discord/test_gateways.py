@@ -17,10 +17,10 @@ from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer
 from bot.store import Members, ProcessRole
+from bot.store.sql.postgres.connection import parse_address
+from bot.store.sql.postgres.storage import OpenServers
 from bot.testing import ScriptedModel, model_answer
 from bot.testing.harness import add_required
-from plugins.sql.postgres.connection import parse_address
-from plugins.sql.postgres.storage import OpenServers
 from tests.adapters.discord.server import LIMITS, TOKEN, EmulatedServer
 from tests.adapters.discord.test_shards import add_quays, ask_in, shards_of
 

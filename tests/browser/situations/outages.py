@@ -12,8 +12,8 @@ from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome, derived_id, system_clock
 from bot.store import InMemoryStore, StoreUnavailable
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import make_message
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.browser.situations.running import Bot, Group, Running, Situation, in_room, link, run_bots
 
 MINUTE = timedelta(minutes=1)

@@ -12,8 +12,8 @@ from typing import Any, Self
 from bot import Plugin, Role, Service, Task, Turn, action, derived_id, evaluator, provider, system_clock, worker
 from bot.models import Purpose, TextRequest, TextResult, Usage
 from bot.store import InMemoryStore
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import model_answer
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.browser.situations.running import Bot, Group, Running, Situation, echo, in_room, link, run_bots, silence
 
 REASON = "the lamp is broken"

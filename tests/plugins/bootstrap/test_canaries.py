@@ -15,10 +15,10 @@ from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
 from bot.store import Store
 from bot.store.inmemory import InMemoryStore
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from plugins.bootstrap import plugin
 from plugins.bootstrap.evaluators.reflection import MAX_RUNNING
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.plugins.bootstrap.reflecting import about, fact, meaning, noted, reflected, relationship, thinking
 
 pytestmark = pytest.mark.long

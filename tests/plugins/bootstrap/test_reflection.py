@@ -16,6 +16,9 @@ from bot.plugin_system.components import Model
 from bot.store import Store
 from bot.store.inmemory import InMemoryStore
 from bot.store.inmemory.records import InMemoryMemories
+from bot.store.sql.postgres.connection import parse_address
+from bot.store.sql.postgres.storage import OpenServers
+from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from bot.turn import Agent
 from plugins.bootstrap.evaluators.facts import (
@@ -29,9 +32,6 @@ from plugins.bootstrap.evaluators.facts import (
 )
 from plugins.bootstrap.evaluators.progress import MessagePosition, count_until
 from plugins.bootstrap.evaluators.reflection import MAX_RUNNING, Reflections
-from plugins.sql.postgres.connection import parse_address
-from plugins.sql.postgres.storage import OpenServers
-from plugins.sql.sqlite.storage import OpenFiles
 from tests.plugins.bootstrap.reflecting import (
     NOTHING,
     called,

@@ -1,0 +1,1 @@
+"""The store in SQLite and PostgreSQL, on SQLAlchemy Core."""

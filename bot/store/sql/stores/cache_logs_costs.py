@@ -1,0 +1,535 @@
+"""The cache, the log and the sums of model costs.
+
+Messages by time and platform, and what is open; see `ActivityStore`.
+
+Rows are found by their position, which is in the order of arrival: so reading a span of time needs no index of
+its own, which would cost time with every message. Grouping sorts no more than the rows of that span.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timedelta
+from functools import partial
+from itertools import combinations
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Delete,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    case,
+    cast,
+    delete,
+    func,
+    literal_column,
+    select,
+    text,
+    type_coerce,
+)
+from sqlalchemy.sql.expression import Executable
+
+from bot.concurrency.clock import Clock
+from bot.domain.ledger import DROPPED_CAUSE, CostDimension, CostEntry, CostUsage, DeliveryState, ErasedUsage, Outcome
+from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
+from bot.store.protocols import LogEntry, LogKind
+from bot.store.sql.core.audit_log import entry_content, seal_entries
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
+from bot.store.sql.core.mapping import (
+    MICROSECOND,
+    InsertStatement,
+    Row,
+    RowMapping,
+    Values,
+    insert_if_new,
+    is_flag,
+    limit_parameter,
+    matches,
+    microseconds_of,
+    parameter,
+    text_literal,
+    upsert,
+)
+from bot.store.sql.core.schema import (
+    COST_SUMS,
+    IS_PARKED,
+    UNFINISHED,
+    cache,
+    deliveries,
+    logs,
+    receipts,
+    spending,
+    spending_sums,
+    tasks,
+)
+
+MAX_LOGS, MAX_DECISIONS = 10_000, 1_000_000
+TRIM_INTERVAL = 500
+NEWEST_FIRST = logs.c.position.desc()
+SAME_KIND = matches(logs, "kind")
+LOG_FILTERS = ("room_id", "kind", "entity_id")
+
+
+CACHED: RowMapping[dict[str, Any]] = RowMapping(cache, dict)
+LOG: RowMapping[dict[str, Any]] = RowMapping(logs, dict)
+SET_VALUE = upsert(cache, ("agent_id", "key"), CACHED.stored_names)
+GET_VALUE = select(*CACHED).where(matches(cache, "key"))
+LOCK_VALUE = GET_VALUE.with_for_update()
+ADD_VALUE = insert_if_new(cache, CACHED.stored_names)
+DELETE_VALUE = delete(cache).where(matches(cache, "key"))
+DELETE_EXPIRED = delete(cache).where(matches(cache), cache.c.expires_at <= parameter(cache.c.expires_at, "now"))
+INSERT_LOG = InsertStatement(logs, LOG.stored_names)
+LOG_LISTS: dict[tuple[str, ...], Select[Any]] = {
+    columns: select(*LOG).where(matches(logs, *columns)).order_by(NEWEST_FIRST).limit(limit_parameter())
+    for number in range(len(LOG_FILTERS) + 1)
+    for columns in combinations(LOG_FILTERS, number)
+}
+
+
+def _delete_all_but(count: int) -> Delete:
+    """Return a statement that deletes all but the latest entries of a kind."""
+    newest_deleted = select(logs.c.position).where(SAME_KIND).order_by(NEWEST_FIRST).limit(1).offset(count)
+    return delete(logs).where(SAME_KIND, logs.c.position <= newest_deleted.scalar_subquery())
+
+
+DELETE_OLD_LOGS, DELETE_OLD_DECISIONS = _delete_all_but(MAX_LOGS), _delete_all_but(MAX_DECISIONS)
+
+
+class SqlCache(SqlStorePart):
+    """Stores small values; see `CacheStore`. Setting a value deletes expired ones."""
+
+    def __init__(self, database: Access, agent_row: AgentRow, clock: Clock) -> None:
+        super().__init__(database, agent_row)
+        self._clock = clock
+
+    async def get(self, key: str) -> Any | None:
+        rows = await self._read(GET_VALUE, key_=key)
+        cached = CACHED.read_or_report(rows[0]) if rows else None
+        if cached is None or (cached["expires_at"] is not None and cached["expires_at"] <= self._clock()):
+            return None
+        return cached["value"]
+
+    async def set(self, key: str, value: Any, *, expires_at: datetime | None = None) -> None:
+        row = {"agent_id": self._agent, "key": key, "value": value, "expires_at": expires_at}
+        await self._database.write(partial(_set_value, row, self._clock()))
+
+    async def delete(self, key: str) -> None:
+        await self._database.write(lambda db: db.execute(DELETE_VALUE, {"agent": self._agent, "key_": key}).rowcount)
+
+
+class SqlLogs(SqlStorePart):
+    """Stores the latest 10,000 entries of each kind and a million decisions; see `LogStore`."""
+
+    def __init__(self, database: Access, agent_row: AgentRow, clock: Clock) -> None:
+        super().__init__(database, agent_row)
+        self._clock = clock
+        self._written_counts: Counter[str] = Counter()
+
+    async def log(
+        self, kind: str, body: Mapping[str, Any], *, room_id: UUID | None = None, entity_id: UUID | None = None
+    ) -> None:
+        await self._insert([LogEntry(kind, body, room_id, entity_id)], durable=True)
+
+    async def log_all(self, entries: Sequence[LogEntry]) -> None:
+        await self._insert(entries, durable=False)
+
+    async def _insert(self, entries: Sequence[LogEntry], *, durable: bool) -> None:
+        at = self._clock()
+        rows = [
+            {
+                "agent_id": self._agent,
+                "kind": entry.kind,
+                "at": at,
+                "room_id": entry.room_id,
+                "entity_id": entry.entity_id,
+                "body": entry.body,
+            }
+            for entry in entries
+        ]
+        await self._database.write(partial(_insert_logs, rows, self._kinds_to_trim(entries)), durable=durable)
+
+    def _kinds_to_trim(self, entries: Sequence[LogEntry]) -> list[str]:
+        """Count the new entries; return the kinds of which old entries are to be deleted now."""
+        kinds = []
+        for kind, count in Counter(entry.kind for entry in entries).items():
+            before = self._written_counts[kind]
+            self._written_counts[kind] += count
+            if not before or before // TRIM_INTERVAL != self._written_counts[kind] // TRIM_INTERVAL:
+                kinds.append(kind)
+        return kinds
+
+    async def logs(
+        self, *, kind: str | None = None, room_id: UUID | None = None, entity_id: UUID | None = None, limit: int = 100
+    ) -> list[Mapping[str, Any]]:
+        filters = dict(zip(LOG_FILTERS, (room_id, kind, entity_id), strict=True))
+        given = {name: value for name, value in filters.items() if value is not None}
+        values = {f"{name}_": value for name, value in given.items()}
+        entries = list(LOG.read_all(await self._read(LOG_LISTS[tuple(given)], **values, limit=limit)))
+        for entry in entries:
+            if entry["kind"] == LogKind.AUTHORIZATION:
+                entry["body"] = entry_content(entry["body"])
+        return [entry for entry in entries if entry["body"] is not None]
+
+
+def _set_value(row: Values, now: datetime, connection: Connection) -> None:
+    connection.execute(DELETE_EXPIRED, {"agent": row["agent_id"], "now": now})
+    SET_VALUE.execute(connection, row)
+
+
+def _insert_logs(rows: Sequence[Values], kinds_to_trim: Sequence[str], connection: Connection) -> None:
+    INSERT_LOG.execute_all(connection, seal_entries(connection, rows))
+    for kind in kinds_to_trim:
+        statement = DELETE_OLD_DECISIONS if kind == LogKind.AUTHORIZATION else DELETE_OLD_LOGS
+        connection.execute(statement, {"agent": rows[0]["agent_id"], "kind_": kind})
+
+
+ERASED_USAGE_KEY = "costs:erased"
+RENAMED_SUMS = {"unpriced": "unpriced_calls", "estimated": "estimated_calls", "failed": "failed_calls"}
+COST = RowMapping(spending, CostEntry, renamed=RENAMED_SUMS)
+COST_KEYS = tuple(name for name in COST.stored_names if name not in COST_SUMS)
+SUM_KEYS = ("agent_id", "grouping", *COST_KEYS[1:])
+# What the rows of `spending_sums` tell apart besides the day.
+GROUPINGS = {
+    "work": frozenset({CostDimension.MODEL, CostDimension.PURPOSE}),
+    "room": frozenset({CostDimension.ROOM}),
+    "person": frozenset({CostDimension.PERSON}),
+}
+UNUSED_KEYS = {"room_id": None, "person_id": None, "model": "", "purpose": ""}
+
+
+def _add_to(table: Table, keys: Sequence[str]) -> InsertStatement:
+    """Return a statement that adds a row of sums to the row of that key."""
+
+    def extend(insert: Any) -> Executable:
+        sums: dict[str, Any] = {name: table.c[name] + insert.excluded[name] for name in COST_SUMS}
+        return insert.on_conflict_do_update(index_elements=list(keys), set_=sums)  # type: ignore[no-any-return]
+
+    return InsertStatement(table, (*keys, *COST_SUMS), extend)
+
+
+ADD_COST, ADD_SUM = _add_to(spending, COST_KEYS), _add_to(spending_sums, SUM_KEYS)
+
+
+def _in_period(table: Table, *columns: str) -> ColumnElement[bool]:
+    day = table.c.day
+    return and_(matches(table, *columns), day >= parameter(day, "since"), day <= parameter(day, "until"))
+
+
+COSTS_BETWEEN = select(*COST).where(_in_period(spending)).order_by(spending.c.day)
+
+
+def _sums_query(by: tuple[str, ...], table: Table, period: ColumnElement[bool]) -> Select[Any]:
+    keys = [table.c[name] for name in by]
+    # PostgreSQL's sums are decimal numbers
+    sums = [
+        type_coerce(cast(func.coalesce(func.sum(column), 0), BigInteger), column.type).label(column.name)
+        for column in (table.c[name] for name in COST_SUMS)
+    ]
+    return select(*keys, *sums).where(period).group_by(*keys)
+
+
+GROUPS_OF_COSTS = [
+    by for count in range(3) for by in combinations((dimension.value for dimension in CostDimension), count)
+]
+SUMS_BETWEEN = {by: _sums_query(by, spending, _in_period(spending)) for by in GROUPS_OF_COSTS}
+GROUPED_SUMS_BETWEEN = {
+    by: _sums_query(by, spending_sums, _in_period(spending_sums, "grouping")) for by in GROUPS_OF_COSTS
+}
+OF_PERSON = and_(matches(spending_sums, "person_id"), spending_sums.c.grouping == text_literal("person"))
+DAYS_OF_PERSON = select(spending_sums.c.day).where(OF_PERSON).order_by(spending_sums.c.day)
+# They return what they delete, so that nothing added meanwhile is lost.
+REMOVE_COSTS_OF_PERSON = delete(spending).where(matches(spending, "day", "person_id")).returning(*spending.c)
+REMOVE_SUMS_OF_PERSON = (
+    delete(spending_sums)
+    .where(OF_PERSON, spending_sums.c.day == parameter(spending_sums.c.day, "day_"))
+    .returning(*spending_sums.c)
+)
+
+
+class SqlCosts(SqlStorePart):
+    """Keeps the sums; see `CostStore`."""
+
+    async def add(self, entries: Sequence[CostEntry]) -> None:
+        await self._database.write(partial(add_costs, self._agent, entries), durable=False)
+
+    async def costs_between(self, since: date, until: date) -> list[CostEntry]:
+        return list(COST.read_all(await self._search(COSTS_BETWEEN, since=since, until=until)))
+
+    async def sums_between(self, since: date, until: date, by: Sequence[CostDimension]) -> list[CostEntry]:
+        dimensions = tuple(dimension for dimension in CostDimension if dimension in by)
+        others = {dimension for dimension in dimensions if dimension is not CostDimension.DAY}
+        grouping = next((name for name, group_keys in GROUPINGS.items() if others <= group_keys), None)
+        if grouping is None:
+            rows = await self._search(SUMS_BETWEEN[dimensions], since=since, until=until)
+        else:
+            rows = await self._search(GROUPED_SUMS_BETWEEN[dimensions], grouping_=grouping, since=since, until=until)
+        names = [*dimensions, *(RENAMED_SUMS.get(name, name) for name in COST_SUMS)]
+        unused = {**UNUSED_KEYS, "day": since}
+        entries = [CostEntry(**{**unused, **dict(zip(names, row, strict=True))}) for row in rows]
+        return [entry for entry in entries if entry.calls]
+
+    async def erased_usage(self, day: date) -> ErasedUsage:
+        return await self._database.search(partial(find_erased_usage, self._agent, day))
+
+
+def find_erased_usage(agent: int, day: date, connection: Connection, find: Select[Any] = GET_VALUE) -> ErasedUsage:
+    """Return what erased people had used on a day."""
+    row = connection.execute(find, {"agent": agent, "key_": ERASED_USAGE_KEY}).first()
+    return ErasedUsage.from_json(None if row is None else CACHED.read(row)["value"], day)
+
+
+def _keep_usage(connection: Connection, agent: int, person_id: UUID, today: date, usage: CostUsage) -> None:
+    """Add to what erased people had used today; of concurrent processes one after another."""
+    new = ErasedUsage(today)
+    row = {"agent_id": agent, "key": ERASED_USAGE_KEY, "value": new.to_json(), "expires_at": new.expires_at}
+    ADD_VALUE.execute(connection, row)
+    erased = find_erased_usage(agent, today, connection, LOCK_VALUE).plus(person_id, usage)
+    SET_VALUE.execute(connection, {**row, "value": erased.to_json()})
+
+
+def add_costs(agent: int, entries: Sequence[CostEntry], connection: Connection) -> None:
+    """Add entries to both tables, in the order of their keys, so that transactions cannot deadlock."""
+    rows = [COST.values(entry, agent) for entry in entries]
+    ADD_COST.execute_all(connection, _in_order(rows))
+    ADD_SUM.execute_all(connection, _in_order(_group_rows(rows)))
+
+
+def _in_order(rows: Sequence[Values]) -> list[Values]:
+    return sorted(rows, key=lambda row: [str(row.get(name)) for name in SUM_KEYS])
+
+
+def anonymize_costs(agent: int, person_id: UUID, day: date, today: date, connection: Connection) -> int:
+    """Add a person's costs of a day to those of no person; return the number of rows that named them.
+
+    What they have used today is kept for `find_erased_usage`.
+    """
+    key = {"agent": agent, "day_": day, "person_id_": person_id}
+    spent = connection.execute(REMOVE_COSTS_OF_PERSON, key).mappings().all()
+    sums = connection.execute(REMOVE_SUMS_OF_PERSON, key).mappings().all()
+    for rows, add in ((spent, ADD_COST), (sums, ADD_SUM)):
+        add.execute_all(connection, _in_order([{**row, "person_id": None} for row in rows]))
+    if day == today:
+        tokens = sum(row["tokens_in"] + row["tokens_out"] for row in spent)
+        _keep_usage(connection, agent, person_id, today, CostUsage(sum(row["cost"] for row in spent), tokens))
+    return len(spent)
+
+
+def _group_rows(rows: Sequence[Values]) -> list[Values]:
+    """Return the rows of `spending_sums` for new rows of `spending`."""
+    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        for grouping, group_keys in GROUPINGS.items():
+            key = {**{name: row[name] for name in COST_KEYS}, "grouping": grouping}
+            key |= {name: unused for name, unused in UNUSED_KEYS.items() if name not in group_keys}
+            total = sums.setdefault(tuple(key.values()), {**key, **dict.fromkeys(COST_SUMS, 0)})
+            for name in COST_SUMS:
+                total[name] += row[name]
+    return list(sums.values())
+
+
+MAX_SENT_PARTS = 500  # of the latest parts, in which the last sent ones are looked for
+OF_AGENT = matches(receipts)
+SPAN = (
+    OF_AGENT,
+    receipts.c.position >= parameter(receipts.c.position, "first"),
+    receipts.c.position < parameter(receipts.c.position, "end"),
+)
+OPEN_OUTCOMES = (Outcome.RECEIVED, Outcome.CLAIMED)
+RECEIVED, CLOSED = (type_coerce(receipts.c[name], BigInteger) for name in ("received_at", "closed_at"))
+
+FIRST_POSITION = select(receipts.c.position).where(OF_AGENT).order_by(receipts.c.position).limit(1)
+LAST_POSITION = select(receipts.c.position).where(OF_AGENT).order_by(receipts.c.position.desc()).limit(1)
+NEXT_RECEIPT = (
+    select(receipts.c.position, receipts.c.received_at)
+    .where(OF_AGENT, receipts.c.position >= parameter(receipts.c.position, "first"))
+    .order_by(receipts.c.position)
+    .limit(1)
+)
+
+
+def _number() -> Any:
+    """Return the number of the span in which a receipt's event came in."""
+    offset = RECEIVED - bindparam("start", type_=BigInteger())
+    return (offset // bindparam("step", type_=BigInteger())).label("number")
+
+
+def _count_outcomes(*conditions: Any) -> Select[Any]:
+    cause = case(
+        (receipts.c.outcome == text_literal(Outcome.FAILED), receipts.c.rule), else_=literal_column("''")
+    ).label("cause")
+    number = _number()
+    counted = select(number, receipts.c.outcome, cause).where(*SPAN, *conditions).subquery()
+    columns = (counted.c.number, counted.c.outcome, counted.c.cause)
+    return select(*columns, func.count()).group_by(*columns)
+
+
+def _find_percentiles(*conditions: Any) -> Select[Any]:
+    took, number = (CLOSED - RECEIVED).label("took"), _number()
+    answered = receipts.c.outcome == text_literal(Outcome.ANSWERED)
+    times = select(number, took).where(*SPAN, answered, receipts.c.closed_at.is_not(None), *conditions).subquery()
+    ranked = select(
+        times.c.number,
+        times.c.took,
+        func.row_number().over(partition_by=times.c.number, order_by=times.c.took).label("rank"),
+        func.count().over(partition_by=times.c.number).label("size"),
+    ).subquery()
+
+    def percentile(percent: int) -> Any:
+        rank = (ranked.c.size * literal_column(str(percent)) + literal_column("99")) // literal_column("100")
+        return func.max(case((ranked.c.rank == rank, ranked.c.took)))
+
+    return select(ranked.c.number, percentile(50), percentile(95)).group_by(ranked.c.number)
+
+
+OF_PLATFORM = receipts.c.platform == parameter(receipts.c.platform, "platform")
+COUNT_OUTCOMES = {"": _count_outcomes(), "platform": _count_outcomes(OF_PLATFORM)}
+FIND_PERCENTILES = {"": _find_percentiles(), "platform": _find_percentiles(OF_PLATFORM)}
+
+
+def _count_hours() -> Select[Any]:
+    counted = select(_number(), receipts.c.platform, receipts.c.received_at).where(*SPAN).subquery()
+    columns = (counted.c.number, counted.c.platform)
+    return select(*columns, func.count(), func.max(counted.c.received_at)).group_by(*columns)
+
+
+def _find_last_sent() -> Select[Any]:
+    names = ("platform", "state", "first_attempt_at", "created_at")
+    latest = (
+        select(*(deliveries.c[name] for name in names))
+        .where(matches(deliveries))
+        .order_by(deliveries.c.position.desc())
+        .limit(literal_column(str(MAX_SENT_PARTS)))
+        .subquery()
+    )
+    sent_at = func.coalesce(latest.c.first_attempt_at, latest.c.created_at)
+    sent = latest.c.state == text_literal(DeliveryState.SENT)
+    return select(latest.c.platform, func.max(sent_at)).where(sent).group_by(latest.c.platform)
+
+
+COUNT_HOURS = _count_hours()
+LAST_SENT = _find_last_sent()
+COUNT_TURNS = select(func.count(), func.min(receipts.c.received_at)).where(OF_AGENT, is_flag(receipts.c.is_open))
+COUNT_PARKED = select(func.count(), func.min(receipts.c.received_at)).where(OF_AGENT, text(IS_PARKED))
+COUNT_PARTS = (
+    select(deliveries.c.state, func.count(), func.min(deliveries.c.created_at))
+    .where(matches(deliveries), text(UNFINISHED), deliveries.c.cause != parameter(deliveries.c.cause, "dropped"))
+    .group_by(deliveries.c.state)
+)
+QUEUED_TASKS = (matches(tasks), is_flag(tasks.c.is_queued), is_flag(tasks.c.is_parked, is_set=False))
+COUNT_LATE_TASKS = select(func.count(), func.min(tasks.c.next_run)).where(
+    *QUEUED_TASKS, tasks.c.next_run < parameter(tasks.c.next_run, "due_before")
+)
+NEXT_TASK = select(tasks.c.next_run).where(*QUEUED_TASKS).order_by(tasks.c.next_run).limit(1)
+
+
+class SqlActivity(SqlStorePart):
+    """Counts by grouped queries; see `ActivityStore`."""
+
+    async def buckets(self, start: datetime, step: timedelta, count: int, platform: str = "") -> list[ActivityBucket]:
+        return await self._database.search(partial(_find_buckets, self._agent, start, step, count, platform))
+
+    async def platform_hours(self, start: datetime, hours: int) -> list[PlatformHour]:
+        return await self._database.search(partial(_find_hours, self._agent, start, hours))
+
+    async def last_sent(self) -> Mapping[str, datetime]:
+        return {row[0]: row[1] for row in await self._search(LAST_SENT)}
+
+    async def open_items(self) -> OpenItems:
+        return await self._database.search(partial(_count_open, self._agent))
+
+    async def task_backlog(self, due_before: datetime) -> TaskBacklog:
+        late = await self._search(COUNT_LATE_TASKS, due_before=due_before)
+        next_task = await self._search(NEXT_TASK)
+        return TaskBacklog(Backlog(*late[0]), next_task[0][0] if next_task else None)
+
+
+def find_position(agent: int, at: datetime, connection: Connection) -> int:
+    """Return the position of the first receipt of an event that came in at a time or later.
+
+    It is found by halving: each look-up reads one row of an index.
+    """
+    first = connection.execute(FIRST_POSITION, {"agent": agent}).scalar()
+    last = connection.execute(LAST_POSITION, {"agent": agent}).scalar()
+    if first is None or last is None:
+        return 0
+    low, high = first, last + 1
+    while low < high:
+        middle = (low + high) // 2
+        row = connection.execute(NEXT_RECEIPT, {"agent": agent, "first": middle}).first()
+        if row is None or row[1] >= at:
+            high = middle
+        else:
+            low = row[0] + 1
+    return int(low)
+
+
+def _span_values(agent: int, start: datetime, step: timedelta, count: int, connection: Connection) -> dict[str, Any]:
+    """Return the values for statements about a number of steps in time."""
+    return {
+        "agent": agent,
+        "start": microseconds_of(start),
+        "step": step // MICROSECOND,
+        "first": find_position(agent, start, connection),
+        "end": find_position(agent, start + step * count, connection),
+    }
+
+
+def _find_buckets(
+    agent: int, start: datetime, step: timedelta, count: int, platform: str, connection: Connection
+) -> list[ActivityBucket]:
+    values = _span_values(agent, start, step, count, connection) | ({"platform": platform} if platform else {})
+    kind = "platform" if platform else ""
+    received, answered, unfinished = (defaultdict[int, int](int) for _ in range(3))
+    failures = defaultdict[int, dict[str, int]](dict)
+    for number, outcome, cause, amount in connection.execute(COUNT_OUTCOMES[kind], values):
+        received[number] += amount
+        if outcome == Outcome.ANSWERED:
+            answered[number] += amount
+        elif outcome == Outcome.FAILED:
+            failures[number][cause] = amount
+        elif outcome in OPEN_OUTCOMES:
+            unfinished[number] += amount
+    times: dict[int, Row] = {row[0]: row[1:] for row in connection.execute(FIND_PERCENTILES[kind], values)}
+    return [
+        ActivityBucket(
+            start + step * number,
+            received[number],
+            answered[number],
+            unfinished[number],
+            failures[number],
+            *(took // 1000 for took in times.get(number, ())),
+        )
+        for number in range(count)
+    ]
+
+
+def _find_hours(agent: int, start: datetime, hours: int, connection: Connection) -> list[PlatformHour]:
+    hour = timedelta(hours=1)
+    rows = connection.execute(COUNT_HOURS, _span_values(agent, start, hour, hours, connection))
+    return [
+        PlatformHour(platform, start + hour * number, count, last_at)
+        for number, platform, count, last_at in rows
+        if 0 <= number < hours  # a clock may have stepped back
+    ]
+
+
+def _count_open(agent: int, connection: Connection) -> OpenItems:
+    key = {"agent": agent}
+    rows = connection.execute(COUNT_PARTS, {**key, "dropped": DROPPED_CAUSE})
+    parts = {state: Backlog(*backlog) for state, *backlog in rows}
+    pending, attempting, held, failed = (
+        parts.get(state, Backlog())
+        for state in (DeliveryState.PENDING, DeliveryState.ATTEMPTING, DeliveryState.UNKNOWN, DeliveryState.FAILED)
+    )
+    return OpenItems(
+        turns=Backlog(*connection.execute(COUNT_TURNS, key).one()),
+        waiting=pending.plus(attempting),
+        held=held,
+        failed=failed,
+        parked=Backlog(*connection.execute(COUNT_PARKED, key).one()),
+    )

@@ -1,0 +1,486 @@
+"""Erasure of a person's data, in batches between which other work is done.
+
+No index is maintained for it: tables are read in windows of some thousand rows of their key, up to the last row of
+the moment at which it begins. Of what it finds each batch deletes some.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    Column,
+    Connection,
+    Delete,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    literal_column,
+    or_,
+    select,
+    update,
+)
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.expression import Executable
+
+from bot.domain.content import Content, Quotation
+from bot.domain.environment import ANYBODY
+from bot.domain.inbound import (
+    ERASURE_COMPONENT,
+    DeletionResult,
+    ErasedWords,
+    ErasureResult,
+    anonymize_entity,
+    cancel_unsent,
+    opt_out_component,
+    redact_delivery,
+    redact_receipt,
+)
+from bot.domain.ledger import DeliveryState, Receipt, Rule
+from bot.domain.memory import MemoryKind
+from bot.receipts import TRACE_KEY
+from bot.store.sql.core.audit_log import build_tombstones
+from bot.store.sql.core.base import Access
+from bot.store.sql.core.mapping import (
+    NIL,
+    Row,
+    contains_text,
+    count_changed,
+    first_id,
+    forward_mark,
+    is_flag,
+    items_parameter,
+    limit_parameter,
+    matches,
+    parameter,
+    quotation_mark,
+    rows_of,
+    text_literal,
+)
+from bot.store.sql.core.schema import (
+    activity,
+    cache,
+    components,
+    deliveries,
+    logs,
+    memories,
+    participants,
+    receipts,
+    relationships,
+    steps,
+    tasks,
+    unreadable_events,
+)
+from bot.store.sql.stores import search
+from bot.store.sql.stores.cache_logs_costs import DAYS_OF_PERSON, anonymize_costs
+from bot.store.sql.stores.deliveries import list_deliveries, list_unsent, save_delivery
+from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived
+from bot.store.sql.stores.receipts import FIND_RECEIPTS, RECEIPT, SET_STATE, state_values
+from bot.store.sql.stores.worlds import ENTITY, UPSERT_ENTITY, erase_names, find_entities, save_component
+
+ROWS_PER_WINDOW, ITEMS_PER_BATCH = 2_000, 50  # each takes some milliseconds
+MAX_TURN_AGE = timedelta(hours=1)  # a turn reads messages that came after it began
+FINISHED_STATES = (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED)
+OnCancelled = Callable[[DeletionResult], Awaitable[None]]
+
+
+class Windows:
+    """Windows of an agent's rows of one table, in the order of a key; the condition of a statement on one of them."""
+
+    def __init__(self, key: Column[Any], lowest: Any) -> None:
+        self._lowest = lowest
+        of_agent = matches(key.table)
+        self.condition = and_(of_agent, key > parameter(key, "after"), key <= parameter(key, "last"))
+        self._find_last = select(key).where(of_agent).order_by(key.desc()).limit(1)
+        self._find_end = select(key).where(self.condition).order_by(key).limit(1).offset(limit_parameter())
+
+    def find_last(self, connection: Connection, agent: int) -> Any:
+        """Return the last key; the lowest one if there is no row."""
+        row = connection.execute(self._find_last, {"agent": agent}).first()
+        return self._lowest if row is None else row[0]
+
+    async def read(self, database: Access, agent: int, last: Any = None) -> AsyncIterator[dict[str, Any]]:
+        """Yield `after` which key each window begins and its `last` one, up to `last` or the last key of now."""
+        if last is None:
+            last = await database.search(partial(self.find_last, agent=agent))
+        after = self._lowest
+        while after != last:
+            values = {"agent": agent, "after": after, "last": last, "limit": ROWS_PER_WINDOW - 1}
+            row = await database.search(partial(_first, self._find_end, values))
+            end = last if row is None else row[0]
+            yield {"after": after, "last": end}
+            after = end
+
+
+def _first(statement: Executable, values: dict[str, Any], connection: Connection) -> Row | None:
+    return connection.execute(statement, values).first()
+
+
+RECEIPT_WINDOWS, MEMORY_WINDOWS = Windows(receipts.c.position, 0), Windows(memories.c.position, 0)
+STEP_WINDOWS, COMPONENT_WINDOWS = Windows(steps.c.turn_id, NIL), Windows(components.c.position, 0)
+RELATIONSHIP_WINDOWS, TASK_WINDOWS = Windows(relationships.c.position, 0), Windows(tasks.c.position, 0)
+PARTICIPANT_WINDOWS, LOG_WINDOWS = Windows(participants.c.room_id, NIL), Windows(logs.c.position, 0)
+CACHE_WINDOWS = Windows(cache.c.key, "")
+
+
+def _delete_in(windows: Windows, table: Table, *conditions: ColumnElement[bool]) -> Delete:
+    """Return a statement that deletes the rows of a window under conditions."""
+    return delete(table).where(windows.condition, *conditions)
+
+
+def _names(*columns: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that one of these columns names the entity."""
+    return or_(*(column == parameter(column, "entity") for column in columns))
+
+
+def _is_any(column: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return the condition that a column is one of the items, in a row of the agent."""
+    return and_(matches(column.table), column.in_(items_parameter(column)))
+
+
+CLEAR_CONTENT = (
+    update(deliveries)
+    .where(_is_any(deliveries.c.turn_id), deliveries.c.state.in_(list(map(text_literal, FINISHED_STATES))))
+    .values(content=parameter(deliveries.c.content, "content"))
+)
+DELETE_STEPS = delete(steps).where(_is_any(steps.c.turn_id))
+DELETE_TRACES = delete(steps).where(
+    matches(steps),
+    steps.c.turn_id >= parameter(steps.c.turn_id, "first_turn"),
+    steps.c.key == text_literal(TRACE_KEY),
+    contains_text(steps.c.effect, "mark"),
+)
+DELIVERED_OF_TURNS = select(deliveries.c.room_id, deliveries.c.external_id).where(
+    _is_any(deliveries.c.turn_id), deliveries.c.external_id != literal_column("''")
+)
+MARKED_IN_ROOM = select(memories.c.id, memories.c.content).where(
+    matches(memories, "room_id", "kind"),
+    memories.c.position >= parameter(memories.c.position, "first"),
+    contains_text(memories.c.content, "mark"),
+)
+FIRST_POSITION = select(func.min(memories.c.position)).where(_is_any(memories.c.id))
+SET_CONTENT = update(memories).where(matches(memories, "id")).values(content=parameter(memories.c.content, "content"))
+SET_REPLY = SET_CONTENT.values(metadata=parameter(memories.c.metadata, "metadata"))
+SET_PART = (
+    update(deliveries).where(matches(deliveries, "id")).values(content=parameter(deliveries.c.content, "content"))
+)
+OPEN_RECEIPTS = select(receipts.c.id).where(matches(receipts, "author_id"), is_flag(receipts.c.is_open))
+AUTHORS_RECEIPTS = select(receipts.c.id).where(
+    RECEIPT_WINDOWS.condition, _names(receipts.c.author_id), receipts.c.rule != text_literal(Rule.ERASED)
+)
+OWN_MEMORIES = select(memories.c.id, memories.c.content).where(
+    MEMORY_WINDOWS.condition, or_(_names(memories.c.entity_id), contains_text(memories.c.content, "forward"))
+)
+QUOTING_MEMORIES = select(memories.c.id, memories.c.room_id, memories.c.content).where(
+    MEMORY_WINDOWS.condition, contains_text(memories.c.content, "quotation")
+)
+OTHER_REPLIES = select(*MEMORY).where(
+    MEMORY_WINDOWS.condition,
+    memories.c.turn_id.is_not(None),
+    memories.c.entity_id != parameter(memories.c.entity_id, "entity"),
+)
+KINDS = select(memories.c.id, memories.c.kind).where(_is_any(memories.c.id))
+CONTENTS = select(memories.c.id, memories.c.content).where(_is_any(memories.c.id))
+MEMORIES_OF_TURNS = select(memories.c.id, memories.c.kind, memories.c.entity_id).where(_is_any(memories.c.turn_id))
+DELETE_READ_TRACES = _delete_in(
+    STEP_WINDOWS,
+    steps,
+    steps.c.key == text_literal(TRACE_KEY),
+    or_(contains_text(steps.c.effect, "mark"), contains_text(steps.c.effect, "anybody")),
+)
+DELETE_COMPONENTS = _delete_in(
+    COMPONENT_WINDOWS,
+    components,
+    _names(components.c.entity_id, components.c.source_entity_id),
+    components.c.type != text_literal(ERASURE_COMPONENT),
+)
+DELETE_RELATIONSHIPS = _delete_in(
+    RELATIONSHIP_WINDOWS, relationships, _names(relationships.c.source_id, relationships.c.target_id)
+)
+DELETE_TASKS = _delete_in(TASK_WINDOWS, tasks, _names(tasks.c.entity_id))
+ROOMS_OF_ENTITY = select(participants.c.room_id).where(PARTICIPANT_WINDOWS.condition, _names(participants.c.entity_id))
+DELETE_PARTICIPATION = delete(participants).where(_is_any(participants.c.room_id), _names(participants.c.entity_id))
+DELETE_ACTIVITY = delete(activity).where(matches(activity, "entity_id"))
+DELETE_LOGS = _delete_in(LOG_WINDOWS, logs, _names(logs.c.entity_id))
+DELETE_CACHED = _delete_in(CACHE_WINDOWS, cache, contains_text(cache.c.key, "mark"))
+UNREADABLE_OF_PLATFORM = select(unreadable_events.c.position, unreadable_events.c.raw).where(
+    matches(unreadable_events, "platform")
+)
+DELETE_UNREADABLE = delete(unreadable_events).where(
+    unreadable_events.c.position.in_(items_parameter(unreadable_events.c.position))
+)
+EMPTY_LOG = (
+    update(logs)
+    .where(logs.c.position == bindparam("position_"))
+    .values(body=parameter(logs.c.body, "body"), entity_id=None)
+)
+
+
+@dataclass(slots=True)
+class _Counts:
+    """How many memories were deleted: messages of the person, replies to them, and all with what was derived."""
+
+    messages: int = 0
+    replies: int = 0
+    total: int = 0
+
+
+class Erasure:
+    """Deletes a person's data, the replies to them, and what was derived from either; used once."""
+
+    def __init__(
+        self, database: Access, agent: int, entity_id: UUID, now: datetime, on_cancelled: OnCancelled | None = None
+    ) -> None:
+        self._database, self._agent, self._entity_id, self._now = database, agent, entity_id, now
+        self._on_cancelled = on_cancelled
+        self._words = ErasedWords()
+        self._counts = _Counts()
+        self._answers: defaultdict[UUID, set[str]] = defaultdict(set)  # ids on the platform by room
+
+    async def run(self) -> ErasureResult:
+        """Delete all of it; where it was interrupted, a repetition deletes the rest."""
+        begin = partial(_begin, self._agent, self._entity_id, self._now)
+        opened, last_receipt, last_memory = await self._database.write(begin)
+        cancelled = await self._erase_receipts(opened)
+        if self._on_cancelled is not None:
+            await self._on_cancelled(cancelled)
+        async for window in RECEIPT_WINDOWS.read(self._database, self._agent, last_receipt):
+            rows = await self._rows(AUTHORS_RECEIPTS, window, entity=self._entity_id)
+            await self._erase_receipts([row[0] for row in rows])
+        async for window in MEMORY_WINDOWS.read(self._database, self._agent, last_memory):
+            await self._erase_memories(window)
+        await self._delete(STEP_WINDOWS, DELETE_READ_TRACES, mark=self._entity_id.hex, anybody=ANYBODY.hex)
+        entity = self._entity_id
+        component_count = await self._delete(COMPONENT_WINDOWS, DELETE_COMPONENTS, entity=entity)
+        relationship_count = await self._delete(RELATIONSHIP_WINDOWS, DELETE_RELATIONSHIPS, entity=entity)
+        task_count = await self._delete(TASK_WINDOWS, DELETE_TASKS, entity=entity)
+        async for window in PARTICIPANT_WINDOWS.read(self._database, self._agent):
+            rows = await self._rows(ROOMS_OF_ENTITY, window, entity=entity)
+            await self._write_each(_leave_rooms, [row[0] for row in rows], entity)
+        async for window in LOG_WINDOWS.read(self._database, self._agent):
+            await self._database.write(partial(_delete_logs, self._agent, entity, window))
+        await self._delete(CACHE_WINDOWS, DELETE_CACHED, mark=str(entity))
+        cost_count = await self._anonymize_costs()
+        await self._database.truncate_log()
+        counts = self._counts
+        return ErasureResult(
+            counts.messages,
+            counts.replies,
+            counts.total - counts.messages - counts.replies,
+            component_count,
+            relationship_count,
+            task_count,
+            cancelled,
+            cost_count,
+        )
+
+    async def _rows(self, statement: Executable, window: dict[str, Any], **values: Any) -> Sequence[Row]:
+        values = {"agent": self._agent, **window, **values}
+        return await self._database.search(lambda db: db.execute(statement, values).all())
+
+    async def _delete(self, windows: Windows, statement: Executable, **values: Any) -> int:
+        count = 0
+        async for window in windows.read(self._database, self._agent):
+            count += await self._database.write(partial(_run, statement, {"agent": self._agent, **window, **values}))
+        return count
+
+    async def _write_each(self, work: Callable[..., Any], items: Sequence[Any], *values: Any) -> list[Any]:
+        """Run work on some of the items at a time; return the results."""
+        return [
+            await self._database.write(partial(work, self._agent, *values, items[start : start + ITEMS_PER_BATCH]))
+            for start in range(0, len(items), ITEMS_PER_BATCH)
+        ]
+
+    async def _erase_receipts(self, ids: Sequence[UUID]) -> DeletionResult:
+        closed: list[DeletionResult] = []
+        for cancelled, answers, counts in await self._write_each(_erase_receipts, ids, self._entity_id, self._now):
+            closed.append(cancelled)
+            self._add(counts)
+            for room_id, external_id in answers:
+                self._answers[room_id].add(external_id)
+        return DeletionResult(
+            receipts=tuple(receipt for result in closed for receipt in result.receipts),
+            deliveries=tuple(delivery for result in closed for delivery in result.deliveries),
+        )
+
+    async def _erase_memories(self, window: dict[str, Any]) -> None:
+        entity = self._entity_id
+        own = await self._rows(OWN_MEMORIES, window, entity=entity, forward=forward_mark(entity))
+        for _, content in own:
+            self._words.add(_readable(content).text)
+        if self._words:
+            replies = await self._rows(OTHER_REPLIES, window, entity=entity)
+            repeating = await asyncio.to_thread(_find_repeating, self._words, replies)
+            await self._write_each(_redact_replies, repeating, self._words)
+        quoting = await self._rows(QUOTING_MEMORIES, window, quotation=quotation_mark())
+        quoting_ids = [row[0] for row in quoting if self._is_quoted(row[1], _readable(row[2]).quotation)]
+        await self._write_each(_remove_quotations_of, quoting_ids)
+        for counts in await self._write_each(_delete_memories, [row[0] for row in own]):
+            self._add(counts)
+
+    def _is_quoted(self, room_id: UUID, quotation: Quotation | None) -> bool:
+        if quotation is None:
+            return False
+        return quotation.author_id == self._entity_id or quotation.message_id in self._answers.get(room_id, ())
+
+    def _add(self, counts: _Counts) -> None:
+        self._counts.messages += counts.messages
+        self._counts.replies += counts.replies
+        self._counts.total += counts.total
+
+    async def _anonymize_costs(self) -> int:
+        key, today = (self._agent, self._entity_id), self._now.date()
+        values = {"agent": self._agent, "person_id_": self._entity_id}
+        days: Sequence[date] = await self._database.search(lambda db: db.scalars(DAYS_OF_PERSON, values).all())
+        return sum([await self._database.write(partial(anonymize_costs, *key, day, today)) for day in days])
+
+
+def _run(statement: Executable, values: dict[str, Any], connection: Connection) -> int:
+    return connection.execute(statement, values).rowcount
+
+
+def _readable(content: Any) -> Content:
+    """Return a stored content; an empty one if it cannot be read."""
+    return content if isinstance(content, Content) else Content()
+
+
+def _begin(agent: int, entity_id: UUID, now: datetime, connection: Connection) -> tuple[list[UUID], int, int]:
+    """Mark the person, and remove their names; return their open receipts, and the last receipt and memory."""
+    if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
+        _delete_unreadable(connection, agent, entity.platform, entity.external_id)
+        UPSERT_ENTITY.execute(connection, ENTITY.values(anonymize_entity(entity), agent))
+    save_component(agent, opt_out_component(entity_id, now), connection)
+    connection.execute(DELETE_ACTIVITY, {"agent": agent, "entity_id_": entity_id})
+    opened_ids = list(connection.scalars(OPEN_RECEIPTS, {"agent": agent, "author_id_": entity_id}))
+    return opened_ids, RECEIPT_WINDOWS.find_last(connection, agent), MEMORY_WINDOWS.find_last(connection, agent)
+
+
+def _erase_receipts(
+    agent: int, entity_id: UUID, now: datetime, ids: Sequence[UUID], connection: Connection
+) -> tuple[DeletionResult, Sequence[Row], _Counts]:
+    """Redact receipts, and delete what their turns have made; return what was cancelled, and the answers' ids."""
+    found = list(RECEIPT.read_all(rows_of(connection, FIND_RECEIPTS, ids, agent=agent)))
+    turn_ids = [receipt.turn_id for receipt in found if receipt.turn_id is not None]
+    of_turns = {row[0]: row for row in rows_of(connection, MEMORIES_OF_TURNS, turn_ids, agent=agent)}
+    messages = [author for _, kind, author in of_turns.values() if kind == MemoryKind.MESSAGE]
+    own_count = messages.count(entity_id)
+    answers = rows_of(connection, DELIVERED_OF_TURNS, turn_ids, agent=agent)
+    cancelled = _redact_receipts(connection, agent, now, found)
+    count_changed(connection, CLEAR_CONTENT, turn_ids, agent=agent, content=Content())
+    count_changed(connection, DELETE_STEPS, turn_ids, agent=agent)
+    total = delete_with_derived(connection, agent, [*of_turns])
+    return cancelled, answers, _Counts(own_count, len(messages) - own_count, total)
+
+
+def _delete_memories(agent: int, ids: Sequence[UUID], connection: Connection) -> _Counts:
+    kinds = {row[0]: row[1] for row in rows_of(connection, KINDS, ids, agent=agent)}
+    message_count = sum(kind == MemoryKind.MESSAGE for kind in kinds.values())
+    return _Counts(message_count, 0, delete_with_derived(connection, agent, [*kinds]))
+
+
+def _find_repeating(words: ErasedWords, rows: Sequence[Row]) -> list[UUID]:
+    """Return the ids of the replies that repeat some of the words."""
+    return [reply.id for reply in MEMORY.read_all(rows) if words.remove_from_reply(reply) is not reply]
+
+
+def _redact_replies(agent: int, words: ErasedWords, ids: Sequence[UUID], connection: Connection) -> None:
+    """Remove the words from replies, and from what was sent of them; delete the steps of their turns."""
+    for reply in MEMORY.read_all(rows_of(connection, FIND_MEMORIES, ids, agent=agent)):
+        redacted = words.remove_from_reply(reply)
+        values = {"agent": agent, "id_": reply.id, "content": redacted.content, "metadata": redacted.metadata}
+        connection.execute(SET_REPLY, values)
+        search.delete_embeddings(connection, agent, [reply.id])
+        search.delete_words(connection, agent, [reply.id])
+        search.store_words(connection, agent, [redacted])
+        if reply.turn_id is None:
+            continue
+        for part in list_deliveries(agent, None, None, reply.turn_id, connection):
+            content = replace(part.content, text=words.remove_from(part.content.text))
+            if content != part.content:
+                kept = Content() if part.state in FINISHED_STATES else content
+                connection.execute(SET_PART, {"agent": agent, "id_": part.id, "content": kept})
+        count_changed(connection, DELETE_STEPS, [reply.turn_id], agent=agent)
+
+
+def _remove_quotations_of(agent: int, ids: Sequence[UUID], connection: Connection) -> None:
+    _remove_quotations(connection, agent, rows_of(connection, CONTENTS, ids, agent=agent), lambda _: True)
+
+
+def _leave_rooms(agent: int, entity_id: UUID, room_ids: Sequence[UUID], connection: Connection) -> None:
+    erase_names(connection, agent, room_ids)
+    count_changed(connection, DELETE_PARTICIPATION, room_ids, agent=agent, entity=entity_id)
+
+
+def _delete_logs(agent: int, entity_id: UUID, window: dict[str, int], connection: Connection) -> None:
+    for position, body in build_tombstones(connection, agent, entity_id, **window):
+        connection.execute(EMPTY_LOG, {"position_": position, "body": body})
+    connection.execute(DELETE_LOGS, {"agent": agent, "entity": entity_id, **window})
+
+
+def delete_traces(connection: Connection, agent: int, marks: Collection[UUID], since: datetime | None = None) -> None:
+    """Delete what turns noted that read words of these people, or in these rooms, since an hour before `since`."""
+    first_turn = first_id(since - MAX_TURN_AGE) if since else NIL
+    for mark in marks:
+        connection.execute(DELETE_TRACES, {"agent": agent, "first_turn": first_turn, "mark": mark.hex})
+
+
+def remove_quotations_in_room(
+    connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str], stored_ids: Sequence[UUID] = ()
+) -> bool:
+    """Remove the words of these messages from the replies to them, in their room; return whether there were any.
+
+    Where all of them are stored, under `stored_ids`, only what came after the first of them is read.
+    """
+    first = 0
+    if len(stored_ids) == len(message_ids):
+        positions = rows_of(connection, FIRST_POSITION, stored_ids, agent=agent)
+        first = min((row[0] for row in positions if row[0] is not None), default=0)
+    mark = quotation_mark(message_id=next(iter(message_ids)) if len(message_ids) == 1 else "")
+    values = {"agent": agent, "room_id_": room_id, "kind_": MemoryKind.MESSAGE, "first": first, "mark": mark}
+    rows = connection.execute(MARKED_IN_ROOM, values).all()
+    return _remove_quotations(connection, agent, rows, lambda quotation: quotation.message_id in message_ids)
+
+
+def _remove_quotations(
+    connection: Connection, agent: int, rows: Sequence[Row], is_removed: Callable[[Quotation], bool]
+) -> bool:
+    is_changed = False
+    for memory_id, content in rows:
+        quotation = _readable(content).quotation
+        if quotation is not None and is_removed(quotation):
+            values = {"agent": agent, "id_": memory_id, "content": replace(content, quotation=None)}
+            connection.execute(SET_CONTENT, values)
+            is_changed = True
+    return is_changed
+
+
+def _delete_unreadable(connection: Connection, agent: int, platform: str, external_id: str) -> None:
+    """Delete the unreadable events that name a person by their id on the platform, if that is still known."""
+    if external_id:
+        rows = connection.execute(UNREADABLE_OF_PLATFORM, {"agent": agent, "platform_": platform})
+        count_changed(connection, DELETE_UNREADABLE, [position for position, raw in rows if external_id in raw])
+
+
+def _redact_receipts(
+    connection: Connection, agent: int, now: datetime, entity_receipts: list[Receipt]
+) -> DeletionResult:
+    """Redact receipts; cancel open receipts and deliveries."""
+    turn_ids = {receipt.turn_id for receipt in entity_receipts if receipt.turn_id is not None}
+    deliveries_of_turns = (item for item in list_unsent(agent, connection) if item.turn_id in turn_ids)
+    unsent = cancel_unsent(deliveries_of_turns, "it was forgotten")
+    cancelled = tuple(map(redact_delivery, unsent))
+    for delivery in cancelled:
+        save_delivery(agent, delivery, connection)
+    redactions = [(receipt, redact_receipt(receipt, now)) for receipt in entity_receipts]
+    for _, after in redactions:
+        connection.execute(SET_STATE, state_values(agent, after))
+    return DeletionResult(
+        receipts=tuple(after for before, after in redactions if not before.outcome.is_final), deliveries=cancelled
+    )

@@ -1,0 +1,293 @@
+"""Lists for operators, page by page; no page examines more than some thousand rows, whatever is filtered."""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime
+from functools import partial
+from typing import Any, TypeVar
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, ScalarSelect, Select, and_, func, literal_column, select
+
+from bot.domain.environment import ParticipantState, Room
+from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt
+from bot.domain.memory import MemoryKind
+from bot.store.lists import ListedMessage, MessageFilter, Page, PageKey, RoomFilter, RoomSummary
+from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
+from bot.store.sql.core.mapping import (
+    Row,
+    items_parameter,
+    limit_parameter,
+    matches,
+    parameter,
+    position_key,
+    rows_of,
+    take_page,
+    text_literal,
+)
+from bot.store.sql.core.schema import memories, participants, receipts, rooms
+from bot.store.sql.stores.deliveries import count_undelivered, list_undelivered
+from bot.store.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY
+from bot.store.sql.stores.receipts import RECEIPT
+from bot.store.sql.stores.worlds import find_rooms, find_worlds
+
+T = TypeVar("T")
+MAX_POSITION = 2**62
+MAX_EXAMINED_ROOMS = 5000
+END: PageKey = (MAX_POSITION, MAX_POSITION)
+
+ROOM_KEYS = (rooms.c.active, rooms.c.position)
+ACTIVE = parameter(rooms.c.active, "last_active")
+# Rooms that were never active have the same `active`; the second condition leaves the range of the index as it is.
+ROOM_IS_BEFORE = (
+    rooms.c.active <= ACTIVE,
+    (rooms.c.active < ACTIVE) | (rooms.c.position < parameter(rooms.c.position, "before")),
+)
+ROOM_FACTS = (*ROOM_KEYS, rooms.c.id, rooms.c.world_id, rooms.c.platform, rooms.c.name, rooms.c.external_id)
+
+
+def _rooms_query(*columns: str) -> Select[Any]:
+    newest_first = (key.desc() for key in ROOM_KEYS)
+    query = select(*ROOM_FACTS).where(matches(rooms, *columns), *ROOM_IS_BEFORE)
+    return query.order_by(*newest_first).limit(limit_parameter())
+
+
+LIST_ROOMS, LIST_ROOMS_OF_WORLD = _rooms_query(), _rooms_query("world_id")
+MUTED_ROOMS = select(participants.c.room_id).where(
+    matches(participants, "entity_id"),
+    participants.c.room_id.in_(items_parameter(participants.c.room_id)),
+    participants.c.attendance == text_literal(ParticipantState.MUTED),
+)
+SINGLE: ColumnElement[int] = literal_column("1")
+RECEIPTS_OF_ROOM = and_(receipts.c.agent_id == rooms.c.agent_id, receipts.c.room_id == rooms.c.id)
+MESSAGES_OF_ROOM = and_(
+    memories.c.agent_id == rooms.c.agent_id,
+    memories.c.room_id == rooms.c.id,
+    memories.c.kind == text_literal(MemoryKind.MESSAGE),
+)
+
+
+def _last_in_room(column: ColumnElement[Any], position: ColumnElement[int], condition: Any) -> ScalarSelect[Any]:
+    last = select(column).where(condition).order_by(position.desc()).limit(SINGLE)
+    return last.correlate(rooms).scalar_subquery()
+
+
+COUNT_RECEIVED = (
+    select(func.count())
+    .select_from(receipts)
+    .where(RECEIPTS_OF_ROOM, receipts.c.position >= parameter(receipts.c.position, "first"))
+    .correlate(rooms)
+    .scalar_subquery()
+)
+ROOM_ACTIVITY = select(
+    rooms.c.id,
+    COUNT_RECEIVED,
+    _last_in_room(receipts.c.received_at, receipts.c.position, RECEIPTS_OF_ROOM),
+    _last_in_room(memories.c.created_at, memories.c.position, MESSAGES_OF_ROOM),
+).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+RECEIVED_AT = (
+    select(receipts.c.position, receipts.c.received_at)
+    .where(matches(receipts), receipts.c.position <= parameter(receipts.c.position, "last"))
+    .order_by(receipts.c.position.desc())
+    .limit(SINGLE)
+)
+CREATED_AT = (
+    select(memories.c.position, memories.c.created_at)
+    .where(IN_ROOM_OF_KIND, memories.c.position <= parameter(memories.c.position, "last"))
+    .order_by(memories.c.position.desc())
+    .limit(SINGLE)
+)
+MESSAGES_BEFORE = (
+    select(*MEMORY, memories.c.position)
+    .where(IN_ROOM_OF_KIND, memories.c.position < parameter(memories.c.position, "before"))
+    .order_by(memories.c.position.desc())
+    .limit(limit_parameter())
+)
+MESSAGES_AFTER = (
+    select(*MEMORY, memories.c.position)
+    .where(IN_ROOM_OF_KIND, memories.c.position > parameter(memories.c.position, "after"))
+    .order_by(memories.c.position)
+    .limit(limit_parameter())
+)
+ARE_OF_MESSAGES = and_(matches(receipts), receipts.c.memory_id.in_(items_parameter(receipts.c.memory_id)))
+RECEIPTS_OF = select(*RECEIPT, receipts.c.position).where(ARE_OF_MESSAGES)
+DECISIONS_OF = select(receipts.c.memory_id, receipts.c.outcome, receipts.c.rule, receipts.c.position).where(
+    ARE_OF_MESSAGES
+)
+ID, ENTITY_ID, CREATED = map(MEMORY.names.index, ("id", "entity_id", "created_at"))
+
+
+def _first_position_since(find: Callable[[int], Row | None], since: datetime) -> int:
+    """Return a position before which every row is older than a time, found by halving; rows arrive in order of time.
+
+    `find` returns position and time of the last row up to a position.
+    """
+    last = find(MAX_POSITION)
+    if last is None or last[1] < since:
+        return MAX_POSITION if last is None else int(last[0]) + 1
+    low, high = 0, int(last[0])  # the row at `high` is young enough, those up to `low` are not
+    while high - low > 1:
+        middle = (low + high) // 2
+        row = find(middle)
+        if row is None or row[1] < since:
+            low = middle
+        else:
+            high = int(row[0])
+    return high
+
+
+def _list_rooms(
+    agent_row: AgentRow, wanted: RoomFilter, first: int, before: PageKey, limit: int, connection: Connection
+) -> Page[RoomSummary]:
+    agent = agent_row.number
+    is_filtered = wanted != RoomFilter()
+    count = MAX_EXAMINED_ROOMS if is_filtered else limit + 1
+    values = {"agent": agent, "last_active": before[0], "before": before[1], "limit": count}
+    if wanted.world_id is None:
+        rows = connection.execute(LIST_ROOMS, values).all()
+    else:
+        rows = connection.execute(LIST_ROOMS_OF_WORLD, {**values, "world_id_": wanted.world_id}).all()
+    found = [row for row in rows if not is_filtered or _accepts_room(wanted, row)]
+    page = found[:limit]
+    if len(found) > limit:
+        following: PageKey | None = _room_key(page[-1])
+    else:
+        following = _room_key(rows[-1]) if len(rows) == count else None
+    summaries = _summarize_rooms(agent_row, [row[2] for row in page], first, connection)
+    items = ((_room_key(row), summaries.get(row[2])) for row in page)
+    return Page(tuple((key, summary) for key, summary in items if summary is not None), following)
+
+
+def _room_key(row: Row) -> PageKey:
+    return (int(row[0]), int(row[1]))
+
+
+def _accepts_room(wanted: RoomFilter, row: Row) -> bool:
+    world_id, platform, name, external_id = row[3:]
+    return wanted.accepts(platform=platform, world_id=world_id, name=name, external_id=external_id)
+
+
+def _summarize_rooms(
+    agent_row: AgentRow, ids: Sequence[UUID], first: int, connection: Connection
+) -> dict[UUID, RoomSummary]:
+    agent = agent_row.number
+    found = find_rooms(connection, agent, ids)
+    worlds = find_worlds(connection, agent, {room.world_id for room in found.values()})
+    muted = {row[0] for row in rows_of(connection, MUTED_ROOMS, ids, agent=agent, entity_id_=agent_row.id)}
+    activity = {row[0]: row[1:] for row in rows_of(connection, ROOM_ACTIVITY, ids, agent=agent, first=first)}
+    summaries = {}
+    for room_id, room in found.items():
+        count, received_at, created_at = activity[room_id]
+        world = worlds.get(room.world_id)
+        last = created_at if received_at is None else received_at
+        summaries[room_id] = RoomSummary(room, world.name if world else "", room_id in muted, last, count)
+    return summaries
+
+
+def _messages_key(agent: int, room_id: UUID) -> dict[str, Any]:
+    return {"agent": agent, "room_id_": room_id, "kind_": MemoryKind.MESSAGE}
+
+
+def _list_messages(
+    agent: int, room_id: UUID, wanted: MessageFilter, before: int, limit: int, connection: Connection
+) -> Page[ListedMessage]:
+    key = _messages_key(agent, room_id)
+    if wanted.until is not None:
+        end = _first_position_since(
+            lambda position: connection.execute(CREATED_AT, {**key, "last": position}).first(), wanted.until
+        )
+        before = min(before, end)
+    if wanted == MessageFilter(until=wanted.until):
+        rows = connection.execute(MESSAGES_BEFORE, {**key, "before": before, "limit": limit + 1}).all()
+        return _page_of(agent, rows, limit, connection)
+
+    def fetch(position: int, count: int) -> Sequence[Row]:
+        rows = connection.execute(MESSAGES_BEFORE, {**key, "before": position, "limit": count}).all()
+        if wanted.since is not None and rows and all(row[CREATED] < wanted.since for row in rows):
+            return ()  # the rest is older still
+        return rows
+
+    found, following = take_page(fetch, partial(_accept_messages, agent, wanted, connection), before, limit)
+    return Page(_with_receipts(agent, found, connection), position_key(following))
+
+
+def _accept_messages(agent: int, wanted: MessageFilter, connection: Connection, rows: Sequence[Row]) -> list[bool]:
+    decisions: dict[UUID, tuple[Outcome, str]] = {}
+    if wanted.outcomes or wanted.rules:
+        found = rows_of(connection, DECISIONS_OF, [row[ID] for row in rows], agent=agent)
+        latest_last = sorted(found, key=lambda row: int(row[-1]))
+        decisions = {row[0]: (row[1], row[2]) for row in latest_last}
+    return [wanted.accepts(row[ENTITY_ID], row[CREATED], decisions.get(row[ID])) for row in rows]
+
+
+def _page_of(agent: int, rows: Sequence[Row], limit: int, connection: Connection) -> Page[ListedMessage]:
+    """Return the page of rows of which one more than its limit was read."""
+    following = rows[limit - 1][-1] if len(rows) > limit else None
+    return Page(_with_receipts(agent, rows[:limit], connection), position_key(following))
+
+
+def _with_receipts(
+    agent: int, rows: Sequence[Row], connection: Connection
+) -> tuple[tuple[PageKey, ListedMessage], ...]:
+    found = _receipts_of(agent, [row[ID] for row in rows], connection)
+    listed = [((int(row[-1]),), memory) for row in rows if (memory := MEMORY.read_or_report(row)) is not None]
+    return tuple((key, ListedMessage(memory, found.get(memory.id))) for key, memory in listed)
+
+
+def _receipts_of(agent: int, ids: Collection[UUID], connection: Connection) -> dict[UUID, Receipt]:
+    rows = sorted(rows_of(connection, RECEIPTS_OF, ids, agent=agent), key=lambda row: int(row[-1]))
+    return {receipt.memory_id: receipt for receipt in RECEIPT.read_all(rows)}
+
+
+def _find_first_receipt(agent: int, since: datetime, connection: Connection) -> int:
+    return _first_position_since(
+        lambda position: connection.execute(RECEIVED_AT, {"agent": agent, "last": position}).first(), since
+    )
+
+
+def _list_messages_after(
+    agent: int, room_id: UUID, after: int, limit: int, connection: Connection
+) -> Page[ListedMessage]:
+    values = {**_messages_key(agent, room_id), "after": after, "limit": limit + 1}
+    return _page_of(agent, connection.execute(MESSAGES_AFTER, values).all(), limit, connection)
+
+
+class SqlLists(SqlStorePart):
+    """Reads lists; see `ListStore`."""
+
+    def __init__(self, database: Access, agent_row: AgentRow) -> None:
+        super().__init__(database, agent_row)
+        self._first_receipts: dict[datetime, int] = {}  # the position at which the receipts since a time begin
+
+    async def rooms(
+        self, wanted: RoomFilter, *, counted_since: datetime, before: PageKey | None = None, limit: int = 50
+    ) -> Page[RoomSummary]:
+        first = self._first_receipts.get(counted_since)
+        if first is None:
+            first = await self._database.search(partial(_find_first_receipt, self._agent, counted_since))
+            if first != MAX_POSITION:
+                self._first_receipts = {counted_since: first}
+        return await self._database.search(partial(_list_rooms, self._agent_row, wanted, first, before or END, limit))
+
+    async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
+        return await self._database.search(lambda db: find_rooms(db, self._agent, ids)) if ids else {}
+
+    async def messages(
+        self, room_id: UUID, wanted: MessageFilter, *, before: PageKey | None = None, limit: int = 50
+    ) -> Page[ListedMessage]:
+        position = (before or END)[0]
+        return await self._database.search(partial(_list_messages, self._agent, room_id, wanted, position, limit))
+
+    async def messages_after(self, room_id: UUID, after: PageKey, limit: int = 50) -> Page[ListedMessage]:
+        return await self._database.search(partial(_list_messages_after, self._agent, room_id, after[0], limit))
+
+    async def receipts_of(self, message_ids: Collection[UUID]) -> dict[UUID, Receipt]:
+        return await self._database.search(partial(_receipts_of, self._agent, message_ids)) if message_ids else {}
+
+    async def deliveries(
+        self, states: Collection[DeliveryState], *, before: PageKey | None = None, limit: int = 50
+    ) -> Page[Delivery]:
+        position = (before or END)[0]
+        return await self._database.search(partial(list_undelivered, self._agent, frozenset(states), position, limit))
+
+    async def count_deliveries(self, *, without_cause: str = "") -> Mapping[DeliveryState, int]:
+        return await self._database.search(partial(count_undelivered, self._agent, without_cause))

@@ -1,0 +1,336 @@
+"""Memories: storage, recall and search."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, literal_column, or_, select, union_all
+
+from bot.domain.memory import (
+    MAX_CONVERSATION_REACTIONS,
+    MAX_CONVERSATION_RESULTS,
+    Conversation,
+    Memory,
+    MemoryKind,
+    MemoryMatch,
+)
+from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage, recall_audience
+from bot.store.similarity import MAX_TRANSCRIPT_SCAN, TRANSCRIPT_KINDS, rank_by_word_overlap
+from bot.store.sql.core.base import SqlStorePart
+from bot.store.sql.core.mapping import (
+    Row,
+    RowMapping,
+    count_changed,
+    items_parameter,
+    limit_parameter,
+    matches,
+    parameter,
+    rows_of,
+    storable_text,
+    upsert,
+)
+from bot.store.sql.core.recent_cache import WindowKey, recent_cache_of
+from bot.store.sql.core.schema import IS_FACT, embeddings, memories
+from bot.store.sql.stores import search
+
+MEMORY = RowMapping(memories, Memory)
+WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
+HAS_VECTOR = embeddings.c.memory == memories.c.position
+IN_ROOM_OF_KIND = matches(memories, "room_id", "kind")
+ARE_ITEMS = and_(matches(memories), memories.c.id.in_(items_parameter(memories.c.id)))
+SCAN_WINDOW = 1000  # positions of all agents that one query examines
+EXPORT_WINDOW = 20_000  # likewise, of an export
+MAX_POSITION = 2**62
+ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
+EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
+NEWEST_FIRST = memories.c.position.desc()
+BEFORE = memories.c.position < parameter(memories.c.position, "before")
+IN_WINDOW = and_(
+    memories.c.position <= parameter(memories.c.position, "newest"),
+    memories.c.position > parameter(memories.c.position, "oldest"),
+    memories.c.agent_id + ZERO == parameter(memories.c.agent_id, "agent"),
+)
+
+UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY.stored_names)
+FIND_MEMORIES = select(*WITH_VECTOR).outerjoin(embeddings, HAS_VECTOR).where(ARE_ITEMS)
+AT_POSITIONS = (
+    select(*WITH_VECTOR)
+    .outerjoin(embeddings, HAS_VECTOR)
+    .where(memories.c.position.in_(items_parameter(memories.c.position)))
+)
+COUNT_OF_KIND = select(func.count()).where(matches(memories, "kind"))
+COUNT_IN_ROOM = select(func.count()).where(IN_ROOM_OF_KIND)
+RECENT = select(*MEMORY, memories.c.position).where(IN_ROOM_OF_KIND).order_by(NEWEST_FIRST).limit(limit_parameter())
+RECENT_BEFORE = RECENT.where(memories.c.created_at < parameter(memories.c.created_at, "before"))
+CONVERSATION_LIMITS = {
+    MemoryKind.ACTION_RESULT: MAX_CONVERSATION_RESULTS,
+    MemoryKind.REACTION: MAX_CONVERSATION_REACTIONS,
+}
+
+
+def _select_last(kind: MemoryKind, limit: Any) -> Select[Any]:
+    """Select the last memories of one kind in a room."""
+    condition = and_(matches(memories, "room_id"), memories.c.kind == kind.value)
+    last = select(*MEMORY).where(condition).order_by(NEWEST_FIRST).limit(limit).subquery()
+    return select(*last.c)
+
+
+CONVERSATION = union_all(
+    _select_last(MemoryKind.MESSAGE, limit_parameter()),
+    *(_select_last(kind, limit) for kind, limit in CONVERSATION_LIMITS.items()),
+)
+MEMORIES_OF_TURN = (
+    select(*WITH_VECTOR)
+    .outerjoin(embeddings, HAS_VECTOR)
+    .where(matches(memories, "turn_id"))
+    .order_by(memories.c.position)
+)
+NEWEST_BEFORE = select(memories.c.position).where(BEFORE).order_by(NEWEST_FIRST).limit(1)
+UNEMBEDDED = (
+    select(*MEMORY)
+    .outerjoin(embeddings, and_(HAS_VECTOR, embeddings.c.model == parameter(embeddings.c.model, "model")))
+    .where(IN_WINDOW, or_(*(memories.c.kind == kind.value for kind in EMBEDDED_KINDS)), embeddings.c.memory.is_(None))
+    .order_by(NEWEST_FIRST)
+)
+FACTS = (
+    select(*MEMORY, memories.c.position)
+    .where(matches(memories, "entity_id"), literal_column(IS_FACT), BEFORE)
+    .order_by(NEWEST_FIRST)
+    .limit(limit_parameter())
+)
+COUNT_FACTS = (
+    select(memories.c.entity_id, func.count())
+    .where(matches(memories), literal_column(IS_FACT), memories.c.entity_id.in_(items_parameter(memories.c.entity_id)))
+    .group_by(memories.c.entity_id)
+)
+OF_ENTITY = (
+    select(*MEMORY)
+    .where(IN_WINDOW, memories.c.entity_id == parameter(memories.c.entity_id, "entity"))
+    .order_by(NEWEST_FIRST)
+)
+EXPIRED = (
+    select(memories.c.id)
+    .where(matches(memories, "kind"), memories.c.created_at < parameter(memories.c.created_at, "before"))
+    .limit(limit_parameter())
+)
+DELETE_MEMORIES = delete(memories).where(ARE_ITEMS)
+DERIVED_MEMORIES = select(memories.c.id).where(
+    matches(memories), memories.c.source_id.in_(items_parameter(memories.c.source_id))
+)
+
+
+def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID]) -> int:
+    """Delete memories and, repeatedly, those derived from them, with their vectors; return how many."""
+    count = 0
+    while ids:
+        count += count_changed(connection, DELETE_MEMORIES, ids, agent=agent)
+        ids = [row[0] for row in rows_of(connection, DERIVED_MEMORIES, ids, agent=agent)]
+    return count
+
+
+def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
+    """Insert or replace memories by id, with their words and vectors."""
+    UPSERT_MEMORY.execute_all(connection, [MEMORY.values(memory, agent) for memory in stored])
+    if recent_cache := recent_cache_of(connection):
+        recent_cache.notify(agent, stored)
+    search.store_words(connection, agent, stored)
+    search.store_embeddings(connection, agent, search.vectors_of(stored))
+
+
+def as_stored(memory: Memory) -> Memory:
+    """Return a memory as it would be read; nearly always the memory itself."""
+    content = memory.content
+    is_odd = memory.metadata or content.metadata or content.all_attachments or content.choices or memory.embedding_model
+    if not is_odd and memory.external_id.isascii() and memory.created_at.tzinfo is UTC:
+        return memory if memory.embedding is None else replace(memory, embedding=None)
+    return MEMORY.decode(MEMORY.encode(memory, 0, MEMORY.names))
+
+
+def _read_with_vectors(rows: Iterable[Row]) -> Iterator[tuple[int, Memory]]:
+    """Yield position and memory of rows of WITH_VECTOR, without those that cannot be read."""
+    for row in rows:
+        model, vector, position = row[MEMORY.width :]
+        memory = MEMORY.read_or_report(row)
+        if memory is not None and vector is not None:
+            memory = replace(memory, embedding=search.unpack_vector(vector), embedding_model=model)
+        if memory is not None:
+            yield position, memory
+
+
+def find_memories(connection: Connection, agent: int, ids: Iterable[UUID]) -> dict[UUID, Memory]:
+    """Return memories by id, with their vectors."""
+    rows = rows_of(connection, FIND_MEMORIES, ids, agent=agent)
+    return {memory.id: memory for _, memory in _read_with_vectors(rows)}
+
+
+def _memories_at(connection: Connection, positions: Iterable[int]) -> dict[int, Memory]:
+    return dict(_read_with_vectors(rows_of(connection, AT_POSITIONS, positions)))
+
+
+def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connection) -> None:
+    """Insert or replace memories; vectors and words of a replaced text are deleted."""
+    ids = [memory.id for memory in new_memories]
+    search.delete_embeddings(connection, agent, ids)
+    search.delete_words(connection, agent, ids)
+    put_memories(connection, agent, new_memories)
+
+
+def _add_unique(agent: int, memory: Memory, connection: Connection) -> Memory:
+    existing_id = search.find_same_wording(connection, agent, memory, recall_audience(memory))
+    if existing_id is not None:
+        return find_memories(connection, agent, [existing_id])[existing_id]
+    _add_memories(agent, [memory], connection)
+    return memory
+
+
+def _find_nearest(
+    agent: int, query: search.VectorQuery, scope: RecallScope, limit: int, connection: Connection
+) -> list[MemoryMatch]:
+    scores = search.find_nearest(connection, agent, query, search.audiences_of(scope), limit)
+    found = _memories_at(connection, scores)
+    return sorted(
+        (MemoryMatch(memory, scores[position]) for position, memory in found.items()),
+        key=lambda match: -match.similarity,
+    )
+
+
+def _search_words(
+    agent: int, text: str, scope: RecallScope, kind: MemoryKind, limit: int, connection: Connection
+) -> list[Memory]:
+    if kind in TRANSCRIPT_KINDS:
+        found: list[Memory] = []
+        for room_id in scope.audiences if scope.also else (scope.room_id,):
+            values = {"agent": agent, "room_id_": room_id, "kind_": kind}
+            values["limit"] = MAX_TRANSCRIPT_SCAN // (len(scope.also) + 1)
+            found += MEMORY.read_all(connection.execute(RECENT, values))
+        texts = [memory.content.text for memory in found]
+        return [found[index] for index in rank_by_word_overlap(text, texts, limit, is_transcript=True)]
+    positions = search.find_by_words(connection, agent, text, scope, kind, limit)
+    memories_by_position = _memories_at(connection, positions)
+    return [memories_by_position[position] for position in positions if position in memories_by_position]
+
+
+def _find_page(
+    agent: int, statement: Select[Any], size: int, before: int, connection: Connection, **values: Any
+) -> tuple[tuple[Memory, ...], int | None]:
+    """Return the memories of a window of positions that begins at the next existing one: gaps may be wide."""
+    newest = connection.execute(NEWEST_BEFORE, {"before": before}).scalar()
+    if newest is None:
+        return (), None
+    oldest = max(0, newest - size)
+    rows = connection.execute(statement, {"agent": agent, "newest": newest, "oldest": oldest, **values})
+    return tuple(MEMORY.read_all(rows)), oldest + 1 if oldest else None
+
+
+class SqlMemories(SqlStorePart):
+    """Stores memories; see `MemoryStore`. `recent` omits vectors, which the pipeline does not need."""
+
+    async def add(self, memories: Sequence[Memory]) -> None:
+        if memories:
+            await self._database.write(partial(_add_memories, self._agent, memories))
+
+    async def add_unique(self, memory: Memory) -> Memory:
+        if memory.kind in TRANSCRIPT_KINDS:
+            raise ValueError(f"a {memory.kind} is identified by its id: use add")
+        return await self._database.write(partial(_add_unique, self._agent, memory))
+
+    async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
+        return await self._database.read(lambda db: find_memories(db, self._agent, ids)) if ids else {}
+
+    async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
+        if room_id is None:
+            rows = await self._search(COUNT_OF_KIND, kind_=kind)
+        else:
+            rows = await self._search(COUNT_IN_ROOM, room_id_=room_id, kind_=kind)
+        return int(rows[0][0])
+
+    async def recent(
+        self, room_id: UUID, limit: int = 20, *, kind: MemoryKind = MemoryKind.MESSAGE, before: datetime | None = None
+    ) -> list[Memory]:
+        if before is not None:
+            rows = await self._read(RECENT_BEFORE, room_id_=room_id, kind_=kind, before=before, limit=limit)
+            return list(MEMORY.read_all(reversed(rows)))
+        key = WindowKey(self._agent, room_id.bytes, kind.value)
+        recent_cache = self._database.recent_cache
+        if recent_cache is not None and (cached := recent_cache.get(key, limit)) is not None:
+            return cached
+        version = recent_cache.version if recent_cache is not None else 0
+        rows = await self._read(RECENT, room_id_=room_id, kind_=kind, limit=limit)
+        memories = list(MEMORY.read_all(reversed(rows)))
+        if recent_cache is not None:
+            recent_cache.store(key, limit, memories, version)
+        return memories
+
+    async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
+        limits = {MemoryKind.MESSAGE: limit, **CONVERSATION_LIMITS}
+        keys = {kind: WindowKey(self._agent, room_id.bytes, kind.value) for kind in limits}
+        recent_cache = self._database.recent_cache
+        if recent_cache is not None:
+            cached = [window for kind in limits if (window := recent_cache.get(keys[kind], limits[kind])) is not None]
+            if len(cached) == len(limits):
+                return Conversation(*cached)
+        version = recent_cache.version if recent_cache is not None else 0
+        rows = await self._read(CONVERSATION, room_id_=room_id, limit=limit)
+        memories = list(MEMORY.read_all(reversed(rows)))
+        windows = {kind: [memory for memory in memories if memory.kind == kind] for kind in limits}
+        if recent_cache is not None:
+            for kind, window in windows.items():
+                recent_cache.store(keys[kind], limits[kind], window, version)
+        return Conversation(*windows.values())
+
+    async def by_turn(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
+        if room_id is not None and (cache := self._database.recent_cache) is not None:
+            key = WindowKey(self._agent, room_id.bytes, MemoryKind.MESSAGE.value)
+            if cached := cache.find_replies(key, turn_id):
+                return cached
+        found = [memory for _, memory in _read_with_vectors(await self._read(MEMORIES_OF_TURN, turn_id_=turn_id))]
+        wanted = (MemoryKind.MESSAGE, room_id)
+        return [memory for memory in found if room_id is None or (memory.kind, memory.room_id) == wanted]
+
+    async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
+        end = MAX_POSITION if before is None else before
+        rows = await self._read(FACTS, entity_id_=entity_id, before=end, limit=limit + 1)
+        page = tuple(MEMORY.read_all(rows[:limit]))
+        positions = tuple(row[-1] for row in rows[:limit])
+        return MemoryPage(page, positions[-1] if len(rows) > limit else None, positions)
+
+    async def count_facts(self, entity_ids: Collection[UUID]) -> dict[UUID, int]:
+        ids = set(entity_ids)
+        rows = await self._database.read(lambda db: rows_of(db, COUNT_FACTS, ids, agent=self._agent))
+        return {row[0]: row[1] for row in rows}
+
+    async def of_entity(self, entity_id: UUID, before: int | None = None) -> MemoryPage:
+        end = MAX_POSITION if before is None else before
+        work = partial(_find_page, self._agent, OF_ENTITY, EXPORT_WINDOW, end, entity=entity_id)
+        return MemoryPage(*await self._database.search(work))
+
+    async def recall(
+        self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
+    ) -> list[MemoryMatch]:
+        query = search.VectorQuery(tuple(embedding), model, kind)
+        return await self._database.search(partial(_find_nearest, self._agent, query, scope, limit))
+
+    async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+        return await self._database.search(partial(_search_words, self._agent, text, scope, kind, limit))
+
+    async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
+        await self.set_embeddings({memory_id: embedding}, model)
+
+    async def set_embeddings(self, embeddings: Mapping[UUID, Sequence[float]], model: str) -> None:
+        rows = [search.StoredVector(memory_id, tuple(vector), model) for memory_id, vector in embeddings.items()]
+        # not durable: what is lost in a power cut is embedded again
+        await self._database.write(lambda db: search.store_embeddings(db, self._agent, rows), durable=False)
+
+    async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
+        end = MAX_POSITION if before is None else before
+        work = partial(_find_page, self._agent, UNEMBEDDED, SCAN_WINDOW, end, model=storable_text(model))
+        return UnembeddedPage(*await self._database.search(work))
+
+    async def expired(self, kind: MemoryKind, before: datetime, limit: int = 500) -> list[UUID]:
+        return [row[0] for row in await self._search(EXPIRED, kind_=kind, before=before, limit=limit)]
+
+    async def remove(self, ids: Collection[UUID]) -> int:
+        return await self._database.write(lambda db: count_changed(db, DELETE_MEMORIES, ids, agent=self._agent))

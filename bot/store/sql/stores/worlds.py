@@ -1,0 +1,497 @@
+"""Worlds, rooms and the agent's state in rooms.
+
+Entities, participants, components and relationships.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Text,
+    and_,
+    bindparam,
+    case,
+    delete,
+    func,
+    literal,
+    literal_column,
+    or_,
+    select,
+    tuple_,
+    update,
+)
+from sqlalchemy.sql.expression import Executable
+
+from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
+from bot.domain.inbound import anonymize_private_chat
+from bot.store.protocols import MAX_NAME_MATCHES
+from bot.store.sql.core.base import AgentRow, SqlStorePart
+from bot.store.sql.core.mapping import (
+    EPOCH,
+    InsertStatement,
+    RowMapping,
+    contains_text,
+    count_changed,
+    dumps,
+    insert_if_new,
+    items_parameter,
+    limit_parameter,
+    matches,
+    merge_json,
+    parameter,
+    rows_of,
+    storable_text,
+    upsert,
+)
+from bot.store.sql.core.schema import activity, components, entities, participants, relationships, rooms, worlds
+
+ENTITY = RowMapping(entities, Entity)
+COMPONENT = RowMapping(components, Component)
+RELATIONSHIP = RowMapping(relationships, Relationship)
+ACTIVITY = RowMapping(activity, PersonActivity)
+END = (EPOCH.replace(year=9999), UUID(int=2**128 - 1))  # after every time and id
+
+
+def _add_activity(insert: Any) -> Executable:
+    new, stored = insert.excluded, activity.c
+    return insert.on_conflict_do_update(  # type: ignore[no-any-return]
+        index_elements=["agent_id", "entity_id"],
+        set_={
+            "first_at": case((new.first_at < stored.first_at, new.first_at), else_=stored.first_at),
+            "last_at": case((new.last_at > stored.last_at, new.last_at), else_=stored.last_at),
+            "messages": stored.messages + new.messages,
+            "answered": stored.answered + new.answered,
+        },
+    )
+
+
+def _touch_participant(insert: Any) -> Executable:
+    """Make a participant the most active of a room; write nothing if it is already."""
+    return insert.on_conflict_do_update(  # type: ignore[no-any-return]
+        index_elements=["agent_id", "room_id", "entity_id"],
+        set_={"active": insert.excluded.active},
+        where=participants.c.active < insert.excluded.active - 1,
+    )
+
+
+UPSERT_ENTITY = upsert(entities, ("agent_id", "id"), ENTITY.stored_names)
+INSERT_ENTITY_IF_MISSING = insert_if_new(entities, ENTITY.stored_names)
+NEXT_ACTIVE_PEOPLE = select(func.coalesce(func.max(participants.c.active), 0) + 1).where(
+    participants.c.agent_id == bindparam("agent_id"),
+    participants.c.room_id == parameter(participants.c.room_id, "room_id"),
+)
+TOUCH_PARTICIPANT = InsertStatement(
+    participants,
+    ("agent_id", "room_id", "entity_id", "attendance"),
+    _touch_participant,
+    active=NEXT_ACTIVE_PEOPLE.scalar_subquery(),
+)
+LEAVE_ROOMS = delete(participants).where(
+    matches(participants, "entity_id"),
+    participants.c.attendance == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
+    participants.c.room_id.in_(items_parameter(participants.c.room_id)),
+)
+FIND_ENTITIES = select(*ENTITY).where(matches(entities), entities.c.id.in_(items_parameter(entities.c.id)))
+FIND_PARTICIPANTS = (
+    select(*ENTITY)
+    .join(participants, and_(participants.c.agent_id == entities.c.agent_id, participants.c.entity_id == entities.c.id))
+    .where(matches(participants, "room_id"), participants.c.active > 0)
+    .order_by(participants.c.active.desc())
+    .limit(limit_parameter())
+)
+FIND_BY_NAME = (
+    select(*ENTITY)
+    .where(
+        matches(entities),
+        or_(entities.c.external_id == bindparam("name", type_=Text()), contains_text(entities.c.names, "written")),
+    )
+    .order_by(entities.c.id)
+)
+UPSERT_COMPONENT = upsert(
+    components, ("agent_id", "entity_id", "type", "world_id", "source_entity_id"), COMPONENT.stored_names
+)
+FIND_COMPONENTS = select(*COMPONENT).where(matches(components, "entity_id")).order_by(components.c.position)
+UPSERT_RELATIONSHIP = upsert(relationships, ("agent_id", "source_id", "target_id"), RELATIONSHIP.stored_names)
+FIND_RELATIONSHIPS = (
+    select(*RELATIONSHIP)
+    .where(matches(relationships, "source_id"))
+    .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
+)
+
+ADD_ACTIVITY = InsertStatement(activity, ACTIVITY.stored_names, _add_activity)
+FIND_ACTIVITY = select(*ACTIVITY).where(matches(activity, "entity_id"))
+ACTIVE_ENTITIES = (
+    select(*ENTITY, *ACTIVITY)
+    .join_from(
+        activity, entities, and_(entities.c.agent_id == activity.c.agent_id, entities.c.id == activity.c.entity_id)
+    )
+    .where(
+        matches(activity),
+        tuple_(activity.c.last_at, activity.c.entity_id)
+        < tuple_(parameter(activity.c.last_at, "before"), parameter(activity.c.entity_id, "before_id")),
+    )
+    .order_by(activity.c.last_at.desc(), activity.c.entity_id.desc())
+    .limit(limit_parameter())
+)
+
+
+def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -> dict[UUID, Entity]:
+    """Insert or update entities, writing only changes; return them as they are stored."""
+    stored = find_entities(connection, agent, {entity.id for entity in people})
+    changed: dict[UUID, Entity] = {}
+    for entity in people:
+        stored_entity = stored.get(entity.id)
+        names = dict.fromkeys((*entity.names, *(stored_entity.names if stored_entity else ())))
+        merged = replace(entity, names=tuple(names)[: MAX_NAME_MATCHES if stored_entity else None])
+        if stored_entity not in (entity, merged):
+            stored[entity.id] = changed[entity.id] = merged
+    UPSERT_ENTITY.execute_all(connection, [ENTITY.values(entity, agent) for entity in changed.values()])
+    return stored
+
+
+def touch_participants(connection: Connection, agent: int, active: Sequence[tuple[UUID, UUID]]) -> None:
+    """Record pairs of room and active entity, the last pair as the latest."""
+    rows = [
+        {"agent_id": agent, "room_id": room_id, "entity_id": entity_id, "attendance": ParticipantState.DEFAULT}
+        for room_id, entity_id in active
+    ]
+    TOUCH_PARTICIPANT.execute_all(connection, rows)
+
+
+def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
+    """Insert an entity without names if it does not exist."""
+    INSERT_ENTITY_IF_MISSING.execute(connection, ENTITY.values(Entity(entity_id, "greenroom", str(entity_id)), agent))
+
+
+def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
+    """Return entities by id."""
+    return {entity.id: entity for entity in ENTITY.read_all(rows_of(connection, FIND_ENTITIES, ids, agent=agent))}
+
+
+def save_component(agent: int, component: Component, connection: Connection) -> None:
+    """Store a component; it replaces the one of the same entity, type, world and source."""
+    UPSERT_COMPONENT.execute(connection, COMPONENT.values(component, agent))
+
+
+def _save_entities(agent: int, people: Sequence[Entity], room_id: UUID | None, connection: Connection) -> None:
+    put_entities(connection, agent, people)
+    if room_id is not None:
+        touch_participants(connection, agent, [(room_id, entity.id) for entity in people])
+
+
+class SqlEntities(SqlStorePart):
+    """Stores entities, components and relationships; see `EntityStore`."""
+
+    _check_component: Callable[[Component], None] | None = None
+
+    async def save_entities(self, entities: Sequence[Entity], room_id: UUID | None = None) -> None:
+        if entities:
+            await self._database.write(partial(_save_entities, self._agent, entities, room_id))
+
+    async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
+        return await self._database.read(lambda db: find_entities(db, self._agent, ids)) if ids else {}
+
+    async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
+        if room_ids:
+            await self._database.write(
+                lambda db: count_changed(db, LEAVE_ROOMS, room_ids, agent=self._agent, entity_id_=entity_id)
+            )
+
+    async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
+        return list(ENTITY.read_all(await self._read(FIND_PARTICIPANTS, room_id_=room_id, limit=limit)))
+
+    async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
+        stored_name = storable_text(name)
+        rows = await self._read(FIND_BY_NAME, name=stored_name, written=dumps(stored_name))
+        people = (entity for entity in ENTITY.read_all(rows) if platform in (None, entity.platform))
+        return [entity for entity in people if stored_name in (*entity.names, entity.external_id)][:limit]
+
+    def check_components(self, check: Callable[[Component], None]) -> None:
+        self._check_component = check
+
+    async def save_component(self, component: Component) -> None:
+        if self._check_component is not None:
+            self._check_component(component)
+        await self._database.write(partial(save_component, self._agent, component))
+
+    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
+        rows = await self._read(FIND_COMPONENTS, entity_id_=entity_id)
+        return [component for component in COMPONENT.read_all(rows) if kind in (None, component.type)]
+
+    async def save_relationship(self, relationship: Relationship) -> None:
+        row = RELATIONSHIP.values(relationship, self._agent)
+        await self._database.write(lambda db: UPSERT_RELATIONSHIP.execute_all(db, [row]))
+
+    async def relationships(self, entity_id: UUID) -> list[Relationship]:
+        return list(RELATIONSHIP.read_all(await self._read(FIND_RELATIONSHIPS, source_id_=entity_id)))
+
+    async def add_activity(self, activities: Sequence[PersonActivity]) -> None:
+        rows = [ACTIVITY.values(item, self._agent) for item in activities]
+        if rows:
+            await self._database.write(lambda db: ADD_ACTIVITY.execute_all(db, rows), durable=False)
+
+    async def activity(self, entity_id: UUID) -> PersonActivity | None:
+        rows = await self._read(FIND_ACTIVITY, entity_id_=entity_id)
+        return ACTIVITY.read(rows[0]) if rows else None
+
+    async def active_entities(
+        self, limit: int = 50, before: tuple[datetime, UUID] | None = None
+    ) -> list[tuple[Entity, PersonActivity]]:
+        end, end_id = before or END
+        rows = await self._read(ACTIVE_ENTITIES, before=end, before_id=end_id, limit=limit)
+        values = map(iter, rows)
+        return [(ENTITY.take(items), ACTIVITY.take(items)) for items in values]
+
+
+GRANT_PREFIX, SETTING_PREFIX = "granted", "set"
+
+
+def _build_world(*, roles: Mapping[str, str], **values: Any) -> World:
+    """Return a world of which one column has the roles, the grants and the settings."""
+    reported: dict[UUID, Role] = {}
+    grants: dict[UUID, Role] = {}
+    settings: dict[str, str] = {}
+    for key, value in roles.items():
+        kind, _, subject = key.partition(":") if ":" in key else ("", "", key)  # a setting of a room has a colon too
+        if kind == SETTING_PREFIX:
+            settings[subject] = value
+        else:
+            (grants if kind == GRANT_PREFIX else reported)[UUID(subject)] = Role(value)
+    return World(**values, roles=reported, grants=grants, settings=settings)
+
+
+def _derive_roles(world: World) -> dict[str, Any]:
+    """Return the column with the roles; those of members and blank settings become null."""
+    roles = {str(entity_id): None if role is Role.MEMBER else role.value for entity_id, role in world.roles.items()}
+    roles |= {f"{GRANT_PREFIX}:{entity_id}": role.value for entity_id, role in world.grants.items()}
+    settings = ((storable_text(name), storable_text(value)) for name, value in world.settings.items())
+    return {"roles": roles | {f"{SETTING_PREFIX}:{name}": value or None for name, value in settings}}
+
+
+WORLD = RowMapping(worlds, World, build=_build_world, derive=_derive_roles)
+ROOM = RowMapping(rooms, Room, computed=["active"])
+
+
+def _upsert_world() -> InsertStatement:
+    """An empty name changes nothing; roles are merged, and those of members are not stored.
+
+    The same column has grants and settings; a message contains none and so changes none.
+    """
+    patch = parameter(worlds.c.roles, "roles")
+
+    def extend(insert: Any) -> Executable:
+        new = insert.excluded
+        values = {
+            "platform": new.platform,
+            "external_id": new.external_id,
+            "name": func.coalesce(func.nullif(new.name, ""), worlds.c.name),
+            "roles": merge_json(worlds.c.roles, patch),
+            "metadata": new.metadata,
+        }
+        is_changed = or_(*(worlds.c[name] != value for name, value in values.items()))
+        return insert.on_conflict_do_update(  # type: ignore[no-any-return]
+            index_elements=["agent_id", "id"], set_=values, where=is_changed
+        )
+
+    return InsertStatement(worlds, WORLD.stored_names, extend, roles=merge_json(literal("{}", Text()), patch))
+
+
+def upsert_room(active: ColumnElement[int], *, is_active: bool) -> InsertStatement:
+    """Return a statement that inserts a room or updates it; it writes nothing if nothing changes.
+
+    A new room has the given activity, an existing one only if it `is_active` now.
+    """
+
+    def extend(insert: Any) -> Executable:
+        new = insert.excluded
+        values = {name: new[name] for name in ROOM.names if name != "id"}
+        values["name"] = func.coalesce(func.nullif(new.name, ""), rooms.c.name)
+        changes = [rooms.c[name].is_distinct_from(value) for name, value in values.items()]
+        if is_active:
+            changes.insert(0, rooms.c.active < new.active - 1)
+            values["active"] = new.active
+        return insert.on_conflict_do_update(  # type: ignore[no-any-return]
+            index_elements=["agent_id", "id"], set_=values, where=or_(*changes)
+        )
+
+    return InsertStatement(rooms, ROOM.stored_names, extend, active=active)
+
+
+UPSERT_WORLD = _upsert_world()
+NEXT_ACTIVE = select(func.coalesce(func.max(rooms.c.active), 0) + 1).where(rooms.c.agent_id == bindparam("agent_id"))
+UPSERT_ROOM = upsert_room(NEXT_ACTIVE.scalar_subquery(), is_active=True)
+UPSERT_LISTED_ROOM = upsert_room(literal_column("0"), is_active=False)
+PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
+UPSERT_PARTICIPANT_STATE = upsert(
+    participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "attendance"), unchanged=["active"]
+)
+FIND_WORLDS = select(*WORLD).where(matches(worlds), worlds.c.id.in_(items_parameter(worlds.c.id)))
+FIND_ROOMS = select(*ROOM).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
+ALL_ROOMS = select(*ROOM).where(matches(rooms)).order_by(rooms.c.active.desc())
+ROOMS_OF_WORLD = select(*ROOM).where(matches(rooms, "world_id")).order_by(rooms.c.active.desc())
+ROOMS_OF_ENTITY = (
+    select(*ROOM, rooms.c.active)
+    .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
+    .where(matches(participants, "entity_id"), participants.c.active > 0)
+)
+# Few people own worlds, and few worlds have long roles: reading them all is faster than keeping an index of them.
+WORLDS_THAT_NAME = select(*WORLD).where(matches(worlds), worlds.c.roles.contains(bindparam("entity", type_=Text())))
+FIND_PARTICIPANT_STATES = select(participants.c.room_id, participants.c.attendance).where(
+    matches(participants, "entity_id"), participants.c.room_id.in_(items_parameter(participants.c.room_id))
+)
+
+
+def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -> dict[UUID, World]:
+    """Insert or update worlds, writing only changes; return them as they are stored.
+
+    An unchanged world is not even locked: on PostgreSQL all rooms of a server would wait for each other.
+    """
+    stored = find_worlds(connection, agent, {world.id for world in submitted})
+    changed: dict[UUID, World] = {}
+    for world in submitted:
+        previous = changed.get(world.id) or stored.get(world.id)
+        if previous != world and (world.id in changed or previous is None or not _adds_nothing(world, previous)):
+            UPSERT_WORLD.execute(connection, WORLD.values(world, agent))
+            changed[world.id] = world
+    return stored | find_worlds(connection, agent, changed)
+
+
+def find_worlds(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, World]:
+    """Return worlds by id."""
+    return {world.id: world for world in WORLD.read_all(rows_of(connection, FIND_WORLDS, ids, agent=agent))}
+
+
+def find_rooms(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Room]:
+    """Return rooms by id."""
+    return {room.id: room for room in ROOM.read_all(rows_of(connection, FIND_ROOMS, ids, agent=agent))}
+
+
+def _adds_nothing(world: World, stored: World) -> bool:
+    return (
+        world.name in ("", stored.name)
+        and all(stored.roles.get(entity_id, Role.MEMBER) is role for entity_id, role in world.roles.items())
+        and world.grants.items() <= stored.grants.items()
+        and world.settings.items() <= stored.settings.items()
+        and (world.platform, world.external_id, world.metadata)
+        == (stored.platform, stored.external_id, stored.metadata)
+    )
+
+
+def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> dict[UUID, Room]:
+    """Insert or update rooms, writing only changes; the last room becomes the most active."""
+    for room in submitted:
+        UPSERT_ROOM.execute(connection, ROOM.values(room, agent))
+    return find_rooms(connection, agent, {room.id for room in submitted})
+
+
+def erase_names(connection: Connection, agent: int, room_ids: Collection[UUID]) -> None:
+    """Remove the names of the private chats among rooms, which a message without a name would not do."""
+    direct = [room for room in find_rooms(connection, agent, room_ids).values() if room.type.is_direct]
+    stored = find_worlds(connection, agent, {room.world_id for room in direct})
+    for room in direct:
+        world, unnamed = anonymize_private_chat(stored[room.world_id], room)
+        of_room = and_(rooms.c.agent_id == agent, rooms.c.id == room.id)
+        connection.execute(update(rooms).where(of_room).values(name=unnamed.name))
+        if world != stored[world.id]:
+            of_world = and_(worlds.c.agent_id == agent, worlds.c.id == world.id)
+            connection.execute(update(worlds).where(of_world).values(name=world.name, metadata=world.metadata))
+
+
+def participant_states(
+    connection: Connection, agent_row: AgentRow, room_ids: Collection[UUID]
+) -> dict[UUID, ParticipantState]:
+    """Return the agent's state in rooms."""
+    rows = rows_of(connection, FIND_PARTICIPANT_STATES, room_ids, agent=agent_row.number, entity_id_=agent_row.id)
+    stored = {room_id: ParticipantState(state) for room_id, state in rows}
+    return {room_id: stored.get(room_id, ParticipantState.DEFAULT) for room_id in room_ids}
+
+
+def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection) -> None:
+    """Store the state in the agent's own participant row."""
+    ensure_entity(db, agent, agent_id)
+    row = {"agent_id": agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "attendance": state}
+    UPSERT_PARTICIPANT_STATE.execute(db, row)
+
+
+def _add_decisions(
+    agent: int, world_id: UUID, grants: Mapping[UUID, Role], settings: Mapping[str, str], db: Connection
+) -> None:
+    """Add grants and settings to a world."""
+    world = find_world(agent, world_id, db)
+    if world is None:
+        raise LookupError(f"there is no world {world_id}")
+    UPSERT_WORLD.execute(db, WORLD.values(replace(world, roles={}, grants=grants, settings=settings), agent))
+
+
+def find_room(agent: int, room_id: UUID, connection: Connection) -> Room | None:
+    """Return a room by id."""
+    row = connection.execute(FIND_ROOMS, {"agent": agent, "items": [room_id]}).first()
+    return ROOM.read(row) if row else None
+
+
+def rooms_of_world(connection: Connection, agent: int, world_id: UUID) -> list[UUID]:
+    """Return the ids of a world's rooms."""
+    return list(connection.execute(ROOMS_OF_WORLD, {"agent": agent, "world_id_": world_id}).scalars())
+
+
+def find_world(agent: int, world_id: UUID, connection: Connection) -> World | None:
+    """Return a world by id."""
+    row = connection.execute(FIND_WORLDS, {"agent": agent, "items": [world_id]}).first()
+    return WORLD.read(row) if row else None
+
+
+def _save_world(agent: int, world: World, listed: Sequence[Room], connection: Connection) -> None:
+    put_worlds(connection, agent, [world])
+    put_rooms(connection, agent, listed)
+
+
+class SqlWorlds(SqlStorePart):
+    """Stores worlds and rooms; see `WorldStore`."""
+
+    async def save_world(self, world: World, rooms: Sequence[Room] = ()) -> None:
+        await self._database.write(partial(_save_world, self._agent, world, rooms))
+
+    async def world(self, world_id: UUID) -> World | None:
+        return await self._database.read(partial(find_world, self._agent, world_id))
+
+    async def room(self, room_id: UUID) -> Room | None:
+        return await self._database.read(partial(find_room, self._agent, room_id))
+
+    async def rooms(self, world_id: UUID | None = None) -> list[Room]:
+        if world_id is None:
+            return list(ROOM.read_all(await self._read(ALL_ROOMS)))
+        return list(ROOM.read_all(await self._read(ROOMS_OF_WORLD, world_id_=world_id)))
+
+    async def participant_state(self, room_id: UUID) -> ParticipantState:
+        states = await self._database.read(lambda db: participant_states(db, self._agent_row, [room_id]))
+        return states[room_id]
+
+    async def set_participant_state(self, room_id: UUID, state: ParticipantState) -> None:
+        await self._database.write(partial(_set_participant_state, self._agent, self._agent_row.id, room_id, state))
+
+    async def set_role(self, world_id: UUID, entity_id: UUID, role: Role) -> None:
+        await self._database.write(partial(_add_decisions, self._agent, world_id, {entity_id: role}, {}))
+
+    async def set_setting(self, world_id: UUID, name: str, value: str) -> None:
+        await self._database.write(partial(_add_decisions, self._agent, world_id, {}, {name: value}))
+
+    async def worlds_by_id(self, ids: Collection[UUID]) -> dict[UUID, World]:
+        return await self._database.read(lambda db: find_worlds(db, self._agent, ids))
+
+    async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
+        return await self._database.read(lambda db: find_rooms(db, self._agent, ids))
+
+    async def rooms_of(self, entity_id: UUID) -> list[Room]:
+        rows = await self._read(ROOMS_OF_ENTITY, entity_id_=entity_id)
+        return list(ROOM.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True)))
+
+    async def worlds_owned_by(self, entity_id: UUID) -> list[World]:
+        rows = await self._read(WORLDS_THAT_NAME, entity=str(entity_id))
+        owned = [world for world in WORLD.read_all(rows) if world.role_of(entity_id) is Role.OWNER]
+        return sorted(owned, key=lambda world: (world.name, world.id))

@@ -1,0 +1,137 @@
+"""Databases that the code of every earlier version wrote: they are upgraded whole, and older code can still write.
+
+`tests/store/sql/schemas/record.py` has recorded them.
+"""
+
+import lzma
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from bot import MemoryKind, Settings, derived_id, new_id
+from bot.settings import Layer
+from bot.store import ReceiptQuery
+from bot.store.sql.core.schema import VERSION
+from bot.store.sql.storage import SqlStorage
+
+AGENT_ID = derived_id("agent", "Marlo")
+FOLDER = Path(__file__).parents[1] / "schemas"
+EARLIER = [f"{number:04}" for number in range(1, int(VERSION))]
+REPLACED_TABLES = {"0004": {"spending"}}  # the purpose became part of the key before versions ran side by side
+
+
+def read_dump(version: str, kind: str) -> str:
+    file = FOLDER / f"{version}.{kind}.sql.xz"
+    assert file.exists(), f"record the database of schema {version}: see {FOLDER / 'record.py'}"
+    return lzma.decompress(file.read_bytes()).decode()
+
+
+def load_sqlite(version: str, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(file)) as connection:
+        connection.executescript(read_dump(version, "sqlite"))
+
+
+async def load_postgres(version: str, url: str) -> None:
+    connection = await asyncpg.connect(url)
+    try:
+        await connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+        await connection.execute(read_dump(version, "postgresql"))
+    finally:
+        await connection.close()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def settings(kind: str, path: Path, request: pytest.FixtureRequest) -> Settings:
+    if kind == "sqlite":
+        return Settings([Layer("environment", {"BOT_DATA_DIR": str(path.parent)})])
+    return Settings([Layer("environment", {"POSTGRES_URL": request.getfixturevalue("postgres_url")})])
+
+
+async def load(version: str, settings: Settings, path: Path) -> None:
+    if url := settings.get("POSTGRES_URL"):
+        await load_postgres(version, url)
+    else:
+        load_sqlite(version, path)
+
+
+@pytest.mark.parametrize("version", EARLIER)
+async def test_a_database_of_every_earlier_version_is_upgraded_with_all_it_holds(
+    version: str, kind: str, settings: Settings, path: Path
+) -> None:
+    await load(version, settings, path)
+    storage = SqlStorage()
+    result = await storage.upgrade(settings)
+    assert (result.old_version, result.new_version) == (version, VERSION)
+    report = await storage.check(settings)
+    assert report.problems == ()
+    assert (report.facts["memories"], report.facts["receipts"], report.facts["deliveries"]) == (6, 3, 3)
+    async with storage.open(AGENT_ID, settings) as store:
+        [room] = await store.worlds.rooms()
+        memories = await store.memories.recent(room.id)
+        assert [memory.content.text for memory in memories[::2]] == [
+            "Hello",
+            "My name is Kim and I like tea",
+            "What time is it?",
+        ]
+        listed = await store.ledger.search_receipts(ReceiptQuery(room_id=room.id))
+        assert [item.receipt.outcome for item in listed] == ["answered"] * 3
+        assert all(item.message is not None and item.author is not None for item in listed)
+        [person] = {item.receipt.author_id for item in listed}
+        activity = await store.entities.activity(person)
+        assert activity is not None
+        assert (activity.messages, activity.answered) == (3, 3)
+        await store.memories.add([replace(memories[0], id=new_id())])
+        assert await store.memories.count(MemoryKind.MESSAGE, room.id) == 7
+
+
+async def test_older_code_can_write_into_the_new_schema_while_both_run(
+    kind: str, settings: Settings, path: Path
+) -> None:
+    """Upgrades add first and remove a version later: rows of the previous version's columns are accepted."""
+    previous = EARLIER[-1]
+    rows = read_rows(previous)
+    await SqlStorage().upgrade(settings)
+    skipped = REPLACED_TABLES.get(VERSION, set()) | {"alembic_version_sql"}
+    statements = [
+        f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(columns)} FROM old.{table}"
+        for table, columns in rows.items()
+        if table not in skipped
+    ]
+    if kind == "sqlite":
+        old = path.with_name("old.db")
+        load_sqlite(previous, old)
+        with closing(sqlite3.connect(path)) as connection:
+            connection.execute("ATTACH ? AS old", (str(old),))
+            for statement in statements:
+                connection.execute(statement)
+        return
+    inserts = [line for line in read_dump(previous, "postgresql").splitlines() if line.startswith("INSERT INTO")]
+    wanted = [line for line in inserts if line.split()[2].removeprefix("public.") not in skipped]
+    connection = await asyncpg.connect(settings.get("POSTGRES_URL"))
+    try:
+        assert wanted
+        await connection.execute("SET session_replication_role = replica;" + "".join(wanted))
+    finally:
+        await connection.close()
+
+
+def read_rows(version: str) -> dict[str, list[str]]:
+    """Return the tables of a version in the order in which they may be filled, with their columns."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(read_dump(version, "sqlite"))
+        names = [row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        own = [name for name in names if not name.startswith("sqlite_")]
+        return {
+            name: [f'"{row[1]}"' for row in connection.execute(f"PRAGMA table_xinfo({name})") if row[6] == 0]
+            for name in own
+        }
