@@ -39,10 +39,10 @@ def main() -> int:
         os.nice(LOWERED_PRIORITY)
         resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds))
         resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY_MEGABYTES * 2**20, MAX_MEMORY_MEGABYTES * 2**20))
-    max_pieces = max_pages if document_format == "pdf" else None
+    data = sys.stdin.buffer.read()
     written_length = 0
     try:
-        for piece in islice(READERS[document_format](sys.stdin.buffer.read()), max_pieces):
+        for piece in read_pdf(data, max_pages) if document_format == "pdf" else READERS[document_format](data):
             text = piece[: MAX_TEXT_LENGTH - written_length]
             sys.stdout.buffer.write(f"{text}\n\n".encode("utf-8", "replace"))
             written_length += len(text)
@@ -57,10 +57,16 @@ def main() -> int:
     return 0
 
 
-def read_pdf(data: bytes) -> Iterator[str]:
-    """Yield the text of each page."""
-    for page in import_module("pypdf").PdfReader(BytesIO(data)).pages:
-        yield page.extract_text()
+def read_pdf(data: bytes, max_pages: int) -> Iterator[str]:
+    """Yield the text of each page, and at the end a line that says so if there are more than `max_pages`."""
+    pages = import_module("pypdf").PdfReader(BytesIO(data)).pages
+    has_text = False
+    for page in islice(pages, max_pages):
+        text = page.extract_text()
+        has_text = has_text or bool(text.strip())
+        yield text
+    if has_text and len(pages) > max_pages:
+        yield f"[Only the first {max_pages} of {len(pages)} pages were read.]"
 
 
 def read_docx(data: bytes) -> Iterator[str]:
@@ -113,7 +119,7 @@ def read_html(data: bytes) -> Iterator[str]:
     yield converter.convert_soup(soup).strip()
 
 
-READERS: dict[str, Callable[[bytes], Iterator[str]]] = {"pdf": read_pdf, "docx": read_docx, "html": read_html}
+READERS: dict[str, Callable[[bytes], Iterator[str]]] = {"docx": read_docx, "html": read_html}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -59,7 +59,8 @@ class ReaderNotInstalled(BotError):
 async def extract_document_text(data: bytes, document_format: DocumentFormat, *, is_trusted: bool = False) -> str:
     """Return the text of a document, headings as in Markdown. Raises BotError, also after a timeout.
 
-    Of a PDF the first hundred pages are read. A file that the operator trusts may have more pages and take more time.
+    Of a PDF the first hundred pages are read; where it has more, the text ends by saying so. A file
+    that the operator trusts may have more pages and take more time.
     The process has no variables of ours; with `-P` it imports nothing from the current folder.
     """
     limits = TRUSTED_FILE if is_trusted else UNTRUSTED_FILE

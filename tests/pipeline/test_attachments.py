@@ -260,7 +260,10 @@ def hostile_pdf(*, catalog: str = "", kids: str = "[4 0 R]", page: str = "", unp
     [
         ({"unpacked_size": 100_000_000}, "it is no PDF that can be read"),
         ({"kids": "[2 0 R 2 0 R]"}, "it is no PDF that can be read"),
-        ({"kids": f"[{'4 0 R ' * 3000}]"}, "Low water.\n\n" * 100),
+        (
+            {"kids": f"[{'4 0 R ' * 3000}]"},
+            "Low water.\n\n" * 100 + "[Only the first 100 of 3000 pages were read.]\n\n",
+        ),
         (
             {
                 "catalog": "/OpenAction << /S /JavaScript /JS (app.launchURL('http://127.0.0.1:1/')) >>",

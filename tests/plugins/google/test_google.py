@@ -1,5 +1,6 @@
 """Rules of the google plugin, through the real SDK, against a server that speaks the Gemini API."""
 
+import asyncio
 import json
 import logging
 import re
@@ -199,6 +200,28 @@ async def test_a_stream_that_is_cut_is_asked_for_again() -> None:
         server.answers = lambda body: (200, [answer({"text": "Hel"}, reason=None), None])
         with pytest.raises(ModelBusy, match="no answer from"):
             await large(agent_harness.agent, TextRequest("hi", sink=Sink()))
+
+
+@pytest.mark.parametrize("is_streamed", [False, True])
+async def test_an_answer_for_which_too_little_memory_is_free_is_given_up(
+    is_streamed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with gemini() as (server, agent_harness):
+        memory, is_held, is_done = agent_harness.agent.memory, asyncio.Event(), asyncio.Event()
+
+        async def hold_most() -> None:
+            async with memory.hold(memory.limit - 16 * 2**20):
+                is_held.set()
+                await is_done.wait()
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(hold_most())
+            await is_held.wait()
+            server.answers = lambda body: (200, json.dumps(answer({"text": "x" * 8 * 2**20})))
+            await agent_harness.agent.models.text(TextRequest("hi", sink=Sink() if is_streamed else None))
+            is_done.set()
+        assert "the response is too long: it takes more memory than is free now" in caplog.text
+        assert memory.held == 0
 
 
 class Place(BaseModel):
