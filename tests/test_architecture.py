@@ -45,8 +45,11 @@ OTHER_MEANINGS = frozenset(
         ("bot/cli/main.py", "knowledge"),
         ("bot/cli/commands/mcp.py", "mcp"),
         ("bot/logs.py", "openai"),
+        ("bot/models/openai_compatible/client.py", "embeddings"),
         ("bot/models/openai_compatible/server.py", "openai"),
+        ("bot/models/types.py", "embeddings"),
         ("bot/runtime/character_reload.py", "knowledge"),
+        ("bot/store/sql/core/schema.py", "embeddings"),
         ("bot/store/sql/core/upgrade.py", "sql"),
     }
 )

@@ -707,16 +707,17 @@ class ModelRouter:
             raise ModelError(f"{repaired.model} returned no {object_type.__name__}:\n{error}") from None
 
     async def embed(
-        self, texts: Sequence[str], *, first_handler_only: bool = False, is_urgent: bool = False
+        self, texts: Sequence[str], *, first_handler_only: bool = False, is_question: bool = False
     ) -> EmbeddingResult:
         """Return the embeddings of texts; raises as `text` does.
 
         With `first_handler_only` there is no failover, because vectors of different models cannot be
-        compared. An `is_urgent` request, which a reply waits for, is not retried.
+        compared. With `is_question` the texts are not stored but searched for: a reply waits, so the request is not
+        retried.
         """
-        request = EmbeddingRequest(tuple(texts))
+        request = EmbeddingRequest(tuple(texts), is_question=is_question)
         max_handlers = 1 if first_handler_only else None
-        max_retries = 0 if is_urgent else None
+        max_retries = 0 if is_question else None
         return await self._call(
             ModelType.TEXT_EMBEDDING, request, EmbeddingResult, max_handlers, max_retries=max_retries
         )

@@ -154,10 +154,14 @@ class ModelInfo:
 
 @dataclass(frozen=True, slots=True)
 class EmbeddingRequest:
-    """Embed texts."""
+    """Embed texts: those that are stored, or, with `is_question`, those by which they are found.
+
+    Some models read the two differently; the vectors of both are compared with each other.
+    """
 
     texts: tuple[str, ...]
     purpose: Purpose = Purpose.EMBEDDING
+    is_question: bool = False
 
 
 @dataclass(frozen=True, slots=True)

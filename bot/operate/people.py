@@ -156,7 +156,7 @@ class People:
         scope = RecallScope(room.id, room.world_id)
         if self._models is not None and self._models.has_handler_for(ModelType.TEXT_EMBEDDING):
             with suppress(ModelError):  # as in a turn, words are compared then
-                embedded = await self._models.embed([question], is_urgent=True)
+                embedded = await self._models.embed([question], is_question=True)
                 matches = await self._store.memories.recall(
                     embedded.vectors[0], embedded.model, scope, MemoryKind.FACT, limit
                 )

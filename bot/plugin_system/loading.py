@@ -195,6 +195,15 @@ class ModelFiles:
 
 
 @dataclass(frozen=True, slots=True)
+class EmbeddingPackage:
+    """A model for embeddings that comes as a package: its extra, and the variable that switches it on by its name."""
+
+    extra: str
+    variable: str
+    model: str
+
+
+@dataclass(frozen=True, slots=True)
 class EmbeddingModel:
     """What a plugin needs to create embeddings.
 
@@ -276,6 +285,11 @@ def model_keys() -> tuple[ModelKey, ...]:
 def model_files() -> ModelFiles:
     """Return how a model file is run on this computer."""
     return ModelFiles(**import_by_name(TABLE, PLUGINS_PACKAGE).MODEL_FILES)
+
+
+def embedding_package() -> EmbeddingPackage:
+    """Return the model for embeddings that comes as a package."""
+    return EmbeddingPackage(**import_by_name(TABLE, PLUGINS_PACKAGE).EMBEDDING_PACKAGE)
 
 
 PLUGIN_GROUP, ADAPTER_GROUP = "greenroom.plugins", "greenroom.adapters"

@@ -299,7 +299,7 @@ class KnowledgeIndex(Service):
         if not models.has_handler_for(ModelType.TEXT_EMBEDDING):
             return []
         try:
-            embedded = await models.embed([question], is_urgent=True)
+            embedded = await models.embed([question], is_question=True)
         except ModelError as error:
             logger.info("documents are searched by words only: %s", error)
             return []

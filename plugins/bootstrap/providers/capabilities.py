@@ -314,7 +314,7 @@ async def _find_by_similarity(turn: Turn, scope: RecallScope) -> list[Memory]:
     query = "\n".join(texts)[-MAX_QUERY_LENGTH:]
     if agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
         with suppress(ModelError):  # search by words instead
-            embedding_result = await agent.models.embed([query], is_urgent=True)
+            embedding_result = await agent.models.embed([query], is_question=True)
             vector, model = embedding_result.vectors[0], embedding_result.model
             matches = await agent.store.memories.recall(vector, model, scope, MemoryKind.FACT, MAX_FACTS)
             return [match.memory for match in matches]

@@ -691,7 +691,7 @@ class RoomRecall(Service):
         if not models.has_handler_for(ModelType.TEXT_EMBEDDING):
             return {}
         with suppress(ModelError):  # the words alone decide
-            result = await models.embed([question], is_urgent=True)
+            result = await models.embed([question], is_question=True)
             scope = RecallScope(turn.room.id, turn.world.id)
             matches = await self.agent.store.memories.recall(
                 result.vectors[0], result.model, scope, MemoryKind.MESSAGE, MAX_NEAR
