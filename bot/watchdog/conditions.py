@@ -14,10 +14,11 @@ from uuid import UUID
 from bot.adapter.adapter import ConnectionState, ConnectionStatus, DisconnectCause
 from bot.concurrency.process_health import ProcessHealth
 from bot.domain.ledger import CostEntry, Outcome, Rule
-from bot.errors import ModelUnavailable
+from bot.errors import ModelUnavailable, StoreUnavailable
 from bot.inbound.agent_handle import AgentHandle
 from bot.models.router import ModelStatus
 from bot.operate.activity import Arrivals, Spending
+from bot.operate.tools import Finding, FindingStatus
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
 from bot.user_texts import LANGUAGE, load_catalogue, user_text
@@ -30,6 +31,7 @@ MIN_FREE_BYTES, MIN_FREE_SHARE = 500_000_000, 0.05  # of a disk; below both it i
 MAX_LAG_SECONDS = 1.0
 MAX_CLOCK_JUMP = timedelta(minutes=1)
 EXPIRY_NOTICE = timedelta(days=14)
+READ_TIMEOUT = 20.0
 
 
 class ConditionKind(StrEnum):
@@ -424,6 +426,28 @@ async def read_situation(
         stuck_parts_since=await _find_stuck_parts(handles, items, now),
         example_id=await _find_unanswered(handles, now) if is_resting else None,
     )
+
+
+async def read_reachable(handles: Sequence[AgentHandle], now: datetime) -> tuple[Situation, StoreProblem | None]:
+    """Return the situation of these agents, and why a store cannot be read: then it is what is known without them."""
+    try:
+        async with asyncio.timeout(READ_TIMEOUT):
+            return await read_situation(handles, now), None
+    except (StoreUnavailable, TimeoutError) as error:
+        cause = error.cause if isinstance(error, StoreUnavailable) else "db_slow"
+        situation, problem = read_memory(handles, now), StoreProblem(cause, str(error), now)
+        return replace(situation, store_problem=situation.store_problem or problem), problem
+
+
+async def check_running(handles: Sequence[AgentHandle], now: datetime) -> list[Finding]:
+    """Return what needs attention as findings of `bot doctor`; a good finding where nothing does."""
+    situation, _ = await read_reachable(handles, now)
+    status = {ConditionLevel.BAD: FindingStatus.FAIL, ConditionLevel.WARN: FindingStatus.WARN}
+    findings = [
+        Finding(status[condition.level], "running", condition.text, condition.why, is_outside=True)
+        for condition in find_conditions(situation)
+    ]
+    return findings or [Finding(FindingStatus.OK, "running", "the bot runs, and nothing needs attention")]
 
 
 def read_memory(

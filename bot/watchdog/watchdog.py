@@ -43,15 +43,7 @@ from bot.watchdog.channels import (
     mark_notified,
     plan_notices,
 )
-from bot.watchdog.conditions import (
-    Condition,
-    ConditionKind,
-    ModelState,
-    Situation,
-    find_conditions,
-    read_memory,
-    read_situation,
-)
+from bot.watchdog.conditions import Condition, ConditionKind, ModelState, Situation, find_conditions, read_reachable
 from bot.watchdog.settings import OwnerSettings
 
 logger = logging.getLogger(__name__)
@@ -103,7 +95,7 @@ async def _read_certificate_end(host: str, now: datetime) -> datetime | None:
 
 
 CHECK_SECONDS = 15.0
-READ_TIMEOUT, SEND_TIMEOUT = 20.0, 60.0
+SEND_TIMEOUT = 60.0
 PREPARE_CHECKS = 240  # once an hour
 STORE_SECONDS = 60.0  # between two writes; each also shows whether the store can be written
 CERTIFICATES_SECONDS = 6 * 3600.0
@@ -209,16 +201,9 @@ class Watchdog:
 
     async def _read(self, now: datetime) -> tuple[Situation, bool]:
         """Return the situation, and whether the store could be read."""
-        try:
-            async with asyncio.timeout(READ_TIMEOUT):
-                situation = await read_situation(self._handles, now)
-        except (StoreUnavailable, TimeoutError) as error:
-            cause = error.cause if isinstance(error, StoreUnavailable) else "db_slow"
-            self._store_problem = self._store_problem or StoreProblem(cause, str(error), now)
-            situation, has_store = read_memory(self._handles, now), False
-        else:
-            has_store = True
-        return replace(situation, store_problem=situation.store_problem or self._store_problem), has_store
+        situation, problem = await read_reachable(self._handles, now)
+        self._store_problem = self._store_problem or problem
+        return replace(situation, store_problem=situation.store_problem or self._store_problem), problem is None
 
     async def _load(self) -> None:
         try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Annotated, Literal
@@ -17,16 +16,7 @@ from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, Query, ResponseModel
 from bot import system_clock
-from bot.platform import (
-    AgentHandle,
-    ConnectionState,
-    Finding,
-    FindingStatus,
-    LogLine,
-    OperatorTools,
-    TaskSet,
-    find_log_buffer,
-)
+from bot.platform import AgentHandle, FindingStatus, LogLine, OperatorTools, TaskSet, check_running, find_log_buffer
 
 NO_TOOLS = "not available: this agent was not started with `bot run` or `bot dev`"
 
@@ -209,7 +199,7 @@ class SystemApi:
 
     async def _run_checks(self, handle: AgentHandle, tools: OperatorTools) -> DoctorResponse:
         started, ran_at = time.monotonic(), system_clock()
-        findings = [*_check_running(handle), *await tools.program.run_checks()]
+        findings = [*await check_running([handle], ran_at), *await tools.program.run_checks()]
         bodies = [
             FindingBody(
                 state=item.status, subject=item.check, text=item.message, fix=item.advice, is_outside=item.is_outside
@@ -232,19 +222,3 @@ class SystemApi:
 def build_log_line(line: LogLine) -> LogLineBody:
     """Return a line of the log as a response model."""
     return LogLineBody.build(line, id=str(line.number))
-
-
-def _check_running(handle: AgentHandle) -> Iterator[Finding]:
-    """Yield the state of the store, and of the connection of each account."""
-    if (problem := handle.problem) is not None:
-        advice = "make room on the disk, or end what locks the database; messages are taken in again then"
-        yield Finding(FindingStatus.FAIL, "database", f"nothing can be stored: {problem.cause}", advice)
-    for connection in handle.connections():
-        snapshot = connection.snapshot
-        cause = f", {snapshot.cause}" if snapshot.cause is not None else ""
-        text = f"{connection.platform}: {snapshot.state}{cause} since {snapshot.since:%Y-%m-%d %H:%M} UTC"
-        if snapshot.state is ConnectionState.CONNECTED:
-            yield Finding(FindingStatus.OK, "connection", text)
-        else:
-            status = FindingStatus.FAIL if snapshot.is_problem else FindingStatus.WARN
-            yield Finding(status, "connection", text, "the log says more", is_outside=True)

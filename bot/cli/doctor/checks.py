@@ -236,11 +236,10 @@ def _check_running_bot(config: CharacterConfig) -> Finding | None:
     return Finding(FindingStatus.FAIL, "running", message, "the log of the running bot says more", is_outside=True)
 
 
-def check_platforms(platforms: Sequence[Platform]) -> Iterator[Finding]:
-    """Report which platforms `bot run` would start."""
-    for surveyed in platforms:
-        state = "on" if surveyed.is_on else f"off, {surveyed.off_reason}"
-        yield Finding(FindingStatus.OK, "platforms", f"{surveyed.name}: {state}")
+def check_platform(platform: Platform) -> Iterator[Finding]:
+    """Report whether `bot run` would start a platform."""
+    state = "on" if platform.is_on else f"off, {platform.off_reason}"
+    yield Finding(FindingStatus.OK, "platforms", f"{platform.name}: {state}")
 
 
 TIMEOUT_SECONDS = 30.0

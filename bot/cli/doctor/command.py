@@ -174,17 +174,34 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
                 yield Finding(FindingStatus.FAIL, "settings", line, checks.SETTINGS_ADVICE)
         except ConfigError as error:
             yield Finding(FindingStatus.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
-    yield from _settings_findings(settings, config, reported, fix=fix)
+    if config is not None:
+        yield from checks.check_character(config.path, config.loaded)
+    yield from check_configuration(settings, config, reported, fix=fix)
+    if config is None:
+        return
+    yield from check_running_bot(config)
+    platforms = list_platforms([config])
+    specs = [connected.spec for connected in platforms if connected.spec is not None]
+    secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
+    with configure_logging(level=config.settings.get("LOG_LEVEL") or "ERROR", secrets=secrets):
+        yield from check_accounts(config, platforms)
+        yield from asyncio.run(check_model(config))
 
 
-def _settings_findings(
-    settings: Settings, config: CharacterConfig | None, reported: Sequence[str], *, fix: bool
+def check_configuration(
+    settings: Settings,
+    config: CharacterConfig | None,
+    reported: Sequence[str] = (),
+    *,
+    fix: bool = False,
+    is_running: bool = False,
 ) -> Iterator[Finding]:
-    """Yield the findings that need settings, and those that need a loaded character if there is one.
+    """Check the settings and, if the character could be loaded, all that needs neither a platform nor the model.
 
-    `reported` are problems of settings that prevented it from being loaded.
+    `reported` are problems of settings that prevented it from being loaded. With `fix` the data becomes private. A
+    process that `is_running` the character has the port, and imports no plugin that is off.
     """
-    groups, unchecked = find_settings_groups(config.plugins if config else ())
+    groups, unchecked = find_settings_groups(config.plugins if config else (), imports_others=not is_running)
     if config is None:
         unchecked.append("the character's plugins could not be loaded, and may have variables of their own")
     settings = settings.with_models(*(group.model for group in groups))
@@ -195,21 +212,12 @@ def _settings_findings(
         yield from checks.check_files(settings.load(CoreSettings), fix=fix)
     if config is None:
         return
-    yield from checks.check_character(config.path, config.loaded)
     yield from checks.check_description(config)
     yield from checks.check_plugins(config)
     yield from checks.check_database(config)
     yield from check_tasks(config)
-    yield from check_running_bot(config)
-    platforms = list_platforms([config])
-    yield from checks.check_platforms(platforms)
-    for platform in platforms:
-        if platform.name == WEB:
+    for platform in list_platforms([config]):
+        yield from checks.check_platform(platform)
+        if platform.name == WEB and not is_running:
             yield from checks.check_port(config, platform)
-    yield from check_budget(config.settings)
-    level = config.settings.get("LOG_LEVEL") or "ERROR"
-    specs = [connected.spec for connected in platforms if connected.spec is not None]
-    secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
-    with configure_logging(level=level, secrets=secrets):
-        yield from check_accounts(config, platforms)
-        yield from asyncio.run(check_model(config))
+    yield from check_budget(settings)

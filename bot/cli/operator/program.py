@@ -9,7 +9,6 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,25 +16,24 @@ from typing import Annotated, Any
 
 import typer
 
-from bot.characters import Note, load_character
+from bot.characters import Note
 from bot.cli.characters import (
-    WEB,
     CharacterConfig,
     describe_variables,
-    ignored_settings_note,
     list_platforms,
     load_character_config,
     reload_character_config,
 )
 from bot.cli.doctor import checks
-from bot.cli.doctor.checks import check_accounts, check_tasks
-from bot.cli.doctor.model_checks import SAMPLE_MESSAGE, ask_model, check_budget, prompt_finding
+from bot.cli.doctor.checks import check_accounts
+from bot.cli.doctor.command import check_configuration
+from bot.cli.doctor.model_checks import SAMPLE_MESSAGE, ask_model, prompt_finding
 from bot.cli.operator.characters import CharacterStore, CheckResult, check_text, compose_prompt, split_prompt, try_reply
 from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_json, print_rows
 from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import read_store, require_storage
-from bot.errors import CharacterError, ConfigError, FileProblem, PluginError, SettingError
+from bot.errors import CharacterError, ConfigError, FileProblem, PluginError
 from bot.logs import configure_logging
 from bot.models.types import TextRequest
 from bot.operate.tools import (
@@ -126,38 +124,17 @@ def list_variable_states(settings: Settings, plugins: Sequence[Plugin]) -> list[
 
 
 def run_checks(config: CharacterConfig, settings: Settings) -> Iterator[Finding]:
-    """Run the checks of `bot doctor` but those of the port, which this process has, and of the model."""
+    """Run the checks of `bot doctor` that make sense beside the running agent, but for that of the model."""
     yield from checks.check_python()
-    yield from _check_character(config)
-    groups, problems = find_settings_groups(config.plugins, imports_others=False)
-    settings = settings.with_models(*(group.model for group in groups))
-    for note in ignored_settings_note(settings):
-        yield Finding(FindingStatus.WARN, "settings", note)
-    yield from checks.check_settings(settings, groups)
-    for problem in problems:
-        yield Finding(FindingStatus.OK, "platforms", f"not available: {problem}")
-    with suppress(SettingError):
-        yield from checks.check_files(settings.load(CoreSettings))
-    yield from checks.check_plugins(config)
-    yield from checks.check_database(config)
-    yield from check_tasks(config)
-    platforms = list_platforms([config])
-    yield from checks.check_platforms([platform for platform in platforms if platform.name != WEB])
-    yield from check_budget(settings)
-    yield from check_accounts(config, platforms)
-
-
-def _check_character(config: CharacterConfig) -> Iterator[Finding]:
-    """Check the file as it is now; the agent may run an earlier version of it."""
     try:
-        loaded = load_character(config.path)
-        reload_character_config(config)
+        config = reload_character_config(config)  # the file as it is now: the agent may run an earlier version of it
     except ConfigError as error:
-        lines = [line for line in str(error).splitlines() if not line.startswith(" ")]
         advice = "correct the file; the bot runs the last version that it could use"
-        yield Finding(FindingStatus.FAIL, "character", "; ".join(lines), advice)
+        yield Finding(FindingStatus.FAIL, "character", "; ".join(_visible_lines(str(error))), advice)
     else:
-        yield from checks.check_character(config.path, loaded)
+        yield from checks.check_character(config.path, config.loaded)
+    yield from check_configuration(settings, config, is_running=True)
+    yield from check_accounts(config, list_platforms([config]))
 
 
 def with_operator_tools(config: CharacterConfig) -> AgentConfig:
