@@ -8,8 +8,9 @@ import http.client
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
@@ -39,6 +40,7 @@ TIMEOUT_SECONDS = 10.0
 CHANGE_TIMEOUT_SECONDS = 60.0  # a corrected fact is embedded before it answers
 SOURCE = "command line"  # in the log of who changed what
 TOKEN_FILE = "server-token"
+ANY_STATUS = tuple(HTTPStatus)
 LOOPBACK_BY_WILDCARD = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
@@ -64,23 +66,20 @@ class RunningBot:
     port: int
     token: str
 
-    def get(self, path: str, *, timeout: float = TIMEOUT_SECONDS) -> HttpReply:
-        """Send a GET request and return the response. Raises TemporaryError if no bot answers."""
-        return self._request("GET", path, None, timeout)
-
-    def post(self, path: str, body: Any = None, *, timeout: float = TIMEOUT_SECONDS) -> HttpReply:
-        """Send a POST request and return the response. Raises TemporaryError if no bot answers."""
-        return self._request("POST", path, body, timeout)
-
     def send(
-        self, method: str, path: str, body: Any = None, file: UploadedFile | None = None, *, timeout: float
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        file: UploadedFile | None = None,
+        *,
+        allowed: Collection[HTTPStatus] = (HTTPStatus.OK,),
+        timeout: float = TIMEOUT_SECONDS,
     ) -> HttpReply:
-        """Send a request, with a body as JSON or a file as a form; raises TemporaryError if no bot answers."""
-        return self._request(method, path, body, timeout, file)
+        """Send a request, with a body as JSON or a file as a form, and return a response with an allowed status.
 
-    def _request(
-        self, method: str, path: str, body: Any, timeout: float, file: UploadedFile | None = None
-    ) -> HttpReply:
+        Raises ConfigError if the bot refuses, TemporaryError if it cannot do it now or none answers.
+        """
         connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout)
         headers = {"Authorization": f"Bearer {self.token}"}
         data = None
@@ -98,7 +97,11 @@ class RunningBot:
             raise TemporaryError(f"no bot answers at {self} ({error})") from None
         finally:
             connection.close()
-        return HttpReply(status, document if isinstance(document, Mapping) else {})
+        reply = HttpReply(status, document if isinstance(document, Mapping) else {})
+        if status in allowed:
+            return reply
+        error_type = TemporaryError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ConfigError
+        raise error_type(f"the bot at {self} refused: {reply.problem}")
 
     def __str__(self) -> str:
         return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
@@ -174,17 +177,23 @@ class RemoteOperations:
 
     async def forget_person(self, entity_id: UUID, *, source: str = "") -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""
-        reply = await self._send("POST", f"/api/people/{entity_id}/forget")
-        return ForgottenResponse.model_validate(reply.body)
+        return ForgottenResponse.model_validate((await self._send("POST", f"/api/people/{entity_id}/forget")).body)
 
     async def _send(
         self, method: str, path: str, body: Any = None, allowed: Collection[HTTPStatus] = (HTTPStatus.OK,)
     ) -> HttpReply:
         target = f"{path}?agent={self._agent_id}"
-        reply = await asyncio.to_thread(self._bot.send, method, target, body, timeout=CHANGE_TIMEOUT_SECONDS)
-        if reply.status not in allowed:
-            raise ConfigError(f"the bot at {self._bot} refused: {reply.problem}")
-        return reply
+        send = partial(self._bot.send, method, target, body, allowed=allowed, timeout=CHANGE_TIMEOUT_SECONDS)
+        return await asyncio.to_thread(send)
+
+
+@contextmanager
+def explaining(refusal: StoreInaccessible) -> Iterator[None]:
+    """Ask the running bot in the block, since it uses the store; an error there also says what `refusal` says."""
+    try:
+        yield
+    except (ConfigError, TemporaryError) as error:
+        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
 
 
 @asynccontextmanager
@@ -206,20 +215,16 @@ async def connect(config: CharacterConfig) -> AsyncIterator[Operations | RemoteO
                 opened = storage.open(agent_id, config.settings, collect_schemas(config.plugins))
                 operations = Operations.on_store(agent_id, await stack.enter_async_context(opened))
             except StoreInaccessible as refusal:
-                try:
+                with explaining(refusal):
                     operations = RemoteOperations(await asyncio.to_thread(find_own_bot, config), agent_id)
-                except (ConfigError, TemporaryError) as error:
-                    raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
         yield operations
 
 
 def find_own_bot(config: CharacterConfig) -> RunningBot:
     """Return the bot that runs this character, once it has answered. Raises ConfigError, TemporaryError."""
     running_bot = find_running_bot(config)
-    reply = running_bot.get("/api/agents")
-    if reply.status is not HTTPStatus.OK:
-        raise ConfigError(f"the bot at {running_bot} refused: {reply.problem}")
-    if str(config.agent_config.agent_id) not in [agent.get("id") for agent in reply.body.get("agents", ())]:
+    agents = running_bot.send("GET", "/api/agents").body.get("agents", ())
+    if str(config.agent_config.agent_id) not in [agent.get("id") for agent in agents]:
         raise ConfigError(f"the bot at {running_bot} does not run {config.name}")
     return running_bot
 

@@ -16,7 +16,7 @@ import typer
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows, working
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import HttpReply, find_running_bot, require_storage
+from bot.cli.running_bot import ANY_STATUS, HttpReply, explaining, find_running_bot, require_storage
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
 from bot.http import BoundRoute, RouteRequest, UploadedFile
@@ -93,7 +93,17 @@ async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, i
             return await work(partial(_send_here, routes))
     except StoreInaccessible as error:
         refusal = error
-    return await work(partial(_send_to_running_bot, config, plugin, refusal))
+
+    async def send_to_running_bot(request: RouteRequest) -> HttpReply:
+        path = request.path.format_map({name: quote(value, safe="") for name, value in request.parameters.items()})
+        query = urlencode({**request.query, "agent": str(config.agent_config.agent_id)})
+        target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
+        body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
+        with explaining(refusal):
+            send = partial(find_running_bot(config).send, allowed=ANY_STATUS, timeout=TIMEOUT_SECONDS)
+            return await asyncio.to_thread(send, request.method, target, body, file)
+
+    return await work(send_to_running_bot)
 
 
 def _find_plugin(config: CharacterConfig) -> Plugin:
@@ -114,21 +124,6 @@ async def _send_here(routes: Sequence[BoundRoute], request: RouteRequest) -> Htt
     route = next(route for route in routes if (route.method, route.path) == (request.method, request.path))
     response = await route.handle(request)
     return HttpReply(HTTPStatus(response.status), response.json)
-
-
-async def _send_to_running_bot(
-    config: CharacterConfig, plugin: Plugin, refusal: StoreInaccessible, request: RouteRequest
-) -> HttpReply:
-    """Call a route of the running bot, which uses the store."""
-    path = request.path.format_map({name: quote(value, safe="") for name, value in request.parameters.items()})
-    query = urlencode({**request.query, "agent": str(config.agent_config.agent_id)})
-    target = f"/plugins/{quote(plugin.name, safe='')}{path}?{query}"
-    body, file = json.loads(request.body) if request.body else None, next(iter(request.files), None)
-    try:
-        send = find_running_bot(config).send
-        return await asyncio.to_thread(send, request.method, target, body, file, timeout=TIMEOUT_SECONDS)
-    except (ConfigError, TemporaryError) as error:
-        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
 
 
 async def _call(send: Send, request: RouteRequest) -> Mapping[str, Any]:

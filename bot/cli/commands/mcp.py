@@ -17,7 +17,7 @@ from pydantic import Field
 from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import CharacterFile, examples, new_command
 from bot.cli.process.shutdown import Exit
-from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
+from bot.cli.running_bot import ANY_STATUS, RunningBot, find_running_bot
 from bot.errors import ConfigError, PluginError, TemporaryError
 from bot.plugin_system.loading import missing_package_message
 
@@ -44,7 +44,7 @@ def mcp(character: CharacterFile = None) -> int:
             "it into .env or into the environment that the other agent gives this program"
         )
     running_bot = find_running_bot(config, token)
-    reply = running_bot.get("/api/rooms?limit=1")
+    reply = running_bot.send("GET", "/api/rooms?limit=1", allowed=ANY_STATUS)
     if reply.status is HTTPStatus.UNAUTHORIZED:
         raise ConfigError(f"the running bot does not accept {TOKEN}: `bot token list` shows the valid ones")
     build_server(config, running_bot, can_read=reply.status is HTTPStatus.OK).run("stdio")
@@ -78,7 +78,7 @@ def build_server(config: CharacterConfig, running_bot: RunningBot, *, can_read: 
         """Send the character a message and return its answer."""
         body = {"text": text, "room": conversation, "user": USER}
         path = f"/api/agents/{quote(name, safe='')}/messages"
-        reply = await _call(lambda: running_bot.post(path, body, timeout=ANSWER_TIMEOUT))
+        reply = await _call(running_bot, "POST", path, body)
         texts = [str(message.get("text", "")) for message in reply.get("replies", ())]
         return "\n".join(filter(None, texts)) or f"no answer: {reply.get('reason') or reply.get('outcome')}"
 
@@ -92,27 +92,25 @@ def build_server(config: CharacterConfig, running_bot: RunningBot, *, can_read: 
     ) -> str:
         """Search what the character remembers: facts and messages of all rooms that share words with the query."""
         path = f"/api/memories?{urlencode({'agent': name, 'query': query, 'limit': limit})}"
-        return _format((await _call(lambda: running_bot.get(path)))["memories"])
+        return _format((await _call(running_bot, "GET", path))["memories"])
 
     @server.tool(structured_output=False)
     async def list_rooms() -> str:
         """List the rooms that the character is in, the most recently active first."""
         path = f"/api/rooms?{urlencode({'agent': name, 'limit': MAX_ROOMS})}"
-        return _format((await _call(lambda: running_bot.get(path)))["rooms"])
+        return _format((await _call(running_bot, "GET", path))["rooms"])
 
     return server
 
 
-async def _call(request: Any) -> Mapping[str, Any]:
+async def _call(running_bot: RunningBot, method: str, path: str, body: Any = None) -> Mapping[str, Any]:
     """Return the body of a response. Raises ToolError with what the other agent can be told."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     try:
-        reply: HttpReply = await asyncio.to_thread(request)
-    except TemporaryError as error:
+        reply = await asyncio.to_thread(running_bot.send, method, path, body, timeout=ANSWER_TIMEOUT)
+    except (ConfigError, TemporaryError) as error:
         raise ToolError(str(error)) from None
-    if reply.status is not HTTPStatus.OK:
-        raise ToolError(f"the bot refuses this ({reply.status.value}): {reply.problem}")
     return reply.body
 
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any, TextIO
@@ -27,7 +28,7 @@ from bot.cli.characters import (
 )
 from bot.cli.options import CharacterFile, examples, is_confirmed, new_command
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
-from bot.cli.running_bot import find_running_bot, open_store_for_reading
+from bot.cli.running_bot import ANY_STATUS, explaining, find_running_bot, open_store_for_reading
 from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.environment import ChannelType
 from bot.domain.ids import new_id
@@ -418,11 +419,9 @@ async def _ask_running_bot(
     if not publisher.publishing.route:
         raise refusal
     path = f"{publisher.publishing.route}{subpath}?agent={config.agent_config.agent_id}"
-    try:
-        running_bot = find_running_bot(config)
-        reply = await asyncio.to_thread(running_bot.post, path, body, timeout=PUBLISH_TIMEOUT)
-    except (ConfigError, TemporaryError) as error:
-        raise type(error)(f"{refusal}\nand that process could not be asked: {error}") from None
+    with explaining(refusal):
+        send = partial(find_running_bot(config).send, allowed=ANY_STATUS, timeout=PUBLISH_TIMEOUT)
+        reply = await asyncio.to_thread(send, "POST", path, body)
     if reply.status is not HTTPStatus.OK:
         error_type = ConfigError if reply.status in REFUSAL_STATUSES else TemporaryError
         raise error_type(f"the running bot did not do it: {reply.problem}")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from bot.cli.characters import CharacterConfig, load_character_config, print_notes
 from bot.cli.options import AsJson, CharacterFiles, examples, new_command, print_json
 from bot.cli.process.shutdown import Exit, print_line
-from bot.cli.running_bot import HttpReply, RunningBot, find_running_bot
+from bot.cli.running_bot import ANY_STATUS, find_running_bot
 from bot.errors import ConfigError, TemporaryError
 
 RELOAD_TIMEOUT = 30.0
@@ -50,11 +50,13 @@ def _reload(config: CharacterConfig) -> Mapping[str, Any]:
     except ConfigError as error:
         raise ConfigError(f"no running bot was found: {error}\n{DIAGNOSIS}") from None
     try:
-        reply = _post(running_bot, str(config.agent_config.agent_id))
-        if reply.status is HTTPStatus.NOT_FOUND:  # its id may be new in the file
-            reply = _post(running_bot, config.name)
-        if reply.status is HTTPStatus.NOT_FOUND:
-            agents = running_bot.get("/api/agents").body.get("agents", ())
+        for agent in (str(config.agent_config.agent_id), config.name):  # its id may be new in the file
+            path = f"/api/agents/{quote(agent, safe='')}/reload"
+            reply = running_bot.send("POST", path, allowed=ANY_STATUS, timeout=RELOAD_TIMEOUT)
+            if reply.status is not HTTPStatus.NOT_FOUND:
+                break
+        else:
+            agents = running_bot.send("GET", "/api/agents", allowed=ANY_STATUS).body.get("agents", ())
             names = ", ".join(str(agent.get("name")) for agent in agents)
             raise ConfigError(
                 f"the bot at {running_bot} does not run {config.name} ({config.path}), but {names or 'no character'}: "
@@ -65,7 +67,3 @@ def _reload(config: CharacterConfig) -> Mapping[str, Any]:
     if reply.status is not HTTPStatus.OK:
         raise ConfigError(f"the bot at {running_bot} keeps the version it has: {reply.problem}")
     return reply.body
-
-
-def _post(running_bot: RunningBot, agent: str) -> HttpReply:
-    return running_bot.post(f"/api/agents/{quote(agent, safe='')}/reload", timeout=RELOAD_TIMEOUT)

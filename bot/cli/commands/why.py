@@ -194,7 +194,7 @@ def why(
 
 def _print_costs(config: CharacterConfig, days: int, by: GroupBy, *, as_json: bool) -> int:
     with suppress(ConfigError, TemporaryError):  # no bot is running: all costs are stored
-        find_running_bot(config).get("/api/costs?days=1")  # it stores the latest first
+        find_running_bot(config).send("GET", "/api/costs?days=1")  # it stores the latest first
     now = config.agent_config.clock()
     costs = read_store(config, lambda store: build_cost_report(store, now, days=days, by=by))
     if as_json:

@@ -22,7 +22,7 @@ from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_sections, measure_sections
 from bot.cli.options import SettingsGroup, colour_state, list_variables
 from bot.cli.plugins import list_components
-from bot.cli.running_bot import find_own_bot, open_store_for_reading
+from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
@@ -225,7 +225,7 @@ def _check_running_bot(config: CharacterConfig) -> Finding | None:
     """Return the state of the process that runs this character; None if no such process has the port."""
     try:
         running_bot = find_own_bot(config)
-        health = running_bot.get("/healthz").body
+        health = running_bot.send("GET", "/healthz", allowed=ANY_STATUS).body
     except (ConfigError, TemporaryError):
         return None
     platforms = [f"{name} {state['state']}" for name, state in health.get("platforms", {}).items()]

@@ -9,10 +9,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from http import HTTPStatus
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -88,13 +86,8 @@ def _current_texts(config: CharacterConfig) -> dict[str, str]:
 
 def _read_problems(config: CharacterConfig) -> Sequence[Mapping[str, Any]]:
     """Return the problems of the overview; raises ConfigError and TemporaryError."""
-    running_bot = find_running_bot(config)
-    agent = quote(str(config.agent_config.agent_id), safe="")
-    reply = running_bot.get(f"/api/overview?agent={agent}", timeout=QUICK_TIMEOUT)
-    if reply.status is HTTPStatus.SERVICE_UNAVAILABLE:
-        raise TemporaryError(f"the bot at {running_bot} cannot say: {reply.problem}")
-    if reply.status is not HTTPStatus.OK:
-        raise ConfigError(f"the bot at {running_bot} does not say what needs attention: {reply.problem}")
+    path = f"/api/overview?agent={config.agent_config.agent_id}"
+    reply = find_running_bot(config).send("GET", path, timeout=QUICK_TIMEOUT)
     problems: Sequence[Mapping[str, Any]] = reply.body["problems"]
     return problems
 
