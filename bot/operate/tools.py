@@ -263,11 +263,11 @@ class TaskControl:
         late = self._clock() - task.next_run
         return late.total_seconds() if self.state_of(task) is TaskState.WAITING and late > MISSED_THRESHOLD else 0.0
 
-    async def count_failed(self) -> int:
-        """Return how many tasks have failed too often; paused ones do not count."""
-        names = [name for name, is_parked in await self._tasks.count_tasks() if is_parked]
+    async def failed(self) -> list[Task]:
+        """Return the tasks that have failed too often; paused ones do not count."""
+        names = sorted(name for name, is_parked in await self._tasks.count_tasks() if is_parked)
         tasks = [task for name in names for task in await self._tasks.tasks(name=name)]
-        return sum(self.state_of(task) is TaskState.FAILED for task in tasks)
+        return [task for task in tasks if self.state_of(task) is TaskState.FAILED]
 
     async def run(self, task_id: UUID) -> TaskDecision | None:
         """Make a task due now; None where there is none."""

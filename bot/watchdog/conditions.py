@@ -410,7 +410,7 @@ async def read_situation(
         asyncio.gather(*(handle.activity.open_items() for handle in handles)),
         asyncio.gather(*(handle.activity.task_backlog() for handle in handles)),
         asyncio.gather(*(_count_poisoned(handle, now) for handle in handles)),
-        asyncio.gather(*(handle.tasks.count_failed() for handle in handles)),
+        asyncio.gather(*(handle.tasks.failed() for handle in handles)),
     )
     if spending is None:
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
@@ -421,7 +421,7 @@ async def read_situation(
         items=reduce(OpenItems.plus, items),
         tasks=reduce(TaskBacklog.plus, tasks),
         poisoned=sum(poisoned),
-        failed_tasks=sum(failed_tasks),
+        failed_tasks=sum(map(len, failed_tasks)),
         stuck_turns_since=_find_stuck_turns(handles, items, accounts, now),
         stuck_parts_since=await _find_stuck_parts(handles, items, now),
         example_id=await _find_unanswered(handles, now) if is_resting else None,

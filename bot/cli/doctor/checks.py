@@ -26,7 +26,7 @@ from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
-from bot.operate.tools import Finding, FindingStatus
+from bot.operate.tools import Finding, FindingStatus, TaskControl
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
 from bot.plugin_system.plugin import Plugin, check_templates, find_storage, sort_services
@@ -294,8 +294,13 @@ def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
     """Check the stored tasks; an unreadable database is reported by its own check."""
     if find_storage(config.plugins) is None:
         return
+
+    async def load() -> tuple[Mapping[tuple[str, bool], int], list[Task]]:
+        async with open_store_for_reading(config) as store:
+            return await store.tasks.count_tasks(), await TaskControl(store.tasks, system_clock).failed()
+
     try:
-        counts, parked = asyncio.run(_load_tasks(config))
+        counts, failed = asyncio.run(load())
     except BotError:
         return
     if counts:
@@ -305,17 +310,10 @@ def check_tasks(config: CharacterConfig) -> Iterator[Finding]:
         count = counts.get((name, False), 0) + counts.get((name, True), 0)
         advice = "add the plugin that scheduled them to the character again"
         yield Finding(FindingStatus.WARN, "tasks", f"{count} of {name} wait: no plugin defines this worker", advice)
-    for task in parked[:MAX_PARKED_LISTED]:
+    for task in failed[:MAX_PARKED_LISTED]:
         message = f"{task.name} is parked after {task.attempts} failures: {shorten(task.last_error, 200)}"
         advice = "correct the cause; tasks that plugins schedule at start are scheduled again then"
         yield Finding(FindingStatus.WARN, "tasks", f"{message} ({task.id})", advice)
-
-
-async def _load_tasks(config: CharacterConfig) -> tuple[Mapping[tuple[str, bool], int], list[Task]]:
-    async with open_store_for_reading(config) as store:
-        counts = await store.tasks.count_tasks()
-        names = sorted(name for name, is_parked in counts if is_parked)
-        return counts, [task for name in names for task in await store.tasks.tasks(name=name) if task.is_parked]
 
 
 NAME_PATTERN = re.compile(r"[a-z][a-z0-9_-]*")
