@@ -657,3 +657,10 @@ def sum_costs(entries: Iterable[CostEntry], key: Callable[[CostEntry], K]) -> di
         total = totals.get(key(entry))
         totals[key(entry)] = entry if total is None else total.plus(entry)
     return totals
+
+
+def sort_sums(entries: Iterable[CostEntry], by: Collection[CostDimension]) -> list[CostEntry]:
+    """Return the sums by these dimensions, the highest cost first; by days, these in order."""
+    sums = sum_costs(entries, lambda entry: tuple(getattr(entry, dimension) for dimension in by)).values()
+    ordered = sorted(sums, key=lambda entry: (-entry.cost, -entry.tokens))
+    return sorted(ordered, key=lambda entry: entry.day) if CostDimension.DAY in by else ordered

@@ -43,6 +43,7 @@ from bot.domain.ledger import (
     LimitScope,
     Step,
     StepState,
+    sort_sums,
     sum_costs,
 )
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
@@ -215,6 +216,7 @@ __all__ = [
     "redact_delivery",
     "redact_receipt",
     "report_progress",
+    "sort_sums",
     "sum_costs",
     "top_by_word_overlap",
     "word_weights",

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 from aiohttp import web
@@ -20,16 +20,9 @@ from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
 from bot import SettingError, system_clock
 from bot.platform import AgentHandle, LimitState
-from bot.store import CostDimension, CostEntry, sum_costs
+from bot.store import CostDimension, CostEntry, sort_sums
 
 Grouping = Literal["day", "room", "person", "model", "purpose"]
-DIMENSIONS = {
-    "day": CostDimension.DAY,
-    "room": CostDimension.ROOM,
-    "person": CostDimension.PERSON,
-    "model": CostDimension.MODEL,
-    "purpose": CostDimension.PURPOSE,
-}
 MAX_DAYS = 400
 MAX_NAMED = 1000
 FORECAST_DAYS, MIN_FORECAST_DAYS = 14, 3
@@ -154,9 +147,6 @@ class LimitsRequest(RequestModel):
     limits: Annotated[dict[str, float | None], Field(min_length=1, max_length=20)]
 
 
-KeyedSum = tuple[tuple[Any, ...], CostEntry]
-
-
 @dataclass(frozen=True, slots=True)
 class CostsApi:
     """Handlers for the costs of models and their limits."""
@@ -171,18 +161,18 @@ class CostsApi:
             raise HttpProblem(422, "invalid_request", "by: two different groupings")
         first, last = _read_period(query)
         handles = self._directory.select_agents(query.agent)
-        by = [DIMENSIONS[name] for name in query.by]
+        by = [CostDimension[name.upper()] for name in query.by]
         entries = [entry for handle in handles for entry in await handle.conversations.costs(first, last, by)]
-        sums = _sort_sums(entries, query.by)
+        sums = sort_sums(entries, by)
         if "text/csv" in request.headers.get("Accept", ""):
-            return self._respond_csv(await _build_sums(handles, sums, query.by), query.by, first, last)
+            return self._respond_csv(await _build_sums(handles, sums, by), query.by, first, last)
         shown = sums if query.limit is None else sums[: query.limit]
-        others = [entry for _, entry in sums[len(shown) :]]
+        others = sums[len(shown) :]
         return CostsResponse(
             first=first,
             last=last,
             total=_total(entries, first),
-            sums=await _build_sums(handles, shown, query.by),
+            sums=await _build_sums(handles, shown, by),
             others=_total(others, first) if others else None,
             others_count=len(others),
             expected=await _forecast(handles) if query.expected else None,
@@ -240,31 +230,23 @@ def _read_period(query: CostsQuery) -> tuple[date, date]:
 
 
 def _total(entries: Sequence[CostEntry], day: date) -> CostBody:
-    return CostBody(**sum_costs(entries, lambda entry: None).get(None, CostEntry(day, "")).to_json())
+    return CostBody(**next(iter(sort_sums(entries, ())), CostEntry(day, "")).to_json())
 
 
-def _sort_sums(entries: Sequence[CostEntry], by: Sequence[str]) -> list[KeyedSum]:
-    """Return the sums with their keys, the dearest first; by days, these in order."""
-    fields = [DIMENSIONS[name].value for name in by]
-    sums = sum_costs(entries, lambda entry: tuple(getattr(entry, field) for field in fields))
-    ordered = sorted(sums.items(), key=lambda item: (-item[1].cost, -item[1].tokens))
-    if "day" in by:
-        day = by.index("day")
-        ordered.sort(key=lambda item: item[0][day])
-    return ordered
-
-
-async def _build_sums(handles: Sequence[AgentHandle], ordered: Sequence[KeyedSum], by: Sequence[str]) -> list[SumBody]:
-    named = [key for keys, _ in ordered[:MAX_NAMED] for key in keys if isinstance(key, UUID)]
+async def _build_sums(
+    handles: Sequence[AgentHandle], sums: Sequence[CostEntry], by: Sequence[CostDimension]
+) -> list[SumBody]:
+    keyed = [([getattr(entry, dimension) for dimension in by], entry) for entry in sums]
+    named = [key for keys, _ in keyed[:MAX_NAMED] for key in keys if isinstance(key, UUID)]
     names = await _find_names(handles, named)
     return [
         SumBody(
             key=_key_text(keys[0]) if keys else None,
             keys=[_key_text(key) for key in keys],
             names=[names.get(key) if isinstance(key, UUID) else _key_text(key) for key in keys],
-            **item.to_json(),
+            **entry.to_json(),
         )
-        for keys, item in ordered
+        for keys, entry in keyed
     ]
 
 
@@ -298,7 +280,7 @@ async def _forecast(handles: Sequence[AgentHandle]) -> ExpectedBody | None:
     costs = [
         entry for handle in handles for entry in await handle.conversations.costs(first, today, [CostDimension.DAY])
     ]
-    by_day = {day: entry.cost for day, entry in sum_costs(costs, lambda entry: entry.day).items()}
+    by_day = {entry.day: entry.cost for entry in sort_sums(costs, [CostDimension.DAY])}
     begun = max(min(by_day, default=today), today - timedelta(days=FORECAST_DAYS))
     past = [by_day.get(begun + timedelta(days=number), 0.0) for number in range((today - begun).days)]
     if len(past) < MIN_FORECAST_DAYS:

@@ -1,12 +1,11 @@
 """Show why messages were answered or not, or what the models have cost."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from itertools import starmap
-from operator import attrgetter
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -25,7 +24,7 @@ from bot.cli.running_bot import (
     room_label,
 )
 from bot.domain.environment import Room
-from bot.domain.ledger import CostEntry, Receipt, sum_costs
+from bot.domain.ledger import CostDimension, CostEntry, Receipt, sort_sums
 from bot.errors import ConfigError, TemporaryError
 from bot.operate.conversations import ConversationReader
 from bot.store.protocols import Store
@@ -46,9 +45,6 @@ class GroupBy(StrEnum):
     ROOM = "room"
     PERSON = "person"
     MODEL = "model"
-
-
-ID_FIELDS = {GroupBy.ROOM: "room_id", GroupBy.PERSON: "person_id"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +76,20 @@ class CostReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON."""
-        sums = [{"name": name, **self._id_field(entry), **entry.to_json()} for name, entry in self.sums]
+        sums = [{"name": name, **entry.to_json()} for name, entry in self.sums]
+        if self.by in (GroupBy.ROOM, GroupBy.PERSON):
+            ids = (getattr(entry, CostDimension[self.by.name]) for _, entry in self.sums)
+            sums = [{**item, "id": item_id and str(item_id)} for item, item_id in zip(sums, ids, strict=True)]
         return {"days": self.days, "by": self.by.value, "total": self.total.to_json(), "sums": sums}
-
-    def _id_field(self, entry: CostEntry) -> Mapping[str, str | None]:
-        if self.by not in ID_FIELDS:
-            return {}
-        entry_id = getattr(entry, ID_FIELDS[self.by])
-        return {"id": str(entry_id) if entry_id else None}
 
 
 async def build_cost_report(store: Store, now: datetime, *, days: int, by: GroupBy) -> CostReport:
     """Return the costs of the last `days` days, today included."""
-    today = now.date()
-    entries = await store.costs.costs_between(today - timedelta(days=days - 1), today)
-    total = sum_costs(entries, lambda entry: None).get(None, CostEntry(today, ""))
-    sums = list(sum_costs(entries, attrgetter(ID_FIELDS.get(by, by.value))).values())
-    sums.sort(key=lambda entry: (entry.day if by is GroupBy.DAY else today, -entry.cost, -entry.tokens))
-    names = await _names(store, sums, by)
-    return CostReport(days, by, total, list(zip(names, sums, strict=True)))
+    today, dimension = now.date(), CostDimension[by.name]
+    entries = await ConversationReader(store).costs(today - timedelta(days=days - 1), today, [dimension])
+    total = next(iter(sort_sums(entries, ())), CostEntry(today, ""))
+    sums = sort_sums(entries, [dimension])
+    return CostReport(days, by, total, list(zip(await _names(store, sums, by), sums, strict=True)))
 
 
 async def _names(store: Store, sums: Sequence[CostEntry], by: GroupBy) -> list[str]:
