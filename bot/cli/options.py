@@ -23,7 +23,7 @@ import typer
 from pydantic import Field, SecretStr, create_model
 from typer.core import TyperGroup
 
-from bot.cli.process.shutdown import UsageError, print_notice
+from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
@@ -137,9 +137,30 @@ def colour_state(line: str) -> str:
     return f"{captured.get()} {rest}"
 
 
-def print_json(document: Any, *, indent: int | None = 2, ensure_ascii: bool = False) -> None:
-    """Print a document as JSON; times as ISO 8601, ids and what else has no form in JSON as text."""
-    print(json.dumps(document, default=_to_text, ensure_ascii=ensure_ascii, indent=indent))
+def print_json(document: Any, *, indent: int | None = 2) -> None:
+    """Print a document as JSON; times as ISO 8601, ids and what else has no form in JSON as text.
+
+    Characters that a terminal does not show, or obeys, are escaped.
+    """
+    text = json.dumps(document, default=_to_text, ensure_ascii=False, indent=indent)
+    print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
+
+
+def print_result(
+    document: Any,
+    lines: Iterable[str],
+    *,
+    as_json: bool,
+    header: Sequence[str] = (),
+    rows: Iterable[Sequence[str]] = (),
+    indent: int | None = 2,
+) -> int:
+    """Print the result of a command as JSON or as lines, on a terminal as a table of its rows; return exit code 0."""
+    if as_json:
+        print_json(document, indent=indent)
+    else:
+        print_rows(header, rows, lines)
+    return Exit.OK
 
 
 def _to_text(value: Any) -> str:

@@ -1,6 +1,5 @@
 """Check character files, trust the code that they bring, write a new one, import and export them."""
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from bot.cli.operator.characters import (
     write_imported,
     write_starter,
 )
-from bot.cli.options import AsJson, examples, new_group
+from bot.cli.options import AsJson, examples, new_group, print_json
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.errors import PluginError
 from bot.plugin_system.trust import TrustedPlugin, TrustedPlugins, find_location, read_plugin_source
@@ -38,8 +37,7 @@ def check(files: Files, as_json: AsJson = False) -> int:
     results = [check_file(path) for path in files]
     is_fine = not any(result.error for result in results)
     if as_json:
-        document = {"ok": is_fine, "characters": [result.to_json() for result in results]}
-        print(json.dumps(document, ensure_ascii=False, indent=2))
+        print_json({"ok": is_fine, "characters": [result.to_json() for result in results]})
     else:
         for result in results:
             _print_result(result)
@@ -106,7 +104,7 @@ def _import(written: Sequence[WrittenCharacter], *, as_json: bool) -> int:
             }
             for item in written
         ]
-        print(json.dumps({"characters": characters}, ensure_ascii=False, indent=2))
+        print_json({"characters": characters})
         return Exit.OK
     for item in written:
         print("\n".join(item.format_lines()))

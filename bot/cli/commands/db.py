@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, progress
-from bot.cli.process.shutdown import Exit, print_line
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result, progress
+from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import require_storage
 from bot.logs import configure_logging
 from bot.plugin_system.plugin import collect_schemas
@@ -30,15 +30,10 @@ def upgrade(character: CharacterFile = None, as_json: AsJson = False) -> int:
     with _storage(character) as (storage, config), progress("upgrading the database"):
         result = asyncio.run(storage.upgrade(config.settings, collect_schemas(config.plugins)))
     old, new = result.old_version, result.new_version
-    if as_json:
-        print_json({"place": result.location, "before": old, "after": new}, indent=None)
-    elif old is None:
-        print_line(f"{result.location}: created, with schema {new}")
-    elif old == new:
-        print_line(f"{result.location}: up to date, schema {new}")
-    else:
-        print_line(f"{result.location}: from schema {old} to {new}")
-    return Exit.OK
+    change = f"from schema {old} to {new}" if old != new else f"up to date, schema {new}"
+    line = f"{result.location}: {f'created, with schema {new}' if old is None else change}"
+    document = {"place": result.location, "before": old, "after": new}
+    return print_result(document, [line], as_json=as_json, indent=None)
 
 
 @app.command(epilog=examples("bot db check", "bot db check --repair"))
@@ -56,15 +51,14 @@ def check(
         with progress("checking the database"):
             report = asyncio.run(storage.check(config.settings))
     problems = list(report.problems) if report.exists else [NO_DATABASE]
-    if as_json:
-        facts = dict(report.facts)
-        print_json({"ok": not problems, "place": report.location, "facts": facts, "problems": problems})
-    else:
-        print_line(f"{report.location}: {'problems found' if problems else 'no problems'}")
-        for name, value in report.facts.items():
-            print_line(f"  {name:<17} {value if isinstance(value, str) else format(value, ',')}")
-        for problem in problems:
-            print_line(f"  → {problem}")
+    document = {"ok": not problems, "place": report.location, "facts": dict(report.facts), "problems": problems}
+    facts = ((name, value if isinstance(value, str) else f"{value:,}") for name, value in report.facts.items())
+    lines = [
+        f"{report.location}: {'problems found' if problems else 'no problems'}",
+        *(f"  {name:<17} {value}" for name, value in facts),
+        *(f"  → {problem}" for problem in problems),
+    ]
+    print_result(document, lines, as_json=as_json)
     return Exit.CONFIG if problems else Exit.OK
 
 
@@ -79,11 +73,8 @@ def backup(
     """Copy it as of now, also while the bot runs."""
     with _storage(character) as (storage, config), progress("copying the database"):
         copy = asyncio.run(storage.backup(config.settings, file))
-    if as_json:
-        print_json({"file": str(copy), "bytes": copy.stat().st_size}, indent=None)
-    else:
-        print_line(f"copied to {copy}")
-    return Exit.OK
+    document = {"file": str(copy), "bytes": copy.stat().st_size}
+    return print_result(document, [f"copied to {copy}"], as_json=as_json, indent=None)
 
 
 @app.command(epilog=examples("bot db restore data/greenroom-backup.db"))
@@ -97,16 +88,14 @@ def restore(
         previous = asyncio.run(storage.restore(config.settings, file))
         restored = asyncio.run(storage.check(config.settings))
     facts = dict(restored.facts)
-    if as_json:
-        kept = str(previous) if previous else None
-        print_json({"file": str(file), "previous": kept, "facts": facts}, indent=None)
-        return Exit.OK
-    counts = ", ".join(f"{facts[name]:,} {name}" for name in RESTORED_TABLES if name in facts)
-    print_line(f"{file} is the database now; its open work is held at the next start")
-    print_line(f"restored: schema {facts.get('schema')}{counts and f', {counts}'}")
-    if previous is not None:
-        print_line(f"the previous database is kept as {previous}")
-    return Exit.OK
+    document = {"file": str(file), "previous": previous and str(previous), "facts": facts}
+    counts = "".join(f", {facts[name]:,} {name}" for name in RESTORED_TABLES if name in facts)
+    lines = [
+        f"{file} is the database now; its open work is held at the next start",
+        f"restored: schema {facts.get('schema')}{counts}",
+        *([f"the previous database is kept as {previous}"] if previous is not None else []),
+    ]
+    return print_result(document, lines, as_json=as_json, indent=None)
 
 
 @contextmanager
@@ -120,10 +109,9 @@ def _storage(character: Path | None) -> Iterator[tuple[Storage, CharacterConfig]
 def _repair(storage: Storage, config: CharacterConfig, *, as_json: bool) -> int:
     with progress("copying what can be read"):
         copy, lost = asyncio.run(storage.repair(config.settings, collect_schemas(config.plugins)))
-    if as_json:
-        print_json({"file": str(copy), "lost": dict(lost)}, indent=None)
-        return Exit.OK
     losses = ", ".join(f"{count:,} of {table}" for table, count in lost.items())
-    print_line(f"copied to {copy}; lost: {losses or 'nothing'}")
-    print_line(f"`bot db restore {copy}` puts it in the place of the database")
-    return Exit.OK
+    lines = [
+        f"copied to {copy}; lost: {losses or 'nothing'}",
+        f"`bot db restore {copy}` puts it in the place of the database",
+    ]
+    return print_result({"file": str(copy), "lost": dict(lost)}, lines, as_json=as_json, indent=None)

@@ -1,16 +1,13 @@
 """List the events of the platforms that could not be read."""
 
-from collections.abc import Iterator, Sequence
 from datetime import UTC
 from typing import Annotated
 
 import typer
 
 from bot.cli.characters import load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_json, print_rows
-from bot.cli.process.shutdown import Exit
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_result
 from bot.cli.running_bot import read_store
-from bot.domain.inbound import UnreadableEvent
 from bot.text import shorten
 
 DEFAULT_LIMIT, MAX_RAW_LENGTH = 100, 200
@@ -29,26 +26,17 @@ def list_events(
 ) -> int:
     """List the events that could not be read, newest first; with --json, whole."""
     events = read_store(load_character_config(character), lambda store: store.ledger.unreadable_events(limit))
-    if as_json:
-        fields = ("platform", "account", "received_at", "cause", "raw")
-        documents = [{"id": event.event_id} | {name: getattr(event, name) for name in fields} for event in events]
-        print_json({"events": documents})
-    else:
-        rows = [
-            (event.event_id, event.platform, event.account, _received(event), shorten(event.raw, 60), event.cause)
-            for event in events
-        ]
-        lines = list(_event_lines(events)) or ["every event could be read"]
-        print_rows(("event", "platform", "account", "received", "content", "cause"), rows, lines)
-    return Exit.OK
-
-
-def _event_lines(events: Sequence[UnreadableEvent]) -> Iterator[str]:
+    fields = ("platform", "account", "received_at", "cause", "raw")
+    documents = [{"id": event.event_id} | {name: getattr(event, name) for name in fields} for event in events]
+    rows, lines = [], []
     for event in events:
-        yield f"{event.event_id}  {event.platform} ({event.account}), {_received(event)}"
-        yield f"  {shorten(event.raw, MAX_RAW_LENGTH)}"
-        yield f"  → {event.cause}"
-
-
-def _received(event: UnreadableEvent) -> str:
-    return f"{event.received_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        received = f"{event.received_at.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        rows.append((event.event_id, event.platform, event.account, received, shorten(event.raw, 60), event.cause))
+        lines += [
+            f"{event.event_id}  {event.platform} ({event.account}), {received}",
+            f"  {shorten(event.raw, MAX_RAW_LENGTH)}",
+            f"  → {event.cause}",
+        ]
+    header = ("event", "platform", "account", "received", "content", "cause")
+    lines = lines or ["every event could be read"]
+    return print_result({"events": documents}, lines, as_json=as_json, header=header, rows=rows)

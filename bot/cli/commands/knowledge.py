@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_rows, working
-from bot.cli.process.shutdown import Exit, UsageError, print_notice
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result, working
+from bot.cli.process.shutdown import UsageError, print_notice
 from bot.cli.running_bot import ANY_STATUS, HttpReply, explaining, find_running_bot, require_storage
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, StoreInaccessible, TemporaryError
@@ -79,12 +79,9 @@ def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_j
     level = config.settings.get("LOG_LEVEL") or "WARNING"
     with configure_logging(level=level, secrets=config.secrets), working("reading documents"):
         result = asyncio.run(_carry_out(config, plugin, work, is_indexed=is_indexed))
-    if as_json:
-        print(strip_terminal_codes(json.dumps(result, ensure_ascii=False, indent=2), allowed="\n"))
-    else:
-        header = ("document", "name", "origin", "fragments", "address")
-        print_rows(header, map(_document_row, result.get("documents", ())), _format(result))
-    return Exit.OK
+    header = ("document", "name", "origin", "fragments", "address")
+    rows = map(_document_row, result.get("documents", ()))
+    return print_result(result, _format(result), as_json=as_json, header=header, rows=rows)
 
 
 async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, is_indexed: bool) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """List undelivered parts; send a held or failed part again, or give one up."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_json, print_rows
-from bot.cli.process.shutdown import Exit, UsageError
+from bot.cli.options import MAX_COUNT, AsJson, CharacterFile, examples, new_group, print_result
+from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import read_store, run_connected
 from bot.domain.ledger import DeliveryState
 from bot.operate.operations import Operations, PartDecision
@@ -36,7 +36,8 @@ def list_parts(
         config, lambda store: _load_parts(Operations.on_store(config.agent_config.agent_id, store), limit)
     )
     header = ("part", "state", "age", "attempts", "room", "text", "cause")
-    return _print_parts(parts, header, _part_rows(parts), _part_lines(parts), as_json=as_json)
+    lines = list(_part_lines(parts)) or ["nothing is undelivered"]
+    return print_result({"parts": parts}, lines, as_json=as_json, header=header, rows=_part_rows(parts))
 
 
 @app.command(PartDecision.SEND, epilog=examples("bot outbox send 01a205c4"))
@@ -55,24 +56,8 @@ def _decide_all(decision: PartDecision, ids: Sequence[str], character: Path | No
     config = load_character_config(character)
     parts = [_decide(config, decision, part_id) for part_id in dict.fromkeys(ids)]
     rows = [(part["id"], part["note"]) for part in parts]
-    return _print_parts(
-        parts, ("part", "result"), rows, (f"{part_id}: {note}" for part_id, note in rows), as_json=as_json
-    )
-
-
-def _print_parts(
-    parts: Sequence[Mapping[str, Any]],
-    header: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    lines: Iterable[str],
-    *,
-    as_json: bool,
-) -> int:
-    if as_json:
-        print_json({"parts": parts})
-    else:
-        print_rows(header, rows, lines if parts else ["nothing is undelivered"])
-    return Exit.OK
+    lines = [f"{part_id}: {note}" for part_id, note in rows]
+    return print_result({"parts": parts}, lines, as_json=as_json, header=("part", "result"), rows=rows)
 
 
 async def _load_parts(operations: Operations, limit: int) -> list[dict[str, Any]]:

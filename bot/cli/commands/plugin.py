@@ -20,7 +20,7 @@ import typer
 from bot.characters import load_character, parse_character, write_character_source
 from bot.cli.characters import load_character_config, trusted_plugins
 from bot.cli.doctor.checks import check_plugin, contract_findings, finding_lines
-from bot.cli.options import AsJson, CharacterFile, Trusting, examples, is_confirmed, new_group, print_json, print_rows
+from bot.cli.options import AsJson, CharacterFile, Trusting, examples, is_confirmed, new_group, print_json, print_result
 from bot.cli.plugins import (
     IndexEntry,
     PluginCard,
@@ -88,12 +88,10 @@ PluginName = Annotated[str, typer.Argument(metavar=NAME_OR_PATH, help="A plugin'
 def list_plugins(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the installed plugins, their components, and why some are off."""
     cards = list(list_cards(load_character_config(character)))
-    if as_json:
-        print_json({"plugins": [card.to_json() for card in cards]}, ensure_ascii=True)
-    else:
-        lines = (line for card in cards for line in card.lines())
-        print_rows(("plugin", "state", "what it does", "why it is off"), map(PluginCard.row, cards), lines)
-    return Exit.OK
+    document = {"plugins": [card.to_json() for card in cards]}
+    header = ("plugin", "state", "what it does", "why it is off")
+    lines = (line for card in cards for line in card.lines())
+    return print_result(document, lines, as_json=as_json, header=header, rows=map(PluginCard.row, cards))
 
 
 @app.command(epilog=examples("bot plugin search", "bot plugin search weather"))
@@ -119,7 +117,7 @@ def search(
             }
             for entry in index.entries
         ]
-        print_json({"plugins": plugins}, ensure_ascii=True)
+        print_json({"plugins": plugins})
         return Exit.OK
     print("\n\n".join("\n".join(map(strip_terminal_codes, index_lines(entry, installed))) for entry in index.entries))
     if not index.entries:

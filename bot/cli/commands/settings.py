@@ -17,8 +17,7 @@ from bot.cli.options import (
     group_summary,
     list_variables,
     new_command,
-    print_json,
-    print_rows,
+    print_result,
 )
 from bot.cli.process.shutdown import Exit, print_notice
 from bot.errors import ConfigError
@@ -66,12 +65,9 @@ def settings(
     for note in ignored_settings_note(values):
         print_notice(note)
     variables = describe_variables(groups, values)
-    if as_json:
-        print_json({"variables": list(map(_to_json, variables))})
-    else:
-        rows = [(variable.name, _format_value(variable), variable.meaning) for variable in variables]
-        print_rows(("variable", "value", "meaning"), rows, _setting_lines(groups, variables))
-    return Exit.OK
+    document, header = {"variables": list(map(_to_json, variables))}, ("variable", "value", "meaning")
+    rows = [(variable.name, _format_value(variable), variable.meaning) for variable in variables]
+    return print_result(document, _setting_lines(groups, variables), as_json=as_json, header=header, rows=rows)
 
 
 def build_example(groups: Sequence[SettingsGroup]) -> str:

@@ -8,8 +8,8 @@ import typer
 from bot.adapter.access_tokens import AccessToken, AccessTokens, TokenScope
 from bot.characters import load_character
 from bot.cli.characters import read_character_settings
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, print_rows
-from bot.cli.process.shutdown import Exit, print_line, print_notice
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, print_result
+from bot.cli.process.shutdown import Exit, print_notice
 from bot.concurrency.clock import system_clock
 from bot.settings import CoreSettings
 
@@ -48,17 +48,14 @@ def new(
 def list_tokens(character: CharacterFile = None, as_json: AsJson = False) -> int:
     """List the tokens; the tokens themselves are not stored."""
     found = _tokens(character).list()
-    if as_json:
-        print_json({"tokens": [_describe(token) for token in found]})
-        return Exit.OK
     rows = [
         (token.id, token.scope.value, token.created_at.astimezone().strftime("%Y-%m-%d %H:%M"), token.name)
         for token in found
     ]
     lines = [f"{token_id}  {scope:<9}  {created}  {name}" for token_id, scope, created, name in rows]
     none = ["there are no tokens besides the server's own: `bot token new --scope …` creates one"]
-    print_rows(("id", "scope", "created", "name"), rows, lines or none)
-    return Exit.OK
+    document, header = {"tokens": [_describe(token) for token in found]}, ("id", "scope", "created", "name")
+    return print_result(document, lines or none, as_json=as_json, header=header, rows=rows)
 
 
 @app.command(epilog=examples("bot token revoke dashboard"))
@@ -69,11 +66,8 @@ def revoke(
 ) -> int:
     """Make a token invalid."""
     revoked = _tokens(character).revoke(token)
-    if as_json:
-        print_json(_describe(revoked), indent=None)
-    else:
-        print_line(f"{revoked.name} ({revoked.id}) is revoked")
-    return Exit.OK
+    lines = [f"{revoked.name} ({revoked.id}) is revoked"]
+    return print_result(_describe(revoked), lines, as_json=as_json, indent=None)
 
 
 def _tokens(character: Path | None) -> AccessTokens:

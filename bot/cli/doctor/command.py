@@ -4,7 +4,7 @@ What the running bot says needs attention: as findings, and as it changes with `
 """
 
 import asyncio
-import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -27,14 +27,13 @@ from bot.cli.characters import (
 from bot.cli.doctor import checks
 from bot.cli.doctor.checks import check_accounts, check_tasks
 from bot.cli.doctor.model_checks import check_budget, check_model
-from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command
+from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_json, print_result
 from bot.cli.process.shutdown import Exit
 from bot.cli.running_bot import find_running_bot
 from bot.errors import ConfigError, SettingError, TemporaryError
 from bot.logs import configure_logging
 from bot.operate.tools import Finding, FindingStatus
 from bot.settings import CoreSettings, Settings
-from bot.text import strip_terminal_codes
 
 WATCH_SECONDS = 15.0
 QUICK_TIMEOUT = 3.0
@@ -94,11 +93,9 @@ def _read_problems(config: CharacterConfig) -> Sequence[Mapping[str, Any]]:
 
 def _print_change(change: str, key: str, text: str, *, as_json: bool) -> None:
     now = datetime.now().astimezone()
-    if as_json:
-        line = json.dumps({"at": now.isoformat(), "kind": change, "key": key, "text": text}, ensure_ascii=False)
-    else:
-        line = strip_terminal_codes(f"{now:%H:%M:%S}  {change:<5}  {text}")
-    print(line, flush=True)
+    document = {"at": now, "kind": change, "key": key, "text": text}
+    print_result(document, [f"{now:%H:%M:%S}  {change:<5}  {text}"], as_json=as_json, indent=None)
+    sys.stdout.flush()
 
 
 app = new_command()
@@ -134,8 +131,7 @@ def run_doctor(character: Path | None, *, as_json: bool = False, fix: bool = Fal
             print("\n".join(checks.finding_lines(finding)), flush=True)
     failed = [finding for finding in findings if finding.status is FindingStatus.FAIL]
     if as_json:
-        document = {"ok": not failed, "findings": [finding.to_json() for finding in findings]}
-        print(json.dumps(document, ensure_ascii=False, indent=2))
+        print_json({"ok": not failed, "findings": [finding.to_json() for finding in findings]})
     if not failed:
         return Exit.OK
     return Exit.TRY_AGAIN if all(finding.is_outside for finding in failed) else Exit.CONFIG

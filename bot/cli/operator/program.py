@@ -6,7 +6,6 @@ List the processes that share a character's database, and drain one for an upgra
 """
 
 import asyncio
-import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +28,7 @@ from bot.cli.doctor.checks import check_accounts
 from bot.cli.doctor.command import check_configuration
 from bot.cli.doctor.model_checks import SAMPLE_MESSAGE, ask_model, prompt_finding
 from bot.cli.operator.characters import CharacterStore, CheckResult, check_text, compose_prompt, split_prompt, try_reply
-from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_json, print_rows
+from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_result
 from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import read_store, require_storage
@@ -295,12 +294,12 @@ def list_members(context: typer.Context, character: CharacterFile = None, as_jso
         return Exit.OK
     config = load_character_config(character)
     members, lag = read_store(config, lambda store: _members(config, store).find())
-    if as_json:
-        print_json({"members": [asdict(member) for member in members], "lag": asdict(lag)})
-    else:
-        now = datetime.now(UTC)
-        header = ("member", "role", "state", "rooms", "accounts", "host", "process", "version", "heartbeat")
-        print_rows(header, [_row(member, now) for member in members], _member_lines(members, now))
+    now = datetime.now(UTC)
+    document = {"members": [asdict(member) for member in members], "lag": asdict(lag)}
+    header = ("member", "role", "state", "rooms", "accounts", "host", "process", "version", "heartbeat")
+    rows = [_row(member, now) for member in members]
+    print_result(document, _member_lines(members, now), as_json=as_json, header=header, rows=rows)
+    if not as_json:
         print(f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}")
         print(f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}")
     return Exit.OK
@@ -317,11 +316,8 @@ def drain(
     with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
         if not asyncio.run(_drain(config, member)):
             raise UsageError(f"there is no process {member}: `bot cluster` shows them")
-    if as_json:
-        print(json.dumps({"member": member, "is_draining": True}))
-    else:
-        print(f"{member}: it releases its work; `bot cluster` shows what it still holds, stop it at 0 rooms")
-    return Exit.OK
+    lines = [f"{member}: it releases its work; `bot cluster` shows what it still holds, stop it at 0 rooms"]
+    return print_result({"member": member, "is_draining": True}, lines, as_json=as_json, indent=None)
 
 
 async def _drain(config: CharacterConfig, number: int) -> bool:

@@ -1,6 +1,5 @@
 """Export everything that is stored about a person, or delete it."""
 
-import json
 import os
 import re
 import sys
@@ -12,8 +11,8 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group
-from bot.cli.process.shutdown import Exit, UsageError
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result
+from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.environment import Entity
 from bot.errors import ConfigError
@@ -51,15 +50,10 @@ def export(
     """Write a ZIP with everything that is stored about a person; also while the bot runs."""
     config = load_character_config(character)
     exported = read_store(config, lambda store: _export(config, store, person, file))
-    if as_json:
-        document = {"file": str(exported.file), "id": str(exported.entity.id), "items": exported.counts.items}
-        print(json.dumps(document, ensure_ascii=False))
-        return Exit.OK
-    print(strip_terminal_codes(f"{_describe(exported.entity)}: written to {exported.file}"))
-    for name, number in exported.counts.items.items():
-        if number:
-            print(f"  {name:<19} {number:,}")
-    return Exit.OK
+    document = {"file": exported.file, "id": exported.entity.id, "items": exported.counts.items}
+    counts = [f"  {name:<19} {number:,}" for name, number in exported.counts.items.items() if number]
+    lines = [f"{_describe(exported.entity)}: written to {exported.file}", *counts]
+    return print_result(document, lines, as_json=as_json, indent=None)
 
 
 @app.command(epilog=examples("bot person forget Ada", "bot person forget 123456789 --yes"))
@@ -76,12 +70,9 @@ def forget(
         _confirm(entity)
     forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
     counts = forgotten.model_dump(exclude={"id"})
-    if as_json:
-        print(json.dumps({"id": str(entity.id), "deleted": counts}))
-        return Exit.OK
     deleted = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
-    print(strip_terminal_codes(f"{_describe(entity)}: deleted {deleted or 'nothing, there was nothing'}"))
-    return Exit.OK
+    lines = [f"{_describe(entity)}: deleted {deleted or 'nothing, there was nothing'}"]
+    return print_result({"id": entity.id, "deleted": counts}, lines, as_json=as_json, indent=None)
 
 
 async def _export(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:

@@ -12,13 +12,12 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json, print_rows
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result
 from bot.cli.people.command import PersonText, choose_person
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.protocols import RecallScope, Store
-from bot.text import strip_terminal_codes
 
 MAX_SEARCHED_ROOMS = 50
 PAGE_SIZE = 200
@@ -127,13 +126,15 @@ def _read(
 
     memories, names = read_store(config, read)
     documents = [_to_document(memory, names.get(memory.entity_id, "")) for memory in memories]
-    if as_json:
-        print_json(documents)
-    else:
-        rows = [] if is_detailed else [_row(document) for document in documents]
-        lines = [line for document in documents for line in _to_lines(document, is_detailed=is_detailed)]
-        print_rows(("fact", "date", "told by", "text"), rows, lines or ["no facts"])
-    return Exit.OK
+    rows = [(item["id"], item["at"][:10], item["told_by"], item["text"]) for item in documents]
+    lines = [f"{fact_id}  {date}  {teller}: {text}" for fact_id, date, teller, text in rows]
+    if is_detailed:
+        rows = []
+        lines = [
+            line for item in documents for line in (*(f"{name:<15} {item[name]}" for name in item if item[name]), "")
+        ]
+    header = ("fact", "date", "told by", "text")
+    return print_result(documents, lines or ["no facts"], as_json=as_json, header=header, rows=rows)
 
 
 async def _facts_of(store: Store, person: str, agent_id: UUID) -> list[Memory]:
@@ -190,24 +191,10 @@ def _to_document(memory: Memory, teller: str) -> dict[str, Any]:
     }
 
 
-def _row(document: dict[str, Any]) -> tuple[str, ...]:
-    return (document["id"], document["at"][:10], document["told_by"], document["text"])
-
-
-def _to_lines(document: dict[str, Any], *, is_detailed: bool) -> list[str]:
-    if is_detailed:
-        return [*(f"{name:<15} {value}" for name, value in document.items() if value), ""]
-    fact_id, date, teller, text = _row(document)
-    return [f"{fact_id}  {date}  {teller}: {text}"]
-
-
 def _change(fact_id: UUID, character: CharacterFile, *, text: str | None, as_json: bool) -> int:
     """Replace the text of a fact, delete it without a text, and print what was done."""
     config = load_character_config(character)
     if not run_connected(config, lambda operations: operations.change_fact(fact_id, text, source=SOURCE)):
         raise UsageError(_unknown_fact(fact_id))
-    if as_json:
-        print(json.dumps({"id": str(fact_id), "text": text}, ensure_ascii=False))
-    else:
-        print(strip_terminal_codes(f"{fact_id}: {'deleted' if text is None else text}"))
-    return Exit.OK
+    lines = [f"{fact_id}: {'deleted' if text is None else text}"]
+    return print_result({"id": fact_id, "text": text}, lines, as_json=as_json, indent=None)
