@@ -7,7 +7,7 @@ import asyncio
 import http.client
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -379,7 +379,9 @@ def explain_receipt(receipt: Receipt) -> Iterator[str]:
     for call in receipt.model_calls:
         yield _format_call(call)
     if len(receipt.model_calls) > 1:
-        yield f"total: {_format_total(receipt.model_calls)}"
+        costs = [call.cost for call in receipt.model_calls if call.is_counted]
+        unpriced = f", and what {count} of them cost" if (count := costs.count(None)) else ""
+        yield f"total: {format_dollars(sum(cost for cost in costs if cost is not None))}{unpriced}"
     if receipt.closed_at is not None:
         yield f"took {(receipt.closed_at - receipt.received_at).total_seconds() * 1000:.0f} ms"
     yield from receipt.notes
@@ -394,13 +396,6 @@ def _format_call(call: ModelCall) -> str:
         f"called {call.model} for {call.purpose}: {estimate_prefix}{call.tokens_in} tokens in{cached}, "
         f"{call.tokens_out} out, {price}, {call.seconds * 1000:.0f} ms{error}"
     )
-
-
-def _format_total(calls: Sequence[ModelCall]) -> str:
-    costs = [call.cost for call in calls if call.is_counted]
-    total_text = format_dollars(sum(cost for cost in costs if cost is not None))
-    unpriced = costs.count(None)
-    return f"{total_text}, and what {unpriced} of them cost" if unpriced else total_text
 
 
 def format_price(cost: float | None) -> str:

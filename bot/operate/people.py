@@ -367,13 +367,16 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) ->
             {"name": world.name, "platform": world.platform, "role": world.role_of(entity.id)}
             for world in worlds.values()
         ],
-        "rooms": [_describe_room(room) for room in rooms],
+        "rooms": [{"id": room.id, "name": room.name, "type": room.type, "platform": room.platform} for room in rooms],
     }
     await writer.add_json("person.json", person)
     components = await store.entities.components(entity.id)
     await writer.add_json("contacts.json", [_describe_component(component) for component in components])
-    relationships = await store.entities.relationships(entity.id)
-    await writer.add_json("relationships.json", [_describe_relationship(item) for item in relationships])
+    relationships = [
+        {"with": item.target_id, "interactions": item.interactions, "tags": item.tags}
+        for item in await store.entities.relationships(entity.id)
+    ]
+    await writer.add_json("relationships.json", relationships)
 
 
 async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID) -> list[tuple[str, str]]:
@@ -440,7 +443,10 @@ async def _write_costs(writer: _ArchiveWriter, store: Store, entity_id: UUID, to
 async def _read_log(store: Store, entity_id: UUID) -> AsyncIterator[Iterable[dict[str, Any]]]:
     entries = await store.logs.logs(entity_id=entity_id, limit=MAX_LOG_ENTRIES)
     for start in range(0, len(entries), PAGE_SIZE):
-        yield map(_describe_log_entry, entries[start : start + PAGE_SIZE])
+        yield [
+            {"kind": entry["kind"], "at": entry["at"].isoformat(), "room": entry["room_id"], "details": entry["body"]}
+            for entry in entries[start : start + PAGE_SIZE]
+        ]
 
 
 async def _write_uploads(writer: _ArchiveWriter, folder: Path, files: Iterable[tuple[str, str]]) -> None:
@@ -455,10 +461,6 @@ async def _write_uploads(writer: _ArchiveWriter, folder: Path, files: Iterable[t
 SPOKEN = (MemoryKind.MESSAGE, MemoryKind.REACTION)
 
 
-def _describe_room(room: Room) -> dict[str, Any]:
-    return {"id": room.id, "name": room.name, "type": room.type, "platform": room.platform}
-
-
 def _describe_component(component: Component) -> dict[str, Any]:
     return {
         "type": component.type,
@@ -466,10 +468,6 @@ def _describe_component(component: Component) -> dict[str, Any]:
         "stated_by": component.source_entity_id,
         "at": component.created_at,
     }
-
-
-def _describe_relationship(item: Relationship) -> dict[str, Any]:
-    return {"with": item.target_id, "interactions": item.interactions, "tags": item.tags}
 
 
 def _describe_memory(memory: Memory) -> dict[str, Any]:
@@ -494,10 +492,6 @@ def _describe_receipt(receipt: Receipt) -> dict[str, Any]:
         "rule": receipt.rule,
         **({"command": receipt.reason} if receipt.rule == Rule.COMMAND else {}),
     }
-
-
-def _describe_log_entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    return {"kind": entry["kind"], "at": entry["at"].isoformat(), "room": entry["room_id"], "details": entry["body"]}
 
 
 def _describe_task(task: Task) -> dict[str, Any]:

@@ -461,7 +461,9 @@ def read_memory(
     return Situation(
         now=now,
         store_problem=next((item for handle in handles if (item := handle.problem)), None),
-        accounts=_list_connections(handles) if accounts is None else accounts,
+        accounts=[_build_account(connection, [NO_ARRIVALS], None, None) for connection in connections_of(handles)]
+        if accounts is None
+        else accounts,
         items=OpenItems(),
         tasks=TaskBacklog(),
         models=list_models(handles, spending, now),
@@ -470,7 +472,12 @@ def read_memory(
         budgets={
             handle.character.name: (item.total, item.limit) for handle, item in zip(handles, spending, strict=False)
         },
-        plugins={name: cause for handle in handles for name, cause in _list_inactive_plugins(handle).items()},
+        plugins={
+            name: cause
+            for handle in handles
+            if handle.operator_tools is not None
+            for name, cause in handle.operator_tools.program.inactive_plugins().items()
+        },
         platforms=dict(handles[0].inactive_platforms),
         process=monitor.read() if monitor is not None else None,
         failed_backup=next((cause for handle in handles if (cause := handle.read_failed_backup())), ""),
@@ -517,10 +524,6 @@ def limit_of(spending: Sequence[Spending]) -> float:
     return sum(item.limit for item in spending) if all(item.limit for item in spending) else 0.0
 
 
-def _list_connections(handles: Sequence[AgentHandle]) -> list[AccountSituation]:
-    return [_build_account(connection, [NO_ARRIVALS], None, None) for connection in connections_of(handles)]
-
-
 def _build_account(
     connection: ConnectionStatus, arrivals: Sequence[Arrivals], last_out_at: datetime | None, now: datetime | None
 ) -> AccountSituation:
@@ -543,10 +546,6 @@ def _build_account(
         usual_gap=gap,
         unheard_since=connection.unheard_since,
     )
-
-
-def _list_inactive_plugins(handle: AgentHandle) -> Mapping[str, str]:
-    return handle.operator_tools.program.inactive_plugins() if handle.operator_tools is not None else {}
 
 
 async def _count_poisoned(handle: AgentHandle, now: datetime) -> int:
@@ -586,7 +585,7 @@ async def _find_stuck_parts(
     """Return since when the oldest part has waited on a connected platform, where that is too long."""
     stuck = []
     for handle, item in zip(handles, items, strict=True):
-        if _is_old(item.waiting, now):
+        if item.waiting.oldest_at is not None and now - item.waiting.oldest_at > SEND_TOLERANCE:
             connected = {
                 connection.platform: connection.snapshot.since
                 for connection in connections_of([handle])
@@ -595,10 +594,6 @@ async def _find_stuck_parts(
             since = await handle.undelivered.find_overdue(connected, now - SEND_TOLERANCE)
             stuck += [since] if since is not None else []
     return min(stuck, default=None)
-
-
-def _is_old(waiting: Backlog, now: datetime) -> bool:
-    return waiting.oldest_at is not None and now - waiting.oldest_at > SEND_TOLERANCE
 
 
 def _replacement(status: ModelStatus, statuses: Iterable[ModelStatus]) -> str:

@@ -355,14 +355,10 @@ def _read_state(stored: Any) -> tuple[dict[str, Record], list[datetime]]:
     """Return the stored records and times; nothing of a value that cannot be read."""
     try:
         records = [Record.from_json(values) for values in stored["records"]]
-        return {record.key: record for record in records}, _read_times(stored["sent_at"])
+        return {record.key: record for record in records}, [datetime.fromisoformat(at) for at in stored["sent_at"]]
     except (KeyError, TypeError, ValueError):
         return {}, []
 
 
 def _to_json(records: Iterable[Record], sent_at: Iterable[datetime]) -> dict[str, Any]:
     return {"records": [record.to_json() for record in records], "sent_at": [at.isoformat() for at in sent_at]}
-
-
-def _read_times(texts: Iterable[str]) -> list[datetime]:
-    return [datetime.fromisoformat(text) for text in texts]

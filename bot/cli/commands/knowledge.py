@@ -87,7 +87,13 @@ def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_j
 async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, is_indexed: bool) -> Mapping[str, Any]:
     try:
         async with _open_documents(config, plugin, is_indexed=is_indexed) as routes:
-            return await work(partial(_send_here, routes))
+
+            async def call_route(request: RouteRequest) -> HttpReply:
+                route = next(route for route in routes if (route.method, route.path) == (request.method, request.path))
+                response = await route.handle(request)
+                return HttpReply(HTTPStatus(response.status), response.json)
+
+            return await work(call_route)
     except StoreInaccessible as error:
         refusal = error
 
@@ -114,13 +120,6 @@ def _find_plugin(config: CharacterConfig) -> Plugin:
 
 Send = Callable[[RouteRequest], Awaitable[HttpReply]]
 Work = Callable[[Send], Awaitable[Mapping[str, Any]]]
-
-
-async def _send_here(routes: Sequence[BoundRoute], request: RouteRequest) -> HttpReply:
-    """Call a route in this process."""
-    route = next(route for route in routes if (route.method, route.path) == (request.method, request.path))
-    response = await route.handle(request)
-    return HttpReply(HTTPStatus(response.status), response.json)
 
 
 async def _call(send: Send, request: RouteRequest) -> Mapping[str, Any]:

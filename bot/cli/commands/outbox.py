@@ -1,6 +1,6 @@
 """List undelivered parts; send a held or failed part again, or give one up."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -35,9 +35,18 @@ def list_parts(
     parts = read_store(
         config, lambda store: _load_parts(Operations.on_store(config.agent_config.agent_id, store), limit)
     )
+    rows, lines = [], []
+    for part in parts:
+        part_id, state, attempts, age = part["id"], part["state"], part["attempts"], _age(part["created_at"])
+        is_held = state == DeliveryState.UNKNOWN
+        text, cause = shorten(part["text"], MAX_TEXT_LENGTH), shorten(part["cause"], 200)
+        rows.append((part_id, "held" if is_held else state, age, str(attempts), part["room"], text, cause))
+        state = f"{state}, held" if is_held else state
+        lines += [f"{part_id}  {state}, {age} old, {attempts} attempts, for {part['room']}", f"  {text!r}"]
+        lines += [f"  → {cause}"] if cause else []
     header = ("part", "state", "age", "attempts", "room", "text", "cause")
-    lines = list(_part_lines(parts)) or ["nothing is undelivered"]
-    return print_result({"parts": parts}, lines, as_json=as_json, header=header, rows=_part_rows(parts))
+    lines = lines or ["nothing is undelivered"]
+    return print_result({"parts": parts}, lines, as_json=as_json, header=header, rows=rows)
 
 
 @app.command(PartDecision.SEND, epilog=examples("bot outbox send 01a205c4"))
@@ -70,26 +79,8 @@ async def _load_parts(operations: Operations, limit: int) -> list[dict[str, Any]
     ]
 
 
-def _part_rows(parts: Sequence[dict[str, Any]]) -> Iterator[Sequence[str]]:
-    for part in parts:
-        state = "held" if part["state"] == DeliveryState.UNKNOWN else part["state"]
-        texts = (part["room"], shorten(part["text"], MAX_TEXT_LENGTH), shorten(part["cause"] or "", 200))
-        yield (part["id"], state, _age(part), str(part["attempts"]), *texts)
-
-
-def _part_lines(parts: Sequence[dict[str, Any]]) -> Iterator[str]:
-    for part in parts:
-        held = ", held" if part["state"] == DeliveryState.UNKNOWN else ""
-        state = f"{part['state']}{held}, {_age(part)} old, {part['attempts']} attempts"
-        yield f"{part['id']}  {state}, for {part['room']}"
-        yield f"  {shorten(part['text'], MAX_TEXT_LENGTH)!r}"
-        if part["cause"]:
-            yield f"  → {shorten(part['cause'], 200)}"
-
-
-def _age(part: Mapping[str, Any]) -> str:
-    age = datetime.now(UTC) - part["created_at"]
-    seconds = max(int(age.total_seconds()), 0)
+def _age(created_at: datetime) -> str:
+    seconds = max(int((datetime.now(UTC) - created_at).total_seconds()), 0)
     for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
         if seconds >= 2 * size:
             return f"{seconds // size} {unit}"

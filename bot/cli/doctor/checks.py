@@ -144,25 +144,21 @@ def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:
     paths = [ENV_FILE, folder, *(sorted(folder.iterdir()) if folder.is_dir() else [])]
     for path in paths:
         if path.exists() and path.stat().st_mode & OTHERS_MODE_BITS:
-            yield _fix_permissions(path) if fix else _permission_warning(path)
+            yield _check_permissions(path, fix=fix)
 
 
-def _permission_warning(path: Path) -> Finding:
-    advice = f"chmod {_private_mode(path):o} {path}, or run `bot doctor --fix`"
-    return Finding(FindingStatus.WARN, "data", f"{path} can be read by others", advice)
-
-
-def _fix_permissions(path: Path) -> Finding:
+def _check_permissions(path: Path, *, fix: bool) -> Finding:
+    """Return a warning about a path that others can read; with `fix`, make it private instead."""
+    private_mode = 0o700 if path.is_dir() else 0o600
+    if not fix:
+        advice = f"chmod {private_mode:o} {path}, or run `bot doctor --fix`"
+        return Finding(FindingStatus.WARN, "data", f"{path} can be read by others", advice)
     try:
-        path.chmod(_private_mode(path))
+        path.chmod(private_mode)
     except OSError as error:
         message = f"{path} can be read by others, and its mode cannot be changed: {error.strerror or error}"
         return Finding(FindingStatus.WARN, "data", message, "change the mode as the file's owner")
     return Finding(FindingStatus.OK, "data", f"{path}: others can no longer read it")
-
-
-def _private_mode(path: Path) -> int:
-    return 0o700 if path.is_dir() else 0o600
 
 
 def check_database(config: CharacterConfig) -> Iterator[Finding]:
@@ -207,9 +203,8 @@ def check_port(config: CharacterConfig, platform: Platform) -> Iterator[Finding]
     host, port = str(values.get("server_host", "")), int(values.get("server_port", 0))
     if not host or not port:
         return
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        socket.create_server((host, port), family=family).close()
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
     except OSError as error:
         yield _check_running_bot(config) or Finding(
             FindingStatus.FAIL,

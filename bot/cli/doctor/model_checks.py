@@ -3,10 +3,11 @@
 import asyncio
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from bot.cli.characters import CharacterConfig
@@ -79,9 +80,11 @@ async def measure_prompt(agent_runtime: "AgentRuntime", role: Role = Role.OWNER)
     await agent.store.entities.save_entities([turn.author], turn.room.id)
     await agent.store.memories.add([turn.message])
     turn.actions = await list_usable_actions(turn, registry)
-    composer = Composer(registry)
-    request = await build_first_request(turn, composer)
-    tool_sizes = _tool_sizes(request)  # the actions that are offered as functions
+    request = await build_first_request(turn, Composer(registry))
+    tool_sizes = {  # of the actions that are offered as functions
+        tool.name: _byte_length(json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False))
+        for tool in request.tools
+    }
     total = _byte_length(request.system) + _byte_length(request.prompt) + sum(tool_sizes.values())
     parts = [*_provider_parts(turn, registry), *await _action_parts(turn, registry, tool_sizes)]
     system = PromptPart(PromptPartKind.CHARACTER, "system", _byte_length(request.system))
@@ -116,13 +119,6 @@ async def _action_list_size(turn: Turn, registry: Registry) -> int:
     return sum([_byte_length((await registry.providers[name](turn)).text) for name in names])
 
 
-def _tool_sizes(request: TextRequest) -> dict[str, int]:
-    return {
-        tool.name: _byte_length(json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False))
-        for tool in request.tools
-    }
-
-
 def _byte_length(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
@@ -138,7 +134,12 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
             message = f"{name} cannot be initialized: {cause}"
             findings.append(Finding(FindingStatus.FAIL, "plugins", message, advice))
         size = await measure_prompt(agent_runtime)
-        findings += _prompt_findings(size)
+        findings.append(prompt_finding(size.total))
+        for kind, parts in groupby(sorted(size.parts, key=attrgetter("kind")), key=attrgetter("kind")):
+            largest = sorted(parts, key=lambda part: -part.size)
+            sizes = ", ".join(f"{part.name} {part.size:,}" for part in largest)
+            message = f"{kind}, {sum(part.size for part in largest):,} bytes: {sizes}"
+            findings.append(Finding(FindingStatus.OK, "prompt", message))
         findings += await ask_model(agent_runtime.agent, config.settings, size.total)
     return findings
 
@@ -161,7 +162,9 @@ async def ask_model(agent: Agent, settings: Settings, prompt_bytes: int = 4_000)
         async with asyncio.timeout(seconds):
             result = await agent.models.text(replace(request, sink=speed))
     except TimeoutError:
-        return [_timeout_finding(seconds)]
+        return [
+            Finding(FindingStatus.FAIL, "model", f"no answer within {seconds:g} s", OUTSIDE_ADVICE, is_outside=True)
+        ]
     except ModelRefused as error:
         return [Finding(FindingStatus.FAIL, "model", str(error), "correct the key or the model's name in .env")]
     except BudgetSpent as error:
@@ -216,11 +219,6 @@ def _speed_finding(first_seconds: float, words: int, seconds: float) -> Finding:
     return Finding(FindingStatus.WARN, "model", message, advice)
 
 
-def _timeout_finding(seconds: float) -> Finding:
-    message = f"no answer within {seconds:g} s"
-    return Finding(FindingStatus.FAIL, "model", message, OUTSIDE_ADVICE, is_outside=True)
-
-
 def prompt_finding(size: int) -> Finding:
     """Return what to think of the size of a first prompt, in bytes."""
     message = f'{size:,} bytes in total, for a first "Hello!" from a user with all permissions'
@@ -228,19 +226,6 @@ def prompt_finding(size: int) -> Finding:
         return Finding(FindingStatus.OK, "prompt", message)
     advice = "every answer pays for it: shorten the largest parts, or remove plugins"
     return Finding(FindingStatus.WARN, "prompt", message, advice)
-
-
-def _prompt_findings(size: PromptSize) -> Iterator[Finding]:
-    yield prompt_finding(size.total)
-    ordered_parts = sorted(size.parts, key=lambda part: part.kind)
-    for kind, parts in groupby(ordered_parts, key=lambda part: part.kind):
-        yield Finding(FindingStatus.OK, "prompt", _prompt_kind_line(kind, list(parts)))
-
-
-def _prompt_kind_line(kind: str, parts: Sequence[PromptPart]) -> str:
-    largest = sorted(parts, key=lambda part: -part.size)
-    sizes = ", ".join(f"{part.name} {part.size:,}" for part in largest)
-    return f"{kind}, {sum(part.size for part in parts):,} bytes: {sizes}"
 
 
 def check_budget(settings: Settings) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -101,7 +101,9 @@ def split_prompt(turn: Turn, request: TextRequest, registry: Registry) -> list[P
     specs = {spec.name: spec for spec in registry.build_catalog().providers}
     sections = [PromptSection(CHARACTER, "system", request.system)] if request.system else []
     position = 0
-    for start, name, text in sorted(_find_texts(turn, request.prompt)):
+    texts = [(name, text) for name, result in turn.state.results.items() if (text := result.text.strip())]
+    found = [(start, name, text) for name, text in texts if (start := request.prompt.find(text)) >= 0]
+    for start, name, text in sorted(found):
         if start < position:
             continue  # it stands inside another text
         sections += _rules(request.prompt[position:start])
@@ -131,14 +133,6 @@ async def try_reply(turn: Turn, request: TextRequest) -> TrialReply:
         tokens_out=usage.tokens_out if usage is not None else 0,
         cost=_cost_of(turn.agent, result),
     )
-
-
-def _find_texts(turn: Turn, prompt: str) -> Iterator[tuple[int, str, str]]:
-    """Yield position, provider and text of what providers wrote into a prompt."""
-    for name, result in turn.state.results.items():
-        text = result.text.strip()
-        if text and (start := prompt.find(text)) >= 0:
-            yield start, name, text
 
 
 def _rules(text: str) -> list[PromptSection]:

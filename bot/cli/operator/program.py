@@ -15,7 +15,6 @@ from typing import Annotated, Any
 
 import typer
 
-from bot.characters import Note
 from bot.cli.characters import (
     CharacterConfig,
     describe_variables,
@@ -214,7 +213,10 @@ class CharacterFileTools:
         assert result.loaded is not None
         report = result.loaded.report
         return CharacterCheck(
-            warnings=tuple(map(_to_problem, (*report.warnings, *report.secrets))),
+            warnings=tuple(
+                FileProblem(note.message, note.line, note.column, note.path)
+                for note in (*report.warnings, *report.secrets)
+            ),
             name=result.loaded.character.name,
             plugin_notes=result.plugins,
             untrusted_code=tuple(source.name for source in result.code if source not in result.trusted_code),
@@ -278,10 +280,6 @@ def _problems_of(error: Exception) -> tuple[FileProblem, ...]:
 def _visible_lines(text: str) -> Iterator[str]:
     """Yield the lines of an error without those that quote the file."""
     yield from (line for line in text.splitlines() if not line.startswith(" "))
-
-
-def _to_problem(note: Note) -> FileProblem:
-    return FileProblem(note.message, note.line, note.column, note.path)
 
 
 app = new_command(invoke_without_command=True)

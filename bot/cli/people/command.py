@@ -77,7 +77,8 @@ def forget(
 
 async def _export(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:
     entity = await choose_person(store, person, config.agent_config.agent_id)
-    target = file or Path(f"{_to_file_name(entity.name) or entity.id}.zip")
+    name = re.sub(r"[^\w.-]+", "_", entity.name)[:60].strip("._")
+    target = file or Path(f"{name or entity.id}.zip")
     unfinished = target.with_name(f"{target.name}.part")
     if target.exists():
         raise ConfigError(f"{target} exists already: name another file, or remove it")
@@ -111,10 +112,6 @@ async def choose_person(store: Store, text: str, agent_id: UUID) -> Entity:
         lines += [f"  {entity.id}  {_describe(entity)}" for entity in people[:MAX_SHOWN_PEOPLE]]
         raise UsageError("\n".join(lines))
     return people[0]
-
-
-def _to_file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "_", name)[:60].strip("._")
 
 
 def _describe(entity: Entity) -> str:
