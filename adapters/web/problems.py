@@ -13,7 +13,7 @@ from bot.platform import (
     ConditionLevel,
     ConnectionState,
     DisconnectCause,
-    ModelState,
+    ModelSituation,
     Situation,
     format_dollars,
     store_text,
@@ -72,27 +72,8 @@ class AccountBody(ResponseModel):
     history: list[HalfHour]
 
 
-class ModelBody(ResponseModel):
-    """A model, what it is used for, and how it has answered since the start of the bot.
-
-    One that `rests` after repeated failures is not called before `rests_until`; `why` is the last failure, and
-    `replaced_by` the model that is called instead. One `fails` if its server was busy or not there at the last attempt,
-    or its last two calls were refused. `agents` are the names of the characters that use it. `unused` ones have not
-    answered yet. `usd` is what the model has cost today (in UTC), null where no price is known.
-    """
-
-    name: str
-    provider: str
-    agents: Sequence[str] = ()
-    work: list[str]
-    state: ModelState
-    rests_until: datetime | None
-    why: str
-    replaced_by: str
-    calls: int
-    failed: int
-    p50_ms: int | None
-    usd: float | None
+class ModelBody(ModelSituation):
+    """A model, as the API names it."""
 
 
 class ProblemBody(ResponseModel):

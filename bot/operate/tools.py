@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
 from bot.domain.task import LAST_RUN_KEY, MISSED_THRESHOLD, PAUSED_KEY, Task, TaskTag
 from bot.errors import BotError, FileProblem
+from bot.operate.results import Result
 from bot.settings import Settings
 from bot.store.protocols import TaskStore
 
@@ -85,15 +86,14 @@ class PromptSection:
         return len(self.text.encode("utf-8", "surrogatepass"))
 
 
-@dataclass(frozen=True, slots=True)
-class TrialReply:
-    """What a model answered to a message in a trial, and what that cost; nothing of it was sent or done.
+class TrialReply(Result):
+    """What a model answered to a message in a trial, and what that cost; nothing was sent, done or remembered.
 
-    `cost` is in US dollars, None if the price is unknown.
+    `cost` is in US dollars, null if the price is unknown.
     """
 
     text: str
-    actions: tuple[str, ...]
+    actions: Sequence[str]
     model: str
     seconds: float
     tokens_in: int
@@ -129,22 +129,20 @@ class CharacterTools(Protocol):
         """Ask the model to answer a message as the character of this text. Raises ModelError."""
 
 
-@dataclass(frozen=True, slots=True)
-class PluginState:
-    """An installed plugin, whether an agent uses it, why not, and what it brings.
+class PluginState(Result):
+    """An installed plugin: `on`, `off`, or `failed` if it should be on or works only in part; why, and what to do.
 
-    One that `is_failed` should be on and is not, or works only in part.
+    `brings` are its components by kind, `settings` the variables that it reads.
     """
 
     name: str
+    state: Literal["on", "off", "failed"]
     description: str
-    is_on: bool
-    is_failed: bool
     why: str
     fix: str
     package: str
     version: str
-    components: Mapping[str, Sequence[str]]
+    brings: Mapping[str, Sequence[str]]
     settings: Sequence[str]
 
 

@@ -18,6 +18,7 @@ from bot.errors import ModelUnavailable, StoreUnavailable
 from bot.inbound.agent_handle import AgentHandle
 from bot.models.router import ModelStatus
 from bot.operate.activity import Arrivals, Spending
+from bot.operate.results import Result
 from bot.operate.tools import Finding, FindingStatus
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
@@ -111,27 +112,27 @@ class AccountSituation:
         return user_text(f"watchdog.states.{'limited' if self.cause is DisconnectCause.LIMITED else self.state}")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelSituation:
+class ModelSituation(Result):
     """A model, what it is used for, and how it has answered since the start of the bot.
 
-    One that rests is not called before `rests_until`; `why` is the last failure, and `replaced_by` the model that is
-    called instead. `agents` are the names of the characters that use it. `usd` is what it has cost today (in UTC),
-    None where no price is known.
+    One that `rests` after repeated failures is not called before `rests_until`; `why` is the last failure, and
+    `replaced_by` the model that is called instead. One `fails` if its server was busy or not there at the last attempt,
+    or its last two calls were refused. `agents` are the names of the characters that use it. `unused` ones have not
+    answered yet. `usd` is what the model has cost today (in UTC), null where no price is known.
     """
 
     name: str
     provider: str
-    work: tuple[str, ...]
+    agents: Sequence[str] = ()
+    work: Sequence[str]
     state: ModelState
-    agents: tuple[str, ...] = ()
-    rests_until: datetime | None = None
-    why: str = ""
-    replaced_by: str = ""
-    calls: int = 0
-    failed: int = 0
-    p50_ms: int | None = None
-    usd: float | None = None
+    rests_until: datetime | None
+    why: str
+    replaced_by: str
+    calls: int
+    failed: int
+    p50_ms: int | None
+    usd: float | None
 
 
 @dataclass(frozen=True, slots=True)

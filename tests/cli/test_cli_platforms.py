@@ -41,9 +41,9 @@ list_variable_states(config.settings, config.plugins)
 list(run_checks(config, config.settings))
 installed = asyncio.run(read_installed_plugins(config))
 states = {state.name: state for state in list_plugin_states(config, {}, {}, installed)}
-print(states["anthropic"].is_on, states["anthropic"].fix)
+print(states["anthropic"].state, states["anthropic"].fix)
 loaded = {name for name in states if f"plugins.{name}" in sys.modules}
-print(states["sql"].is_on, *sorted(loaded), *sorted({"anthropic", "google.genai", "mcp"} & set(sys.modules)))
+print(states["sql"].state, *sorted(loaded), *sorted({"anthropic", "google.genai", "mcp"} & set(sys.modules)))
 """
 PAGER = """
 from bot import SettingsModel
@@ -113,8 +113,8 @@ def test_the_list_of_plugins_imports_none_that_is_off(workdir: Path) -> None:
     command = [sys.executable, "-c", LIST_PLUGINS, load_config(workdir).path]
     ran = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     assert ran.stdout.splitlines() == [
-        "False set it in .env or the environment, and start the bot again",
-        "True bootstrap offline sql",
+        "off set it in .env or the environment, and start the bot again",
+        "on bootstrap offline sql",
     ]
 
 

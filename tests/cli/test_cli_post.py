@@ -60,7 +60,7 @@ def test_the_adapter_with_publishing_publishes(file: Path, monkeypatch: pytest.M
     monkeypatch.setattr(post_command, "find_adapter", adapters.get)
     publisher = post_command.require_publisher(load_character_config(file))
     assert publisher.spec is quill
-    parts = [post_command.PublishedPart("part", 0, DeliveryState.SENT, "7")]
+    parts = [post_command.PublishedPart(id="part", part=0, state=DeliveryState.SENT, external_id="7", cause="")]
     assert publisher.post_url(parts) == "https://quill.example/7"
 
 

@@ -16,7 +16,7 @@ from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import RequestModel, ResponseModel, Text
 from bot import ConfigError
 from bot.models import ModelError
-from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict
+from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict, TrialReply
 
 MAX_RUNNING_CHECKS = 2  # at a time: each takes a thread
 PlaceInFile = Annotated[int | None, BeforeValidator(lambda number: number or None)]  # 0 is unknown
@@ -118,16 +118,8 @@ class PreviewResponse(ResponseModel):
     sections: list[PromptSectionBody]
 
 
-class TrialResponse(ResponseModel):
-    """What the model answered; nothing was sent, done or remembered. `cost` is null if the price is unknown."""
-
-    text: str
-    actions: list[str]
-    model: str
-    seconds: float
-    tokens_in: int
-    tokens_out: int
-    cost: float | None
+class TrialResponse(TrialReply):
+    """What the model answered, as the API names it."""
 
 
 class SavedResponse(CharacterResponse):

@@ -16,26 +16,22 @@ from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, Query, ResponseModel
 from bot import system_clock
-from bot.platform import AgentHandle, FindingStatus, LogLine, OperatorTools, TaskSet, check_running, find_log_buffer
+from bot.platform import (
+    AgentHandle,
+    FindingStatus,
+    LogLine,
+    OperatorTools,
+    PluginState,
+    TaskSet,
+    check_running,
+    find_log_buffer,
+)
 
 NO_TOOLS = "not available: this agent was not started with `bot run` or `bot dev`"
 
 
-class PluginBody(ResponseModel):
-    """An installed plugin: `on`, `off`, or `failed` if it should be on; why, and what to do.
-
-    `brings` are its components by kind, `settings` the variables that it reads.
-    """
-
-    name: str
-    state: Literal["on", "off", "failed"]
-    description: str
-    why: str
-    fix: str
-    package: str
-    version: str
-    brings: dict[str, list[str]]
-    settings: list[str]
+class PluginBody(PluginState):
+    """An installed plugin, as the API names it."""
 
 
 class PluginsResponse(ResponseModel):
@@ -140,15 +136,8 @@ class SystemApi:
     async def list_plugins(self, request: web.Request, query: AgentQuery) -> PluginsResponse:
         """List the plugins of an agent: what each brings, and why one is off."""
         handle, tools = self._find_tools(query.agent)
-        plugins = [
-            PluginBody.build(
-                plugin,
-                state="failed" if plugin.is_failed else "on" if plugin.is_on else "off",
-                brings=plugin.components,
-            )
-            for plugin in await tools.program.plugins()
-        ]
-        return PluginsResponse(agent_id=handle.agent_id, plugins=plugins)
+        plugins = await tools.program.plugins()
+        return PluginsResponse.model_validate({"agent_id": handle.agent_id, "plugins": plugins})
 
     @operation("GET", "/api/settings", "settings", Access.CHANGE, (404,))
     async def list_settings(self, request: web.Request, query: SettingsQuery) -> SettingsResponse:

@@ -36,6 +36,7 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.domain.memory import Memory
 from bot.errors import ConfigError, DeliveryError, StoreInaccessible, TemporaryError, Undeliverable
 from bot.inbound.agent_handle import AdapterSpec, Publishing
+from bot.operate.results import Result
 from bot.outbound.content_filter import filter_outgoing
 from bot.outbound.outbox import HELD_STATES, UndeliveredParts, is_dropped
 from bot.outbound.sender import OPEN_STATES
@@ -186,20 +187,14 @@ async def _load_recent_posts(config: CharacterConfig) -> list[Memory]:
     return sorted(posts, key=lambda memory: (memory.created_at, memory.id))[-MAX_COMPARED_POSTS:]
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedPart:
-    """A part of a post and its delivery state."""
+class PublishedPart(Result):
+    """A part of a post and its delivery state; `external_id` is the id of the post on the platform."""
 
     id: str
     part: int
     state: DeliveryState
-    post_id: str = ""
-    cause: str = ""
-
-    @classmethod
-    def build(cls, delivery: Delivery) -> "PublishedPart":
-        """Return the part of a delivery."""
-        return cls(delivery.id, delivery.part, delivery.state, delivery.external_id, delivery.cause)
+    external_id: str
+    cause: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +219,7 @@ class Publisher:
 
     def post_url(self, parts: Sequence[PublishedPart]) -> str:
         """Return the URL of a post's first part; empty if that part has not been sent."""
-        first_id = next((part.post_id for part in parts if part.part == 0), "")
+        first_id = next((part.external_id for part in parts if part.part == 0), "")
         return first_id and self.publishing.post_url(first_id)
 
 
@@ -316,10 +311,7 @@ async def _publish(config: CharacterConfig, publisher: Publisher, content: Conte
         for picture in content.attachments
     ]
     reply = await _ask_running_bot(config, publisher, "", {"text": content.text, "pictures": pictures}, refusal)
-    return [
-        PublishedPart(item["id"], item["part"], DeliveryState(item["state"]), item["external_id"], item["cause"])
-        for item in reply.get("parts") or ()
-    ]
+    return list(map(PublishedPart.model_validate, reply.get("parts") or ()))
 
 
 async def _resume(config: CharacterConfig, publisher: Publisher) -> list[list[PublishedPart]]:
@@ -343,7 +335,7 @@ async def _resume(config: CharacterConfig, publisher: Publisher) -> list[list[Pu
         posts = []
         for turn_id, memory_id in dict.fromkeys((part.turn_id, part.memory_id) for part in pending_parts):
             deliveries = await ledger.deliveries(turn_id=turn_id)
-            posts.append([PublishedPart.build(item) for item in deliveries if item.memory_id == memory_id])
+            posts.append([PublishedPart.model_validate(item) for item in deliveries if item.memory_id == memory_id])
         return posts
 
 
@@ -363,7 +355,7 @@ async def _wait_for_parts(agent: Agent, feed: Feed, parts: Sequence[Delivery]) -
         is_stopped = current_feed is None or bool(current_feed.pause_reason)
         is_stalled = max(failures, default=0) >= (1 if is_stopped else MAX_FAILED_ATTEMPTS)
         if not open_deliveries or clock() > deadline or is_stalled:
-            return [PublishedPart.build(delivery) for delivery in deliveries]
+            return list(map(PublishedPart.model_validate, deliveries))
         await asyncio.sleep(POLL_SECONDS)
 
 

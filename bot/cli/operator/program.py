@@ -80,7 +80,7 @@ def list_plugin_states(
     causes = find_failures(config, inactive, failures)
     used = [card.to_json() for card in list_cards(config, only_used=True)]
     states = [_plugin_state(card, causes.get(card["name"], ""), config) for card in (*used, *installed)]
-    return sorted(states, key=lambda state: (state.name not in causes, not state.is_on, state.name))
+    return sorted(states, key=lambda item: (item.name not in causes, item.state != "on", item.name))
 
 
 def find_failures(config: CharacterConfig, inactive: Mapping[str, str], failures: Mapping[type, str]) -> dict[str, str]:
@@ -104,13 +104,12 @@ def _plugin_state(card: Mapping[str, Any], cause: str, config: CharacterConfig) 
     return PluginState(
         name=card["name"],
         description=card["description"],
-        is_on=not (card["reason"] or cause),
-        is_failed=bool(cause),
+        state="failed" if cause else "off" if card["reason"] else "on",
         why=cause or card["reason"],
         fix=advice,
         package=card["package"],
         version=card["version"],
-        components=card["components"],
+        brings=card["components"],
         settings=card["settings"],
     )
 

@@ -38,8 +38,16 @@ ACCOUNT = AccountSituation(
 )
 CUT_OFF = replace(ACCOUNT, state=ConnectionState.DEGRADED, cause=DisconnectCause.DNS)
 PAGE = replace(ACCOUNT, platform="web", agent_id=None)
-MODEL = ModelSituation("gpt-4o", "openai", ("TEXT_LARGE",), ModelState.ANSWERS, calls=9, failed=3, p50_ms=800, usd=0.5)
-WELL = Situation(NOW, None, [ACCOUNT, PAGE], OpenItems(), TaskBacklog(), [MODEL], spent=2.334, limit=8.0)
+
+
+def build_model(**fields: object) -> ModelSituation:
+    known = {"name": "gpt-4o", "provider": "openai", "work": ["TEXT_LARGE"], "state": ModelState.ANSWERS}
+    figures = {"calls": 9, "failed": 3, "p50_ms": 800, "usd": 0.5}
+    unset = {"rests_until": None, "why": "", "replaced_by": ""}
+    return ModelSituation.model_validate({**known, **figures, **unset, **fields})
+
+
+WELL = Situation(NOW, None, [ACCOUNT, PAGE], OpenItems(), TaskBacklog(), [build_model()], spent=2.334, limit=8.0)
 
 
 def find_problems(situation: Situation) -> list[ProblemBody]:
@@ -88,7 +96,7 @@ def test_a_store_that_takes_nothing_in_is_the_worst() -> None:
 
 
 def test_problems_are_listed_worst_first_each_with_an_action() -> None:
-    resting = replace(MODEL, state=ModelState.RESTS, rests_until=NOW, why="529", replaced_by="other")
+    resting = build_model(state=ModelState.RESTS, rests_until=NOW, why="529", replaced_by="other")
     silent = replace(ACCOUNT, late_since=NOW, last_in_at=NOW - timedelta(minutes=40))
     situation = replace(
         WELL,
@@ -106,16 +114,16 @@ def test_problems_are_listed_worst_first_each_with_an_action() -> None:
         "Nothing came in from Ada on Telegram for 40 min. At this hour a message usually comes every 1 min."
     )
     assert texts["model"].endswith("529. other replaces it.")
-    refused = replace(MODEL, state=ModelState.FAILS, why="refused the key (401)", agents=("Ada",))
-    [failing] = find_problems(replace(WELL, models=[refused, replace(MODEL, agents=("Bob",))]))
+    refused = build_model(state=ModelState.FAILS, why="refused the key (401)", agents=("Ada",))
+    [failing] = find_problems(replace(WELL, models=[refused, build_model(agents=("Bob",))]))
     assert (failing.text, failing.level) == ("gpt-4o fails.", "bad")
     assert failing.why == "refused the key (401). No other model replaces it. Used by Ada."
-    alone = replace(WELL, models=[replace(resting, replaced_by="")])
+    alone = replace(WELL, models=[resting.model_copy(update={"replaced_by": ""})])
     assert find_problems(alone)[0].level == "bad"
 
 
 def test_a_resting_model_leads_to_an_example_and_a_plugin_that_is_off_to_the_plugins() -> None:
-    resting = replace(MODEL, state=ModelState.RESTS, rests_until=NOW, why="529")
+    resting = build_model(state=ModelState.RESTS, rests_until=NOW, why="529")
     receipt_id = derived_id("receipt")
     model, plugin = find_problems(
         replace(WELL, models=[resting], example_id=receipt_id, plugins={"x": "X_KEY is missing"})
