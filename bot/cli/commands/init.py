@@ -21,16 +21,9 @@ from yarl import URL
 
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
-from bot.cli.characters import (
-    ENV_FILE,
-    CharacterConfig,
-    Platform,
-    bundled_character,
-    default_character,
-    load_character_config,
-)
+from bot.cli.characters import ENV_FILE, Platform, bundled_character, default_character, load_character_config
 from bot.cli.doctor.checks import SETTINGS_ADVICE, check_accounts, finding_lines
-from bot.cli.doctor.model_checks import ask_model
+from bot.cli.doctor.model_checks import check_model
 from bot.cli.env_file import write_variables
 from bot.cli.operator.characters import WrittenCharacter, write_imported, write_starter
 from bot.cli.options import (
@@ -66,7 +59,6 @@ from bot.settings import Layer, Settings, load_settings
 from bot.text import strip_terminal_codes, suggest
 
 if TYPE_CHECKING:
-    from aiohttp import ClientResponse
     from questionary import Question
 
 INTERRUPTED = "Stopped. Everything above is written; `{program} init` goes on from here."
@@ -662,6 +654,8 @@ async def list_models(url: str, key: str = "", *, timeout: float) -> tuple[str, 
     """Return the names of the models for text of a server with OpenAI's API. Raises TemporaryError."""
     import aiohttp  # here, because help needs no HTTP client
 
+    from bot.adapter.http_client import read_bounded
+
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     limits = aiohttp.ClientTimeout(total=timeout)
     is_local = url.startswith(LOOPBACK)
@@ -674,21 +668,13 @@ async def list_models(url: str, key: str = "", *, timeout: float) -> tuple[str, 
                 raise TemporaryError(f"{url} refuses the key" if key else f"{url} needs a key")
             if response.status != 200:
                 raise TemporaryError(f"{url}{MODELS_PATH} answers with status {response.status}")
-            return _parse_models(url, await _read_response(response))
+            if (body := await read_bounded(response, MAX_LIST_BYTES)) is None:
+                raise TemporaryError(f"{url}{MODELS_PATH} lists too many models")
+            return _parse_models(url, body)
     except TimeoutError:
         raise TemporaryError(f"{url} does not answer within {timeout:g} s") from None
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise TemporaryError(f"{url} cannot be reached: {type(error).__name__}") from None
-
-
-async def _read_response(response: "ClientResponse") -> bytes:
-    """Return the body. Raises ValueError for one that is too long."""
-    body = bytearray()
-    async for chunk in response.content.iter_any():
-        body += chunk
-        if len(body) > MAX_LIST_BYTES:
-            raise ValueError("too long")
-    return bytes(body)
 
 
 def _parse_models(url: str, body: bytes) -> tuple[str, ...]:
@@ -713,7 +699,7 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
             names = {service.key for service in model_keys()} | {kind.key for kind in model_servers()}
             secrets = {*config.secrets, *(value for name, value in values.items() if name in names and value)}
             with configure_logging(level="ERROR", secrets=secrets):
-                findings = asyncio.run(_try_model(config))
+                findings = asyncio.run(check_model(config, shows_prompt=False))
         except BotError as error:
             findings = [Finding(FindingStatus.FAIL, "model", str(error), SETTINGS_ADVICE)]
     show(findings)
@@ -721,17 +707,6 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
     if not problems:
         save(values)
     return problems
-
-
-async def _try_model(config: CharacterConfig) -> list[Finding]:
-    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
-
-    async with run_agent(config.dry_run_config) as agent_runtime:
-        problems = [
-            Finding(FindingStatus.FAIL, "plugins", f"{name} cannot be initialized: {cause}", SETTINGS_ADVICE)
-            for name, cause in agent_runtime.inactive.items()
-        ]
-        return [*problems, *await ask_model(agent_runtime.agent, config.settings)]
 
 
 def show(findings: Sequence[Finding]) -> None:

@@ -123,7 +123,7 @@ def _byte_length(text: str) -> int:
     return len(text.encode("utf-8", "surrogatepass"))
 
 
-async def check_model(config: CharacterConfig) -> list[Finding]:
+async def check_model(config: CharacterConfig, *, shows_prompt: bool = True) -> list[Finding]:
     """Measure the prompt of a first "Hello!", and make the model write one word."""
     from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
 
@@ -134,12 +134,13 @@ async def check_model(config: CharacterConfig) -> list[Finding]:
             message = f"{name} cannot be initialized: {cause}"
             findings.append(Finding(FindingStatus.FAIL, "plugins", message, advice))
         size = await measure_prompt(agent_runtime)
-        findings.append(prompt_finding(size.total))
+        prompt_findings = [prompt_finding(size.total)]
         for kind, parts in groupby(sorted(size.parts, key=attrgetter("kind")), key=attrgetter("kind")):
             largest = sorted(parts, key=lambda part: -part.size)
             sizes = ", ".join(f"{part.name} {part.size:,}" for part in largest)
             message = f"{kind}, {sum(part.size for part in largest):,} bytes: {sizes}"
-            findings.append(Finding(FindingStatus.OK, "prompt", message))
+            prompt_findings.append(Finding(FindingStatus.OK, "prompt", message))
+        findings += prompt_findings if shows_prompt else []
         findings += await ask_model(agent_runtime.agent, config.settings, size.total)
     return findings
 
