@@ -233,17 +233,19 @@ def run_connected(
     config: CharacterConfig, work: Callable[[Operations | RemoteOperations], Coroutine[Any, Any, T]]
 ) -> T:
     """Return what a change returns that is made as `connect` says."""
-    return _run(config, connect(config), work)
+    return run_with(config, connect(config), work)
 
 
 def read_store(config: CharacterConfig, read: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
     """Return what is read of a character's store, which a running bot may use meanwhile."""
-    return _run(config, open_store_for_reading(config), read)
+    return run_with(config, open_store_for_reading(config), read)
 
 
-def _run(
+def run_with(
     config: CharacterConfig, opened: AbstractAsyncContextManager[U], work: Callable[[U], Coroutine[Any, Any, T]]
 ) -> T:
+    """Return what work with something that is opened returns; problems are logged as the settings say."""
+
     async def run() -> T:
         async with opened as value:
             return await work(value)

@@ -30,9 +30,8 @@ from bot.cli.operator.characters import CharacterStore, CheckResult, check_text,
 from bot.cli.options import AsJson, CharacterFile, examples, find_settings_groups, new_command, print_result
 from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.cli.process.shutdown import Exit, UsageError
-from bot.cli.running_bot import read_store, require_storage
+from bot.cli.running_bot import read_store, require_storage, run_with
 from bot.errors import CharacterError, ConfigError, FileProblem, PluginError
-from bot.logs import configure_logging
 from bot.models.types import TextRequest
 from bot.operate.tools import (
     CharacterCheck,
@@ -310,17 +309,12 @@ def drain(
 ) -> int:
     """Request that a process release its rooms and accounts and take no others; then stop it."""
     config = load_character_config(character)
-    with configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets):
-        if not asyncio.run(_drain(config, member)):
-            raise UsageError(f"there is no process {member}: `bot cluster` shows them")
+    schemas = collect_schemas(config.plugins)
+    opened = require_storage(config).open(config.agent_config.agent_id, config.settings, schemas)
+    if not run_with(config, opened, lambda store: _members(config, store).drain(member)):
+        raise UsageError(f"there is no process {member}: `bot cluster` shows them")
     lines = [f"{member}: it releases its work; `bot cluster` shows what it still holds, stop it at 0 rooms"]
     return print_result({"member": member, "is_draining": True}, lines, as_json=as_json, indent=None)
-
-
-async def _drain(config: CharacterConfig, number: int) -> bool:
-    agent_id = config.agent_config.agent_id
-    async with require_storage(config).open(agent_id, config.settings, collect_schemas(config.plugins)) as store:
-        return await _members(config, store).drain(number)
 
 
 def _members(config: CharacterConfig, store: Store) -> Members:
