@@ -117,14 +117,14 @@ async def _find_by_id(handle: AgentHandle, found_id: UUID) -> AsyncIterator[Sear
     room = await conversations.room(room_id)
     where = name_room(room) if room else ""
     if message is not None:
-        author = (await conversations.people([message.entity_id])).get(message.entity_id)
+        author = (await handle.people.entities([message.entity_id])).get(message.entity_id)
         title = f"{author.name}: {message.content.text}" if author else message.content.text
         yield _build_hit(handle, "message", message.id, title, where)
     if receipt is not None:
         yield _build_hit(handle, "receipt", receipt.id, describe_receipt(receipt, handle.character.name), where)
     if room is not None and room.id == found_id:
         yield _build_room_hit(handle, room)
-    if (person := (await conversations.people([found_id])).get(found_id)) is not None:
+    if (person := (await handle.people.entities([found_id])).get(found_id)) is not None:
         yield _build_hit(handle, "person", person.id, person.name, person.platform)
 
 

@@ -151,10 +151,6 @@ class ConversationReader:
             return await self._store.costs.costs_between(first_day, last_day)
         return await self._store.costs.sums_between(first_day, last_day, by)
 
-    async def people(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
-        """Return entities by id."""
-        return await self._store.entities.entities(ids)
-
     async def run_log(self, receipt: Receipt) -> Mapping[str, Any] | None:
         """Return the log entry of the work on a message; it is stored for less time than the receipt."""
         entries = await self._store.logs.logs(kind=LogKind.RUN, room_id=receipt.room_id, limit=MAX_RUN_LOGS)

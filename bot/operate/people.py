@@ -118,10 +118,6 @@ class People:
         """Return entities by id."""
         return await self._store.entities.entities(ids)
 
-    async def rooms(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        """Return rooms by id."""
-        return await self._store.worlds.rooms_by_id(ids)
-
     async def worlds(self, entity_id: UUID) -> list[PersonWorld]:
         """Return the worlds in which a person takes part, the most recently active first."""
         rooms: dict[UUID, list[Room]] = {}

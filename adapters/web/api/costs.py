@@ -12,8 +12,8 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import Field
 
+from adapters.web.api.people import load_names
 from adapters.web.auth import GRANT, Access
-from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem, JsonResponder
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory
@@ -238,7 +238,7 @@ async def _build_sums(
 ) -> list[SumBody]:
     keyed = [([getattr(entry, dimension) for dimension in by], entry) for entry in sums]
     named = [key for keys, _ in keyed[:MAX_NAMED] for key in keys if isinstance(key, UUID)]
-    names = await _find_names(handles, named)
+    names = {key: name for handle in handles for key, name in (await load_names(handle, named)).items()}
     return [
         SumBody(
             key=_key_text(keys[0]) if keys else None,
@@ -252,17 +252,6 @@ async def _build_sums(
 
 def _key_text(key: object) -> str | None:
     return None if key is None else str(key)
-
-
-async def _find_names(handles: Sequence[AgentHandle], ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Return the names of rooms and people."""
-    names: dict[UUID, str] = {}
-    for handle in handles:
-        people = await handle.conversations.people(ids)
-        names |= {entity.id: entity.name for entity in people.values()}
-        rooms = await handle.lists.rooms_by_id(ids)
-        names |= {room.id: name_room(room) for room in rooms.values()}
-    return names
 
 
 def _guard_cell(value: str | None) -> str:
@@ -317,8 +306,7 @@ async def _build_limits(handle: AgentHandle, today: date) -> list[LimitBody]:
         state.setting: max(_limited(state, sums[SCOPES[state.scope.name][1]]), key=state.amount_of, default=None)
         for state in handle.limits.states()
     }
-    ids = [key for state in handle.limits.states() if (key := _id_of(state, highest[state.setting])) is not None]
-    names = await _find_names([handle], ids)
+    names = await load_names(handle, (_id_of(state, highest[state.setting]) for state in handle.limits.states()))
     return [_build_limit(handle, state, highest[state.setting], names) for state in handle.limits.states()]
 
 
@@ -334,7 +322,9 @@ def _id_of(state: LimitState, entry: CostEntry | None) -> UUID | None:
     return entry.room_id if dimension is CostDimension.ROOM else entry.person_id
 
 
-def _build_limit(handle: AgentHandle, state: LimitState, entry: CostEntry | None, names: dict[UUID, str]) -> LimitBody:
+def _build_limit(
+    handle: AgentHandle, state: LimitState, entry: CostEntry | None, names: dict[UUID | None, str]
+) -> LimitBody:
     spent = round(state.amount_of(entry), 9) if entry is not None else 0.0
     highest_id = _id_of(state, entry)
     return LimitBody(

@@ -11,9 +11,8 @@ from aiohttp import web
 from pydantic import Field, StringConstraints
 
 from adapters.web.api.files import DOCUMENT_SEARCH, find_document_routes
-from adapters.web.api.people import SOURCE, SearchText, find_person
+from adapters.web.api.people import SOURCE, SearchText, find_person, load_names
 from adapters.web.auth import Access
-from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory, collect_page, has_text, parse_id
@@ -267,22 +266,17 @@ def _parse_number(cursor: str | None) -> int | None:
 
 async def _build_facts(handle: AgentHandle, facts: Sequence[Memory]) -> list[FactBody]:
     """Return the bodies of facts; their authors and rooms are read together."""
-    authors = await handle.people.entities({fact.entity_id for fact in facts})
-    rooms = await handle.people.rooms({fact.room_id for fact in facts})
-    room_names = {room.id: name_room(room) for room in rooms.values()}
+    names = await load_names(handle, (item_id for fact in facts for item_id in (fact.entity_id, fact.room_id)))
     return [
         FactBody.model_validate(
             {
                 "id": fact.id,
                 "agent_id": handle.agent_id,
                 "text": fact.content.text,
-                "author": {
-                    "id": fact.entity_id,
-                    "name": authors[fact.entity_id].name if fact.entity_id in authors else "",
-                },
+                "author": {"id": fact.entity_id, "name": names.get(fact.entity_id, "")},
                 "source_message_id": fact.source_id,
                 "room_id": fact.room_id,
-                "room": room_names.get(fact.room_id, ""),
+                "room": names.get(fact.room_id, ""),
                 "world_id": fact.world_id,
                 "at": fact.created_at,
                 "audience": AUDIENCES[fact.scope],

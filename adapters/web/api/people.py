@@ -240,6 +240,13 @@ async def find_person(directory: AgentDirectory, request: web.Request) -> Found:
     return await directory.find("person", person_id, lambda handle: handle.people.find(person_id), agent)
 
 
+async def load_names(handle: AgentHandle, ids: Iterable[UUID | None]) -> dict[UUID | None, str]:
+    """Return the names of people and rooms by their ids, as far as they are known."""
+    known = {item_id for item_id in ids if item_id is not None}
+    names: dict[UUID | None, str] = {item.id: item.name for item in (await handle.people.entities(known)).values()}
+    return names | {room.id: name_room(room) for room in (await handle.lists.rooms_by_id(known)).values()}
+
+
 def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
     entity, activity = person.entity, person.activity
     account = AccountBody(platform=entity.platform, external_id=entity.external_id, names=list(entity.names))

@@ -3,7 +3,7 @@
 HTTP handlers of the settings of worlds that plugins declare; a secret can be written, and is never returned.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Literal
@@ -12,8 +12,8 @@ from uuid import UUID
 from aiohttp import web
 from pydantic import StringConstraints
 
+from adapters.web.api.people import SOURCE, load_names
 from adapters.web.auth import Access
-from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, parse_id, parse_position
@@ -131,18 +131,14 @@ def _order(item: tuple[tuple[datetime, UUID], object]) -> tuple[datetime, UUID]:
 
 async def _build_bodies(page: Sequence[tuple[AgentHandle, Task]]) -> list[TaskBody]:
     """Return the bodies of tasks; the rooms and people of an agent are read together."""
-    room_names: dict[UUID, str] = {}
-    names: dict[UUID, str] = {}
+    names: dict[UUID | None, str] = {}
     for handle in {handle.agent_id: handle for handle, _ in page}.values():
         tasks = [task for owner, task in page if owner is handle]
-        rooms = await handle.people.rooms({task.room_id for task in tasks if task.room_id is not None})
-        room_names |= {room.id: name_room(room) for room in rooms.values()}
-        people = await handle.people.entities({task.entity_id for task in tasks if task.entity_id is not None})
-        names |= {entity.id: entity.name for entity in people.values()}
-    return [_build_body(handle, task, room_names, names) for handle, task in page]
+        names |= await load_names(handle, (item_id for task in tasks for item_id in (task.room_id, task.entity_id)))
+    return [_build_body(handle, task, names) for handle, task in page]
 
 
-def _build_body(handle: AgentHandle, task: Task, room_names: dict[UUID, str], names: dict[UUID, str]) -> TaskBody:
+def _build_body(handle: AgentHandle, task: Task, names: Mapping[UUID | None, str]) -> TaskBody:
     every: float | None = None
     cron = timezone = problem = ""
     if task.is_repeating:
@@ -168,13 +164,10 @@ def _build_body(handle: AgentHandle, task: Task, room_names: dict[UUID, str], na
         attempts=task.attempts,
         problem=task.last_error or problem,
         room_id=task.room_id,
-        room=room_names.get(task.room_id, "") if task.room_id else "",
+        room=names.get(task.room_id, ""),
         person_id=task.entity_id,
-        person=names.get(task.entity_id, "") if task.entity_id else "",
+        person=names.get(task.entity_id, ""),
     )
-
-
-SOURCE = "HTTP API"  # in the log of who changed what
 
 
 class WorldSettingRequest(RequestModel):
