@@ -11,7 +11,7 @@ from adapters.web.incoming import is_own_room
 from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.live import RoomBroadcaster
 from adapters.web.messages import MessageService, run_shielded
-from adapters.web.outgoing import build_outcome
+from adapters.web.outgoing import build_figures
 from adapters.web.queries import AgentDirectory, load_message
 from adapters.web.schemas import MessageResponse, OutcomeResponse
 from bot import Memory, Receipt, Room, new_id
@@ -36,7 +36,8 @@ class AnswerService:
         """Stop the answer to a message; return its outcome, which is another one where it was known already."""
         handle, message, _ = await self.find(message_id, grant)
         receipt = await self._run(message_id, handle.edits.stop_answer(message.id))
-        return build_outcome(receipt, handle.character.name)
+        figures = build_figures(receipt, handle.character.name)
+        return OutcomeResponse.build(receipt, message_id=receipt.memory_id, **figures)
 
     async def repeat(self, message_id: UUID, grant: Grant, key: str = "") -> Receipt:
         """Answer a message once more; return its new receipt. A repeated `key` changes nothing."""

@@ -2,7 +2,6 @@
 
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -80,20 +79,13 @@ def build_message_body(
     )
 
 
-def build_outcome(receipt: Receipt, agent_name: str) -> schemas.OutcomeResponse:
-    """Return the outcome of a message."""
-    return schemas.OutcomeResponse.build(receipt, message_id=receipt.memory_id, **build_figures(receipt, agent_name))
-
-
 def build_figures(receipt: Receipt, agent_name: str) -> dict[str, object]:
     """Return the id and the sentence of a receipt, the time until its outcome, and the cost of its model calls."""
-    costs = [call.cost for call in receipt.model_calls if call.cost is not None]
-    took = None if receipt.closed_at is None else receipt.closed_at - receipt.received_at
     return {
         "receipt_id": receipt.id,
         "headline": describe_receipt(receipt, agent_name) if receipt.outcome.is_final else "",
-        "took_ms": None if took is None else round(took / timedelta(milliseconds=1)),
-        "cost": sum(costs) if costs else None,
+        "took_ms": None if receipt.seconds is None else round(1000 * receipt.seconds),
+        "cost": receipt.cost,
     }
 
 

@@ -290,7 +290,9 @@ class MessageReport:
         for reply in self.replies:
             yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
         for part in self.deliveries:
-            yield f"  {format_part(part)}"
+            tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
+            held = ", held" if part.state is DeliveryState.UNKNOWN else ""
+            yield f"  part {part.id}: {part.state}{held}{tries}{f': {part.cause}' if part.cause else ''}"
         yield f"  receipt {receipt.id}" if is_command else f"  message {receipt.memory_id}, receipt {receipt.id}"
 
     def to_json(self) -> dict[str, Any]:
@@ -304,7 +306,10 @@ class MessageReport:
             "text": self.message.content.text if self.message else None,
             "model_calls": [asdict(call) for call in receipt.model_calls],
             "replies": [{"id": reply.id, "text": reply.content.text} for reply in self.replies],
-            "deliveries": list(map(part_json, self.deliveries)),
+            "deliveries": [
+                DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
+                for part in self.deliveries
+            ],
             "run": self.run,
         }
 
@@ -356,19 +361,6 @@ def format_run(run: Mapping[str, Any]) -> Iterator[str]:
         yield f"evaluator {evaluator['name']}: {evaluator['error'] or 'done'}"
 
 
-def format_part(part: Delivery) -> str:
-    """Return one line about the state of an outgoing part."""
-    tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
-    held = ", held" if part.state is DeliveryState.UNKNOWN else ""
-    cause = f": {part.cause}" if part.cause else ""
-    return f"part {part.id}: {part.state}{held}{tries}{cause}"
-
-
-def part_json(part: Delivery) -> dict[str, Any]:
-    """Return an outgoing part as JSON."""
-    return DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
-
-
 def explain_receipt(receipt: Receipt) -> Iterator[str]:
     """Yield a receipt as lines: outcome, reason, rule, model calls with costs, duration."""
     yield f"{receipt.outcome}: {receipt.reason}" if receipt.reason else str(receipt.outcome)
@@ -384,8 +376,8 @@ def explain_receipt(receipt: Receipt) -> Iterator[str]:
         costs = [call.cost for call in receipt.model_calls if call.is_counted]
         unpriced = f", and what {count} of them cost" if (count := costs.count(None)) else ""
         yield f"total: {format_dollars(sum(cost for cost in costs if cost is not None))}{unpriced}"
-    if receipt.closed_at is not None:
-        yield f"took {(receipt.closed_at - receipt.received_at).total_seconds() * 1000:.0f} ms"
+    if receipt.seconds is not None:
+        yield f"took {receipt.seconds * 1000:.0f} ms"
     yield from receipt.notes
 
 

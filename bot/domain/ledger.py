@@ -208,6 +208,17 @@ class Receipt:
         return sum(note.startswith(DEATH_NOTE) for note in self.notes)
 
     @property
+    def cost(self) -> float | None:
+        """What the model calls with a known price have cost, in US dollars; None without any."""
+        costs = [call.cost for call in self.model_calls if call.cost is not None]
+        return sum(costs) if costs else None
+
+    @property
+    def seconds(self) -> float | None:
+        """The time from the arrival of the event to its outcome, in seconds; None while it is open."""
+        return None if self.closed_at is None else (self.closed_at - self.received_at).total_seconds()
+
+    @property
     def is_reason_generated(self) -> bool:
         """Whether a model wrote the reason: it may quote other people, so it is not shown in a room."""
         return self.rule in GENERATED_REASONS

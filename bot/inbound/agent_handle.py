@@ -9,7 +9,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
@@ -183,11 +182,8 @@ class EmulatedOutcome:
     @classmethod
     def build(cls, receipt: Receipt, headline: str, *, room: str, message: str, agent: str) -> "EmulatedOutcome":
         """Return the outcome that a receipt states."""
-        costs = [call.cost for call in receipt.model_calls if call.cost is not None]
-        took = None if receipt.closed_at is None else receipt.closed_at - receipt.received_at
-        took_ms = None if took is None else round(took / timedelta(milliseconds=1))
-        cost = float(sum(costs)) if costs else None
-        return cls(room, message, agent, headline, receipt.outcome, receipt.id, took_ms, cost)
+        took_ms = None if receipt.seconds is None else round(1000 * receipt.seconds)
+        return cls(room, message, agent, headline, receipt.outcome, receipt.id, took_ms, receipt.cost)
 
     def describe(self) -> dict[str, Any]:
         """Return the outcome as the page receives it."""

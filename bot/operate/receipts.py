@@ -58,17 +58,14 @@ class ReceiptBody(Result):
     def of(cls, receipt: Receipt, agent_id: UUID, agent_name: str, **fields: object) -> Self:
         """Return a receipt with its costs; `agent_name` is what the headline calls the agent."""
         calls = receipt.model_calls
-        costs = [call.cost for call in calls if call.cost is not None]
         return cls.build(
             receipt,
             agent_id=agent_id,
             headline=describe_receipt(receipt, agent_name),
             message_id=receipt.memory_id,
             platform=receipt.key.platform,
-            seconds=(receipt.closed_at - receipt.received_at).total_seconds() if receipt.closed_at else None,
             carried=receipt.supersede_count,
             tokens_in=sum(call.tokens_in for call in calls if call.is_counted),
             tokens_out=sum(call.tokens_out for call in calls if call.is_counted),
-            cost=sum(costs) if costs else None,
             **fields,
         )

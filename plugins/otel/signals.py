@@ -117,8 +117,8 @@ class Metrics:
         system = {"messaging.system": receipt.key.platform}
         outcome = {"greenroom.outcome": receipt.outcome.value, "greenroom.rule": receipt.rule}
         self._messages.add(1, system | {key: value for key, value in outcome.items() if value})
-        if receipt.outcome is Outcome.ANSWERED and receipt.closed_at is not None:
-            self._answers.record(max(0.0, (receipt.closed_at - receipt.received_at).total_seconds()), system)
+        if receipt.outcome is Outcome.ANSWERED and receipt.seconds is not None:
+            self._answers.record(max(0.0, receipt.seconds), system)
 
     def _on_delivery(self, event: DeliveryFinished) -> None:
         delivery = event.delivery

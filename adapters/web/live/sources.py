@@ -114,7 +114,7 @@ class LiveSources:
             self._kinds.add(kind)
             for event_class, listen in self._listeners(kind).items():
                 for handle in self._directory:
-                    self._unsubscribes.append(handle.subscribe(event_class, _bind(listen, handle)))
+                    self._unsubscribes.append(handle.subscribe(event_class, partial(listen, handle)))
             if kind is TopicKind.ACCOUNT:
                 self._account_watch = self._tasks.start(self._watch_accounts())
             if kind is TopicKind.SPENDING:
@@ -177,7 +177,8 @@ class LiveSources:
     def _on_line(self, line: LogLine) -> None:
         if TopicKind.LOG in self._kinds:
             level = LogLevel(line.level.lower()) if line.level in LogLevel.__members__ else LogLevel.ERROR
-            self._publish(LiveUpdate(TopicKind.LOG, lambda: _build_line(line, level), line.number, severity=level))
+            build = partial(LogFrame, at=line.at, id=line.number, level=level, logger=line.logger, text=line.text)
+            self._publish(LiveUpdate(TopicKind.LOG, build, line.number, severity=level))
 
     def _on_received(self, handle: AgentHandle, event: MessageReceived) -> None:
         message, at = event.message, self._clock()
@@ -353,16 +354,7 @@ class LiveSources:
             await asyncio.sleep(self._account_seconds)
 
 
-def _bind(listen: Callable[[AgentHandle, Any], None], handle: AgentHandle) -> Callable[[Event], None]:
-    return lambda event: listen(handle, event)
-
-
-def _build_line(line: LogLine, level: LogLevel) -> LiveFrame:
-    return LogFrame(at=line.at, id=line.number, level=level, logger=line.logger, text=line.text)
-
-
 def _build_receipt(receipt: Receipt, handle: AgentHandle, at: datetime) -> LiveFrame:
-    costs = [call.cost for call in receipt.model_calls if call.cost is not None]
     return ReceiptFrame(
         at=at,
         agent_id=handle.agent_id,
@@ -376,5 +368,5 @@ def _build_receipt(receipt: Receipt, handle: AgentHandle, at: datetime) -> LiveF
         headline=describe_receipt(receipt, handle.character.name),
         received_at=receipt.received_at,
         closed_at=receipt.closed_at,
-        cost=sum(costs) if costs else None,
+        cost=receipt.cost,
     )

@@ -119,9 +119,8 @@ class EventCounters:
         receipt = event.receipt
         platform = receipt.key.platform
         self.outcomes[event.agent_id, platform, receipt.outcome, self._rules.find(receipt.rule)] += 1
-        if receipt.outcome is Outcome.ANSWERED and receipt.closed_at is not None:
-            seconds = (receipt.closed_at - receipt.received_at).total_seconds()
-            self.answer_seconds[event.agent_id, platform].observe(max(0.0, seconds))
+        if receipt.outcome is Outcome.ANSWERED and receipt.seconds is not None:
+            self.answer_seconds[event.agent_id, platform].observe(max(0.0, receipt.seconds))
 
     def _on_delivery(self, event: DeliveryFinished) -> None:
         part = event.delivery
