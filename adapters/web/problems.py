@@ -11,6 +11,7 @@ from bot.platform import (
     Condition,
     ConditionKind,
     ConditionLevel,
+    ConnectionSnapshot,
     ConnectionState,
     DisconnectCause,
     ModelSituation,
@@ -138,10 +139,14 @@ def build_summary(situation: Situation) -> str:
     return f"{', '.join(parts)}. {format_dollars(situation.spent)}{limit} spent today."
 
 
-def build_account(account: AccountSituation, history: Sequence[HalfHour]) -> AccountBody:
-    """Return an account as the page shows it."""
+def build_account(account: AccountSituation, history: Sequence[ConnectionSnapshot | None]) -> AccountBody:
+    """Return an account as the page shows it, with its state in each of the last half hours."""
+    half_hours = [
+        HalfHour(state="unknown") if item is None else HalfHour(state=item.state.value, cause=item.cause)
+        for item in history
+    ]
     gap = account.usual_gap
-    return AccountBody.build(account, usual_gap_s=None if gap is None else gap.total_seconds(), history=history)
+    return AccountBody.build(account, usual_gap_s=None if gap is None else gap.total_seconds(), history=half_hours)
 
 
 def _place_of(condition: Condition) -> tuple[str, str]:

@@ -14,7 +14,6 @@ from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import HEALTH_PATH, operation
 from adapters.web.problems import (
     AccountBody,
-    HalfHour,
     HeadlineBody,
     ModelBody,
     ProblemBody,
@@ -176,7 +175,7 @@ class OverviewApi:
             started_at=min(handle.activity.started_at for handle in handles),
             headline=build_headline(situation, conditions),
             problems=list(map(build_problem, conditions)),
-            accounts=[build_account(account, _half_hours(link)) for account, link in links],
+            accounts=[build_account(account, link.history()) for account, link in links],
             open=OpenBody.model_validate(situation.items),
             tasks=TasksBody.model_validate(situation.tasks),
             spent=SpentBody(
@@ -225,13 +224,6 @@ def worst_states(links: Iterable[ConnectionStatus]) -> dict[str, ConnectionSnaps
         name: min(states, key=lambda state: WORST_FIRST.index(state.state))
         for name, states in sorted(states_by_platform.items())
     }
-
-
-def _half_hours(connection: ConnectionStatus) -> list[HalfHour]:
-    return [
-        HalfHour(state="unknown") if item is None else HalfHour(state=item.state.value, cause=item.cause)
-        for item in connection.history()
-    ]
 
 
 def _mean_median(step: Sequence[ActivityBucket]) -> int | None:

@@ -1,6 +1,6 @@
 """HTTP handlers of receipts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Any, Literal
@@ -167,7 +167,7 @@ class ReceiptsApi:
         has_more = len(newest) > len(shown) or any(len(page) == query.limit for page in pages)
         return ReceiptsResponse(
             receipts=[_build_listed(item, handles[number]) for item, number in shown],
-            next=_format_cursors(cursors) if has_more else None,
+            next=CURSOR_SEPARATOR.join(cursor.hex if cursor else "" for cursor in cursors) if has_more else None,
         )
 
     async def _list_newer(self, query: ReceiptsQuery, after: UUID) -> ReceiptsResponse:
@@ -228,10 +228,6 @@ def _parse_cursors(text: str | None, count: int) -> list[UUID | None]:
     if len(cursors) != count:
         raise HttpProblem(422, "invalid_request", "before: use the `next` of the part before, with the same agent")
     return cursors
-
-
-def _format_cursors(cursors: Sequence[UUID | None]) -> str:
-    return CURSOR_SEPARATOR.join(cursor.hex if cursor else "" for cursor in cursors)
 
 
 def _build_listed(item: ListedReceipt, handle: AgentHandle) -> ListedReceiptBody:

@@ -16,16 +16,7 @@ from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, Query, ResponseModel
 from bot import system_clock
-from bot.platform import (
-    AgentHandle,
-    FindingStatus,
-    LogLine,
-    OperatorTools,
-    PluginState,
-    TaskSet,
-    check_running,
-    find_log_buffer,
-)
+from bot.platform import AgentHandle, FindingStatus, OperatorTools, PluginState, TaskSet, check_running, find_log_buffer
 
 NO_TOOLS = "not available: this agent was not started with `bot run` or `bot dev`"
 
@@ -167,7 +158,7 @@ class SystemApi:
         )
         shown = lines[: query.limit]
         cursor = str(shown[-1].number) if len(lines) > query.limit else None
-        return LogsResponse(lines=[build_log_line(line) for line in shown], next=cursor)
+        return LogsResponse(lines=[LogLineBody.build(line, id=str(line.number)) for line in shown], next=cursor)
 
     @operation("GET", "/api/doctor", "doctor", Access.CHANGE, (404,))
     async def show_checks(self, request: web.Request, query: AgentQuery) -> DoctorResponse:
@@ -206,8 +197,3 @@ class SystemApi:
         if handle.operator_tools is None:
             raise HttpProblem(404, "not_found", NO_TOOLS)
         return handle, handle.operator_tools
-
-
-def build_log_line(line: LogLine) -> LogLineBody:
-    """Return a line of the log as a response model."""
-    return LogLineBody.build(line, id=str(line.number))

@@ -83,7 +83,8 @@ class TasksApi:
             limit: int, after: tuple[datetime, UUID] | None
         ) -> Sequence[tuple[tuple[datetime, UUID], tuple[AgentHandle, Task]]]:
             found = [(handle, task) for handle in handles for task in await handle.tasks.tasks(limit, after)]
-            return sorted((((task.next_run, task.id), (handle, task)) for handle, task in found), key=_order)[:limit]
+            keyed = [((task.next_run, task.id), (handle, task)) for handle, task in found]
+            return sorted(keyed, key=lambda item: item[0])[:limit]
 
         def is_wanted(item: tuple[AgentHandle, Task]) -> bool:
             return query.state in (None, item[0].tasks.state_of(item[1]))
@@ -123,10 +124,6 @@ class TasksApi:
             raise HttpProblem(409, "conflict", decision.note)
         [body] = await _build_bodies([(handle, decision.task)])
         return body
-
-
-def _order(item: tuple[tuple[datetime, UUID], object]) -> tuple[datetime, UUID]:
-    return item[0]
 
 
 async def _build_bodies(page: Sequence[tuple[AgentHandle, Task]]) -> list[TaskBody]:
