@@ -33,6 +33,7 @@ SHOWN_TYPES = frozenset(
     | {"audio/flac", "audio/mp4", "audio/aac", "audio/webm", "video/mp4", "video/webm"}
 )
 DocumentRoutes = dict[tuple[str, str], BoundRoute]
+CHANGE_STATUSES = (400, 404, 408, 409, 413, 422, 503)
 DOCUMENT_SEARCH = ("GET", "/search")
 DOCUMENT_ROUTES = {("GET", "/documents"), ("POST", "/documents"), DOCUMENT_SEARCH}
 NO_DOCUMENTS = "this character does not use the plugin knowledge: add it to the plugins of its file"
@@ -298,7 +299,7 @@ class DocumentsApi:
         "/api/documents",
         "add-documents",
         Access.CHANGE,
-        (400, 404, 408, 409, 413, 422, 503),
+        CHANGE_STATUSES,
         query=AgentQuery,
         body=DocumentRequest,
     )
@@ -308,27 +309,13 @@ class DocumentsApi:
         documents = [_build_document(item) for item in answer["documents"]]
         return AddedDocuments(documents=documents)
 
-    @operation(
-        "DELETE",
-        "/api/documents/{id}",
-        "delete-document",
-        Access.CHANGE,
-        (400, 404, 408, 409, 413, 422, 503),
-        query=AgentQuery,
-    )
+    @operation("DELETE", "/api/documents/{id}", "delete-document", Access.CHANGE, CHANGE_STATUSES, query=AgentQuery)
     async def delete_document(self, request: web.Request) -> DeletedDocument:
         """Delete a document that was added while the bot ran."""
         answer = await self._change(request, ("DELETE", "/documents/{id}"))
         return DeletedDocument.model_validate(answer)
 
-    @operation(
-        "POST",
-        "/api/documents/{id}/read",
-        "read-document",
-        Access.CHANGE,
-        (400, 404, 408, 409, 413, 422, 503),
-        query=AgentQuery,
-    )
+    @operation("POST", "/api/documents/{id}/read", "read-document", Access.CHANGE, CHANGE_STATUSES, query=AgentQuery)
     async def read_document(self, request: web.Request) -> DocumentBody:
         """Read a document once more: one of the character's file, or one that was added by its URL."""
         answer = await self._change(request, ("POST", "/documents/{id}/read"))
