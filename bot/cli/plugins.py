@@ -436,12 +436,6 @@ def component_names(plugin: Plugin) -> dict[str, list[str]]:
     return {kind: names for kind, names in kinds.items() if names}
 
 
-def list_components(plugin: Plugin) -> Iterator[str]:
-    """Yield one line for each kind of component of a plugin."""
-    for kind, names in component_names(plugin).items():
-        yield f"{kind}: {', '.join(names)}"
-
-
 def permission_lines(plugin: Plugin, settings: Settings) -> Iterator[str]:
     """Yield what a plugin may do where a character names it, as far as it declares that."""
     package, version, _ = find_origin(plugin.name)

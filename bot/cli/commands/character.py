@@ -10,14 +10,7 @@ import typer
 from bot.characters import load_character
 from bot.characters.exchange import file_stem
 from bot.cli.characters import format_sections, read_local_plugins, trusted_plugins
-from bot.cli.operator.characters import (
-    CheckResult,
-    WrittenCharacter,
-    check_file,
-    write_exported,
-    write_imported,
-    write_starter,
-)
+from bot.cli.operator.characters import CheckResult, check_file, write_exported, write_imported, write_starter
 from bot.cli.options import AsJson, examples, new_group, print_json
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.errors import PluginError
@@ -53,7 +46,19 @@ def trust(
     revoke: Annotated[Path | None, typer.Option(metavar="FILE", help="Trust it no longer.")] = None,
 ) -> int:
     """Trust the code that a file names by its path, until it changes."""
-    return _change_trust(files or (), revoke, is_list=is_list)
+    if (bool(files) + (revoke is not None) + is_list) != 1:
+        raise UsageError("name a character's file, or use --list, or --revoke FILE")
+    trusted = trusted_plugins()
+    if is_list:
+        _print_trusted(trusted.entries())
+    if revoke is not None:
+        ended = trusted.revoke(revoke)
+        if not ended:
+            raise PluginError(f"{revoke}: none of its code was trusted; `bot character trust --list` shows what is")
+        print("\n".join(strip_terminal_codes(f"no longer trusted: {entry.plugin}") for entry in ended))
+    for path in files or ():
+        _trust(path, trusted)
+    return Exit.OK
 
 
 @app.command(epilog=examples("bot character new mine.json --name Robin"))
@@ -62,7 +67,12 @@ def new(
     name: Annotated[str, typer.Option(help=f"Its name (default: the file's, else {DEFAULT_NAME}).")] = "",
 ) -> int:
     """Write a small character file to start from."""
-    return _write_file(file, " ".join(name.split()))
+    name = " ".join(name.split())
+    name = name or (file.stem.replace("_", " ").replace("-", " ").title() if file else DEFAULT_NAME)
+    file = file or Path(f"{file_stem(name)}.json")
+    write_starter(file, name)
+    print(f"wrote {file}; talk to it with: bot chat -c {file}")
+    return Exit.OK
 
 
 @app.command("import", epilog=examples("bot character import card.png", "bot character import ./cards --to characters"))
@@ -75,25 +85,7 @@ def import_characters(
     as_json: AsJson = False,
 ) -> int:
     """Write a character file for a SillyTavern card or an elizaOS file, and report what was lost."""
-    return _import(write_imported(path, to, lorebook or ()), as_json=as_json)
-
-
-@app.command(epilog=examples("bot character export mine.json", "bot character export mine.json --picture face.png"))
-def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A character's file.")],
-    card: Annotated[bool, typer.Option("--card", help="As a SillyTavern card (V2).")] = False,
-    picture: Annotated[
-        Path | None, typer.Option(metavar="FILE.png", help="As a card inside a copy of this picture.")
-    ] = None,
-    to: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write.")] = None,
-) -> int:
-    """Write a character as an elizaOS file or a SillyTavern card."""
-    written = write_exported(file, to, is_card=card, picture=picture)
-    print(strip_terminal_codes(f"wrote {written}"))
-    return Exit.OK
-
-
-def _import(written: Sequence[WrittenCharacter], *, as_json: bool) -> int:
+    written = write_imported(path, to, lorebook or ())
     if as_json:
         characters = [
             {
@@ -115,6 +107,21 @@ def _import(written: Sequence[WrittenCharacter], *, as_json: bool) -> int:
     return Exit.OK
 
 
+@app.command(epilog=examples("bot character export mine.json", "bot character export mine.json --picture face.png"))
+def export(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A character's file.")],
+    card: Annotated[bool, typer.Option("--card", help="As a SillyTavern card (V2).")] = False,
+    picture: Annotated[
+        Path | None, typer.Option(metavar="FILE.png", help="As a card inside a copy of this picture.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write.")] = None,
+) -> int:
+    """Write a character as an elizaOS file or a SillyTavern card."""
+    written = write_exported(file, to, is_card=card, picture=picture)
+    print(strip_terminal_codes(f"wrote {written}"))
+    return Exit.OK
+
+
 def _print_result(result: CheckResult) -> None:
     if result.loaded is not None and not result.error:
         report = result.loaded.report
@@ -129,24 +136,6 @@ def _print_result(result: CheckResult) -> None:
             print(strip_terminal_codes(f"  prompt   {line}"))
     else:
         print_notice(f"bot: {result.error_text}", allowed="\n")
-
-
-def _change_trust(files: Sequence[Path], revoked: Path | None, *, is_list: bool) -> int:
-    if (bool(files) + (revoked is not None) + is_list) != 1:
-        raise UsageError("name a character's file, or use --list, or --revoke FILE")
-    trusted = trusted_plugins()
-    if is_list:
-        _print_trusted(trusted.entries())
-        return Exit.OK
-    if revoked is not None:
-        ended = trusted.revoke(revoked)
-        if not ended:
-            raise PluginError(f"{revoked}: none of its code was trusted; `bot character trust --list` shows what is")
-        print("\n".join(strip_terminal_codes(f"no longer trusted: {entry.plugin}") for entry in ended))
-        return Exit.OK
-    for path in files:
-        _trust(path, trusted)
-    return Exit.OK
 
 
 def _trust(path: Path, trusted: TrustedPlugins) -> None:
@@ -172,11 +161,3 @@ def _print_trusted(entries: Sequence[TrustedPlugin]) -> None:
         print(strip_terminal_codes(f"{entry.plugin} for {owner}: {entry.summary}: {state}"))
     if not entries:
         print("no code is trusted but that of installed plugins")
-
-
-def _write_file(path: Path | None, name: str) -> int:
-    name = name or (path.stem.replace("_", " ").replace("-", " ").title() if path else DEFAULT_NAME)
-    path = path or Path(f"{file_stem(name)}.json")
-    write_starter(path, name)
-    print(f"wrote {path}; talk to it with: bot chat -c {path}")
-    return Exit.OK

@@ -21,7 +21,7 @@ from bot.background.posting import POST_WORKER
 from bot.characters import LoadedCharacter
 from bot.cli.characters import ENV_FILE, CharacterConfig, Platform, format_sections, measure_sections
 from bot.cli.options import SettingsGroup, colour_state, list_variables
-from bot.cli.plugins import list_components
+from bot.cli.plugins import component_names
 from bot.cli.running_bot import ANY_STATUS, find_own_bot, open_store_for_reading
 from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
@@ -327,10 +327,11 @@ class ContractOutcome(Protocol):
 
 def check_plugin(plugin: Plugin) -> Iterator[Finding]:
     """Check a plugin together with bootstrap and the plugins it requires."""
-    component_lines = list(list_components(plugin))
+    components = component_names(plugin)
     yield Finding(FindingStatus.OK, "plugin", plugin.name)
-    yield from (Finding(FindingStatus.OK, "brings", line) for line in component_lines)
-    if not component_lines and plugin.init is None and plugin.store is None and not plugin.templates:
+    for kind, names in components.items():
+        yield Finding(FindingStatus.OK, "brings", f"{kind}: {', '.join(names)}")
+    if not components and plugin.init is None and plugin.store is None and not plugin.templates:
         yield Finding(FindingStatus.WARN, "brings", "nothing", "pass actions, providers, … to Plugin(...)")
     if not NAME_PATTERN.fullmatch(plugin.name):
         advice = "use lower-case letters, digits, _ and -: the name is used in paths and character files"
