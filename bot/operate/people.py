@@ -24,7 +24,6 @@ from bot.domain.environment import Component, Entity, PersonActivity, Relationsh
 from bot.domain.events import EntityErased
 from bot.domain.ledger import CostDimension, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
-from bot.domain.task import Task
 from bot.errors import BotError, ModelError, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.models.router import ModelRouter
@@ -196,16 +195,9 @@ class People:
             self._muted.update(muted)
         await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
 
-    async def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
+    def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
         """Yield all memories of a person, newest first, page by page; this reads the whole store."""
-        before: int | None = None
-        while True:
-            page = await self._store.memories.of_entity(entity_id, before)
-            if page.memories:
-                yield page.memories
-            before = page.before
-            if before is None:
-                return
+        return _read_memories(self._store, entity_id)
 
     async def _log(self, action: str, arguments: Mapping[str, Any], source: str, fact: Memory | None = None) -> None:
         """Record who changed something, without the text that was changed."""
@@ -298,9 +290,9 @@ async def write_person_archive(
         files = await _write_memories(writer, store, entity.id)
         await _write_receipts(writer, store, entity.id)
         await _write_costs(writer, store, entity.id, clock().date())
-        await writer.add_json(
-            "tasks.json", [_describe_task(task) for task in await store.tasks.tasks(entity_id=entity.id)]
-        )
+        tasks = await store.tasks.tasks(entity_id=entity.id)
+        described = [{"name": task.name, "description": task.description, "due": task.next_run} for task in tasks]
+        await writer.add_json("tasks.json", described)
         await writer.add_lines("log.jsonl", _read_log(store, entity.id))
         if uploads is not None:
             await _write_uploads(writer, uploads, files)
@@ -366,13 +358,26 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) ->
         "rooms": [{"id": room.id, "name": room.name, "type": room.type, "platform": room.platform} for room in rooms],
     }
     await writer.add_json("person.json", person)
-    components = await store.entities.components(entity.id)
-    await writer.add_json("contacts.json", [_describe_component(component) for component in components])
+    contacts = [
+        {"type": item.type, "data": dict(item.data), "stated_by": item.source_entity_id, "at": item.created_at}
+        for item in await store.entities.components(entity.id)
+    ]
+    await writer.add_json("contacts.json", contacts)
     relationships = [
         {"with": item.target_id, "interactions": item.interactions, "tags": item.tags}
         for item in await store.entities.relationships(entity.id)
     ]
     await writer.add_json("relationships.json", relationships)
+
+
+async def _read_memories(store: Store, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
+    before: int | None = None
+    while True:
+        page = await store.memories.of_entity(entity_id, before)
+        yield page.memories
+        before = page.before
+        if before is None:
+            return
 
 
 async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID) -> list[tuple[str, str]]:
@@ -383,17 +388,12 @@ async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID)
     files: list[tuple[str, str]] = []
 
     async def read(*, spoken: bool) -> AsyncIterator[Iterable[dict[str, Any]]]:
-        before: int | None = None
-        while True:
-            page = await store.memories.of_entity(entity_id, before)
-            memories = [memory for memory in page.memories if (memory.kind in SPOKEN) is spoken]
+        async for page in _read_memories(store, entity_id):
+            memories = [memory for memory in page if (memory.kind in SPOKEN) is spoken]
             if spoken:
                 attachments = (item for memory in memories for item in memory.content.attachments)
                 files.extend((item.name, item.url) for item in attachments if UPLOAD_URL.fullmatch(item.url))
             yield map(_describe_memory, memories)
-            before = page.before
-            if before is None:
-                return
 
     await writer.add_lines("messages.jsonl", read(spoken=True))
     await writer.add_lines("facts.jsonl", read(spoken=False))
@@ -457,15 +457,6 @@ async def _write_uploads(writer: _ArchiveWriter, folder: Path, files: Iterable[t
 SPOKEN = (MemoryKind.MESSAGE, MemoryKind.REACTION)
 
 
-def _describe_component(component: Component) -> dict[str, Any]:
-    return {
-        "type": component.type,
-        "data": dict(component.data),
-        "stated_by": component.source_entity_id,
-        "at": component.created_at,
-    }
-
-
 def _describe_memory(memory: Memory) -> dict[str, Any]:
     return {
         "id": memory.id,
@@ -488,10 +479,6 @@ def _describe_receipt(receipt: Receipt) -> dict[str, Any]:
         "rule": receipt.rule,
         **({"command": receipt.reason} if receipt.rule == Rule.COMMAND else {}),
     }
-
-
-def _describe_task(task: Task) -> dict[str, Any]:
-    return {"name": task.name, "description": task.description, "due": task.next_run}
 
 
 FLUSH_INTERVAL_SECONDS = 10.0

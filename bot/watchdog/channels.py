@@ -12,6 +12,7 @@ import json
 import logging
 import smtplib
 import ssl
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,7 @@ from datetime import datetime, timedelta
 from email.message import EmailMessage
 from enum import StrEnum
 from ipaddress import ip_address
-from typing import Any, Protocol, Self
+from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
 import aiohttp
@@ -60,7 +61,7 @@ class NotReached(BotError):
     """The owner could not be told by one way; the message says why."""
 
 
-class OwnerChannel(Protocol):
+class OwnerChannel(ABC):
     """A way to the owner."""
 
     name: str
@@ -68,11 +69,12 @@ class OwnerChannel(Protocol):
     async def prepare(self) -> None:
         """Do what sending needs, while all is well."""
 
+    @abstractmethod
     async def send(self, message: OwnerMessage) -> None:
         """Send a message; raises NotReached."""
 
 
-class DirectChannel:
+class DirectChannel(OwnerChannel):
     """Direct messages of any of the agents to the owner's accounts, past the store: it may be what fails."""
 
     name = "direct message"
@@ -149,16 +151,13 @@ class DirectChannel:
         return self._rooms[key]
 
 
-class WebhookChannel:
+class WebhookChannel(OwnerChannel):
     """A POST of JSON, signed with HMAC-SHA256 over the timestamp, a dot and the body."""
 
     name = "webhook"
 
     def __init__(self, url: str, secret: str, proxies: Proxies) -> None:
         self._url, self._secret, self._proxies = URL(url), secret, proxies
-
-    async def prepare(self) -> None:
-        """Do nothing: there is nothing to prepare."""
 
     async def send(self, message: OwnerMessage) -> None:
         """Send the message; any status of success will do."""
@@ -196,7 +195,7 @@ def sign(secret: str, timestamp: str, body: bytes) -> str:
     return hmac.new(secret.encode(), timestamp.encode() + b"." + body, hashlib.sha256).hexdigest()
 
 
-class MailChannel:
+class MailChannel(OwnerChannel):
     """A mail by a server that takes it, encrypted unless the server is this machine."""
 
     name = "mail"
@@ -204,9 +203,6 @@ class MailChannel:
     def __init__(self, server_url: str, recipient: str, sender: str) -> None:
         self._server = urlsplit(server_url)
         self._recipient, self._sender = recipient, sender or recipient
-
-    async def prepare(self) -> None:
-        """Do nothing: there is nothing to prepare."""
 
     async def send(self, message: OwnerMessage) -> None:
         """Send the message in another thread."""
