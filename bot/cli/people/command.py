@@ -2,7 +2,6 @@
 
 import os
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,7 @@ from uuid import UUID
 import typer
 
 from bot.cli.characters import CharacterConfig, load_character_config
-from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result
+from bot.cli.options import AsJson, CharacterFile, examples, is_confirmed, new_group, print_result
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.environment import Entity
@@ -19,7 +18,7 @@ from bot.errors import ConfigError
 from bot.operate.people import ArchiveCounts, find_people, write_person_archive
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
-from bot.text import redactor_of, strip_terminal_codes
+from bot.text import redactor_of
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
 MAX_SHOWN_PEOPLE = 20
@@ -59,15 +58,16 @@ def export(
 @app.command(epilog=examples("bot person forget Ada", "bot person forget 123456789 --yes"))
 def forget(
     person: PersonText,
-    is_confirmed: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     character: CharacterFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Delete everything that is stored about a person, as their own /forget-me does."""
     config = load_character_config(character)
     entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
-    if not is_confirmed:
-        _confirm(entity)
+    question = f"Delete everything about {_describe(entity)}? It cannot be undone."
+    if not yes and not is_confirmed(question, without_terminal="deleting a person's data cannot be undone: add --yes"):
+        raise UsageError("nothing was deleted")
     forgotten = run_connected(config, lambda operations: operations.forget_person(entity.id, source=SOURCE))
     counts = forgotten.model_dump(exclude={"id"})
     deleted = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
@@ -116,12 +116,3 @@ async def choose_person(store: Store, text: str, agent_id: UUID) -> Entity:
 
 def _describe(entity: Entity) -> str:
     return f"{entity.name or 'without a name'} ({entity.platform} {entity.external_id})"
-
-
-def _confirm(entity: Entity) -> None:
-    """Ask on the terminal whether to delete. Raises UsageError where there is none, or for another answer than yes."""
-    if not sys.stdin.isatty():
-        raise UsageError("deleting a person's data cannot be undone: add --yes")
-    answer = input(strip_terminal_codes(f"Delete everything about {_describe(entity)}? It cannot be undone. [y/N] "))
-    if answer.strip().casefold() not in ("y", "yes"):
-        raise UsageError("nothing was deleted")
