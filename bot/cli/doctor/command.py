@@ -165,10 +165,10 @@ def _collect_findings(character: Path | None, *, fix: bool) -> Iterator[Finding]
             yield Finding(FindingStatus.FAIL, "plugins", str(error), "`bot plugin list` shows the plugins")
     if config is not None:
         yield from checks.check_character(config.path, config.loaded)
+        yield from check_running_bot(config)
     yield from check_configuration(settings, config, reported, fix=fix)
     if config is None:
         return
-    yield from check_running_bot(config)
     platforms = list_platforms([config])
     specs = [connected.spec for connected in platforms if connected.spec is not None]
     secrets = config.secrets | config.settings.secrets(*(spec.settings for spec in specs))
