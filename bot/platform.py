@@ -82,7 +82,7 @@ from bot.inbound.agent_handle import (
 from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.operate.activity import ActivityRange, AgentActivity, Arrivals, Spending
-from bot.operate.people import FoundFact, People, Person, PersonWorld
+from bot.operate.people import FoundFact, People, Person, PersonWorld, describe_memory
 from bot.operate.tools import (
     CharacterCheck,
     CharacterText,
@@ -298,6 +298,7 @@ __all__ = [
     "connections_of",
     "current_run",
     "describe_client_error",
+    "describe_memory",
     "describe_receipt",
     "disconnect_cause",
     "extract_document_text",

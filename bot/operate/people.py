@@ -393,7 +393,7 @@ async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID)
             if spoken:
                 attachments = (item for memory in memories for item in memory.content.attachments)
                 files.extend((item.name, item.url) for item in attachments if UPLOAD_URL.fullmatch(item.url))
-            yield map(_describe_memory, memories)
+            yield map(describe_memory, memories)
 
     await writer.add_lines("messages.jsonl", read(spoken=True))
     await writer.add_lines("facts.jsonl", read(spoken=False))
@@ -419,7 +419,7 @@ async def _write_receipts(writer: _ArchiveWriter, store: Store, entity_id: UUID)
         for start in range(0, len(unique), TURNS_AT_ONCE):
             of_turns = await asyncio.gather(*map(store.memories.by_turn, unique[start : start + TURNS_AT_ONCE]))
             replies = [memory for memories in of_turns for memory in memories if memory.entity_id != entity_id]
-            yield map(_describe_memory, (memory for memory in replies if memory.kind is MemoryKind.MESSAGE))
+            yield map(describe_memory, (memory for memory in replies if memory.kind is MemoryKind.MESSAGE))
 
     await writer.add_lines("receipts.jsonl", read_receipts())
     await writer.add_lines("replies.jsonl", read_replies())
@@ -457,7 +457,8 @@ async def _write_uploads(writer: _ArchiveWriter, folder: Path, files: Iterable[t
 SPOKEN = (MemoryKind.MESSAGE, MemoryKind.REACTION)
 
 
-def _describe_memory(memory: Memory) -> dict[str, Any]:
+def describe_memory(memory: Memory) -> dict[str, Any]:
+    """Return a memory as the exports of a person have it."""
     return {
         "id": memory.id,
         "type": memory.kind.value.lower(),

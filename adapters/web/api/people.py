@@ -17,8 +17,8 @@ from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
-from bot import Component, Entity, Memory
-from bot.platform import AgentHandle, ForgottenResponse, Person
+from bot import Component, Entity
+from bot.platform import AgentHandle, ForgottenResponse, Person, describe_memory
 
 SOURCE = "HTTP API"  # in the log of who changed what
 SearchText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)]
@@ -221,12 +221,12 @@ class PeopleApi:
         ]
         await response.write(self._format_lines(first_lines))
         async for memories in people.export(entity.id):
-            await response.write(self._format_lines(map(_export_memory, memories)))
+            await response.write(self._format_lines(map(describe_memory, memories)))
         await response.write_eof()
         return response
 
     def _format_lines(self, items: Iterable[dict[str, object]]) -> bytes:
-        lines = (self._responder.redact(json.dumps(item, ensure_ascii=False)) + "\n" for item in items)
+        lines = (self._responder.redact(json.dumps(item, ensure_ascii=False, default=str)) + "\n" for item in items)
         return "".join(lines).encode("utf-8", "replace")
 
 
@@ -274,14 +274,3 @@ def _build_contact(component: Component, people: dict[UUID, Entity]) -> ContactB
         stated_by=people[source_id].name if source_id in people else "",
         at=component.created_at,
     )
-
-
-def _export_memory(memory: Memory) -> dict[str, object]:
-    return {
-        "type": memory.kind.value.lower(),
-        "id": str(memory.id),
-        "room": str(memory.room_id),
-        "at": memory.created_at.isoformat(),
-        "text": memory.content.text,
-        "attachments": [item.name or item.title or item.url for item in memory.content.attachments],
-    }
