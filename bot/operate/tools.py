@@ -44,8 +44,7 @@ class StoredVersion:
     size: int  # in bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SectionShare:
+class SectionShare(Result):
     """How much of a section of a character's file the prompt holds: lines, and characters of them."""
 
     name: str

@@ -16,7 +16,7 @@ from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import RequestModel, ResponseModel, Text
 from bot import ConfigError
 from bot.models import ModelError
-from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict, TrialReply
+from bot.platform import AgentHandle, CharacterText, CharacterTools, FileConflict, SectionShare, TrialReply
 
 MAX_RUNNING_CHECKS = 2  # at a time: each takes a thread
 PlaceInFile = Annotated[int | None, BeforeValidator(lambda number: number or None)]  # 0 is unknown
@@ -76,14 +76,8 @@ class ProblemBody(ResponseModel):
     message: str
 
 
-class SectionShareBody(ResponseModel):
-    """How much of a section of the file the prompt holds: lines, and characters of them."""
-
-    name: str
-    kept: int
-    count: int
-    kept_length: int
-    length: int
+class SectionShareBody(SectionShare):
+    """A section of the file, as the API names it."""
 
 
 class CheckResponse(ResponseModel):

@@ -136,11 +136,7 @@ class SystemApi:
         handle, tools = self._find_tools(query.agent)
         words = query.q.casefold()
         settings = [
-            SettingBody.build(
-                item,
-                value=None if item.is_secret else item.value,
-                origin=item.origin or ("default" if item.value is not None else ""),
-            )
+            SettingBody.build(item, origin=item.origin or ("default" if item.value is not None else ""))
             for item in await tools.program.settings(handle.settings)
             if words in f"{item.name}\n{item.part}\n{item.meaning}".casefold() and query.is_set in (None, item.is_set)
         ]

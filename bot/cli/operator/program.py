@@ -150,7 +150,7 @@ def build_operator_tools(
 
 @dataclass(frozen=True, slots=True)
 class CharacterFileTools:
-    """The file of one running character; files are read and written in threads."""
+    """`CharacterTools` of the file of one running character; files are read and written in threads."""
 
     _config: CharacterConfig
     _agent: Agent
@@ -159,28 +159,22 @@ class CharacterFileTools:
     _lock: threading.Lock  # of the file
 
     async def read(self, version: str = "") -> CharacterText:
-        """Return the file as it is, or an older version of it."""
         return await asyncio.to_thread(self._store.read, version)
 
     async def versions(self) -> list[StoredVersion]:
-        """List the stored versions, the newest first."""
         return await asyncio.to_thread(self._store.versions)
 
     async def check(self, text: str) -> CharacterCheck:
-        """Return what `bot character check` would say of a text."""
         return await asyncio.to_thread(self._check, text)
 
     async def save(self, text: str, version: str) -> CharacterText:
-        """Replace the file that has this version, and store the old one."""
         return await asyncio.to_thread(self._save, text, version)
 
     async def preview(self, text: str, message: str) -> list[PromptSection]:
-        """Return the prompt for a message, in its order."""
         turn, request = await self._compose(text, message)
         return split_prompt(turn, request, self._registry)
 
     async def try_reply(self, text: str, message: str) -> TrialReply:
-        """Ask the model to answer a message as the character of this text."""
         turn, request = await self._compose(text, message)
         return await try_reply(turn, request)
 
@@ -218,10 +212,7 @@ class CharacterFileTools:
             name=result.loaded.character.name,
             plugin_notes=result.plugins,
             untrusted_code=tuple(source.name for source in result.code if source not in result.trusted_code),
-            sections={
-                place: [SectionShare(use.name, use.kept, use.count, use.kept_length, use.length) for use in uses]
-                for place, uses in result.sections.items()
-            },
+            sections={place: list(map(SectionShare.model_validate, uses)) for place, uses in result.sections.items()},
         )
 
     def _save(self, text: str, version: str) -> CharacterText:
@@ -236,7 +227,7 @@ class CharacterFileTools:
 
 @dataclass(frozen=True, slots=True)
 class RunningProgram:
-    """The program around one running agent."""
+    """`ProgramTools` of the program around one running agent."""
 
     _config: CharacterConfig
     _agent: Agent
@@ -244,21 +235,17 @@ class RunningProgram:
     _inactive: Mapping[str, str]
 
     async def plugins(self) -> list[PluginState]:
-        """List the installed plugins, and those that the character names by path."""
         installed = await read_installed_plugins(self._config)
         failures = self._agent.services.failures
         return await asyncio.to_thread(list_plugin_states, self._config, self._inactive, failures, installed)
 
     def inactive_plugins(self) -> Mapping[str, str]:
-        """Return why plugins that the character uses are off or have failed, by their names."""
         return find_failures(self._config, self._inactive, self._agent.services.failures)
 
     async def settings(self, current: Settings) -> list[VariableState]:
-        """List every variable of the program, with the values of these settings."""
         return await asyncio.to_thread(list_variable_states, current, self._config.plugins)
 
     async def run_checks(self) -> list[Finding]:
-        """Run the checks of `bot doctor` that make sense beside the running agent."""
         findings = await asyncio.to_thread(lambda: list(run_checks(self._config, self._agent.settings)))
         definition = self._agent.read_definition()
         turn, request = await compose_prompt(self._agent, self._registry, definition, SAMPLE_MESSAGE)
