@@ -1,7 +1,7 @@
 """HTTP handlers of people."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -17,7 +17,7 @@ from adapters.web.json_io import JsonResponder
 from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
-from bot import Component, Entity
+from bot import Component
 from bot.platform import AgentHandle, ForgottenResponse, Person, describe_memory
 
 SOURCE = "HTTP API"  # in the log of who changed what
@@ -152,8 +152,8 @@ class PeopleApi:
         people, entity_id = handle.people, person.entity.id
         worlds, components = await people.worlds(entity_id), await people.components(entity_id)
         relationships = await people.relationships(entity_id)
-        sources = (item.source_entity_id for item in components if item.source_entity_id is not None)
-        others = await people.entities({*sources, *(item.target_id for item in relationships)})
+        others = (*(item.source_entity_id for item in components), *(item.target_id for item in relationships))
+        names = await load_names(handle, others)
         return PersonResponse(
             **_person_fields(handle, person),
             roles=[
@@ -166,11 +166,11 @@ class PeopleApi:
                 )
                 for item in worlds
             ],
-            contacts=[_build_contact(component, others) for component in components],
+            contacts=[_build_contact(component, names) for component in components],
             relationships=[
                 RelationshipBody(
                     id=item.target_id,
-                    name=others[item.target_id].name if item.target_id in others else "",
+                    name=names.get(item.target_id, ""),
                     interactions=item.interactions,
                     tags=list(item.tags),
                 )
@@ -265,12 +265,11 @@ def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
     }
 
 
-def _build_contact(component: Component, people: dict[UUID, Entity]) -> ContactBody:
-    source_id = component.source_entity_id
+def _build_contact(component: Component, names: Mapping[UUID | None, str]) -> ContactBody:
     return ContactBody(
         type=component.type,
         details={str(key): str(value) for key, value in component.data.items()},
         world_id=component.world_id,
-        stated_by=people[source_id].name if source_id in people else "",
+        stated_by=names.get(component.source_entity_id, ""),
         at=component.created_at,
     )

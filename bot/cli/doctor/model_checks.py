@@ -14,7 +14,6 @@ from bot.cli.characters import CharacterConfig
 from bot.cli.doctor.checks import SETTINGS_ADVICE
 from bot.costs.budget import BudgetSettings, build_limits, load_prices
 from bot.domain.character import ProviderKind
-from bot.domain.environment import Role
 from bot.errors import BudgetSpent, ModelError, ModelRefused, SettingError
 from bot.models.listing import ModelListing
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -70,17 +69,22 @@ class PromptSize:
     parts: tuple[PromptPart, ...]
 
 
-async def measure_prompt(agent_runtime: "AgentRuntime", role: Role = Role.OWNER) -> PromptSize:
-    """Measure the prompt for a first message of a user with the given role.
+async def compose_first_request(agent: Agent, registry: Registry, message: str) -> tuple[Turn, TextRequest]:
+    """Return what a model would be asked with for a first private message of a person with all permissions.
 
     The message is stored: use an agent that was created for this check.
     """
-    agent, registry = agent_runtime.agent, agent_runtime.registry
-    turn = Turn.for_preview(agent, SAMPLE_MESSAGE, role=role)
+    turn = Turn.for_preview(agent, message)
     await agent.store.entities.save_entities([turn.author], turn.room.id)
     await agent.store.memories.add([turn.message])
     turn.actions = await list_usable_actions(turn, registry)
-    request = await build_first_request(turn, Composer(registry))
+    return turn, await build_first_request(turn, Composer(registry))
+
+
+async def measure_prompt(agent_runtime: "AgentRuntime") -> PromptSize:
+    """Measure the prompt for a first message, as `compose_first_request` composes it."""
+    registry = agent_runtime.registry
+    turn, request = await compose_first_request(agent_runtime.agent, registry, SAMPLE_MESSAGE)
     tool_sizes = {  # of the actions that are offered as functions
         tool.name: _byte_length(json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False))
         for tool in request.tools

@@ -57,6 +57,7 @@ from bot.cli.characters import (
     sections_to_json,
     trusted_plugins,
 )
+from bot.cli.doctor.model_checks import PromptPartKind, compose_first_request
 from bot.concurrency.clock import Clock
 from bot.costs.budget import BudgetSettings, load_prices
 from bot.domain.character import Character, ProviderKind
@@ -64,9 +65,7 @@ from bot.domain.ledger import ModelCall
 from bot.errors import CharacterError, ConfigError, PluginError, SettingError
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.operate.tools import CharacterText, FileConflict, PromptSection, StoredVersion, TrialReply
-from bot.pipeline.compose import Composer
-from bot.pipeline.respond import REPLY_ACTION, answer_context, build_first_request, build_reply
-from bot.pipeline.run_actions import list_usable_actions
+from bot.pipeline.respond import REPLY_ACTION, answer_context, build_reply
 from bot.plugin_system.loading import LoadedPlugins, load_plugins
 from bot.plugin_system.plugin import check_templates
 from bot.plugin_system.registry import Registry, fold_name
@@ -77,8 +76,11 @@ from bot.store.inmemory import InMemoryStore
 from bot.text import REDACTED, strip_terminal_codes
 from bot.turn import Agent, AgentDefinition, Turn
 
-CHARACTER, ACTIONS, RULES, PROVIDERS = "character", "actions", "rules", "providers"
-KINDS = {ProviderKind.PERSONA: CHARACTER, ProviderKind.STYLE: CHARACTER, ProviderKind.ACTIONS: ACTIONS}
+KINDS = {
+    ProviderKind.PERSONA: PromptPartKind.CHARACTER,
+    ProviderKind.STYLE: PromptPartKind.CHARACTER,
+    ProviderKind.ACTIONS: PromptPartKind.ACTION,
+}
 
 
 async def compose_prompt(
@@ -89,17 +91,13 @@ async def compose_prompt(
     Its room and person exist in a store of its own only.
     """
     trial_agent = replace(agent, read_definition=lambda: definition, store=InMemoryStore(agent.clock))
-    turn = Turn.for_preview(trial_agent, message)
-    await trial_agent.store.entities.save_entities([turn.author], turn.room.id)
-    await trial_agent.store.memories.add([turn.message])
-    turn.actions = await list_usable_actions(turn, registry)
-    return turn, await build_first_request(turn, Composer(registry))
+    return await compose_first_request(trial_agent, registry, message)
 
 
 def split_prompt(turn: Turn, request: TextRequest, registry: Registry) -> list[PromptSection]:
     """Return the parts of a prompt in its order: their texts are all of it, but for the space between them."""
     specs = {spec.name: spec for spec in registry.build_catalog().providers}
-    sections = [PromptSection(CHARACTER, "system", request.system)] if request.system else []
+    sections = [PromptSection(PromptPartKind.CHARACTER, "system", request.system)] if request.system else []
     position = 0
     texts = [(name, text) for name, result in turn.state.results.items() if (text := result.text.strip())]
     found = [(start, name, text) for name, text in texts if (start := request.prompt.find(text)) >= 0]
@@ -108,13 +106,13 @@ def split_prompt(turn: Turn, request: TextRequest, registry: Registry) -> list[P
             continue  # it stands inside another text
         sections += _rules(request.prompt[position:start])
         spec = specs.get(name)
-        kind = KINDS.get(spec.kind, PROVIDERS) if spec is not None else PROVIDERS
+        kind = KINDS.get(spec.kind, PromptPartKind.PROVIDER) if spec is not None else PromptPartKind.PROVIDER
         sections.append(PromptSection(kind, name, text, spec.plugin if spec is not None else ""))
         position = start + len(text)
     sections += _rules(request.prompt[position:])
     for tool in request.tools:
         described = json.dumps([tool.name, tool.description, tool.parameters], ensure_ascii=False)
-        sections.append(PromptSection(ACTIONS, f"function {tool.name}", described))
+        sections.append(PromptSection(PromptPartKind.ACTION, f"function {tool.name}", described))
     return sections
 
 
@@ -136,7 +134,7 @@ async def try_reply(turn: Turn, request: TextRequest) -> TrialReply:
 
 
 def _rules(text: str) -> list[PromptSection]:
-    return [PromptSection(RULES, "instructions", text.strip("\n"))] if text.strip() else []
+    return [PromptSection(PromptPartKind.RULES, "instructions", text.strip("\n"))] if text.strip() else []
 
 
 def _cost_of(agent: Agent, result: TextResult) -> float | None:
