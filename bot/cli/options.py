@@ -142,7 +142,11 @@ def print_json(document: Any, *, indent: int | None = 2) -> None:
 
     Characters that a terminal does not show, or obeys, are escaped.
     """
-    text = json.dumps(document, default=_to_text, ensure_ascii=False, indent=indent)
+
+    def to_text(value: Any) -> str:
+        return value.isoformat() if isinstance(value, datetime) else str(value)
+
+    text = json.dumps(document, default=to_text, ensure_ascii=False, indent=indent)
     print("".join(char if char.isprintable() or char == "\n" else json.dumps(char)[1:-1] for char in text))
 
 
@@ -161,10 +165,6 @@ def print_result(
     else:
         print_rows(header, rows, lines)
     return Exit.OK
-
-
-def _to_text(value: Any) -> str:
-    return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def print_rows(header: Sequence[str], rows: Iterable[Sequence[str]], plain_lines: Iterable[str]) -> None:

@@ -299,7 +299,8 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON."""
-        return {name: _to_json(value) for name, value in asdict(self).items()}
+        values = asdict(self).items()
+        return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in values}
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Self:
@@ -456,7 +457,3 @@ COUNTED = frozenset({ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POI
 
 def _is_over(record: Record, now: datetime) -> bool:
     return record.gone_at is not None and now - record.gone_at >= OVER_DELAY
-
-
-def _to_json(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value

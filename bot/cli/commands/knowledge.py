@@ -58,7 +58,8 @@ def search(
     as_json: AsJson = False,
 ) -> int:
     """Print the passages that are found for a question."""
-    return _run(partial(_search, " ".join(question)), character, is_indexed=True, as_json=as_json)
+    request = RouteRequest("GET", FOUND, query={"q": " ".join(question)})
+    return _run(lambda send: _call(send, request), character, is_indexed=True, as_json=as_json)
 
 
 @app.command(DELETE, epilog=examples("bot knowledge delete tides.md"))
@@ -80,8 +81,15 @@ def _run(work: "Work", character: Path | None, *, is_indexed: bool = False, as_j
     with configure_logging(level=level, secrets=config.secrets), working("reading documents"):
         result = asyncio.run(_carry_out(config, plugin, work, is_indexed=is_indexed))
     header = ("document", "name", "origin", "fragments", "address")
-    rows = map(_document_row, result.get("documents", ()))
-    return print_result(result, _format(result), as_json=as_json, header=header, rows=rows)
+    rows, lines = [], []
+    for item in result.get("documents", ()):
+        origin = "added" if item["added"] else "of the character's file"
+        world = f"told in the world {item['world']} only" if item["world"] else ""
+        place = ", ".join(filter(None, (origin, world)))
+        rows.append((item["id"], item["name"], place, str(item["fragments"]), item["url"] or ""))
+        details = (origin, f"{item['fragments']} fragments", world, f"from {item['url']}" if item["url"] else "")
+        lines.append(f"{item['id']}  {item['name']}  ({', '.join(filter(None, details))})")
+    return print_result(result, lines or _format(result), as_json=as_json, header=header, rows=rows)
 
 
 async def _carry_out(config: CharacterConfig, plugin: Plugin, work: "Work", *, is_indexed: bool) -> Mapping[str, Any]:
@@ -158,10 +166,6 @@ async def _list(send: Send) -> Mapping[str, Any]:
     return await _call(send, RouteRequest("GET", DOCUMENTS))
 
 
-async def _search(question: str, send: Send) -> Mapping[str, Any]:
-    return await _call(send, RouteRequest("GET", FOUND, query={"q": question}))
-
-
 async def _add_all(sources: Sequence[str], send: Send) -> Mapping[str, Any]:
     """Add what can be added. Raises UsageError that names each source that cannot, and what was added."""
     documents, problems = list[Mapping[str, Any]](), list[str]()
@@ -226,20 +230,4 @@ def _format(result: Mapping[str, Any]) -> Iterator[str]:
     elif "deleted" in result:
         yield from (f"deleted: {document['name']}" for document in result["deleted"])
     else:
-        yield from map(_document_line, result["documents"])
-        if not result["documents"]:
-            yield "there are no documents"
-
-
-def _document_row(document: Mapping[str, Any]) -> tuple[str, ...]:
-    origin = "added" if document["added"] else "of the character's file"
-    world = f", told in the world {document['world']} only" if document["world"] else ""
-    return (document["id"], document["name"], origin + world, str(document["fragments"]), document["url"] or "")
-
-
-def _document_line(document: Mapping[str, Any]) -> str:
-    origin = "added" if document["added"] else "of the character's file"
-    details = [origin, f"{document['fragments']} fragments"]
-    details += [f"told in the world {document['world']} only"] if document["world"] else []
-    details += [f"from {document['url']}"] if document["url"] else []
-    return f"{document['id']}  {document['name']}  ({', '.join(details)})"
+        yield "there are no documents"

@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -247,13 +247,9 @@ class CharacterStore:
             raise CharacterError(f"{self._folder} cannot be created: {error.strerror or error}") from None
         earlier = [file for file, stored in self._stored() if stored.version == text_version(text)]
         write_character_source(self._folder / name, text, mode=0o600)
-        _remove([*earlier, *(file for file, _ in self._stored()[MAX_VERSIONS:])])
-
-
-def _remove(files: Collection[Path]) -> None:
-    for file in files:
-        with suppress(OSError):
-            file.unlink()
+        for file in (*earlier, *(file for file, _ in self._stored()[MAX_VERSIONS:])):
+            with suppress(OSError):
+                file.unlink()
 
 
 @dataclass(frozen=True, slots=True)

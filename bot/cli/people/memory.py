@@ -159,16 +159,11 @@ async def _search(store: Store, text: str) -> list[Memory]:
 
 async def _with_source(store: Store, fact_id: UUID) -> list[Memory]:
     """Return a fact, and the message that it comes from if it is still stored."""
-    fact = await _find_fact(store, fact_id)
-    source_ids = [fact.source_id] if fact.source_id is not None else []
-    return [fact, *(await store.memories.memories(source_ids)).values()]
-
-
-async def _find_fact(store: Store, fact_id: UUID) -> Memory:
     fact = (await store.memories.memories([fact_id])).get(fact_id)
     if fact is None or fact.kind is not MemoryKind.FACT:
         raise UsageError(_unknown_fact(fact_id))
-    return fact
+    source_ids = [fact.source_id] if fact.source_id is not None else []
+    return [fact, *(await store.memories.memories(source_ids)).values()]
 
 
 def _unknown_fact(fact_id: UUID) -> str:
