@@ -30,10 +30,10 @@ def upgrade(character: CharacterFile = None, as_json: AsJson = False) -> int:
     with _storage(character) as (storage, config), progress("upgrading the database"):
         result = asyncio.run(storage.upgrade(config.settings, collect_schemas(config.plugins)))
     old, new = result.old_version, result.new_version
-    change = f"from schema {old} to {new}" if old != new else f"up to date, schema {new}"
-    line = f"{result.location}: {f'created, with schema {new}' if old is None else change}"
+    upgraded = f"from schema {old} to {new}" if old != new else f"up to date, schema {new}"
+    state = upgraded if old is not None else f"created, with schema {new}"
     document = {"place": result.location, "before": old, "after": new}
-    return print_result(document, [line], as_json=as_json, indent=None)
+    return print_result(document, [f"{result.location}: {state}"], as_json=as_json, indent=None)
 
 
 @app.command(epilog=examples("bot db check", "bot db check --repair"))
