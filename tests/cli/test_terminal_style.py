@@ -1,6 +1,7 @@
 """Lists are tables, and progress of long work is a bar, on a terminal; elsewhere both are plain lines."""
 
 import io
+import json
 import os
 import pty
 import subprocess
@@ -83,6 +84,17 @@ def test_a_table_escapes_control_characters_and_markup(monkeypatch: pytest.Monke
     options.print_rows(("name",), [("[red]Eve\nRoot\x1b[2J",)], [])
     assert "[red]Eve\\nRoot" in terminal.getvalue()
     assert "\x1b[2J" not in terminal.getvalue()
+
+
+def test_json_escapes_what_a_terminal_obeys_or_hides_and_stays_the_same_data(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    document = {"name": "Zoë 🌊", "text": "a\x1b[2J\x9b31m\u202eb\ud800\n"}
+    options.print_json(document)
+    printed = capsys.readouterr().out
+    assert "Zoë 🌊" in printed
+    assert all(char.isprintable() or char == "\n" for char in printed)
+    assert json.loads(printed) == document
 
 
 @pytest.mark.parametrize(("no_colour", "has_colour"), [("", True), ("1", False)], ids=["colour", "NO_COLOR"])

@@ -298,3 +298,12 @@ async def test_the_checks_run_when_asked_and_their_results_are_kept(server: Runn
     states = [finding["state"] for finding in ran["findings"]]
     assert states == sorted(states, key=["fail", "warn", "ok"].index)
     assert await server.get("/api/doctor") == ran
+
+
+async def test_the_checks_name_what_needs_attention_as_the_overview_does(server: RunningServer) -> None:
+    server.runtime.inactive["x"] = "the keys are refused"
+    [problem] = (await server.get("/api/overview"))["problems"]
+    findings = (await server.post("/api/doctor", None))["findings"]
+    [finding] = [item for item in findings if item["subject"] == "running"]
+    assert (finding["text"], finding["fix"]) == (problem["text"], problem["why"])
+    assert (finding["state"], finding["is_outside"]) == ("fail", True)
