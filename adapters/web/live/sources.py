@@ -144,15 +144,17 @@ class LiveSources:
         listeners: Mapping[TopicKind, Mapping[type[Event], Callable[[AgentHandle, Any], None]]] = {
             TopicKind.MESSAGE: {
                 MessageReceived: self._on_received,
-                MessageEdited: self._on_edited,
-                MessageSent: self._on_sent,
+                MessageEdited: lambda handle, event: self._publish_message(
+                    handle, event.message.id, event.message.room_id
+                ),
+                MessageSent: lambda handle, event: self._publish_message(handle, event.message_id, event.room_id),
             },
             TopicKind.CONVERSATION: {MessageReceived: self._on_talked, MessageSent: self._on_talked},
             TopicKind.RECEIPT: {RunStarted: self._on_run_started, MessageClosed: self._on_closed},
             TopicKind.STEP: {
-                ActionStarted: self._on_action_started,
+                ActionStarted: lambda _, event: self._publish_step(event, "action", event.action, "running"),
                 ActionCompleted: self._on_action_completed,
-                EvaluatorStarted: self._on_evaluator_started,
+                EvaluatorStarted: lambda _, event: self._publish_step(event, "evaluator", event.evaluator, "running"),
                 EvaluatorCompleted: self._on_evaluator_completed,
                 ModelUsed: self._on_model_step,
             },
@@ -188,12 +190,6 @@ class LiveSources:
             return RoomMessageFrame(at=at, agent_id=event.agent_id, **dict(body))
 
         self._publish(LiveUpdate(TopicKind.MESSAGE, build, message.id, event.agent_id, message.room_id))
-
-    def _on_edited(self, handle: AgentHandle, event: MessageEdited) -> None:
-        self._publish_message(handle, event.message.id, event.message.room_id)
-
-    def _on_sent(self, handle: AgentHandle, event: MessageSent) -> None:
-        self._publish_message(handle, event.message_id, event.room_id)
 
     def _publish_message(self, handle: AgentHandle, message_id: UUID, room_id: UUID) -> None:
         """Load a message and publish it, together with those that come while others are loaded."""
@@ -245,15 +241,9 @@ class LiveSources:
         build = partial(_build_receipt, receipt, handle, at)
         self._publish(LiveUpdate(TopicKind.RECEIPT, build, receipt.memory_id, handle.agent_id, receipt.room_id))
 
-    def _on_action_started(self, handle: AgentHandle, event: ActionStarted) -> None:
-        self._publish_step(event, "action", event.action, "running")
-
     def _on_action_completed(self, handle: AgentHandle, event: ActionCompleted) -> None:
         state = "done" if event.result.success else "failed"
         self._publish_step(event, "action", event.result.action, state, note=event.result.error)
-
-    def _on_evaluator_started(self, handle: AgentHandle, event: EvaluatorStarted) -> None:
-        self._publish_step(event, "evaluator", event.evaluator, "running")
 
     def _on_evaluator_completed(self, handle: AgentHandle, event: EvaluatorCompleted) -> None:
         self._publish_step(event, "evaluator", event.evaluator, "failed" if event.error else "done", note=event.error)

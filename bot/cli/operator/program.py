@@ -51,7 +51,7 @@ from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.runtime.character_reload import LIVE_SETTINGS, AgentConfig
 from bot.settings import CoreSettings, Settings
-from bot.store.ledger import Member, Members
+from bot.store.ledger import Members
 from bot.store.protocols import Store
 from bot.turn import Agent, AgentDefinition, Turn
 
@@ -280,8 +280,21 @@ def list_members(context: typer.Context, character: CharacterFile = None, as_jso
     now = datetime.now(UTC)
     document = {"members": [asdict(member) for member in members], "lag": asdict(lag)}
     header = ("member", "role", "state", "rooms", "accounts", "host", "process", "version", "heartbeat")
-    rows = [_row(member, now) for member in members]
-    print_result(document, _member_lines(members, now), as_json=as_json, header=header, rows=rows)
+    rows, lines = [], []
+    for member in members:
+        number, draining = str(member.number), ", draining" if member.is_draining else ""
+        accounts, heartbeat = ", ".join(member.accounts), f"{_seconds(now, member.last_heartbeat)} ago"
+        place = (member.host or "", str(member.process or ""), member.version)
+        state = "draining" if member.is_draining else "on"
+        rows.append((number, member.role, state, str(member.rooms), accounts, *place, heartbeat))
+        where = f"{member.host}, process {member.process}" if member.host else "of a version that does not tell where"
+        since = "" if member.since is None else f", since {member.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+        lines += [
+            f"{number}  {member.role}{draining}  {where}  {member.version}{since}, heartbeat {heartbeat}",
+            f"  {member.rooms} room{'s' * (member.rooms != 1)}{accounts and f', {accounts}'}",
+        ]
+    lines = lines or ["no process runs this character"]
+    print_result(document, lines, as_json=as_json, header=header, rows=rows)
     if not as_json:
         print(f"oldest unanswered message: {_age(now, lag.oldest_unanswered)}")
         print(f"oldest undelivered part: {_age(now, lag.oldest_undelivered)}")
@@ -311,26 +324,6 @@ def _members(config: CharacterConfig, store: Store) -> Members:
             "database: set POSTGRES_URL"
         )
     return store.sharing.members
-
-
-def _row(member: Member, now: datetime) -> tuple[str, ...]:
-    state = "draining" if member.is_draining else "on"
-    accounts = ", ".join(member.accounts)
-    place = (member.host or "", str(member.process or ""), member.version)
-    heartbeat = f"{_seconds(now, member.last_heartbeat)} ago"
-    return (str(member.number), member.role, state, str(member.rooms), accounts, *place, heartbeat)
-
-
-def _member_lines(members: list[Member], now: datetime) -> Iterator[str]:
-    if not members:
-        yield "no process runs this character"
-    for member in members:
-        place = f"{member.host}, process {member.process}" if member.host else "of a version that does not tell where"
-        since = "" if member.since is None else f", since {member.since.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
-        beat = f"heartbeat {_seconds(now, member.last_heartbeat)} ago"
-        draining = ", draining" if member.is_draining else ""
-        yield f"{member.number}  {member.role}{draining}  {place}  {member.version}{since}, {beat}"
-        yield f"  {member.rooms} room{'s' * (member.rooms != 1)}{''.join(f', {name}' for name in member.accounts)}"
 
 
 def _age(now: datetime, since: datetime | None) -> str:
