@@ -1,19 +1,502 @@
-"""The Discord adapter: one account for every character that has a token."""
-
-import asyncio
-from collections.abc import Sequence
-from typing import ClassVar, Self
-from uuid import UUID
+"""The Discord adapter: an account for every character that has a token, and its shards, each a gateway connection."""
 
 import adapters.discord.library  # noqa: F401  # before anything else asks for the library
-from adapters.discord.account import DiscordAccount
-from adapters.discord.config import PLATFORM, Limits, read_settings
-from adapters.discord.outgoing import split_reply
-from bot import Clock, ConfigError, Content, Entity, Room, World, system_clock
-from bot.platform import Adapter, AgentHandle, ConnectionStatus, Delivery, NotSent, select_accounts
 
+# isort: split
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from itertools import count
+from typing import Any, ClassVar, Self
+from uuid import UUID
+
+import discord
+from discord.http import Route
+
+from adapters.discord.client import build_http
+from adapters.discord.commands import CommandHandler, build_registration
+from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin, read_settings
+from adapters.discord.errors import (
+    ALREADY_ACKNOWLEDGED,
+    REQUEST_ERRORS,
+    ErrorResponse,
+    InvalidResponse,
+    disconnect_cause_of,
+    is_token_refused,
+    to_delivery_error,
+)
+from adapters.discord.gateway import (
+    INVALID_TOKEN_MESSAGE,
+    POSITION,
+    ConnectionRejected,
+    DiscordClient,
+    EventQueue,
+    GatewayConnection,
+    GatewayEvent,
+    GatewayProbe,
+    GatewaySession,
+    IdentifyQueue,
+    ShardingRequired,
+)
+from adapters.discord.incoming import EntityMapper
+from adapters.discord.outgoing import split_reply
+from adapters.discord.receiving import RESUMED, EventReceiver
+from adapters.discord.sending import MessageSender, ResponseSender, is_response
+from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
+from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, system_clock
+from bot.platform import (
+    Adapter,
+    AgentHandle,
+    Backoff,
+    ConnectionStatus,
+    Delivery,
+    DeliveryUnknown,
+    DisconnectCause,
+    KnownPeople,
+    NotSent,
+    TaskSet,
+    TimeSource,
+    TokenCheck,
+    TypingIndicator,
+    select_accounts,
+)
+from bot.store import StoreUnavailable
+
+logger = logging.getLogger(__name__)
+REPEATS, MAX_REPEATS = Backoff(0.5, 8.0), 6  # of a request of an interaction, within its fifteen minutes
+CONTESTED_SECONDS = 600.0  # for which an account counts as used by another program
+RETRIES = Backoff(10.0, 3600.0, jitter=0.0)  # seconds until an account with an accepted token is tried again
+STOP_TIMEOUT = 3.0
+MAX_PROBED_ROOMS = 50
 TOKEN = "DISCORD_API_TOKEN"
 DRAFT_INTERVAL_SECONDS = 1.0  # between two edits of a streamed reply; Discord allows five edits in five seconds
+
+
+class DiscordShard:
+    """Keeps one shard of an account connected and stores its events; whether it brings them, `probe` finds out."""
+
+    def __init__(self, shard: ShardId, account: "DiscordAccount", status: ShardStatus) -> None:
+        self.id = shard
+        self.status = status
+        self._account = account
+        self._is_prepared = False
+        limits, queue = account.limits, EventQueue(account.limits.max_queued_events)
+        self.client = DiscordClient(account.http, account.settings, limits, shard)
+        self._connection = GatewayConnection(
+            self.client,
+            account.identify_queue,
+            limits,
+            status,
+            shard=shard,
+            queue=queue,
+            is_token_refused=account.token_check.confirm,
+            note_unavailable=lambda guild_id: self.receiver.backfill.note_unavailable(guild_id),
+        )
+        self.probe = GatewayProbe(
+            account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
+        )
+        self.receiver = EventReceiver(
+            account.handle,
+            self.client,
+            queue,
+            self.probe,
+            account.mapper,
+            account.settings,
+            limits,
+            shard=shard,
+            clock=account.clock,
+            on_author=account.note_author,
+            on_own_message=account.check_own_message,
+            on_interaction=lambda event: self._tasks.start(self._handle_interaction(event)),
+            on_connected=self._on_connected,
+        )
+        self._tasks = TaskSet("a task of a Discord shard")
+
+    async def run(self) -> None:
+        """Stay connected until cancelled; raise ConnectionRejected if Discord rejects that permanently."""
+        self._tasks.start(self.receiver.run())
+        self._tasks.start(self.probe.run(self._account.limits.probe_seconds))
+        while True:
+            try:
+                if not self._is_prepared:
+                    await self.client.prepare(self._account.user, self._account.application_id)
+                    self._is_prepared = True
+                handle, mapper = self._account.handle, self._account.mapper
+                stored = await handle.cursor(PLATFORM, mapper.account, self.id.cursor_name(SESSION_CURSOR))
+                self._connection.session = GatewaySession.from_json(stored)
+                await self._connection.run()
+            except ConnectionRejected:
+                raise
+            except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
+                name = self._account.handle.character.name
+                logger.exception("the Discord account of %s failed and is retried later", name)
+                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+            await self._account.limits.sleep(self._account.limits.max_retry_delay)
+
+    async def stop(self) -> None:
+        """End what `run` has started; events that were not stored come again when the session is resumed."""
+        await self._tasks.cancel(STOP_TIMEOUT)
+        self.status.close()
+
+    async def _handle_interaction(self, event: GatewayEvent) -> None:
+        try:
+            await self._account.command_handler.handle(*event.args)
+        except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
+            if isinstance(error, ErrorResponse) and error.code == ALREADY_ACKNOWLEDGED:
+                logger.debug("an interaction on Discord came again: %s", error)
+            else:
+                logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
+        self.receiver.enqueue(GatewayEvent(POSITION, (), event.session))
+
+    def _on_connected(self, event_name: str) -> None:
+        if event_name == RESUMED and not self.client.guilds:  # at the start: nothing announces them
+            self._tasks.start(self._connection.guild_fetcher.fetch_all(self.client, self.id))
+        self.probe.reset()
+        self._connection.mark_connected()
+        self._account.note_connected()
+
+    async def _list_rooms(self) -> list[Room]:
+        """Return the rooms whose events this shard brings, those active last first."""
+        mapper, conversations = self._account.mapper, self._account.handle.conversations
+        rooms = await conversations.rooms()
+        rooms = [room for room in rooms if (room.platform, room.account) == (PLATFORM, mapper.account)]
+        if self.id.count == 1:
+            return rooms
+        own = []
+        for room in rooms[:MAX_PROBED_ROOMS]:
+            world = None if room.type is ChannelType.DM else await conversations.world(room.world_id)
+            guild_id = int(world.external_id) if world is not None and world.external_id.isdecimal() else 0
+            if self.id.has_guild(guild_id):
+                own.append(room)
+        return own
+
+
+class DiscordAccount:
+    """One bot account: logs in and stays connected until `stop`.
+
+    `problem` is why Discord rejects it; then nothing else is sent, and it is tried again with growing pauses.
+    """
+
+    def __init__(self, handle: AgentHandle, settings: DiscordSettings, limits: Limits, clock: Clock) -> None:
+        self.handle = handle
+        self.problem = ""
+        self.is_connected = asyncio.Event()
+        self.settings, self.limits, self.clock = settings, limits, clock
+        self.trusted_origin = find_trusted_origin(handle.settings)
+        self.mapper = EntityMapper(handle.agent_id)
+        self._known_people = KnownPeople[str]()
+        self.http = build_http(settings, limits, handle.settings.network_environment())
+        self.user: Any = {}
+        self.application_id = 0
+        self.status = ConnectionStatus(PLATFORM, handle.character.name, clock, agent_id=handle.agent_id)
+        self.token_check = TokenCheck(
+            self.status, self._is_token_accepted, INVALID_TOKEN_MESSAGE, TimeSource(now=clock, sleep=limits.sleep)
+        )
+        self._message_sender = MessageSender(self.send_request, self._known_people, clock)
+        self._response_sender = ResponseSender(self.send_request, clock)
+        self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
+        self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
+        self.command_handler = CommandHandler(handle, self.mapper, settings, self._send_repeatedly)
+        self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
+        self._statuses: set[ShardStatus] = set()
+        self.shards: dict[ShardId, DiscordShard] = {}
+        self._running: dict[ShardId, asyncio.Task[None]] = {}
+        self._unreleased: set[ShardId] = set()  # ended here, with a lease that is still to be released
+        self._tasks = TaskSet("a task of a Discord account")
+        self._is_logged_in = asyncio.Event()
+        self._rejection = asyncio.get_running_loop().create_future()
+        self._rejections, self._retry_at = 0, clock()
+        self._contested_at = clock()
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether other processes connect all shards of the account."""
+        return self._allocation.is_shared and not self.shards and not self.problem
+
+    def start(self, *, is_receiving: bool = True) -> None:
+        """Start connecting in the background; without receiving, log in only."""
+        self._tasks.start(self._run(is_receiving=is_receiving))
+
+    async def stop(self) -> None:
+        """Disconnect with a close code that lets the next start resume the sessions."""
+        await self._typing_indicator.stop()
+        await self.token_check.close()
+        await self._tasks.cancel(STOP_TIMEOUT)
+        await self.identify_queue.stop()
+        await self.http.close()
+
+    async def deliver(self, delivery: Delivery) -> str:
+        """Send a part and return its message id."""
+        await self._wait_until_logged_in()
+        if is_response(delivery):
+            return await self._response_sender.deliver(delivery)
+        return await self._message_sender.deliver(delivery, self.mapper.bot_id)
+
+    async def edit(self, delivery: Delivery) -> str:
+        """Edit or delete the message that a part replaces."""
+        await self._wait_until_logged_in()
+        return await self._message_sender.edit(delivery, self.mapper.bot_id)
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        """Resolve a part of which it is unknown whether it arrived."""
+        try:
+            await self._wait_until_logged_in()
+        except NotSent as error:
+            raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+        if is_response(delivery):
+            return await self._response_sender.reconcile(delivery)
+        return await self._message_sender.reconcile(delivery, self.mapper.bot_id)
+
+    async def open_direct(self, user_id: str) -> tuple[World, Room]:
+        """Return the direct channel with a user and its world, opened if there is none; raises as `deliver`."""
+        await self._wait_until_logged_in()
+        route = Route("POST", "/users/@me/channels")
+        try:
+            channel = await self.send_request(route, json={"recipient_id": user_id})
+        except REQUEST_ERRORS as error:
+            raise to_delivery_error(error) from error
+        channel_id = int(channel["id"])
+        names = (user.get("global_name") or user.get("username") for user in channel.get("recipients") or ())
+        room = self.mapper.to_room(discord.Object(channel_id))
+        room = replace(room, type=ChannelType.DM, name=str(next(names, "")))
+        return self.mapper.world_of(None, None, channel_id), room
+
+    def show_typing(self, channel_id: str, active: bool) -> None:
+        """Show or hide the typing indicator in a channel."""
+        if self._is_logged_in.is_set() and not self.problem:
+            self._typing_indicator.show(channel_id, active)
+
+    async def _show_typing(self, channel_id: str) -> bool:
+        try:
+            await self.send_request(Route("POST", "/channels/{channel_id}/typing", channel_id=channel_id))
+        except REQUEST_ERRORS as error:  # the indicator is optional
+            logger.debug("no typing indicator in channel %s: %s", channel_id, error)
+            return False
+        return True
+
+    async def _wait_until_logged_in(self) -> None:
+        """Wait for the login; raise NotSent after `request_timeout` or if the account was rejected."""
+        try:
+            async with asyncio.timeout(self.limits.request_timeout):
+                await self._is_logged_in.wait()
+        except TimeoutError:
+            raise NotSent("not logged in with Discord yet") from None
+        if self.token_check.is_refused:
+            raise NotSent(self.token_check.problem, retry_after=self.token_check.retry_after)
+        if self.problem:
+            wait = (self._retry_at - self.clock()).total_seconds()
+            raise NotSent(self.problem, retry_after=max(wait, 0.0) + 1.0)
+
+    async def send_request(self, route: Route, **kwargs: Any) -> Any:
+        """Send one request; if Discord refuses the token, and confirms that, the account stops."""
+        try:
+            return await self.http.request(route, **kwargs)
+        except REQUEST_ERRORS as error:
+            if is_token_refused(error, route) and not self.problem and await self.token_check.confirm():
+                self._stop_with(ConnectionRejected(INVALID_TOKEN_MESSAGE))
+            raise
+
+    async def _send_repeatedly(self, route: Route, **kwargs: Any) -> Any:
+        """Send one request of an interaction; again, a few times, where that cannot be seen twice."""
+        failures = 0
+        while True:
+            try:
+                return await self.send_request(route, **kwargs)
+            except REQUEST_ERRORS as error:
+                outcome, failures = to_delivery_error(error), failures + 1
+                is_repeatable = isinstance(outcome, NotSent) or (
+                    isinstance(outcome, DeliveryUnknown) and route.method != "POST"
+                )
+                if not is_repeatable or failures > MAX_REPEATS or self.problem:
+                    raise
+                retry_after = getattr(outcome, "retry_after", None) or 0.0
+            await self.limits.sleep(REPEATS.delay(failures, retry_after=retry_after))
+
+    async def _is_token_accepted(self) -> bool | None:
+        try:
+            await self.http.request(Route("GET", "/users/@me"))
+        except REQUEST_ERRORS as error:
+            return False if is_token_refused(error) else None
+        return True
+
+    async def _run(self, *, is_receiving: bool) -> None:
+        refusal: ShardingRequired | None = None
+        while True:
+            delay, self._rejection = self.limits.max_retry_delay, asyncio.get_running_loop().create_future()
+            try:
+                if self.problem or not self._is_logged_in.is_set():
+                    await self._log_in()
+                if not is_receiving:
+                    self._mark_connected()
+                    raise await self._rejection
+                if not self._allocation.count:
+                    await self._allocation.choose_count(await self._fetch_recommended_count())
+                if refusal is not None:
+                    await self._raise_shard_count(refusal)
+                    refusal = None
+                await self._run_shards()
+            except ShardingRequired as error:
+                refusal = error
+                continue
+            except ConnectionRejected as error:
+                self._stop_with(error)
+                if self.token_check.is_refused:
+                    await self.token_check.wait_accepted()
+                    continue
+                self._rejections += 1
+                delay = RETRIES.delay(self._rejections)
+                self._retry_at = self.clock() + timedelta(seconds=delay)
+            except Exception as error:  # an unreadable response, a store outage or a defect: all may pass
+                logger.exception("the Discord account of %s failed and is retried later", self.handle.character.name)
+                self.status.failed(DisconnectCause.FAULT, type(error).__name__)
+            await self.limits.sleep(delay)
+
+    async def _raise_shard_count(self, refusal: ShardingRequired) -> None:
+        """Use the number of shards that Discord recommends; raise ConnectionRejected if it is no larger."""
+        if not await self._allocation.raise_count(await self._fetch_recommended_count()):
+            raise ConnectionRejected(str(refusal), refusal.cause)
+
+    async def _run_shards(self) -> None:
+        """Run the shards that this process connects; raise what ends one of them."""
+        try:
+            while True:
+                with suppress(StoreUnavailable):
+                    await self._connect_own(set(await self._allocation.find_own()))
+                is_shared = self._allocation.is_shared or not self._running
+                ended, _ = await asyncio.wait(
+                    [self._rejection, *self._running.values()],
+                    timeout=self.limits.lease_interval if is_shared else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                if self._rejection.done():
+                    raise self._rejection.result()
+                for task in ended:
+                    task.result()
+        finally:
+            await asyncio.gather(*(self._stop_shard(shard) for shard in list(self._running)))
+
+    async def _connect_own(self, own: Collection[ShardId]) -> None:
+        """Connect shards, and leave the others to other processes."""
+        for shard in [shard for shard in self._running if shard not in own]:
+            logger.warning("%s: %s of Discord is left to another process", self.handle.character.name, shard)
+            self._unreleased.add(shard)
+            await self._stop_shard(shard)
+        self._unreleased.difference_update(own)
+        for shard in list(self._unreleased):
+            await self._allocation.release(shard)
+            self._unreleased.discard(shard)
+        for shard in sorted(set(own) - self._running.keys()):
+            status = ShardStatus(shard, self.status, self._statuses)
+            self.shards[shard] = DiscordShard(shard, self, status)
+            self._running[shard] = asyncio.create_task(self.shards[shard].run())
+
+    async def _stop_shard(self, shard: ShardId) -> None:
+        task = self._running.pop(shard)
+        task.cancel()
+        await asyncio.gather(asyncio.wait([task]), self.shards.pop(shard).stop())
+
+    async def _log_in(self) -> None:
+        token = self.settings.discord_api_token
+        self.user = await self._request(lambda: self.http.static_login(token.get_secret_value() if token else ""))
+        application = await self._request(self.http.application_info)
+        self.application_id, self.mapper.bot_id = int(application["id"]), int(self.user["id"])
+        self.status.account = f"@{self.user['username']}"
+        self._is_logged_in.set()
+        self._tasks.start(self._register_commands())
+
+    async def _register_commands(self) -> None:
+        """Register the commands; try again while Discord cannot be reached or its answer may change."""
+        commands, backoff, is_logged = build_registration(self.handle.commands), Backoff(5.0, 600.0), False
+        for failures in count(1):
+            try:
+                await self.http.bulk_upsert_global_commands(self.application_id, commands)
+                return
+            except REQUEST_ERRORS as error:
+                if not is_logged:
+                    logger.warning("Discord did not register the commands: %s", error)
+                is_logged = True
+                if self.problem or (isinstance(error, ErrorResponse) and error.is_final):
+                    return
+            await self.limits.sleep(backoff.delay(failures))
+
+    async def _fetch_recommended_count(self) -> int:
+        """Return how many shards Discord recommends for the bot; note how many sessions may start at the same time."""
+        info = await self._request(lambda: self.http.request(Route("GET", "/gateway/bot")))
+        limit = info.get("session_start_limit") or {}
+        self.identify_queue.max_concurrency = max(int(limit.get("max_concurrency") or 1), 1)
+        count = max(int(info.get("shards") or 1), 1)
+        if count > MAX_SHARDS:
+            raise InvalidResponse(f"the response recommends {count} shards")
+        return count
+
+    async def _request(self, send: Callable[[], Awaitable[Any]]) -> Any:
+        """Send a request again until Discord answers it; raise ConnectionRejected if the token is invalid."""
+        backoff, failures = Backoff(1.0, self.limits.max_retry_delay), 0
+        while True:
+            try:
+                return await send()
+            except REQUEST_ERRORS as error:
+                if is_token_refused(error) and await self.token_check.confirm():
+                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
+                failures += 1
+                self.status.failed(disconnect_cause_of(error), error or type(error).__name__)
+            await self.limits.sleep(backoff.delay(failures))
+
+    def _stop_with(self, rejection: ConnectionRejected) -> None:
+        """Send nothing more until Discord accepts the account again."""
+        if not self._rejection.done():
+            self._rejection.set_result(rejection)
+        self.problem = str(rejection)
+        self._is_logged_in.set()  # releases those who wait for the login
+        self.is_connected.set()
+        self.status.stopped(rejection.cause, rejection)
+
+    def _mark_connected(self) -> None:
+        if self.problem:
+            self.problem, self._rejections = "", 0
+        self.status.accepted()
+
+    def note_author(self, channel_id: str, user_id: str) -> None:
+        """Record that a user wrote in a channel: it takes messages again, and the user may be mentioned there."""
+        self._known_people.note_user(channel_id, user_id)
+        self._message_sender.mark_writable(channel_id)
+
+    def check_own_message(self, nonce: str, channel_id: int) -> None:
+        """Find out, in the background, whether this account has sent a message of its own that it received."""
+        if not self._message_sender.has_sent(nonce):
+            self._tasks.start(self._report_foreign_message(nonce, channel_id))
+
+    async def _report_foreign_message(self, nonce: str, channel_id: int) -> None:
+        """Report another program that writes as the bot; processes that share the store know what each has sent."""
+        try:
+            if await self.handle.conversations.delivery(nonce) is not None:
+                return
+        except StoreUnavailable:
+            return
+        self._contested_at = contested_at = self.clock()
+        self.status.failed(
+            DisconnectCause.CONTESTED,
+            f"another program uses the token of {self.status.account} and has written in channel {channel_id}, so that "
+            "people may be answered twice: stop it, or give each an application of its own",
+        )
+        await self.limits.sleep(CONTESTED_SECONDS)
+        if self._contested_at == contested_at and self.status.snapshot.cause is DisconnectCause.CONTESTED:
+            self.status.connected()
+
+    def note_connected(self) -> None:
+        """Record that a shard is connected; the account is once all its shards are."""
+        if not all(shard.status.is_connected for shard in self.shards.values()):
+            return
+        self._mark_connected()
+        if self.is_connected.is_set():
+            return
+        servers = sum(len(shard.client.guilds) for shard in self.shards.values())
+        details = f"servers: {servers}" if servers else "its session was resumed"
+        logger.info("connected to Discord as %s (%s)", self.status.account, details)
+        self.is_connected.set()
 
 
 class DiscordAdapter(Adapter):

@@ -11,7 +11,7 @@ from discord.http import Route
 from adapters.discord.client import DiscordHttp, build_http
 from adapters.discord.config import DEVELOPER_PORTAL_URL, DiscordSettings, Limits, read_settings
 from adapters.discord.errors import REQUEST_ERRORS, is_token_refused
-from adapters.discord.receiving import INVALID_TOKEN_MESSAGE
+from adapters.discord.gateway import INVALID_TOKEN_MESSAGE
 from bot import SettingError, Settings, TemporaryError
 from bot.platform import CursorReader, describe_client_error
 from bot.store import CheckReport

@@ -14,7 +14,7 @@ from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
 from adapters.discord.incoming import EntityMapper, apply_rules, build_lineage
 from adapters.discord.outgoing import CHOICE_PREFIX, MessageBody
-from adapters.discord.responses import (
+from adapters.discord.sending import (
     EPHEMERAL_FLAG,
     FOLLOW_UP_PATH,
     ORIGINAL_PATH,

@@ -1,63 +1,31 @@
-"""Gateway events in order: queue, backfill, inbox.
+"""Gateway events in order: queue, backfill, inbox. Guild, channel and member events."""
 
-Guild, channel and member events; unknown guilds after a resumed session.
-
-Discord announces all guilds at the start of a new session, but not when a session is resumed.
-
-A probe of the gateway: does it bring what is written? A socket that lives may still bring nothing.
-
-The gateway connection: resume a session, start a new one, or report why neither is possible.
-"""
-
-import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from datetime import datetime, timedelta
-from typing import Any, ClassVar
+from datetime import datetime
+from typing import Any, ClassVar, TypeGuard
 
 import discord
-from discord.errors import ConnectionClosed
-from discord.gateway import ReconnectWebSocket
-from discord.http import Route
-from discord.utils import snowflake_time
-from yarl import URL
 
 from adapters.discord import incoming
 from adapters.discord.backfill import Backfill, MissedMessages
-from adapters.discord.client import (
+from adapters.discord.config import PLATFORM, DiscordSettings, Limits
+from adapters.discord.gateway import (
     POSITION,
     UNREADABLE,
     DiscordClient,
+    EventQueue,
     GatewayEvent,
+    GatewayProbe,
     GatewaySession,
-    GatewaySocket,
-    IdentifyLimiter,
-    IdentifyQueue,
-    session_of,
 )
-from adapters.discord.config import DEVELOPER_PORTAL_URL, PLATFORM, DiscordSettings, Limits
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of, is_token_refused
 from adapters.discord.incoming import EntityMapper, build_lineage
-from adapters.discord.sharding import SESSION_CURSOR, ShardId, ShardStatus
+from adapters.discord.sharding import SESSION_CURSOR, ShardId
 from bot import Clock, Room, World
-from bot.platform import (
-    AgentHandle,
-    Backoff,
-    BoundedDict,
-    DisconnectCause,
-    InboundMessage,
-    InboxClosed,
-    MentionContext,
-    StreamCursor,
-    TaskSet,
-)
+from bot.platform import AgentHandle, Backoff, InboundMessage, InboxClosed, MentionContext, StreamCursor, TaskSet
 from bot.store import StoreUnavailable
 
 logger = logging.getLogger(__name__)
-GUILD_EVENTS = frozenset({"GUILD_CREATE", "GUILD_UPDATE", "GUILD_DELETE"})
-MAX_FAILED_GUILDS, MAX_FETCHED_GUILDS = 1000, 100
-RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
 
 
 class MembershipHandler:
@@ -130,67 +98,16 @@ def _format_time(timestamp: datetime | None) -> str:
     return timestamp.isoformat() if timestamp else ""
 
 
-class GuildFetcher:
-    """Fetches unknown guilds into the library's cache before their first event is read."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._retry_at = BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
-
-    async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
-        """Fetch the guild of an event if it is unknown; if that fails, the event is read without it."""
-        raw_guild_id = data.get("id" if event in GUILD_EVENTS else "guild_id") if isinstance(data, dict) else None
-        if event == "GUILD_CREATE" or not str(raw_guild_id or "").isdigit():
-            return
-        guild_id = int(str(raw_guild_id))
-        if client.get_guild(guild_id) is not None:
-            return
-        if event == "GUILD_DELETE":  # the library discards it otherwise
-            client._connection._add_guild_from_data(
-                {"id": guild_id, "unavailable": True}  # type: ignore[typeddict-item]  # as the library does itself
-            )
-            return
-        await self._fetch(client, guild_id)
-
-    async def fetch_all(self, client: discord.Client, shard: ShardId) -> None:
-        """Fetch a shard's unknown guilds, at most MAX_FETCHED_GUILDS; others are fetched with their first event."""
-        try:
-            guilds = await client.http.request(Route("GET", "/users/@me/guilds"))
-        except REQUEST_ERRORS as error:
-            logger.warning("the servers of the bot could not be listed: %s", error)
-            return
-        guild_ids = [int(guild["id"]) for guild in guilds if shard.has_guild(int(guild["id"]))]
-        for guild_id in guild_ids[:MAX_FETCHED_GUILDS]:
-            if client.get_guild(guild_id) is None:
-                await self._fetch(client, guild_id)
-
-    async def _fetch(self, client: discord.Client, guild_id: int) -> None:
-        if self._clock() < self._retry_at.get(guild_id, 0.0):
-            return
-        try:
-            guild = await self._fetch_guild(client, guild_id)
-        except REQUEST_ERRORS as error:
-            logger.warning("server %s is unknown and could not be fetched: %s", guild_id, error)
-            self._retry_at[guild_id] = self._clock() + RETRY_SECONDS
-            return
-        if client.get_guild(guild_id) is None:  # it may have been announced meanwhile
-            client._connection.parse_guild_create(guild)
-
-    async def _fetch_guild(self, client: discord.Client, guild_id: int) -> Any:
-        guild = await client.http.request(Route("GET", "/guilds/{guild_id}", guild_id=guild_id))
-        channels = await client.http.request(Route("GET", "/guilds/{guild_id}/channels", guild_id=guild_id))
-        active_threads = await client.http.request(Route("GET", "/guilds/{guild_id}/threads/active", guild_id=guild_id))
-        return {**guild, "channels": channels, "threads": active_threads.get("threads", []), "unavailable": False}
-
-
 MAX_BATCH = 100
+MAX_REPEATED_EVENTS = 100  # such as the bot's own messages: after a restart they may come again
 STORE_RETRY_SECONDS = 1.0
-MESSAGE_CREATED = "MESSAGE_CREATE"
+MESSAGE, MESSAGE_CREATED, INTERACTION = "message", "MESSAGE_CREATE", "interaction"
 SESSION_STARTED = "connect"
-CONNECTED_EVENTS = ("ready", "resumed")
+RESUMED = "resumed"
+CONNECTED_EVENTS = ("ready", RESUMED)
 LATE_GUILD, GUILD_UNAVAILABLE = "guild_available", "guild_unavailable"
 READ_UNREAD = "read_unread"  # event: the channels that could not be read are read again
-QUEUED_EVENTS = ("message", SESSION_STARTED, *CONNECTED_EVENTS, UNREADABLE, READ_UNREAD)
+QUEUED_EVENTS = (SESSION_STARTED, *CONNECTED_EVENTS, POSITION, READ_UNREAD)
 
 
 class EventReceiver:
@@ -204,23 +121,28 @@ class EventReceiver:
         self,
         handle: AgentHandle,
         client: DiscordClient,
+        queue: EventQueue,
+        probe: GatewayProbe,
         mapper: EntityMapper,
         settings: DiscordSettings,
         limits: Limits,
         *,
         shard: ShardId,
-        on_author: Callable[[str, str], None],
         clock: Clock,
-        on_connected: Callable[[], None],
+        on_author: Callable[[str, str], None],
+        on_own_message: Callable[[str, int], None],
+        on_interaction: Callable[[GatewayEvent], object],
+        on_connected: Callable[[str], None],
     ) -> None:
         self._handle, self._client, self._mapper = handle, client, mapper
         self._settings, self._limits, self._clock = settings, limits, clock
-        self._on_author = on_author
-        self._on_connected = on_connected
-        self.queue = EventQueue(limits.max_queued_events)
+        self._on_author, self._on_own_message = on_author, on_own_message
+        self._on_interaction, self._on_connected = on_interaction, on_connected
+        self.queue, self._probe = queue, probe
+        client.on_event = self.enqueue
         self._deferred: list[GatewayEvent] | None = None
-        self._enqueued_session: GatewaySession | None = None
         self._saved_session: GatewaySession | None = None
+        self._has_changed = False  # since then, by an event that must not come again
         self._shard, self._session_cursor = shard, shard.cursor_name(SESSION_CURSOR)
         self.backfill = Backfill(handle, client, mapper, limits, shard)
         self._unread_failures, self._backoff = 0, Backoff(1.0, limits.max_retry_delay)
@@ -238,12 +160,25 @@ class EventReceiver:
             GUILD_UNAVAILABLE: self._on_guild_unavailable,
         }
 
-    def enqueue(self, event: GatewayEvent) -> None:
-        """Add an event to the queue, or the position after events that need no processing."""
-        is_position = event.name == POSITION and _is_after(event.session, self._enqueued_session)
-        if is_position or event.name in self._handlers or event.name in QUEUED_EVENTS:
-            self._enqueued_session = event.session or self._enqueued_session
-            self.queue.add(event)
+    def enqueue(self, event: GatewayEvent) -> bool:
+        """Add an event to the queue, or the position after events that need no processing; return whether it is taken.
+
+        An interaction is handled beside the queue.
+        """
+        if event.name == MESSAGE:
+            [message] = event.args
+            self._probe.note(str(message.channel.id), message.id)
+            if message.nonce and message.author.id == self._mapper.bot_id:
+                self._on_own_message(str(message.nonce), message.channel.id)
+        elif event.name == INTERACTION:
+            self._on_interaction(event)
+            return True
+        elif event.name == UNREADABLE:
+            self._probe.note_unreadable(event.raw)
+        elif event.name not in self._handlers and event.name not in QUEUED_EVENTS:
+            return False
+        self.queue.add(event)
+        return True
 
     async def run(self) -> None:
         """Process queued events until the inbox closes."""
@@ -260,7 +195,7 @@ class EventReceiver:
         """Process a batch; consecutive messages are stored in one transaction."""
         messages: list[GatewayEvent] = []
         for event in batch:
-            if event.name == "message" and self._deferred is None:
+            if event.name == MESSAGE and self._deferred is None:
                 messages.append(event)
                 continue
             await self._process_reliably(self._submit_messages, messages)
@@ -293,12 +228,13 @@ class EventReceiver:
 
     async def _process_event(self, events: Sequence[GatewayEvent]) -> None:
         [event] = events
+        self._has_changed = True
         if event.name == POSITION:
             return
         if event.name == SESSION_STARTED:
             self._deferred = []
         elif event.name in CONNECTED_EVENTS:
-            self._on_connected()
+            self._on_connected(event.name)
             await self._finish_backfill()
         elif event.name == READ_UNREAD:
             await self._submit_missed(self.backfill.read_unread())
@@ -361,15 +297,22 @@ class EventReceiver:
                 inbound.append(self._to_inbound(*event.args))
             except Exception as error:  # as above
                 await self._record(event.raw, error)
-        await self._handle.submit_all([message for message in inbound if message], self._cursor(events[-1].session))
-        self._saved_session = events[-1].session or self._saved_session
+        if messages := [message for message in inbound if message]:
+            await self._store(messages, events[-1].session)
 
     async def _save_position(self, last_events: Sequence[GatewayEvent]) -> None:
-        """Store the position after the last event of a batch."""
-        session = last_events[0].session
-        if _is_after(session, self._saved_session):
-            await self._handle.submit_all([], self._cursor(session))
-            self._saved_session = session
+        """Store the position after the last event of a batch, unless only a few came since that changed nothing."""
+        session, saved = last_events[0].session, self._saved_session
+        if not _is_after(session, saved):
+            return
+        is_far = saved is None or saved.id != session.id or session.seq - saved.seq >= MAX_REPEATED_EVENTS
+        if is_far or self._has_changed:
+            await self._store([], session)
+
+    async def _store(self, messages: Sequence[InboundMessage], session: GatewaySession | None) -> None:
+        """Store messages together with the position after them."""
+        await self._handle.submit_all(messages, self._cursor(session))
+        self._saved_session, self._has_changed = session or self._saved_session, False
 
     async def _record(self, raw: Any, error: Exception) -> None:
         """Record what could not be read; a repeated message has the same id, other events their content tells."""
@@ -466,334 +409,8 @@ class EventReceiver:
             self._handle.note_typing(room_id, self._mapper.entity_id(payload.user_id))
 
 
-def _is_after(session: GatewaySession | None, previous: GatewaySession | None) -> bool:
+def _is_after(session: GatewaySession | None, previous: GatewaySession | None) -> TypeGuard[GatewaySession]:
     """Return whether a session was read further than a previous one, or is another one."""
     if session is None:
         return False
     return previous is None or session.id != previous.id or session.seq > previous.seq
-
-
-class QueueFull(ReconnectWebSocket):
-    """The queue stayed full: the connection ends and is resumed once there is room."""
-
-
-class EventQueue:
-    """Bounded queue of gateway events.
-
-    Once `max_size` events wait, it is full until all are stored. Nothing more is read then: unread events
-    come again when the session is resumed, or are fetched.
-    """
-
-    def __init__(self, max_size: int) -> None:
-        self._max_size = max_size
-        self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self._in_progress = 0
-        self._is_full_logged = False
-
-    def __len__(self) -> int:
-        return self._events.qsize() + self._in_progress
-
-    def add(self, event: GatewayEvent) -> None:
-        """Add an event, also to a full queue: it was read already."""
-        self._events.put_nowait(event)
-        if len(self) >= self._max_size:
-            self._has_room.clear()
-
-    async def next(self, max_items: int) -> Sequence[GatewayEvent]:
-        """Wait for an event; return it with those that follow, at most `max_items`."""
-        events = [await self._events.get()]
-        while len(events) < max_items and not self._events.empty():
-            events.append(self._events.get_nowait())
-        self._in_progress = len(events)
-        return events
-
-    def mark_stored(self) -> None:
-        """Mark the events returned last as stored."""
-        self._in_progress = 0
-        if len(self):
-            return
-        self._has_room.set()
-        if self._is_full_logged:
-            self._is_full_logged = False
-            logger.warning("all queued Discord events are stored: reading continues")
-
-    async def require_room(self, timeout: float) -> None:
-        """Wait for room before reading on; raise QueueFull after `timeout` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._has_room.wait()
-        except TimeoutError:
-            if not self._is_full_logged:
-                self._is_full_logged = True
-                logger.warning("%d Discord events cannot be stored: reading pauses until they are", len(self))
-            raise QueueFull(None) from None
-
-    async def wait_for_room(self) -> None:
-        """Wait until there is room."""
-        await self._has_room.wait()
-
-
-MAX_CHANNELS, MAX_KNOWN_CHANNELS = 3, 1000
-TOLERANCE = timedelta(seconds=20)  # within which the gateway may bring a message later than it can be read
-
-
-class GatewayProbe:
-    """Compares the newest messages of the channels that were active last with those that the gateway brought.
-
-    It asks only while the gateway is connected and quiet, and never for more than three channels at a time.
-    `status.unheard_since` is when the oldest message was written that the gateway should have brought; then
-    `reconnect` is called.
-    """
-
-    def __init__(
-        self,
-        send_request: Callable[..., Awaitable[Any]],
-        list_rooms: Callable[[], Awaitable[list[Room]]],
-        status: ShardStatus,
-        clock: Clock,
-        reconnect: Callable[[], None],
-    ) -> None:
-        self._send_request, self._list_rooms = send_request, list_rooms
-        self._status, self._clock, self._reconnect = status, clock, reconnect
-        self._newest = BoundedDict[str, int](MAX_KNOWN_CHANNELS)  # by channel: the newest message known to be brought
-        self._heard_at: datetime | None = None
-        self._has_listed = False
-
-    def note(self, channel_id: str, message_id: int) -> None:
-        """Note a message that the gateway brought."""
-        self._newest[channel_id] = max(message_id, self._newest.pop(channel_id, 0))
-        self._heard_at = self._clock()
-        if self._status.unheard_since is not None:
-            self._status.note_unheard(None)
-
-    def note_unreadable(self, raw: Any) -> None:
-        """Note an event that the gateway brought and that could not be read, if it is a message."""
-        match raw:
-            case {"d": {"id": str(message_id), "channel_id": str(channel_id)}} if message_id.isdecimal():
-                self.note(channel_id, int(message_id))
-
-    def reset(self) -> None:
-        """Forget what was brought: a connection has begun, and what was missed is read otherwise."""
-        self._newest.clear()
-        self._status.note_unheard(None)
-        self._has_listed = False
-
-    async def run(self, seconds: float) -> None:
-        """Probe every so many seconds, until cancelled."""
-        quiet = timedelta(seconds=min(seconds, 30.0))
-        while True:
-            await asyncio.sleep(seconds)
-            is_quiet = self._heard_at is None or self._clock() - self._heard_at >= quiet
-            if is_quiet and self._status.is_connected:
-                await self.check()
-
-    async def check(self) -> None:
-        """Compare once."""
-        if not self._newest and not self._has_listed:
-            self._has_listed = True
-            rooms = [room for room in await self._list_rooms() if room.external_id.isdecimal()]
-            for room in reversed(rooms[:MAX_CHANNELS]):
-                self._newest[room.external_id] = 0
-        unheard = []
-        for channel_id in list(self._newest)[-MAX_CHANNELS:]:
-            known = self._newest.get(channel_id, 0)
-            try:
-                newest = await self._read_newest(channel_id)
-            except ErrorResponse as error:
-                if error.is_final:
-                    self._newest.pop(channel_id, None)
-                continue
-            except REQUEST_ERRORS:  # whether the platform is reached at all, the connection itself tells
-                continue
-            if not known:
-                self._newest[channel_id] = max(newest, self._newest.get(channel_id, 0))
-            elif newest > self._newest.get(channel_id, newest):
-                unheard.append(snowflake_time(newest))
-        written_at = min(unheard, default=None)
-        is_late = written_at is not None and self._clock() - written_at >= TOLERANCE
-        self._status.note_unheard(written_at if is_late else None)
-        if is_late:
-            logger.warning(
-                "the gateway of Discord is connected but has brought nothing that was written since %s: "
-                "it is connected again, and what was missed is read",
-                written_at,
-            )
-            self._reconnect()
-
-    async def _read_newest(self, channel_id: str) -> int:
-        route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
-        messages = await self._send_request(route, params={"limit": 1})
-        match messages:
-            case [{"id": str(message_id)}] if message_id.isdecimal():
-                return int(message_id)
-        return 0
-
-
-CONNECT_TIMEOUT = 60.0
-MAX_RESUMES = 5  # in a row without success; the server that holds the session may be gone
-INVALID_TOKEN_MESSAGE = (
-    "Discord does not accept the token: set DISCORD_API_TOKEN to the one that "
-    f"{DEVELOPER_PORTAL_URL} shows for your application under Bot, Reset Token"
-)
-AUTHENTICATION_FAILED, SHARDING_REQUIRED = 4004, 4011
-FATAL_CLOSE_CODES = {
-    AUTHENTICATION_FAILED: INVALID_TOKEN_MESSAGE,
-    4010: "Discord refuses the shard: unset DISCORD_SHARD_COUNT, so that Discord's recommendation is used",
-    SHARDING_REQUIRED: "Discord requires sharding: the bot is in too many servers for its connections; unset "
-    "DISCORD_SHARD_COUNT, so that Discord's recommendation is used",
-    4012: "Discord no longer supports this API version: update discord.py",
-    4013: "Discord does not know the requested intents: update discord.py",
-    4014: "Discord refuses the intents: open "
-    f"{DEVELOPER_PORTAL_URL}, your application, Bot, Privileged Gateway Intents, and switch on "
-    "Message Content Intent (and Server Members Intent where DISCORD_MEMBERS_INTENT is on)",
-}
-
-
-class ConnectionRejected(Exception):
-    """Discord rejects the account until its operator changes what the message names."""
-
-    def __init__(self, problem: str, cause: DisconnectCause = DisconnectCause.REFUSED) -> None:
-        super().__init__(problem)
-        self.cause = cause
-
-
-class ShardingRequired(ConnectionRejected):
-    """The bot is in too many servers for its number of connections."""
-
-
-class GatewayConnection:
-    """Keeps one client connected; `session` is what the next connection resumes.
-
-    Connections end regularly and are replaced at once; `status` reports a gap only if that fails.
-    No connection is made before `wait_for_room` returns.
-    """
-
-    def __init__(
-        self,
-        client: DiscordClient,
-        identify_queue: IdentifyQueue,
-        limits: Limits,
-        status: ShardStatus,
-        *,
-        shard: ShardId,
-        wait_for_room: Callable[[], Awaitable[None]],
-        is_token_refused: Callable[[], Awaitable[bool]],
-    ) -> None:
-        self.session: GatewaySession | None = None
-        self._client = client
-        self._identify_limiter, self._identify_queue = IdentifyLimiter(time.monotonic), identify_queue
-        self._shard = shard
-        self._limits = limits
-        self._status = status
-        self._wait_for_room, self._is_token_refused = wait_for_room, is_token_refused
-        self._failures = 0
-        self._is_session_over = False
-        self._deadline: asyncio.Timeout | None = None  # of the connection: for its first event
-        self._backoff = Backoff(1.0, limits.max_retry_delay)
-
-    def mark_connected(self) -> None:
-        """Record that the connection works: the next one is made without delay."""
-        self._failures = 0
-        self._status.connected()
-
-    def note_event(self) -> None:
-        """Record that the connection brings events."""
-        self._set_deadline(None)
-
-    def end_session(self) -> None:
-        """Replace the connection, which does not bring what is written, by one with a new session."""
-        self._is_session_over = self._set_deadline(asyncio.get_running_loop().time())
-
-    def _set_deadline(self, at: float | None) -> bool:
-        """Set when the connection ends, by the loop's time; return False if there is none, or it ends already."""
-        if self._deadline is None or self._deadline.expired() or self._is_session_over:
-            return False
-        self._deadline.reschedule(at)
-        return True
-
-    async def run(self) -> None:
-        """Connect again and again; raise ConnectionRejected if that is pointless."""
-        while True:
-            socket: GatewaySocket | None = None
-            try:
-                socket = await self._connect()
-                async with asyncio.timeout(self._limits.first_event_timeout) as self._deadline:
-                    while True:
-                        await socket.poll_event()
-            except QueueFull:
-                self._save_session(socket or self.session)
-                self._status.disconnected()
-                self._failures = 0  # closed by this side
-            except ReconnectWebSocket as closing:
-                self._save_session((socket or self.session) if closing.resume else None)
-                self._report_disconnect("the gateway ends every connection")
-            except ConnectionClosed as closing:
-                is_refusal = closing.code in FATAL_CLOSE_CODES
-                if is_refusal and (closing.code != AUTHENTICATION_FAILED or await self._is_token_refused()):
-                    raise _build_rejection(closing.code) from None
-                self._save_session(None if is_refusal else socket)
-                self._report_disconnect(f"the gateway closes every connection (code {closing.code})")
-            except REQUEST_ERRORS as error:
-                if is_token_refused(error) and await self._is_token_refused():
-                    raise ConnectionRejected(INVALID_TOKEN_MESSAGE) from None
-                self._save_session(None if self._is_session_over else socket or self.session)
-                self._report_disconnect(
-                    error or type(error).__name__, disconnect_cause_of(error), was_connected=socket is not None
-                )
-            finally:
-                self._deadline, self._is_session_over = None, False
-                if socket is not None:
-                    await socket.close()
-            self._failures += 1
-            await self._limits.sleep(self._backoff.delay(self._failures))
-
-    def _report_disconnect(
-        self, reason: object, cause: DisconnectCause = DisconnectCause.PLATFORM, *, was_connected: bool = True
-    ) -> None:
-        """Report an ended connection; the first one after a working connection is no failure yet."""
-        if was_connected and not self._failures:
-            self._status.disconnected()
-        else:
-            self._status.failed(cause, reason)
-
-    def _save_session(self, source: GatewaySocket | GatewaySession | None) -> None:
-        if isinstance(source, GatewaySocket):
-            source = session_of(source)
-        self.session = source if self._failures < MAX_RESUMES else None
-
-    async def _connect(self) -> GatewaySocket:
-        await self._wait_for_room()
-        session = self.session
-        if session is not None:
-            options = {"session": session.id, "sequence": session.seq, "resume": True}
-            return await self._open_socket(URL(session.url), options)
-        has_waited = False
-        while True:
-            async with self._identify_queue.turn(self._shard.number):
-                gateway_info = await self._client.http.request(Route("GET", "/gateway/bot"))
-                limit: dict[str, Any] = {} if has_waited else gateway_info.get("session_start_limit") or {}
-                wait = self._identify_limiter.wait_seconds(limit.get("remaining"), limit.get("reset_after", 0) / 1000)
-                if not wait:
-                    self._identify_limiter.record()
-                    return await self._open_socket(URL(gateway_info["url"]), {})
-            logger.error("too many Discord sessions were started: the next one starts in %.0f s", wait)
-            self._status.failed(DisconnectCause.LIMITED, "too many sessions were started")
-            await self._limits.sleep(wait)
-            has_waited = True
-
-    async def _open_socket(self, url: URL, options: dict[str, Any]) -> GatewaySocket:
-        async with asyncio.timeout(CONNECT_TIMEOUT):
-            socket = await GatewaySocket.from_client(
-                self._client, gateway=url, shard_id=self._client.shard_id, **options
-            )
-        self._client.ws = socket
-        return socket
-
-
-def _build_rejection(code: int) -> ConnectionRejected:
-    kind = ShardingRequired if code == SHARDING_REQUIRED else ConnectionRejected
-    return kind(
-        FATAL_CLOSE_CODES[code], DisconnectCause.REFUSED if code == AUTHENTICATION_FAILED else DisconnectCause.FORBIDDEN
-    )

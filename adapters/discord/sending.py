@@ -1,10 +1,14 @@
-"""Sending, editing and finding messages."""
+"""Sending, editing and finding messages.
+
+Responses to slash commands and buttons are sent with the token of their interaction.
+"""
 
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from enum import StrEnum
 from typing import Any
 
 from discord.http import Route
@@ -21,19 +25,23 @@ from adapters.discord.errors import (
     to_delivery_error,
 )
 from adapters.discord.outgoing import (
+    MAX_TEXT_LENGTH,
+    NO_MENTIONS,
     MessageBody,
     build_body,
+    build_components,
     build_edit_body,
     file_name_of,
     has_extras,
     in_channel_of,
     is_text_of,
+    split_text,
     without_embeds,
     without_extras,
     without_files,
     without_reference,
 )
-from bot import Clock, crash_point
+from bot import Choice, Clock, CommandResponse, Content, crash_point
 from bot.platform import (
     BoundedDict,
     BoundedSet,
@@ -348,3 +356,104 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
     # what the bot may not do in a channel is left out
     has_files, is_answer = received_names in (sent_names, []), reference in (expected_reference, "")
     return is_answer and has_files and is_text_of(str(message.get("content")), delivery)
+
+
+ADDRESS_PREFIX = "interaction/"
+KIND_KEY = "interaction"
+LIFETIME = timedelta(minutes=15)  # of an interaction
+EPHEMERAL_FLAG = 64
+FOLLOW_UP_PATH = "/webhooks/{webhook_id}/{webhook_token}"
+ORIGINAL_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/@original"
+EXPIRED = "the interaction has expired: Discord takes a response for fifteen minutes"
+UNCLEAR = "it is unknown whether it arrived, and Discord cannot be asked: it is not sent again"
+
+
+class ResponseKind(StrEnum):
+    """How a part of a response is shown: in place of "thinking…", or as a further message to the sender or to all."""
+
+    ORIGINAL = "original"
+    PRIVATE = "private"
+    PUBLIC = "public"
+
+
+def build_address(application_id: int, token: str) -> str:
+    """Return the target of the deliveries of a response."""
+    return f"{ADDRESS_PREFIX}{application_id}/{token}"
+
+
+def is_response(delivery: Delivery) -> bool:
+    """Return whether a delivery is sent with the token of an interaction."""
+    return delivery.target.startswith(ADDRESS_PREFIX)
+
+
+def split_response(response: CommandResponse, first: ResponseKind, others: ResponseKind) -> list[Content]:
+    """Return the parts of a response; choices go with the last."""
+    pieces = split_text(response.text, MAX_TEXT_LENGTH)
+    return [
+        Content(
+            text=text,
+            choices=response.choices if number == len(pieces) else (),
+            metadata={KIND_KEY: first if number == 1 else others},
+        )
+        for number, text in enumerate(pieces, 1)
+    ]
+
+
+def build_response_body(text: str, choices: Sequence[Choice] = ()) -> dict[str, Any]:
+    """Return the JSON of a message that answers an interaction, without notifications."""
+    return {
+        "content": text,
+        "allowed_mentions": dict(NO_MENTIONS),
+        "components": build_components(choices) if choices else [],
+    }
+
+
+class ResponseSender:
+    """Sends the deliveries of responses. Raises DeliveryError."""
+
+    def __init__(self, send_request: SendRequest, clock: Clock) -> None:
+        self._send_request, self._clock = send_request, clock
+
+    async def deliver(self, delivery: Delivery) -> str:
+        """Show a part, and return the id of its message."""
+        if self._clock() - delivery.created_at > LIFETIME:
+            raise Undeliverable(EXPIRED)
+        webhook_id, _, token = delivery.target.removeprefix(ADDRESS_PREFIX).partition("/")
+        ids = {"webhook_id": webhook_id, "webhook_token": token}
+        kind, body = _kind_of(delivery), build_response_body(delivery.content.text, delivery.content.choices)
+        if kind is ResponseKind.ORIGINAL:
+            message = await self._request(Route("PATCH", ORIGINAL_PATH, **ids), json=body)
+        else:
+            if kind is ResponseKind.PUBLIC and delivery.part == 0:
+                await self._delete(Route("DELETE", ORIGINAL_PATH, **ids))
+            body["flags"] = EPHEMERAL_FLAG if kind is ResponseKind.PRIVATE else 0
+            message = await self._request(Route("POST", FOLLOW_UP_PATH, **ids), json=body)
+        return str(message.get("id", "")) if isinstance(message, dict) else ""
+
+    async def reconcile(self, delivery: Delivery) -> str:
+        """Show a part again whose outcome is unknown, where that cannot be seen twice."""
+        if _kind_of(delivery) is not ResponseKind.ORIGINAL:
+            raise Undeliverable(UNCLEAR)
+        return await self.deliver(delivery)
+
+    async def _delete(self, route: Route) -> None:
+        try:
+            await self._request(route)
+        except Undeliverable as error:
+            if str(error) == EXPIRED:
+                raise
+
+    async def _request(self, route: Route, **arguments: Any) -> Any:
+        try:
+            return await self._send_request(route, **arguments)
+        except (*REQUEST_ERRORS, ValueError) as error:
+            raise _to_response_error(error) from error
+
+
+def _to_response_error(error: Exception) -> DeliveryError:
+    is_expired = isinstance(error, ErrorResponse) and not error.is_foreign and error.status == 401
+    return Undeliverable(EXPIRED) if is_expired else to_delivery_error(error)
+
+
+def _kind_of(delivery: Delivery) -> ResponseKind:
+    return ResponseKind(delivery.content.metadata[KIND_KEY])

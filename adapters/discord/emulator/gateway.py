@@ -104,7 +104,7 @@ class GatewayServer:
         for session in list(self.sessions.values()):
             if intent & ~session.intents:
                 continue
-            if (bots is None or session.bot in bots) and session.shard.has_guild(guild_of(event, data)):
+            if (bots is None or session.bot in bots) and _is_on_shard(guild_of(event, data), session.shard):
                 await self._send_event(session, event, data)
 
     async def drop(self, code: int = RESUMABLE_CLOSE) -> None:
@@ -189,7 +189,7 @@ class GatewayServer:
         session = Session(self._state.new_id(), bot, payload.get("intents", 0), shard, line=line)
         self.sessions[session.id] = session
         joined = [guild_id for guild_id in self._state.guilds if self._state.find_member(guild_id, bot)]
-        guilds = [guild_id for guild_id in joined if shard.has_guild(int(guild_id))]
+        guilds = [guild_id for guild_id in joined if _is_on_shard(int(guild_id), shard)]
         ready = {
             "v": 10,
             "user": self._state.users[bot],
@@ -237,3 +237,8 @@ class GatewayServer:
         for session in self.sessions.values():
             if session.line is not None:
                 await session.line.send({**payload, "s": None, "t": None})
+
+
+def _is_on_shard(guild_id: int, shard: ShardId) -> bool:
+    """Return whether a shard receives the events of a guild, by the formula of Discord's documentation."""
+    return (guild_id >> 22) % shard.count == shard.number

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from adapters.discord.account import DiscordAccount
+from adapters.discord.adapter import DiscordAccount
 from adapters.discord.emulator import Fault
 from bot import system_clock
 from bot.platform import ConnectionState, DisconnectCause, NotSent

@@ -19,7 +19,7 @@ def cause_of(adapter: DiscordAdapter) -> DisconnectCause | None:
 async def test_two_programs_with_the_same_token_report_each_other(
     server: EmulatedServer, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("adapters.discord.account.CONTESTED_SECONDS", 8.0)  # for which the tests' clock does not move
+    monkeypatch.setattr("adapters.discord.adapter.CONTESTED_SECONDS", 8.0)  # for which the tests' clock does not move
     async with server.run_bot() as (first, adapter), server.run_bot() as (second, other):
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         await server.emulator.recorder.wait_for_texts(2)
