@@ -4,7 +4,7 @@ Settings of the database: its location, durability and retention.
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -61,17 +61,17 @@ class Access(Protocol):
     def recent_cache(self) -> RecentMemoryCache | None:
         """The cache of recent memories; None if other processes write too."""
 
-    async def write(self, work: Work[T], *, durable: bool = True) -> T:
+    def write(self, work: Work[T], *, durable: bool = True) -> Awaitable[T]:
         """Run work that writes; return once it is committed.
 
         A write that is not `durable` survives a crash of the process, but a power cut only after a
         later durable write.
         """
 
-    async def read(self, work: Work[T]) -> T:
+    def read(self, work: Work[T]) -> Awaitable[T]:
         """Run short read-only work; it sees every write that has returned."""
 
-    async def search(self, work: Work[T]) -> T:
+    def search(self, work: Work[T]) -> Awaitable[T]:
         """Run read-only work that may take long; other calls do not wait for it."""
 
     async def truncate_log(self) -> None:

@@ -81,6 +81,7 @@ class SqliteDatabase:
         self._writer = Writer(self._open, self._close, self._monitor, self._lock.record_log, self._synchronous)
         self._reader = Reader("greenroom-sql-reader", open_reader, self._monitor.explain_reader_error)
         self._searcher = Reader("greenroom-sql-searcher", self._open_searcher, self._monitor.explain_reader_error)
+        self.write, self.read, self.search = self._writer.run, self._reader.run, self._searcher.run
         self._vector_cache = VectorCache()
         self.recent_cache = RecentMemoryCache(as_stored)
 
@@ -99,18 +100,6 @@ class SqliteDatabase:
         await asyncio.gather(self._reader.stop(), self._searcher.stop())
         await self._writer.stop()
         self._engine.dispose()
-
-    async def write(self, work: Work[T], *, durable: bool = True) -> T:
-        """Run work that writes, in one commit with other waiting work; a failure undoes only its own."""
-        return await self._writer.run(work, durable=durable)
-
-    async def read(self, work: Work[T]) -> T:
-        """Run short read-only work."""
-        return await self._reader.run(work)
-
-    async def search(self, work: Work[T]) -> T:
-        """Run read-only work that may take long."""
-        return await self._searcher.run(work)
 
     async def truncate_log(self) -> None:
         """Empty the write-ahead log: what was deleted is in neither file then.
@@ -310,6 +299,7 @@ class ReadOnlyDatabase:
         self._reader = Reader(
             "greenroom-sql-look", partial(sqlite.open_reader, self._engine), partial(explain_error, path=path)
         )
+        self.read = self.search = self._reader.run
 
     async def open(self) -> None:
         """Start the reading thread."""
@@ -323,14 +313,6 @@ class ReadOnlyDatabase:
     async def write(self, work: Work[T], *, durable: bool = True) -> T:
         """Raise ConfigError."""
         raise ConfigError(f"the database {self._path} was opened read-only")
-
-    async def read(self, work: Work[T]) -> T:
-        """Run read-only work."""
-        return await self._reader.run(work)
-
-    async def search(self, work: Work[T]) -> T:
-        """Run read-only work."""
-        return await self._reader.run(work)
 
     async def truncate_log(self) -> None:
         """Do nothing: nothing is written."""

@@ -87,14 +87,14 @@ class Worker(ABC):
         await asyncio.shield(asyncio.wrap_future(self._stopped))
         self._thread.join()  # it has finished: this does not block
 
-    async def run(self, work: Work[T], *, durable: bool = True) -> T:
-        """Run work in the thread; return its result."""
+    def run(self, work: Work[T], *, durable: bool = True) -> asyncio.Future[T]:
+        """Run work in the thread; return the future of its result."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._is_closed:
             raise RuntimeError("the database is closed")
         self._queue.put(Job(work, loop, future, durable))
-        return await future
+        return future
 
     @abstractmethod
     def _serve(self, connection: Connection, batch: list[Job]) -> None:
@@ -222,7 +222,7 @@ MAX_CHANGES = 50_000
 
 
 class Writer(Worker):
-    """Runs jobs in shared transactions, and checkpoints when it is idle.
+    """Runs jobs in shared transactions, where a failure undoes only its own job, and checkpoints when it is idle.
 
     `monitor` explains the driver's errors and knows whether writing is possible. `record_log` is called
     when the log begins to have writes that the file does not, and when that ends.

@@ -19,8 +19,8 @@ from bot.domain.inbound import (
     new_receipt,
 )
 from bot.domain.ledger import COMMAND_PREFIX, PLUGIN_MESSAGE_PREFIX, Delivery, DeliveryState, ModelCall, Receipt, Step
-from bot.store.ledger import StoreHealth, TurnCommit
-from bot.store.sql.core.base import AgentRow
+from bot.store.ledger import TurnCommit
+from bot.store.sql.core.base import Access, AgentRow
 from bot.store.sql.core.mapping import (
     RowMapping,
     count_changed,
@@ -284,9 +284,9 @@ def save_steps(agent: int, saved: Sequence[Step], receipts: Sequence[Receipt], c
 class SqlLedger(SqlLookups):
     """Stores receipts, steps and deliveries; see `Ledger`."""
 
-    @property
-    def health(self) -> StoreHealth:
-        return self._database.health
+    def __init__(self, database: Access, agent_row: AgentRow) -> None:
+        super().__init__(database, agent_row)
+        self.health = database.health
 
     async def receive(
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
