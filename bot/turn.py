@@ -32,8 +32,8 @@ from bot.event_bus import EventBus
 from bot.fetch.documents import DocumentReader
 from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
-from bot.outbound.outbox import Outbox
-from bot.outbound.sender import OutgoingReply, Speech
+from bot.outbound.outbox import Outbox, Speech
+from bot.outbound.sender import OutgoingReply
 from bot.prompts.template_language import render_template
 from bot.prompts.templates import find_problems, find_template
 from bot.receipts import TurnTrace

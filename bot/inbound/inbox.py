@@ -37,7 +37,7 @@ from bot.domain.ledger import EventKey, Receipt, Rule
 from bot.domain.memory import Memory
 from bot.errors import InboxClosed, TemporaryError
 from bot.inbound.processing import CANCEL_GRACE_SECONDS, MAX_OPEN_EVENTS, MessageProcessor, OnOutcome, Process
-from bot.outbound.outbox import WorkOwnership
+from bot.outbound.sender import WorkOwnership
 from bot.store.environment import EntityStore
 from bot.store.ledger import Ledger, StoreProblem
 from bot.text import REDACTED, invisible_share, is_storable, redact, sanitize_record, sanitize_text, shorten

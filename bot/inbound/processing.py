@@ -25,7 +25,7 @@ from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
 from bot.domain.ledger import DEATH_NOTE, EventKey, Outcome, Receipt, Rule
 from bot.errors import StoreUnavailable, TemporaryError
-from bot.outbound.outbox import WorkOwnership
+from bot.outbound.sender import WorkOwnership
 from bot.store.ledger import Ledger, StoreHealth
 
 logger = logging.getLogger(__name__)

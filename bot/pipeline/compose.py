@@ -147,14 +147,15 @@ class Composer:
 
     async def _run_providers(self, turn: Turn, providers: Sequence[Provider]) -> None:
         """Run plain providers one by one, then the async ones concurrently within the timeout."""
-        pending: dict[str, Awaitable[ProviderResult]] = {}
-        result: object
+        results: dict[str, object] = {}
         for provider in providers:
             name = provider.spec.name
             try:
-                result = provider.handler(turn)
+                results[name] = provider.handler(turn)
             except BaseException as error:  # plugin code may raise anything, SystemExit included
-                result = log_failure(error, label=f"provider {name}")
+                results[name] = log_failure(error, label=f"provider {name}")
+        pending: dict[str, Awaitable[ProviderResult]] = {}
+        for name, result in results.items():
             if not isinstance(result, PROVIDER_OUTCOMES) and isinstance(result, Awaitable):
                 pending[name] = result
             else:
@@ -171,8 +172,8 @@ class Composer:
         finally:
             timer.cancel()
         for name, task in tasks.items():
-            result = self._timeout_failure(name, timed_out) if task.cancelled() else task.result()
-            _store_result(turn.state, name, result)
+            outcome = self._timeout_failure(name, timed_out) if task.cancelled() else task.result()
+            _store_result(turn.state, name, outcome)
 
     async def _await_provider(
         self, turn: Turn, name: str, awaitable: Awaitable[ProviderResult]

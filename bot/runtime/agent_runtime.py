@@ -61,8 +61,7 @@ from bot.operate.operations import Operations
 from bot.operate.people import People, PersonActivityRecorder, load_muted_people
 from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
-from bot.outbound.outbox import Outbox, UndeliveredParts
-from bot.outbound.sender import Speech, VoiceReplies
+from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
 from bot.pipeline.compose import Composer
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import Action, Evaluator, Listener, Model, Provider, Route, Service, Worker

@@ -26,7 +26,7 @@ from bot.errors import BotError, FetchError, PluginError
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.inbound.agent_handle import ReloadResult
 from bot.operate.tools import OperatorTools
-from bot.outbound.sender import VoiceReplies
+from bot.outbound.outbox import VoiceReplies
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.loading import PluginPurpose, bundled_names
 from bot.plugin_system.plugin import Plugin, check_templates, collect_schemas, find_storage, merge_templates

@@ -19,7 +19,6 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.errors import DeliveryHeld, DeliveryUnknown, NotSent, Undeliverable
 from bot.event_bus import EventBus
 from bot.outbound import outbox as outbox_module
-from bot.outbound import sender
 from bot.outbound import sender as attempt_module
 from bot.outbound.outbox import Outbox, OutgoingReply
 from bot.store.inmemory import InMemoryStore
@@ -742,7 +741,7 @@ async def test_a_closed_outbox_stores_and_sends_nothing(outbox: Outbox, ledger: 
 async def test_an_adapter_that_does_not_stop_does_not_block_shutdown(
     outbox: Outbox, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(outbox_module, "CANCEL_GRACE_SECONDS", 0)
+    monkeypatch.setattr(attempt_module, "CANCEL_GRACE_SECONDS", 0)
     go = asyncio.Event()
 
     class Stubborn(AskableAdapter):
@@ -785,7 +784,7 @@ async def test_typing_is_shown_during_the_block_and_its_failure_is_harmless(
                 raise OSError("gone")
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(sender, "TYPING_TIMEOUT", 0)
+    monkeypatch.setattr(outbox_module, "TYPING_TIMEOUT", 0)
     outbox.connect(Broken())
     async with outbox.show_typing(room):
         pass

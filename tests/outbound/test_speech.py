@@ -11,7 +11,7 @@ from bot import Agent, Attachment, Content, MediaKind, Outcome, Plugin, Settings
 from bot.errors import NotSent
 from bot.events import MessageSent, VoiceMessageSent
 from bot.models import ModelRefused, ModelType, SpeechRequest, SpeechResult
-from bot.outbound.sender import MAX_AUDIO_BYTES, to_spoken_text
+from bot.outbound.outbox import MAX_AUDIO_BYTES, to_spoken_text
 from bot.settings import CoreSettings, load_settings
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, model_answer, running_agent
 from plugins.sql import plugin as sql

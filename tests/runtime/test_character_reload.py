@@ -18,7 +18,7 @@ from bot.domain.environment import ChannelType
 from bot.domain.events import CharacterReloaded
 from bot.domain.ledger import Outcome, Receipt
 from bot.inbound.agent_handle import ReloadResult
-from bot.outbound.sender import VoiceReplies
+from bot.outbound.outbox import VoiceReplies
 from bot.runtime.agent_runtime import AgentRuntime
 from bot.runtime.runtime import Runtime
 from bot.testing import RecordingAdapter, ScriptedModel, make_message

@@ -20,7 +20,7 @@ from bot.errors import ConfigError, InboxClosed, NotSent, PluginError, SettingEr
 from bot.inbound import processing
 from bot.inbound.agent_handle import AdapterSpec, AgentHandle
 from bot.models.types import TextRequest
-from bot.outbound import outbox
+from bot.outbound import sender
 from bot.plugin_system.components import Service, evaluator, on, worker
 from bot.plugin_system.plugin import Plugin
 from bot.runtime import runtime as runtime_module
@@ -524,7 +524,7 @@ async def test_what_does_not_let_itself_be_stopped_shares_the_deadline_too(monke
     monkeypatch.setattr(runtime_module, "STOP_TIMEOUT", 0)
     monkeypatch.setattr(processing, "CANCEL_GRACE_SECONDS", 600)  # each alone would wait for so long
     monkeypatch.setattr(scheduler, "CANCEL_GRACE_SECONDS", 600)
-    monkeypatch.setattr(outbox, "CANCEL_GRACE_SECONDS", 600)
+    monkeypatch.setattr(sender, "CANCEL_GRACE_SECONDS", 600)
     plugins = [Plugin("clinging", listeners=[hear], workers=[work])]
     try:
         async with Runtime([plan(model=ScriptedModel(write), plugins=plugins)], [spec(Sending())]) as runtime:
