@@ -12,7 +12,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
@@ -269,13 +269,12 @@ class MessageProcessor:
             self.resolve(receipt)
             return
         is_owned = event.is_room_owned and self._ownership.owns_room(receipt.room_id)
+        is_settled = self._ownership.is_settled(receipt.room_id) and receipt.room_id not in self._claiming_rooms
         if not (self._is_open and is_owned and self.state_of(receipt.id) is None):
             return
         if self.is_holding:
             self._hold(receipt.id)
-        elif not is_next and (
-            receipt.room_id in self._claiming_rooms or not self._ownership.is_settled(receipt.room_id)
-        ):
+        elif not (is_next or is_settled):
             self._transition(receipt.id, EventState.WAITING)
             self._behind_earlier[receipt.id] = event
         else:
@@ -502,14 +501,16 @@ class MessageProcessor:
     def _start(self, event: StoredEvent) -> asyncio.Task[None]:
         receipt_id = event.receipt.id
         self._transition(receipt_id, EventState.RUNNING)
-        if _takes_slot(event):
+        # An event counts against the limit of resumed ones unless it is new, or closed and unevaluated.
+        takes_slot = not (event.is_new or event.receipt.outcome.is_final)
+        if takes_slot:
             self.on_resumed(event.receipt, time.monotonic())
-        task = self._tasks.start(self._run(event))
+        task = self._tasks.start(self._run_in_slot(event) if takes_slot else self._process(event, self.resolve))
         task.add_done_callback(partial(self._on_done, receipt_id))
         return task
 
-    async def _run(self, event: StoredEvent) -> None:
-        async with self.resume_slots.hold() if _takes_slot(event) else nullcontext():
+    async def _run_in_slot(self, event: StoredEvent) -> None:
+        async with self.resume_slots.hold():
             await self._process(event, self.resolve)
 
     def _on_done(self, receipt_id: UUID, task: asyncio.Task[None]) -> None:
@@ -546,8 +547,3 @@ class MessageProcessor:
             except StoreUnavailable:
                 self._transition(receipt_id, EventState.DEFERRED)
                 raise
-
-
-def _takes_slot(event: StoredEvent) -> bool:
-    """Return whether an event counts against the limit of resumed ones: not if it is new, or closed and unevaluated."""
-    return not (event.is_new or event.receipt.outcome.is_final)

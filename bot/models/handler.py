@@ -65,12 +65,12 @@ MAX_STREAMED_LENGTH = 262_144  # characters; a model may never stop writing
 R = TypeVar("R", TextResult, EmbeddingResult, ImageResult, SpeechResult)
 
 
+@dataclass(slots=True, eq=False)
 class StreamOutput:
     """Passes streamed text to a sink, if there is one, and knows whether there is text to discard."""
 
-    def __init__(self, sink: TextSink | None = None) -> None:
-        self._sink = sink
-        self._shown_length = 0
+    _sink: TextSink | None = None
+    _shown_length: int = 0
 
     async def write(self, text: str) -> None:
         """Pass on a piece; a sink that raised gets no more."""

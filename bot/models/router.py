@@ -436,9 +436,10 @@ class HandlerClient:
 
         Raises ModelUnavailable if it stays busy, ModelError for other failures of the handler.
         """
+        owners, size = self._list_owners(), count_bytes(pending.request)
         try:
             # The memory first: what holds some, such as an attachment, also waits for a slot.
-            async with self._policy.memory.hold(count_bytes(pending.request)), self._slots.hold(self._list_owners()):
+            async with self._policy.memory.hold(size), self._slots.hold(owners):
                 with self._breaker.guard():
                     return await self._call_logged(pending, has_next=has_next)
         except MemoryLimitReached as error:

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from bot.adapter.adapter import Adapter, ConnectionState, Feed
+from bot.adapter.adapter import Adapter, Feed
 from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep, system_clock
 from bot.concurrency.tasks import TaskSet, crash_point
 from bot.domain.content import SPEECH_ID, Attachment, Content, MediaKind
@@ -118,7 +118,6 @@ class HeldParts:
             logger.warning("%d parts of replies are held: `bot outbox list` shows them", self.count)
 
 
-MAX_WAITING_DELIVERIES = 5  # for a platform on which the account is off; no reply beyond them is generated
 MAX_ACTION_RESULT_LENGTH = 1_000  # characters
 MIGRATED_CAUSE = "it stands in the room that this was before, where nothing can be changed any more"
 
@@ -179,6 +178,7 @@ class Outbox:
         )
         self.adapters, self.ownership = self._queue.adapters, self._queue.ownership
         self.wait_of, self.has_draft = self._queue.wait_of, self._drafts.has_draft
+        self.is_full = partial(self._queue.is_full, agent_id=agent_id)
         self._typing = TypingIndicator(self.adapters)
         self.show_typing = self._typing.show
         self.held_parts = HeldParts(ledger, events, agent_id, self.ownership, clock)
@@ -190,17 +190,6 @@ class Outbox:
     def disconnect(self, adapter: Adapter) -> None:
         """Stop sending to a platform, also what is being sent just now, until it is connected again."""
         self._queue.disconnect(adapter)
-
-    def is_full(self, platform: str) -> bool:
-        """Return whether the agent's account on a platform is off and as many deliveries wait for it as may."""
-        adapter = self.adapters.get(platform)
-        if adapter is None or self._queue.count_waiting(platform) < MAX_WAITING_DELIVERIES:
-            return False
-        return any(
-            connection.snapshot.state is ConnectionState.OFF
-            for connection in adapter.connections
-            if connection.agent_id in (None, self._agent_id)
-        )
 
     def feeds(self) -> list[Feed]:
         """List where the agent posts on the connected platforms."""
@@ -408,9 +397,8 @@ class Outbox:
         self, turn_commit: TurnCommit, store: Callable[[TurnCommit], Coroutine[Any, Any, list[Delivery]]] | None = None
     ) -> None:
         """Store a commit and queue its deliveries, also where the caller is cancelled meanwhile."""
-        turn_commit = replace(turn_commit, deliveries=self._queue.begin_first_attempts(turn_commit.deliveries))
-        room_ids = {delivery.room_id for delivery in turn_commit.deliveries}
-        self._queue.block(room_ids)
+        deliveries, room_ids = self._queue.begin_commit(turn_commit.deliveries)
+        turn_commit = replace(turn_commit, deliveries=deliveries)
         task = self._commits.start((store or self._ledger.commit)(turn_commit))
         try:
             await asyncio.shield(task)
@@ -429,7 +417,7 @@ class Outbox:
             if replacements := [delivery for delivery in deliveries if delivery.draft_id]:
                 deliveries = [*self._drafts.note_committed(replacements), *deliveries]
             self._queue.enqueue_committed(committed, deliveries)
-        self._queue.unblock(room_ids)
+        self._queue.end_commit(room_ids)
 
     def _on_sent(self, delivery: Delivery) -> None:
         if delivery.content.source == RESPONSE_SOURCE:  # it is no message of the conversation

@@ -21,7 +21,7 @@ from itertools import count
 from typing import Protocol
 from uuid import UUID
 
-from bot.adapter.adapter import Adapter
+from bot.adapter.adapter import Adapter, ConnectionState
 from bot.concurrency.clock import Backoff, Clock, ShutdownDeadline, Sleep
 from bot.concurrency.tasks import BoundedSet, CancellationScope, crash_point
 from bot.domain.content import Content
@@ -209,6 +209,7 @@ logger = logging.getLogger(__name__)
 OPEN_STATES = (DeliveryState.PENDING, DeliveryState.ATTEMPTING)
 CANCEL_GRACE_SECONDS, POLL_SECONDS = 2.0, 0.2
 MAX_FINISHED_IDS = 1000
+MAX_WAITING_DELIVERIES = 5  # for a platform on which the account is off; no reply beyond them is generated
 MAX_BLOCKING_SECONDS = 60.0
 ATTEMPT_TIMEOUT = 60.0
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, MAX_WAIT_SECONDS = 1.0, 60.0, 86_400.0
@@ -618,22 +619,41 @@ class SendQueue:
         queue = self._queues.get(delivery.room_id)
         return queue is not None and any(other.id == delivery.id for other in queue.unfinished)
 
-    def count_waiting(self, platform: str) -> int:
-        """Return how many deliveries for a platform wait here, or are being sent."""
-        return sum(item.platform == platform for queue in self._all_queues() for item in queue.deliveries)
+    def is_full(self, platform: str, agent_id: UUID) -> bool:
+        """Return whether the agent's account on a platform is off and as many deliveries wait for it as may."""
+        adapter = self.adapters.get(platform)
+        waiting = (item for queue in self._all_queues() for item in queue.deliveries if item.platform == platform)
+        if adapter is None or len(list(waiting)) < MAX_WAITING_DELIVERIES:
+            return False
+        return any(
+            connection.snapshot.state is ConnectionState.OFF
+            for connection in adapter.connections
+            if connection.agent_id in (None, agent_id)
+        )
 
     def wait_of(self, delivery: Delivery) -> DeliveryWait | None:
         """Return what a queued delivery waits for; None for one that is not queued here."""
         queue = self._queues.get(delivery.room_id)
         return queue.wait_of(delivery.id) if queue is not None else None
 
-    def block(self, room_ids: Collection[UUID]) -> None:
-        """Start on no delivery of these rooms until `unblock` is called as often."""
-        for room_id in room_ids:
-            self._queues[room_id].open_commits += 1
+    def begin_commit(self, deliveries: Sequence[Delivery]) -> tuple[tuple[Delivery, ...], Collection[UUID]]:
+        """Return deliveries as they are to be committed, and their rooms, where nothing is begun before `end_commit`.
 
-    def unblock(self, room_ids: Collection[UUID]) -> None:
-        """Allow sending in these rooms again."""
+        The first delivery of each room, if nothing comes before it, is committed as attempted: then it leaves right
+        after the commit, without another write before it.
+        """
+        rooms: set[UUID] = set()
+        begun: list[Delivery] = []
+        for delivery in deliveries:
+            can_begin = delivery.room_id not in rooms and self._can_begin(delivery)
+            begun.append(begin_attempt(delivery, self._clock()) if can_begin else delivery)
+            rooms.add(delivery.room_id)
+        for room_id in rooms:
+            self._queues[room_id].open_commits += 1
+        return tuple(begun), rooms
+
+    def end_commit(self, room_ids: Collection[UUID]) -> None:
+        """Allow sending in these rooms again, once their other commits have ended too."""
         for room_id in room_ids:
             self._queues[room_id].open_commits -= 1
             self._start_sender(room_id)
@@ -646,19 +666,6 @@ class SendQueue:
                 self._queues[delivery.room_id].add(delivery)
         for room_id in {delivery.room_id for delivery in deliveries}:
             self._start_sender(room_id)
-
-    def begin_first_attempts(self, deliveries: Sequence[Delivery]) -> tuple[Delivery, ...]:
-        """Return deliveries to be committed: the first one of each room, if nothing comes before it, as attempted.
-
-        Then it leaves right after the commit, without another write before it.
-        """
-        rooms: set[UUID] = set()
-        begun: list[Delivery] = []
-        for delivery in deliveries:
-            can_begin = delivery.room_id not in rooms and self._can_begin(delivery)
-            begun.append(begin_attempt(delivery, self._clock()) if can_begin else delivery)
-            rooms.add(delivery.room_id)
-        return tuple(begun)
 
     def _can_begin(self, delivery: Delivery) -> bool:
         """Return whether a delivery can be sent at once after its commit, and its attempt must be stored."""

@@ -371,7 +371,9 @@ async def resume_journal(turn: Turn) -> frozenset[UUID] | None:
 
     Returns the ids of the messages that its answer covers, None without an answer and without a draft.
     """
-    steps = (await load_steps(turn)).values()
+    if turn.is_fresh:
+        return None
+    steps = (await turn.agent.store.ledger.steps(turn.id)).values()
     input_lists = [step.result["inputs"] for step in steps if "inputs" in step.result]
     if not input_lists:
         has_draft = turn.agent.outbox.has_draft(turn.id)

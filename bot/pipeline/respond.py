@@ -171,7 +171,7 @@ def _list_requested(reply: Reply, registry: Registry) -> list[tuple[str, Action[
     requested: list[tuple[str, Action[Any] | None, Mapping[str, object]]] = []
     for name, folded, action in named:
         entries = parameters.get(folded) or [{}]
-        if action is not None and folded not in parameters:  # they may be under its name, where this is a simile
+        if action is not None and parameters and folded not in parameters:  # they may be under the name of this simile
             entries = parameters.get(fold_name(action.spec.name)) or entries
         remaining[folded] -= 1
         count = 1 if remaining[folded] else max(1, len(entries))

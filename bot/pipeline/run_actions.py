@@ -384,40 +384,41 @@ async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False)
     """
     if not turn.role.is_at_least(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
-    return await _condition_refusal(turn, action, trusted=trusted)
-
-
-async def _condition_refusal(turn: Turn, action: Action[Any], *, trusted: bool) -> str:
-    if action.when is None:
-        return ""
-    label = f"validating {action.spec.name}"
-    try:
-        allowed: Awaitable[bool] | bool | Failure = action.when(turn)
-    except BaseException as error:  # plugin code may raise anything, SystemExit included
-        allowed = log_failure(error, label=label)
-    if isinstance(allowed, Awaitable):
-        allowed = await run_isolated(allowed, label=label, timeout=VALIDATE_TIMEOUT, trusted=trusted)
+    allowed = (await _check_conditions(turn, [action], {id(action)} if trusted else ()))[id(action.when)]
     if isinstance(allowed, Failure):
         return f"{action.spec.name} could not be checked: {allowed.cause}"
     return "" if allowed else f"{action.spec.name} is not available here"
 
 
-async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
-    """Return the actions that the author of the message may use now, in the registry's order.
+async def _check_conditions(
+    turn: Turn, actions: Iterable[Action[Any]], trusted_ids: Collection[int]
+) -> dict[int, bool | Failure]:
+    """Return what the conditions of actions say, by the id of the condition, which several actions may have.
 
-    Conditions run one after another: nearly all return at once, and a task for each would cost more.
+    They run one after another: nearly all return at once, and a task for each would cost more.
     """
+    answers: dict[int, bool | Failure] = {id(None): True}
+    for action in actions:
+        if action.when is None or id(action.when) in answers:
+            continue
+        label = f"validating {action.spec.name}"
+        try:
+            answer: Awaitable[bool] | bool | Failure = action.when(turn)
+        except BaseException as error:  # plugin code may raise anything, SystemExit included
+            answer = log_failure(error, label=label)
+        if isinstance(answer, Awaitable):
+            trusted = id(action) in trusted_ids
+            answer = await run_isolated(answer, label=label, timeout=VALIDATE_TIMEOUT, trusted=trusted)
+        answers[id(action.when)] = answer if isinstance(answer, Failure) else bool(answer)
+    return answers
+
+
+async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
+    """Return the actions that the author of the message may use now, in the registry's order."""
     rank = turn.role.rank
-    usable: list[ActionSpec] = []
-    refusals: dict[int, str] = {}  # by the id of the condition, which several actions may have
-    for action in registry.actions.values():
-        if rank >= action.spec.role.rank:
-            if id(action.when) not in refusals:
-                trusted = id(action) in registry.trusted_ids
-                refusals[id(action.when)] = await _condition_refusal(turn, action, trusted=trusted)
-            if not refusals[id(action.when)]:
-                usable.append(action.spec)
-    return tuple(usable)
+    actions = [action for action in registry.actions.values() if rank >= action.spec.role.rank]
+    allowed = await _check_conditions(turn, actions, registry.trusted_ids)
+    return tuple(action.spec for action in actions if allowed[id(action.when)] is True)
 
 
 async def run_actions(

@@ -12,7 +12,7 @@ import ast
 import json
 import re
 import tomllib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -337,8 +337,8 @@ _TABLE = _load_table()
 _MARKER, _DIALECTS = _compile(_TABLE)
 _CALL_LANGUAGES = frozenset(language for entry in _TABLE["call_fence"] for language in entry["languages"])
 _REWRITES = [(re.compile(entry["match"], re.IGNORECASE), entry["to"]) for entry in _TABLE["rewrite"]]
-_WRAPPER = re.compile("|".join(entry["open"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
-_WRAPPER_END = re.compile("|".join(entry["close"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
+WRAPPER = re.compile("|".join(entry["open"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
+WRAPPER_END = re.compile("|".join(entry["close"] for entry in _TABLE["wrapper"]), re.IGNORECASE)
 _HARMONY = re.compile(
     r"(?:<\|start\|>(?P<role>[^<|]*))?(?:<\|channel\|>(?P<header>[^<|]*))?(?:<\|constrain\|>[^<|]*)?<\|message\|>"
     r"(?P<content>.*?)(?P<end><\|(?:end|return|call|eom|eot)\|>|(?=<\|start\|>|<\|channel\|>)|\Z)",
@@ -611,60 +611,3 @@ def read_channels(text: str) -> Cleaned | None:
     result.is_cut |= _HARMONY_OPEN.search(text, last_end) is not None
     result.text = "".join(finals) or "\n".join(comments)
     return result
-
-
-def unwrap(text: str) -> str:
-    """Return a text without foreign tags around the whole answer, such as `<answer>`."""
-    opening = _WRAPPER.match(text)
-    if opening is None:
-        return text
-    ends = list(_WRAPPER_END.finditer(text, opening.end()))
-    return text[opening.end() : ends[-1].start() if ends else len(text)].strip()
-
-
-def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
-    """Return a text without the head of the character's own line, and without invented lines of other people behind it.
-
-    A list of people whose heading ends with a colon is not a turn.
-    """
-    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant"])
-    while head := heads.match(text):
-        text = text[head.end() :]
-    if not (own_name or people):
-        return text
-    kept: list[str] = []
-    others, anyone = _line_pattern(people), _line_pattern([*people, *([own_name] if own_name else [])])
-    in_code, previous = "", ""
-    for line in text.split("\n"):
-        mark = line.strip()[:3]
-        if mark in ("```", "~~~"):
-            in_code = "" if in_code == mark else in_code or mark
-        elif not in_code and not previous.rstrip(" *").endswith(":"):
-            if _FORMAL_LINE.match(line) and not own.match(line):
-                break
-            if kept and people and others.match(line):
-                break
-            if kept and (head := own.match(line)):
-                line = line[head.end() :]
-        if not (previous.rstrip(" *").endswith(":") and anyone.match(line)):
-            previous = line or previous  # all lines of a list have its heading
-        kept.append(line)
-    return "\n".join(kept).rstrip()
-
-
-# A line of our history, with time or id, which no text has by chance.
-_FORMAL_LINE = re.compile(
-    r"\[\d\d:\d\d\] (?:[^()\[\]\n]{1,64} \((?:id [0-9A-Fa-f]{1,32}|you)\):|\(your action )"
-    r"|[^()\[\]\n]{1,64} \(id [0-9A-Fa-f]{4,32}\):|--- \d{4}-\d\d-\d\d ---$"
-)
-
-
-def _line_pattern(names: Collection[str]) -> re.Pattern[str]:
-    """Return the pattern of the head of a line by one of these people."""
-    usable = [name for name in names if len(name) > 1 and not name.isdigit()]
-    alternatives = "|".join(re.escape(name) for name in sorted(usable, key=len, reverse=True)) or r"(?!)"
-    return re.compile(
-        rf"\s*(?:\[\d\d:\d\d(?::\d\d)?\]\s*)?(?:\*\*|__)?@?(?:{alternatives})(?:\s*\((?:id [0-9A-Fa-f]{{1,32}}|you)\))?"
-        rf"(?:\*\*|__)?:(?:\*\*|__)?(?:[ \t]+|(?=\n)|\Z)",
-        re.IGNORECASE,
-    )

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from bot.prompts.reply_parser.dialects import (
+    WRAPPER,
+    WRAPPER_END,
     Cleaned,
     WrittenCall,
     calls_from_value,
     clean,
-    cut_turns,
     peel,
     read_channels,
     read_python_calls,
     rewrite,
-    unwrap,
 )
 from bot.prompts.reply_parser.field_scanner import (
     MAX_CHARS,
@@ -218,7 +218,7 @@ def open_answer(raw: str, *, any_fence: bool = False) -> Opened:
             _take(opened, channels)
         _take(opened, peel(opened.text))
         text = opened.text.strip()
-        opened.text = _open_fence(unwrap(text if text.startswith("<") else _undisguise(text)), any_fence=any_fence)
+        opened.text = _open_fence(_unwrap(text if text.startswith("<") else _undisguise(text)), any_fence=any_fence)
         if opened.text == before:
             break
     return opened
@@ -230,6 +230,15 @@ def _take(opened: Opened, cleaned: Cleaned) -> None:
     opened.calls += cleaned.calls
     opened.is_cut |= cleaned.is_cut
     opened.is_unclosed |= cleaned.is_unclosed
+
+
+def _unwrap(text: str) -> str:
+    """Return a text without foreign tags around the whole answer, such as `<answer>`."""
+    opening = WRAPPER.match(text)
+    if opening is None:
+        return text
+    ends = list(WRAPPER_END.finditer(text, opening.end()))
+    return text[opening.end() : ends[-1].start() if ends else len(text)].strip()
 
 
 def _undisguise(text: str) -> str:
@@ -552,7 +561,7 @@ def _parts_from_tags(scan: ScanResult) -> AnswerParts:
     calls += around.calls
     prose = ""
     if not text and not actions:
-        prose = visible_text(unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
+        prose = visible_text(_unwrap(around.text.strip())) or (_clean_text(scan.before) if is_complete else "")
     return AnswerParts(
         text=text or prose,
         thought=first_text(texts, THOUGHTS),
@@ -684,3 +693,51 @@ def _convert_argument(value: TagTree) -> object:
 def fold(name: str) -> str:
     """Return a name in the form in which names of actions are compared."""
     return name.replace("_", "").casefold()
+
+
+def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
+    """Return a text without the head of the character's own line, and without invented lines of other people behind it.
+
+    A list of people whose heading ends with a colon is not a turn.
+    """
+    own, heads = _line_pattern([own_name]), _line_pattern([own_name, "Assistant"])
+    while head := heads.match(text):
+        text = text[head.end() :]
+    if not (own_name or people):
+        return text
+    kept: list[str] = []
+    others, anyone = _line_pattern(people), _line_pattern([*people, *([own_name] if own_name else [])])
+    in_code, previous = "", ""
+    for line in text.split("\n"):
+        mark = line.strip()[:3]
+        if mark in ("```", "~~~"):
+            in_code = "" if in_code == mark else in_code or mark
+        elif not in_code and not previous.rstrip(" *").endswith(":"):
+            if _FORMAL_LINE.match(line) and not own.match(line):
+                break
+            if kept and people and others.match(line):
+                break
+            if kept and (head := own.match(line)):
+                line = line[head.end() :]
+        if not (previous.rstrip(" *").endswith(":") and anyone.match(line)):
+            previous = line or previous  # all lines of a list have its heading
+        kept.append(line)
+    return "\n".join(kept).rstrip()
+
+
+# A line of our history, with time or id, which no text has by chance.
+_FORMAL_LINE = re.compile(
+    r"\[\d\d:\d\d\] (?:[^()\[\]\n]{1,64} \((?:id [0-9A-Fa-f]{1,32}|you)\):|\(your action )"
+    r"|[^()\[\]\n]{1,64} \(id [0-9A-Fa-f]{4,32}\):|--- \d{4}-\d\d-\d\d ---$"
+)
+
+
+def _line_pattern(names: Collection[str]) -> re.Pattern[str]:
+    """Return the pattern of the head of a line by one of these people."""
+    usable = [name for name in names if len(name) > 1 and not name.isdigit()]
+    alternatives = "|".join(re.escape(name) for name in sorted(usable, key=len, reverse=True)) or r"(?!)"
+    return re.compile(
+        rf"\s*(?:\[\d\d:\d\d(?::\d\d)?\]\s*)?(?:\*\*|__)?@?(?:{alternatives})(?:\s*\((?:id [0-9A-Fa-f]{{1,32}}|you)\))?"
+        rf"(?:\*\*|__)?:(?:\*\*|__)?(?:[ \t]+|(?=\n)|\Z)",
+        re.IGNORECASE,
+    )

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from bot.prompts.reply_parser.dialects import clean, cut_turns
+from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.field_scanner import (
     MAX_CHARS,
     MAX_DEPTH,
@@ -34,6 +34,7 @@ from bot.prompts.reply_parser.parts import (
     AnswerContext,
     AnswerForm,
     arguments_by_action,
+    cut_turns,
     find_structure,
     first_string,
     first_text,
