@@ -17,11 +17,12 @@ from bot.adapter.adapter import (
     KnownPeople,
     RoomRule,
     RoomRules,
+    SlidingWindow,
     TerminalSession,
     TokenCheck,
+    TypingIndicator,
     select_accounts,
 )
-from bot.adapter.pacing import SlidingWindow, TypingIndicator
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
 from bot.costs.budget import CostLimits, LimitState

@@ -166,6 +166,7 @@ class MessageSender:
         if cause := self._unwritable.get(delivery.target):
             raise Undeliverable(cause)
         body = build_body(delivery, self._known_people.of(delivery.target))
+        self._nonces.add(delivery.id)
         crash_point("send.pre_write")
         try:
             return await self._create(delivery, delivery.target, body)
@@ -191,7 +192,6 @@ class MessageSender:
 
     async def _create(self, delivery: Delivery, channel_id: str, body: MessageBody) -> str:
         route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel_id)
-        self._nonces.add(delivery.id)
         return _parse_message_id(await self._send_in_steps(delivery, route, body))
 
     async def _send_in_steps(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:

@@ -6,7 +6,7 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
@@ -23,11 +23,9 @@ from bot.domain.inbound import (
     ChoiceSelection,
     CommandInvocation,
     CommandResponse,
-    InboundMessage,
     MembershipChange,
     MembershipUpdate,
     ResponseTarget,
-    StreamCursor,
     roles_after_leaving,
 )
 from bot.domain.ledger import Outcome, Receipt
@@ -249,7 +247,7 @@ SelectChoice = Callable[[ChoiceSelection, ResponseTarget | None], Awaitable[Comm
 
 
 class AgentHandle:
-    """What an adapter may call on one agent: submit events, run commands, read conversations.
+    """What an adapter may call on one agent: submit events, as `Inbox` does, run commands, read conversations.
 
     Valid while the agent runs. Every method that submits something raises InboxClosed while the bot is
     stopping and StoreUnavailable while nothing can be stored; the platform must not acknowledge it then.
@@ -293,6 +291,9 @@ class AgentHandle:
         self.commands = commands
         self.routes = routes
         self._inbox = inbox
+        self.submit, self.submit_all, self.submit_tolerant = inbox.submit, inbox.submit_all, inbox.submit_tolerant
+        self.record_unreadable, self.wait_outcome = inbox.record_unreadable, inbox.wait_outcome
+        self.cursor, self.last_seen = inbox.cursor, inbox.last_seen
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
         self._events = events
@@ -334,46 +335,10 @@ class AgentHandle:
         """Why nothing can be stored at the moment; None while the store works."""
         return self._inbox.problem
 
-    async def submit(self, message: InboundMessage) -> Receipt:
-        """Store a message and start on it; once this returns, the platform may acknowledge it."""
-        return await self._inbox.submit(message)
-
-    async def submit_all(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> list[Receipt]:
-        """Store a batch, all of it or nothing, together with the stream's read position."""
-        return await self._inbox.submit_all(messages, cursor)
-
-    async def submit_tolerant(self, messages: Sequence[InboundMessage], cursor: StreamCursor | None = None) -> None:
-        """Store a batch and the read position; a message that the store refuses is recorded as unreadable."""
-        await self._inbox.submit_tolerant(messages, cursor)
-
     def note_typing(self, room_id: UUID, entity_id: UUID) -> None:
         """Report that a person is typing: an answer that has not been begun waits a moment for their message."""
         # The work on a message that was submitted just before begins first.
         asyncio.get_running_loop().call_soon(self._note_typing, room_id, entity_id)
-
-    async def record_unreadable(self, platform: str, account: str, event_id: str, raw: object, error: object) -> None:
-        """Record an event that cannot be read; then the read position may move past it.
-
-        `raw` is what the platform sent, as plain JSON values; secrets are removed and its length is bounded.
-        An event with a known `event_id` is not recorded again; a blank one is replaced by a hash of `raw`.
-        """
-        await self._inbox.record_unreadable(platform, account, event_id, raw, error)
-
-    async def wait_outcome(self, receipt_id: UUID) -> Receipt:
-        """Wait for the final receipt of an event, named by its receipt's id or its message's.
-
-        Raises LookupError for an unknown one, InboxClosed where the process stops first, TemporaryError where
-        processing failed and the event stays open.
-        """
-        return await self._inbox.wait_outcome(receipt_id)
-
-    async def cursor(self, platform: str, account: str, name: str) -> str | None:
-        """Return the stored read position of a stream; None where there is none."""
-        return await self._inbox.cursor(platform, account, name)
-
-    async def last_seen(self, room_ids: Collection[UUID]) -> dict[UUID, str]:
-        """Return the platform's id of the last message stored of each room, where there is one."""
-        return await self._inbox.last_seen(room_ids)
 
     async def run_command(self, invocation: CommandInvocation, target: ResponseTarget | None = None) -> CommandResponse:
         """Run one of `commands` for its sender; a mistake of the sender is explained in the response.

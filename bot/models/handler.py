@@ -736,7 +736,8 @@ class ModelProfile:
     """What is known of one model.
 
     `window` is its context window in tokens, None if it is unknown. `prompt_speed` is the slowest so far, in bytes a
-    second. `factor` multiplies the limit of its answers. `thinks` says that it has written thoughts before an answer.
+    second. `factor` multiplies the limit of its answers. `thinks` says that it has written thoughts before an answer,
+    `is_tiny` that it is too small to write an answer in a form.
     """
 
     name: str
@@ -746,19 +747,14 @@ class ModelProfile:
     prompt_speed: float | None = None
     factor: int = 1
     thinks: bool = False
-    parameter_count: int | None = None
-
-    @property
-    def is_tiny(self) -> bool:
-        """Whether the model is too small to write an answer in a form."""
-        return 0 < (self.parameter_count or 0) < TINY_PARAMETERS
+    is_tiny: bool = False
 
     def update(self, info: ModelInfo) -> None:
         """Take over what the server reports now."""
         self.name, self.is_local = info.name or self.name, info.is_local
         if info.context_length is not None and info.context_length >= MIN_WINDOW:
             self.window = info.context_length
-        self.parameter_count = info.parameter_count
+        self.is_tiny = 0 < (info.parameter_count or 0) < TINY_PARAMETERS
 
     def output_tokens(self, request: TextRequest) -> int:
         """Return the limit of the visible answer to a request, in tokens."""

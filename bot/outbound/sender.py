@@ -828,6 +828,7 @@ class SendQueue:
             if done.state in OPEN_STATES:
                 self._set_aside(room_queue, adapter, done, delay, is_resumed=is_resumed)
                 continue
+            self._finished_ids.add(done.id)
             if done.state is DeliveryState.CANCELLED:
                 await self._cancel_remaining(room_queue, done)
             self._finish(room_queue, done)
@@ -879,12 +880,11 @@ class SendQueue:
                 await persist_state(self._ledger, state)
 
     def _finish(self, room_queue: RoomQueue, delivery: Delivery) -> None:
-        self._finished_ids.add(delivery.id)
         if delivery.state is DeliveryState.SENT:
             room_queue.note_arrived(delivery)
         if delivery.draft_id and self._drafts.note_finished(delivery):
             return
-        message_id = delivery.memory_id
+        message_id, is_last = delivery.memory_id, not room_queue.has_message(delivery)
         self._on_finished(delivery)
         if delivery.state is DeliveryState.UNKNOWN:
             self._on_held(delivery)
@@ -892,7 +892,7 @@ class SendQueue:
             logger.warning("delivery %s is %s: %s", delivery.id, delivery.state, delivery.cause)
         if delivery.state is not DeliveryState.SENT:
             self._incomplete.add(message_id)
-        if room_queue.has_message(delivery):
+        if not is_last:
             return
         if message_id in self._incomplete:
             self._incomplete.discard(message_id)

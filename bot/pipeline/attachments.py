@@ -56,6 +56,8 @@ async def read_attachments(turn: Turn, limits: ConcurrencyLimits) -> None:
     unread = [
         turn_input for turn_input in turn.inputs if any(map(_needs_reading, turn_input.message.content.all_attachments))
     ]
+    if not unread:
+        return
     known = await _find_known(turn, unread)
     async with asyncio.TaskGroup() as group:
         for turn_input in unread:

@@ -29,7 +29,6 @@ from bot.pipeline.evaluate import has_evaluation_work
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, limit_notice
 from bot.prompts.templates import APOLOGY
 from bot.store.similarity import normalize_wording
-from bot.text import shorten
 from bot.turn import Agent, Turn, TurnInput
 from bot.user_texts import user_text
 
@@ -98,9 +97,10 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
     if content is not None and is_reply and is_unsolicited and await is_repetition(turn, content.text):
         reason = "it would have said the same words a fourth time within ten minutes"
         return await close_turn(turn, Outcome.IGNORED, reason, Rule.REPETITION)
-    outgoing = [turn.build_reply(content)] if content is not None else []
-    if is_reply:
-        outgoing = [await turn.with_speech(reply) for reply in outgoing]
+    outgoing: list[OutgoingReply] = []
+    if content is not None:
+        reply = turn.build_reply(content)
+        outgoing.append(await turn.with_speech(reply) if is_reply else reply)
     return await close_turn(turn, result.outcome, result.reason, result.rule, outgoing)
 
 
@@ -189,7 +189,7 @@ async def close_turn(
         turn_input.resolve(turn_input.receipt)
     await mark_late_evaluations(turn, closing)
     suffix = f", with {len(earlier)} before it" if earlier else ""
-    logger.info("message %s: %s%s: %s (%s)", newest.message.id, outcome, suffix, shorten(reason, 300), rule)
+    logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
     return outcome
 
 

@@ -195,7 +195,11 @@ class MessagePipeline:
         async with track_run(run, agent.events, agent.id, timeout=self._settings.response_timeout / 1000):
             is_edited = REVISIONS_KEY in message.metadata or turn.is_regeneration
             if not is_edited:
-                kind = VoiceMessageReceived if message.content.is_voice else MessageReceived
+                kind = (
+                    VoiceMessageReceived
+                    if message.content.attachments and message.content.is_voice
+                    else MessageReceived
+                )
                 agent.events.emit(kind(agent.id, message, turn.room, turn_input.author))
             should_reply = True
             try:

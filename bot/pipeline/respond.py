@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, tzinfo
 from functools import partial
 from typing import Any
@@ -249,7 +249,7 @@ async def respond(turn: Turn, composer: Composer, limits: ConcurrencyLimits | No
     used is requested once more, with the reason; a text beside calls of unknown functions is sent then all the same.
     Raises NoAnswer if nothing can be used, ModelError if no model can be called.
     """
-    if (cached := await cached_response(turn, ANSWER_KEY)) is not None:
+    if not turn.is_fresh and (cached := await cached_response(turn, ANSWER_KEY)) is not None:
         return _known_calls(build_reply(cached, await recall_context(turn)), composer.registry)
     if (count := len(turn.inputs)) > MAX_ANSWERED_INPUTS:
         turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
@@ -476,12 +476,12 @@ def _commit_to_draft(turn: Turn) -> bool:
     return True
 
 
+@dataclass(slots=True, eq=False)
 class _DraftSink:
     """Collects the text that a model streams and notifies the draft."""
 
-    def __init__(self, draft: Draft) -> None:
-        self._draft = draft
-        self._pieces: list[str] = []
+    _draft: Draft
+    _pieces: list[str] = field(default_factory=list)
 
     @property
     def text(self) -> str:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 
 from bot.prompts.reply_parser.dialects import (
     WRAPPER,
@@ -690,6 +691,7 @@ def _convert_argument(value: TagTree) -> object:
     return value if parsed is None else parsed
 
 
+@lru_cache(maxsize=1024)  # the names of actions are compared with every answer
 def fold(name: str) -> str:
     """Return a name in the form in which names of actions are compared."""
     return name.replace("_", "").casefold()

@@ -114,7 +114,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     the agent's actions, behind each message the reactions to it.
     """
     limit, zone = conversation_length(turn), turn.time_zone
-    answered, agent_id, own_name = turn.message, turn.agent.id, turn.agent.name
+    answered, agent_id, character = turn.message, turn.agent.id, turn.agent.character
     is_regeneration, starts = turn.is_regeneration, turn.agent.services[HistoryStarts]
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
     messages = starts.messages_since_start(turn.room.id, conversation.messages, limit)
@@ -122,7 +122,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     if is_regeneration:
         messages = _messages_until(answered.id, messages)
     reactions = _group_reactions(conversation.reactions)
-    names = {agent_id: own_name} | {item.author.id: item.author.name for item in turn.inputs}
+    names = {agent_id: character.name} | {item.author.id: item.author.name for item in turn.inputs}
     authors = {message.entity_id for message in messages}
     other_entities = set(authors)
     if reactions:
@@ -139,7 +139,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         message.content.render_text(None if message.id == open_id else MAX_QUOTATION_LENGTH) for message in messages
     ]
     lines: list[HistoryLine | ResultLine] = list(results.pop(None, ()))
-    if is_whole and (greeting := _find_greeting(turn)):
+    if is_whole and character.greetings and (greeting := _find_greeting(turn)):
         name, author_id = speakers[agent_id]
         lines.insert(0, HistoryLine(conversation.messages[0].created_at, name, author_id, greeting, is_agent=True))
     for message, text in zip(messages, texts, strict=True):

@@ -174,6 +174,12 @@ def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> 
     return {entity.id: entity for entity in ENTITY.read_all(rows_of(connection, FIND_ENTITIES, ids, agent=agent))}
 
 
+def find_participants(agent: int, room_id: UUID, limit: int, connection: Connection) -> list[Entity]:
+    """Return the people of a room, those active last first."""
+    rows = connection.execute(FIND_PARTICIPANTS, {"agent": agent, "room_id_": room_id, "limit": limit})
+    return list(ENTITY.read_all(rows))
+
+
 def save_component(agent: int, component: Component, connection: Connection) -> None:
     """Store a component; it replaces the one of the same entity, type, world and source."""
     UPSERT_COMPONENT.execute(connection, COMPONENT.values(component, agent))
@@ -204,7 +210,7 @@ class SqlEntities(SqlStorePart):
             )
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        return list(ENTITY.read_all(await self._read(FIND_PARTICIPANTS, room_id_=room_id, limit=limit)))
+        return await self._database.read(partial(find_participants, self._agent, room_id, limit))
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         stored_name = storable_text(name)
