@@ -324,12 +324,38 @@ async def test_the_latency_is_counted_from_the_heartbeat_that_is_acknowledged(
     assert "behind" not in caplog.text
 
 
+async def test_the_position_after_an_answer_is_stored_with_the_next_event_that_changes_something(
+    server: EmulatedServer,
+) -> None:
+    async with server.run_bot() as (harness, adapter):
+        [account] = adapter.accounts.values()
+        shard = account.shards[WHOLE_ACCOUNT]
+        await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
+        await server.emulator.recorder.wait_for_texts(1)
+        [session] = server.emulator.gateway.sessions.values()
+        async with asyncio.timeout(10):
+            while True:
+                if shard.client.ws.sequence >= len(session.sent_events) and not len(shard.receiver.queue):
+                    break
+                await asyncio.sleep(0)
+        answer = len(session.sent_events)
+        assert session.sent_events[-1]["d"]["author"]["id"] == server.bot
+        assert await read_position(harness) == answer - 1
+        await server.emulator.people.delete(server.lobby, "1")
+        await wait_for_position(harness, answer + 1)
+
+
 async def wait_for_position(harness: AgentHarness, seq: int) -> None:
     """Wait until the stored position of the session is that of an event."""
-    account = str(harness.agent.id)
     async with asyncio.timeout(10):
         while True:
-            session = GatewaySession.from_json(await harness.agent.store.ledger.cursor("discord", account, "gateway"))
-            if session is not None and session.seq >= seq:
+            if await read_position(harness) >= seq:
                 return
             await asyncio.sleep(0)
+
+
+async def read_position(harness: AgentHarness) -> int:
+    """Return the stored position of the session; 0 if there is none."""
+    stored = await harness.agent.store.ledger.cursor("discord", str(harness.agent.id), "gateway")
+    session = GatewaySession.from_json(stored)
+    return session.seq if session is not None else 0

@@ -86,7 +86,8 @@ def insert_delivery(connection: Connection, agent: int, delivery: Delivery) -> i
 def insert_deliveries(connection: Connection, agent: int, deliveries: Sequence[Delivery]) -> list[Delivery]:
     """Insert deliveries unless they exist; return them as they are stored."""
     numbers = {delivery.id: insert_delivery(connection, agent, delivery) for delivery in deliveries}
-    existing = find_deliveries(connection, agent, [key for key, number in numbers.items() if number is None])
+    known_ids = [delivery_id for delivery_id, number in numbers.items() if number is None]
+    existing = find_deliveries(connection, agent, known_ids) if known_ids else []
     existing_by_id = {delivery.id: delivery for delivery in existing}
     return [
         existing_by_id[delivery.id] if (number := numbers[delivery.id]) is None else replace(delivery, seq=number)

@@ -151,7 +151,8 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
         merged = replace(entity, names=tuple(names)[: MAX_NAME_MATCHES if stored_entity else None])
         if stored_entity not in (entity, merged):
             stored[entity.id] = changed[entity.id] = merged
-    UPSERT_ENTITY.execute_all(connection, [ENTITY.values(entity, agent) for entity in changed.values()])
+    if changed:
+        UPSERT_ENTITY.execute(connection, [ENTITY.values(entity, agent) for entity in changed.values()])
     return stored
 
 
@@ -365,7 +366,7 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
         if previous != world and (world.id in changed or previous is None or not _adds_nothing(world, previous)):
             UPSERT_WORLD.execute(connection, WORLD.values(world, agent))
             changed[world.id] = world
-    return stored | find_worlds(connection, agent, changed)
+    return stored | find_worlds(connection, agent, changed) if changed else stored
 
 
 def find_worlds(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, World]:
