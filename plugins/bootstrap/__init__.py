@@ -1,7 +1,7 @@
 """The bootstrap plugin: basic actions, providers, reflection, embeddings and the run log."""
 
 from bot import Agent, Plugin
-from plugins.bootstrap.actions.messages import choose_option, generate_image, ignore, none, reply, send_message
+from plugins.bootstrap.actions.messages import choice, choose_option, generate_image, ignore, none, reply, send_message
 from plugins.bootstrap.actions.people import register_update_entity, update_contact
 from plugins.bootstrap.actions.permissions import (
     follow_room,
@@ -32,7 +32,6 @@ from plugins.bootstrap.providers.capabilities import (
     actions,
     capabilities,
     character,
-    choice,
     evaluators,
     facts,
     providers,
