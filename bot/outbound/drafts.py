@@ -227,42 +227,38 @@ class Drafts:
         self._filter_partial = filter_text
         self._clock = clock
         self._context = DraftContext(self._filter_text, can_send, self._register, ledger.save_delivery, sleep, clock)
-        self._live: dict[UUID, Draft] = {}
-        self._unfinished: dict[UUID, Delivery] = {}  # by an earlier process
+        self.by_turn: dict[UUID, Draft | Delivery] = {}  # a part is what an earlier process has left
         self._ambiguous: set[str] = set()  # on their way like other parts, before what takes their place
         self._external_ids: dict[str, str] = {}  # what the platform calls those of them that have arrived
         self._closing: dict[str, Delivery] = {}  # by what takes their place: how they end when that is done
 
     def has_draft(self, turn_id: UUID) -> bool:
         """Return whether something of a turn's reply is shown already, or may be."""
-        return turn_id in self._live or turn_id in self._unfinished
-
-    def __bool__(self) -> bool:
-        return bool(self._live or self._unfinished)
+        return turn_id in self.by_turn
 
     def is_showing(self, room_id: UUID) -> bool:
         """Return whether an unfinished reply is shown in a room."""
-        return any(draft.part.room_id == room_id for draft in self._live.values())
+        return any(draft.part.room_id == room_id for draft in self._live_drafts())
 
     def shown_text(self, turn_id: UUID) -> str:
         """Return what is shown of a turn's unfinished reply; empty where nothing is."""
-        draft = self._live.get(turn_id)
-        return "" if draft is None else draft.shown_text
+        draft = self.by_turn.get(turn_id)
+        return draft.shown_text if isinstance(draft, Draft) else ""
 
     def open_draft(
         self, turn_id: UUID, build_reply: Callable[[], OutgoingReply], adapter: Adapter, interval: float
     ) -> Draft:
         """Return the draft of a turn's next reply: the one that is shown already, or a new one."""
-        if (existing := self._live.get(turn_id)) is not None:
+        existing = self.by_turn.get(turn_id)
+        if isinstance(existing, Draft):
             return existing
         is_preview = type(adapter).preview is not Adapter.preview
-        if is_preview or turn_id not in self._unfinished:
+        if is_preview or existing is None:
             draft_class = PreviewDraft if is_preview else PostedDraft
             build_part = partial(self._build_draft_part, turn_id, build_reply)
             return draft_class(build_part, adapter, interval, self._context)
-        unfinished = self._unfinished.pop(turn_id)
-        self._live[turn_id] = PostedDraft(lambda: unfinished, adapter, interval, self._context)
-        return self._live[turn_id]
+        draft = self.by_turn[turn_id] = PostedDraft(lambda: existing, adapter, interval, self._context)
+        return draft
 
     async def replace_drafts(self, parts: Sequence[Delivery], closed_turns: Collection[UUID]) -> list[Delivery]:
         """Return these parts, the first of each turn as the replacement of the turn's draft.
@@ -341,7 +337,7 @@ class Drafts:
                     self._external_ids[draft_id] = draft.external_id
         abandoned_turns = []
         for draft in filter(is_draft, open_parts):
-            if draft.turn_id in self._live:
+            if isinstance(self.by_turn.get(draft.turn_id), Draft):
                 continue
             parts = await self._ledger.deliveries(turn_id=draft.turn_id)
             replacements = (part for part in parts if part.draft_id == draft.id != part.id)
@@ -349,41 +345,40 @@ class Drafts:
                 to_send = [without_references(part) if _has_migrated(draft, part) else part for part in to_send]
                 to_send += await self._resume_replacement(draft, replacing_part)
                 continue
-            self._unfinished[draft.turn_id] = draft
+            self.by_turn[draft.turn_id] = draft
             if not await self._is_turn_open(draft):
                 abandoned_turns.append(draft.turn_id)
         return to_send, abandoned_turns
 
     async def migrate(self, room_id: UUID) -> None:
         """Close the drafts of a room that continues under another id: they cannot be edited any more."""
-        for turn_id in [*self._live, *self._unfinished]:
-            draft = self._find_part(turn_id)
-            if draft is None or draft.room_id != room_id:
+        for turn_id, draft in list(self.by_turn.items()):
+            part = draft.part if isinstance(draft, Draft) else draft
+            if part.room_id != room_id or turn_id not in self.by_turn:  # it may have been closed meanwhile
                 continue
-            if (live := self._live.get(turn_id)) is not None:
-                live.stop()
+            if isinstance(draft, Draft):
+                draft.stop()
             self._remove(turn_id)
-            if live is None or isinstance(live, PostedDraft):
-                await self._save(_close_draft(draft))
+            if not isinstance(draft, PreviewDraft):
+                await self._save(_close_draft(part))
 
     async def stop(self) -> None:
         """Show nothing more; what is shown is resumed at the next start."""
-        for draft in self._live.values():
+        for draft in self._live_drafts():
             draft.stop()
-        await asyncio.gather(*(draft.wait_stopped() for draft in self._live.values()))
-        self._live.clear()
-        self._unfinished.clear()
+        await asyncio.gather(*(draft.wait_stopped() for draft in self._live_drafts()))
+        self.by_turn.clear()
         self._closing.clear()
 
     async def _replace_draft(self, turn_id: UUID, replacement: Delivery | None) -> Delivery | None:
         """Close or replace one draft; return its replacement as it is then sent."""
-        live = self._live.get(turn_id)
+        live = self.by_turn.get(turn_id)
         if isinstance(live, PreviewDraft):
             is_same = replacement is not None and replacement.memory_id == live.part.memory_id
             await (live.wait_stopped() if is_same else live.clear())
             self._remove(turn_id)
             return replacement
-        if live is not None:
+        if isinstance(live, Draft):
             await live.wait_stopped()
         draft = self._find_part(turn_id)
         if draft is None:  # its room has moved meanwhile, and it was left behind there
@@ -444,15 +439,17 @@ class Drafts:
         )
 
     def _register(self, draft: Draft) -> None:
-        self._live[draft.part.turn_id] = draft
+        self.by_turn[draft.part.turn_id] = draft
+
+    def _live_drafts(self) -> list[Draft]:
+        return [draft for draft in self.by_turn.values() if isinstance(draft, Draft)]
 
     def _find_part(self, turn_id: UUID) -> Delivery | None:
-        live = self._live.get(turn_id)
-        return self._unfinished.get(turn_id) if live is None else live.part
+        draft = self.by_turn.get(turn_id)
+        return draft.part if isinstance(draft, Draft) else draft
 
     def _remove(self, turn_id: UUID) -> None:
-        self._live.pop(turn_id, None)
-        self._unfinished.pop(turn_id, None)
+        self.by_turn.pop(turn_id, None)
 
     async def _save(self, closed_draft: Delivery) -> None:
         with suppress(StoreUnavailable):  # it stays open, and is closed at the next start

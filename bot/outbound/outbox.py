@@ -220,7 +220,7 @@ class Outbox:
                 reply = replace(reply, memory=replace(reply.memory, content=content))
             stored.append(reply.memory)
             deliveries += await self._split(reply)
-        if self._drafts:
+        if self._drafts.by_turn:
             closed_turns = {
                 receipt.turn_id for receipt in receipts if receipt.turn_id is not None and receipt.outcome.is_final
             }

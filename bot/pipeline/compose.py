@@ -73,8 +73,9 @@ class Composer:
 
     def context_providers(self, turn: Turn) -> list[str]:
         """Return the providers of every answer beside the default ones: people, place, and files of its messages."""
-        contents = (turn_input.message.content for turn_input in turn.inputs)
-        files = (item for content in contents for item in content.all_attachments if item.kind is not MediaKind.LINK)
+        contents = (item.message.content for item in turn.inputs)
+        with_files = (content for content in contents if content.attachments or content.quotation is not None)
+        files = (item for content in with_files for item in content.all_attachments if item.kind is not MediaKind.LINK)
         kinds = (*CONTEXT_KINDS, ProviderKind.ATTACHMENTS) if any(files) else CONTEXT_KINDS
         return self.registry.provider_names(*kinds)
 
