@@ -55,7 +55,6 @@ from bot.platform import (
     Delivery,
     DeliveryUnknown,
     DisconnectCause,
-    KnownPeople,
     NotSent,
     TaskSet,
     TimeSource,
@@ -108,7 +107,7 @@ class DiscordShard:
             limits,
             shard=shard,
             clock=account.clock,
-            on_author=account.note_author,
+            on_author=account.message_sender.note_author,
             on_own_message=account.check_own_message,
             on_interaction=lambda event: self._tasks.start(self._handle_interaction(event)),
             on_connected=self._on_connected,
@@ -187,7 +186,6 @@ class DiscordAccount:
         self.settings, self.limits, self.clock = settings, limits, clock
         self.trusted_origin = find_trusted_origin(handle.settings)
         self.mapper = EntityMapper(handle.agent_id)
-        self._known_people = KnownPeople[str]()
         self.http = build_http(settings, limits, handle.settings.network_environment())
         self.user: Any = {}
         self.application_id = 0
@@ -195,7 +193,7 @@ class DiscordAccount:
         self.token_check = TokenCheck(
             self.status, self._is_token_accepted, INVALID_TOKEN_MESSAGE, TimeSource(now=clock, sleep=limits.sleep)
         )
-        self._message_sender = MessageSender(self.send_request, self._known_people, clock)
+        self.message_sender = MessageSender(self.send_request, clock)
         self._response_sender = ResponseSender(self.send_request, clock)
         self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
         self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
@@ -233,12 +231,12 @@ class DiscordAccount:
         await self._wait_until_logged_in()
         if is_response(delivery):
             return await self._response_sender.deliver(delivery)
-        return await self._message_sender.deliver(delivery, self.mapper.bot_id)
+        return await self.message_sender.deliver(delivery, self.mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
-        return await self._message_sender.edit(delivery, self.mapper.bot_id)
+        return await self.message_sender.edit(delivery, self.mapper.bot_id)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""
@@ -248,7 +246,7 @@ class DiscordAccount:
             raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
-        return await self._message_sender.reconcile(delivery, self.mapper.bot_id)
+        return await self.message_sender.reconcile(delivery, self.mapper.bot_id)
 
     async def open_direct(self, user_id: str) -> tuple[World, Room]:
         """Return the direct channel with a user and its world, opened if there is none; raises as `deliver`."""
@@ -459,14 +457,9 @@ class DiscordAccount:
             self.problem, self._rejections = "", 0
         self.status.accepted()
 
-    def note_author(self, channel_id: str, user_id: str) -> None:
-        """Record that a user wrote in a channel: it takes messages again, and the user may be mentioned there."""
-        self._known_people.note_user(channel_id, user_id)
-        self._message_sender.mark_writable(channel_id)
-
     def check_own_message(self, nonce: str, channel_id: int) -> None:
         """Find out, in the background, whether this account has sent a message of its own that it received."""
-        if not self._message_sender.has_sent(nonce):
+        if not self.message_sender.has_sent(nonce):
             self._tasks.start(self._report_foreign_message(nonce, channel_id))
 
     async def _report_foreign_message(self, nonce: str, channel_id: int) -> None:

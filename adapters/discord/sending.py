@@ -72,9 +72,9 @@ FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 class MessageSender:
     """Sends, edits and reconciles the deliveries of one account. Raises DeliveryError."""
 
-    def __init__(self, send_request: SendRequest, known_people: KnownPeople[str], clock: Clock) -> None:
+    def __init__(self, send_request: SendRequest, clock: Clock) -> None:
         self._send_request = send_request
-        self._known_people = known_people
+        self._known_people = KnownPeople[str]()
         self._clock = clock
         # by channel: why it refuses messages; it is left alone until a message is received from it
         self._unwritable = BoundedDict[str, str](MAX_CHANNELS)
@@ -86,9 +86,10 @@ class MessageSender:
         """Return whether a message with this nonce was sent here lately."""
         return nonce in self._nonces
 
-    def mark_writable(self, channel_id: str) -> None:
-        """Resume sending to a channel from which a message was received."""
+    def note_author(self, channel_id: str, user_id: str) -> None:
+        """Record that a user wrote in a channel: it takes messages again, and the user may be mentioned there."""
         self._unwritable.pop(channel_id, None)
+        self._known_people.note_user(channel_id, user_id)
 
     async def deliver(self, delivery: Delivery, bot_id: int) -> str:
         """Send a part; if an earlier attempt is too old for its nonce, search for it first.

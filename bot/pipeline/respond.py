@@ -264,7 +264,7 @@ async def respond(turn: Turn, composer: Composer, limits: ConcurrencyLimits | No
         template = MESSAGE_HANDLER if may_ask else CONTINUE
         result, context = await _generate_reply(turn, composer, draft, template, problem)
         reply = build_reply(result, context)
-        requested = composer.missing_providers(turn, reply.providers)
+        requested = composer.missing_providers(turn, reply.providers) if reply.providers else []
         if requested and may_ask:
             include, may_ask = [*include, *requested], False
             if limits is not None and set(requested) & set(composer.registry.provider_names(ProviderKind.ATTACHMENTS)):
