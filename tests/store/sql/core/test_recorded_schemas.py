@@ -17,6 +17,7 @@ from bot.settings import Layer
 from bot.store import ReceiptQuery
 from bot.store.sql.core.schema import COMPATIBLE_FROM, VERSION, VERSION_TABLE
 from bot.store.sql.storage import SqlStorage
+from bot.store.storage import listen_to_progress
 
 AGENT_ID = derived_id("agent", "Marlo")
 FOLDER = Path(__file__).parents[1] / "schemas"
@@ -122,6 +123,14 @@ async def test_code_of_the_version_before_can_write_into_the_new_schema_where_th
         await connection.execute("SET session_replication_role = replica;" + "".join(wanted))
     finally:
         await connection.close()
+
+
+async def test_an_upgrade_reports_its_progress(kind: str, settings: Settings, path: Path) -> None:
+    await load("0009", settings, path)
+    steps: list[str] = []
+    with listen_to_progress(lambda step, done, total: steps.append(step)):
+        await SqlStorage().upgrade(settings)
+    assert "upgrading the receipts" in steps
 
 
 @pytest.mark.parametrize("kind", ["sqlite"])
