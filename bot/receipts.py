@@ -287,13 +287,13 @@ class TurnTrace:
         turn_id: UUID,
         calls: Sequence[ModelCall],
         results: Iterable[ProviderResult],
-        marks: Iterable[UUID],
+        subject_ids: Iterable[UUID],
         now: datetime,
     ) -> Step:
-        """Return the step to store. `marks` are the room and the people whose words it holds: it goes with them."""
+        """Return the step to store. `subject_ids` are the room and the people whose words it holds."""
         noted = list(zip(self.calls, calls, strict=False))
         body = {**self.to_body(calls), "prompts": _prompts_to_json(noted), "memories": _used_memories(results)}
-        return Step(turn_id, TRACE_KEY, TRACE_KEY, StepState.DONE, " ".join([mark.hex for mark in marks]), body, now)
+        return Step(turn_id, TRACE_KEY, TRACE_KEY, StepState.DONE, "", body, now, frozenset(subject_ids))
 
 
 def _prompts_to_json(noted: Iterable[tuple[TracedCall, ModelCall]]) -> list[dict[str, Any]]:

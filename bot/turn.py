@@ -24,7 +24,7 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
-from bot.domain.ledger import ActionResult, EventKey, ModelCall, Receipt, Rule, State
+from bot.domain.ledger import ActionResult, EditState, EventKey, ModelCall, Receipt, State
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
@@ -494,7 +494,7 @@ class Turn:
     @property
     def is_regeneration(self) -> bool:
         """Whether a new answer to a message was asked for that had its outcome already."""
-        return self.inputs[-1].receipt.rule == Rule.REGENERATED
+        return self.inputs[-1].receipt.edit_state is EditState.REGENERATED
 
     @property
     def own_text(self) -> str:

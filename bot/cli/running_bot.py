@@ -17,7 +17,7 @@ from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
 from bot.domain.environment import Entity, Room
-from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall, Receipt
+from bot.domain.ledger import Delivery, DeliveryState, EventOrigin, ModelCall, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.http import UploadedFile
@@ -275,7 +275,7 @@ class MessageReport:
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
         receipt = self.receipt
-        is_command = receipt.key.message_id.startswith(COMMAND_PREFIX)
+        is_command = receipt.origin is EventOrigin.COMMAND
         text = repr(shorten(self.message.content.text, MAX_TEXT_LENGTH)) if self.message else "(removed)"
         if is_command:
             text = receipt.reason

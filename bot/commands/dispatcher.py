@@ -23,7 +23,7 @@ from bot.domain.environment import ChoiceRequest, Entity, Role, Room, World, par
 from bot.domain.events import InteractionReceived, ReactionReceived
 from bot.domain.ids import delivery_id, new_id
 from bot.domain.inbound import RESPONSE_SOURCE, ChoiceSelection, CommandInvocation, CommandResponse, ResponseTarget
-from bot.domain.ledger import COMMAND_PREFIX, Delivery, EventKey, Outcome, Receipt, Rule, Step, StepState
+from bot.domain.ledger import COMMAND_PREFIX, Delivery, EventKey, EventOrigin, Outcome, Receipt, Rule, Step, StepState
 from bot.domain.task import Task
 from bot.errors import InboxClosed, TemporaryError
 from bot.inbound.inbox import Inbox, sanitize
@@ -168,6 +168,7 @@ class CommandReceipts:
             turn_id=new_id(),
             attempts=1,
             claimed_at=now,
+            origin=EventOrigin.COMMAND,
         )
 
     def _build_deliveries(

@@ -17,7 +17,7 @@ from uuid import UUID
 from bot.domain.content import Attachment, Choice, Content
 from bot.domain.environment import Component, Entity, ParticipantState, Role, Room, World
 from bot.domain.ids import derived_id, new_id
-from bot.domain.ledger import Delivery, DeliveryState, EditState, EventKey, Outcome, Receipt, Rule
+from bot.domain.ledger import Delivery, DeliveryState, EditState, EventKey, EventOrigin, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 
 MAX_BACKFILL_AGE = timedelta(minutes=15)
@@ -47,6 +47,7 @@ class InboundMessage:
     notes: tuple[str, ...] = ()
     is_held: bool = False
     is_regeneration: bool = False
+    origin: EventOrigin = EventOrigin.PLATFORM
 
     @classmethod
     def build(
@@ -143,6 +144,7 @@ def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
         attempts=1,
         claimed_at=now,
         notes=inbound.notes,
+        origin=inbound.origin,
     )
     if inbound.is_held:
         receipt = replace(receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
@@ -385,8 +387,8 @@ def plan_edit(
     is_normal = all(other.edit_state is EditState.NORMAL for other in open_receipts)
     if is_answering or not open_receipts or not is_normal:
         was_ignored = all(other.outcome is Outcome.IGNORED for other in receipts)
-        late = Rule.EDITED_IGNORED if was_ignored else Rule.EDITED_LATE
-        receipt = replace(receipt, rule=Rule.REGENERATED if edit.is_regeneration else late)
+        late = EditState.IGNORED if was_ignored else EditState.LATE
+        receipt = replace(receipt, edit_state=EditState.REGENERATED if edit.is_regeneration else late)
     reason = "its message was edited before it was answered"
     superseded = [_close_receipt(other, Outcome.SUPERSEDED, now, reason) for other in open_receipts if not is_answering]
     return EditPlan(receipt, _apply_edit(message, edit.message, now) if is_changed else message, tuple(superseded))

@@ -12,7 +12,6 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from math import inf
 from secrets import token_bytes
-from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -21,7 +20,6 @@ from bot.domain.environment import UNKNOWN_AUTHORS
 
 CANCELLED_ERROR = "cancelled"  # the error of a cancelled model call
 DROPPED_CAUSE = "a person dropped it"  # of a delivery that an operator has given up
-DEATH_NOTE = "the process died while only this message was under way"
 
 
 class Outcome(StrEnum):
@@ -78,8 +76,6 @@ class Rule(StrEnum):
     INTERNAL_ERROR = "internal error"
     BACKFILL = "backfill"
     EDITED = "edited"
-    EDITED_LATE = "edited late"
-    EDITED_IGNORED = "edited, ignored before"
     REGENERATED = "regenerated"
     STOPPED = "stopped"
     COMMAND = "command"
@@ -114,13 +110,14 @@ class EditState(StrEnum):
     REGENERATED = "regenerated"
 
 
-EDIT_STATES = MappingProxyType(
-    {
-        Rule.EDITED_LATE.value: EditState.LATE,
-        Rule.EDITED_IGNORED.value: EditState.IGNORED,
-        Rule.REGENERATED.value: EditState.REGENERATED,
-    }
-)
+class EventOrigin(StrEnum):
+    """Who made an inbound event: a platform, a plugin (a message that no platform has sent), or a command."""
+
+    PLATFORM = "platform"
+    PLUGIN = "plugin"
+    COMMAND = "command"
+
+
 PLUGIN_MESSAGE_PREFIX = "plugin:"  # of the message ids of messages that no platform has sent
 COMMAND_PREFIX = "command:"  # of the ids in the keys of commands, which are no messages
 
@@ -180,7 +177,7 @@ class Receipt:
 
     `reason` is a sentence for people; `rule` is a `Rule` or the setting that decided. `supersede_count`
     counts how often a newer turn took the message over. A closed receipt is not `is_evaluated` until the
-    evaluators have run.
+    evaluators have run. `deaths` counts how often the process died while only this message was under way.
     """
 
     id: UUID
@@ -201,11 +198,9 @@ class Receipt:
     model_calls: tuple[ModelCall, ...] = ()
     notes: tuple[str, ...] = ()
     is_evaluated: bool = True
-
-    @property
-    def deaths(self) -> int:
-        """How often the process died while only this message was under way; its notes say so."""
-        return sum(note.startswith(DEATH_NOTE) for note in self.notes)
+    deaths: int = 0
+    edit_state: EditState = EditState.NORMAL
+    origin: EventOrigin = EventOrigin.PLATFORM
 
     @property
     def cost(self) -> float | None:
@@ -223,11 +218,6 @@ class Receipt:
         """Whether a model wrote the reason: it may quote other people, so it is not shown in a room."""
         return self.rule in GENERATED_REASONS
 
-    @property
-    def edit_state(self) -> EditState:
-        """The state of an edit that waits for its answer; stored as the rule until another rule decides."""
-        return EDIT_STATES.get(self.rule, EditState.NORMAL)
-
 
 class StepState(StrEnum):
     """The progress of a paid or side-effecting step."""
@@ -241,7 +231,8 @@ class StepState(StrEnum):
 class Step:
     """One paid or side-effecting step of a turn, stored so that a restart neither pays nor acts twice.
 
-    `key` names the step within its turn ("answer:1", "action:0:FORECAST"); `result` is JSON data.
+    `key` names the step within its turn ("answer:1", "action:0:FORECAST"); `result` is JSON data. `subject_ids` are
+    the room and the people whose words it holds: it is deleted with them.
     """
 
     turn_id: UUID
@@ -251,6 +242,7 @@ class Step:
     effect: str = ""
     result: Mapping[str, Any] = field(default_factory=dict)
     recorded_at: datetime | None = None
+    subject_ids: frozenset[UUID] = frozenset()
 
 
 class DeliveryState(StrEnum):

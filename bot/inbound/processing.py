@@ -23,7 +23,7 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.tasks import BoundedSet, TaskSet, TaskSlots
 from bot.domain.ids import new_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, StoredEvent
-from bot.domain.ledger import DEATH_NOTE, EventKey, Outcome, Receipt, Rule
+from bot.domain.ledger import EventKey, Outcome, Receipt, Rule
 from bot.errors import StoreUnavailable, TemporaryError
 from bot.outbound.sender import WorkOwnership
 from bot.store.ledger import Ledger, StoreHealth
@@ -49,7 +49,9 @@ def plan_recovery(interrupted: Sequence[Receipt]) -> CrashRecovery:
     released = [replace(receipt, outcome=Outcome.RECEIVED) for receipt in interrupted]
     if len(released) == 1:
         [alone] = released
-        released = [replace(alone, notes=(*alone.notes, f"{DEATH_NOTE} ({alone.deaths + 1})"))]
+        deaths = alone.deaths + 1
+        note = f"the process died while only this message was under way ({deaths})"
+        released = [replace(alone, deaths=deaths, notes=(*alone.notes, note))]
     is_first_crash = all(receipt.attempts <= 1 for receipt in interrupted)
     return CrashRecovery(tuple(released), 0 if is_first_crash else (len(released) + 1) // 2)
 

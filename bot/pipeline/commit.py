@@ -195,9 +195,9 @@ async def close_turn(
 
 def close_receipt(turn: Turn, turn_input: TurnInput, **changes: Any) -> Receipt:
     """Return the receipt of an input with `changes`, its turn, time, calls and whether evaluators have run."""
-    is_learnt = turn_input.is_evaluated or not has_evaluation_work(turn.agent)
+    is_evaluated = turn_input.is_evaluated or not has_evaluation_work(turn.agent)
     now = turn.agent.clock()
-    changes |= {"turn_id": turn.id, "closed_at": now, "model_calls": turn_input.all_calls, "is_evaluated": is_learnt}
+    changes |= {"turn_id": turn.id, "closed_at": now, "model_calls": turn_input.all_calls, "is_evaluated": is_evaluated}
     return replace(turn_input.receipt, **changes)
 
 

@@ -167,9 +167,9 @@ class MessagePipeline:
     def _save_trace(self, turn: Turn, turn_input: TurnInput) -> None:
         """Store what a turn has noted, if a model was asked, since all else is in the receipt; report its end."""
         if turn.trace.calls and turn.superseded_by is None:
-            marks = {turn.room.id, *turn.state.authors()}
+            subject_ids = {turn.room.id, *turn.state.authors()}
             results = turn.state.results.values()
-            self.traces.add(turn.trace.to_step(turn.id, turn_input.calls, results, marks, self._agent.clock()))
+            self.traces.add(turn.trace.to_step(turn.id, turn_input.calls, results, subject_ids, self._agent.clock()))
         if self._agent.events.has_listeners(TurnEnded):
             self._agent.events.emit(TurnEnded(self._agent.id, turn))
 

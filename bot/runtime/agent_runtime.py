@@ -43,7 +43,7 @@ from bot.domain.content import Content
 from bot.domain.environment import Component, Entity, Role, Room, World
 from bot.domain.ids import new_id
 from bot.domain.inbound import InboundMessage
-from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, Receipt, State
+from bot.domain.ledger import PLUGIN_MESSAGE_PREFIX, EventOrigin, Receipt, State
 from bot.errors import ConfigError, InboxClosed, PluginError, SettingError, Undeliverable
 from bot.event_bus import EventBus
 from bot.fetch.client import Fetcher
@@ -214,7 +214,7 @@ class AgentRooms:
             message_id=f"{PLUGIN_MESSAGE_PREFIX}{key}",
         )
         message = replace(inbound.message, external_id="")  # no message of the platform, that a reply could refer to
-        return await self._require_inbox().submit(replace(inbound, message=message))
+        return await self._require_inbox().submit(replace(inbound, message=message, origin=EventOrigin.PLUGIN))
 
     async def wait_outcome(self, receipt_id: UUID) -> Receipt:
         """Wait for the final receipt of a message."""

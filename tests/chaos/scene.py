@@ -16,7 +16,7 @@ from tests.chaos.wire import ASKED, Wire
 TIMEOUT = 30.0
 STOPPED = "stopping: no new messages are accepted"
 OPEN = """
-SELECT (SELECT count(*) FROM receipts WHERE is_open = 1 OR is_learnt = 0)
+SELECT (SELECT count(*) FROM receipts WHERE is_open = 1 OR is_evaluated = 0)
      + (SELECT count(*) FROM deliveries WHERE is_open = 1)
 """
 KEPT = "SELECT count(*) FROM receipts"

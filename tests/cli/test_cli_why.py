@@ -13,7 +13,7 @@ from bot.commands.dispatcher import CommandEvent
 from bot.concurrency.clock import system_clock
 from bot.domain.environment import Entity
 from bot.domain.ids import new_id
-from bot.domain.ledger import ModelCall, Outcome, Receipt, Rule
+from bot.domain.ledger import EventOrigin, ModelCall, Outcome, Receipt, Rule
 from bot.store.protocols import Store
 from bot.testing import make_message
 from tests.cli.stored_character import FILE, answer_messages, run_with_store, write_character
@@ -142,6 +142,7 @@ def test_a_command_is_reported_with_who_gave_it_its_outcome_and_its_cost(capsys:
         outcome=Outcome.CLAIMED,
         rule=Rule.COMMAND,
         turn_id=new_id(),
+        origin=EventOrigin.COMMAND,
     )
     calls = (ModelCall("TEXT_LARGE", "poem", "large", tokens_in=100, tokens_out=20, cost=0.25),)
     closed = replace(

@@ -17,7 +17,7 @@ from tests.store.sql.postgres.proxy import Proxy
 FROZEN_SECONDS, READ_ONLY_SECONDS, STALL_SECONDS = 7.0, 3.0, 2.0
 CALM_SECONDS = 1.5
 TAKE_OVER_TIMEOUT = 15.0
-OWNED = "SELECT count(*) FROM lanes WHERE owner = $1"
+OWNED = "SELECT count(*) FROM room_leases WHERE owner = $1"
 ALIVE_UNTIL = "SELECT alive_until / 1000000.0 - extract(epoch FROM clock_timestamp()) FROM workers WHERE position = $1"
 
 

@@ -1,13 +1,14 @@
 """Databases of every schema since 0.1.0, with a value in every column, open in this version with all of their values.
 
 `rows.json` has the rows in the columns of the newest schema. A row is inserted into an earlier one as far as that has
-its columns: for a new table or column add rows or values there.
+its columns: for a new table or column add rows or values there. What a row had in other columns, or as other values, up
+to a schema stands under the version of that; a table that was renamed is there twice.
 """
 
 import json
 import sqlite3
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import fields, is_dataclass
 from datetime import date
@@ -19,7 +20,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
-from bot import MemoryKind, RecallScope, Receipt, Settings, derived_id
+from bot import MemoryKind, RecallScope, Settings, derived_id
 from bot.settings import Layer
 from bot.store import CostDimension, Store
 from bot.store.sql.core.schema import VERSION
@@ -28,7 +29,8 @@ from tests.contracts.snapshot import check_snapshot
 from tests.store.sql.core.test_recorded_schemas import FOLDER, load_postgres, load_sqlite
 
 AGENT_ID = derived_id("agent", "Ada")
-ROWS: dict[str, list[dict[str, Any]]] = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]  # by table
+ROWS: Rows = json.loads(Path(__file__).with_name("rows.json").read_text(encoding="utf-8"))
 RECORDED = sorted(file.name.partition(".")[0] for file in FOLDER.glob("*.sqlite.sql.xz"))
 VERSIONS = sorted({*RECORDED, VERSION})
 MODEL = "embed-1"
@@ -43,19 +45,32 @@ def to_column(value: Any, kind: str) -> Any:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, list | dict) else value
 
 
-def check_complete(columns: Columns) -> None:
+def rows_of_schema(version: str) -> Rows:
+    """Return the rows as they were in a schema."""
+
+    def as_in_schema(row: Mapping[str, Any]) -> dict[str, Any]:
+        former = sorted((key for key in row if key.isdecimal()), reverse=True)
+        values = {name: value for name, value in row.items() if name not in former}
+        for key in former:
+            values |= row[key] if version <= key else {}
+        return values
+
+    return {table: [as_in_schema(row) for row in rows] for table, rows in ROWS.items()}
+
+
+def check_complete(columns: Columns, rows: Rows) -> None:
     """Fail if a column has no value in `rows.json`."""
     empty = [
         f"{table}.{name}"
         for table, names in columns.items()
         for name in names
-        if not any(row.get(name) is not None for row in ROWS.get(table, ()))
+        if not any(row.get(name) is not None for row in rows.get(table, ()))
     ]
     assert not empty, f"add values to tests/contracts/rows.json: {', '.join(empty)}"
 
 
-def fill_sqlite(file: Path) -> None:
-    """Replace the rows of a database of any schema by those of `rows.json`."""
+def fill_sqlite(file: Path, rows: Rows) -> None:
+    """Replace the rows of a database of any schema by others."""
     with closing(sqlite3.connect(file)) as connection, connection:
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         columns = {
@@ -63,18 +78,18 @@ def fill_sqlite(file: Path) -> None:
             for (table,) in names
             if table != "alembic_version_sql"
         }
-        check_complete(columns)
+        check_complete(columns, rows)
         for table, kinds in columns.items():
             connection.execute(f"DELETE FROM {table}")
-            for row in ROWS[table]:
+            for row in rows[table]:
                 known = [name for name in row if name in kinds]
                 marks = ", ".join("?" * len(known))
                 statement = f"INSERT INTO {table} ({', '.join(map(quote, known))}) VALUES ({marks})"
                 connection.execute(statement, [to_column(row[name], kinds[name]) for name in known])
 
 
-async def fill_postgres(url: str) -> None:
-    """Replace the rows of a database of any schema by those of `rows.json`."""
+async def fill_postgres(url: str, rows: Rows) -> None:
+    """Replace the rows of a database of any schema by others."""
     connection = await asyncpg.connect(url)
     try:
         columns: dict[str, dict[str, str]] = {}
@@ -83,11 +98,11 @@ async def fill_postgres(url: str) -> None:
             " AND table_name <> 'alembic_version_sql' ORDER BY table_name, ordinal_position"
         ):
             columns.setdefault(row[0], {})[row[1]] = row[2]
-        check_complete(columns)
+        check_complete(columns, rows)
         await connection.execute("SET session_replication_role = replica")  # without foreign keys
         await connection.execute(f"TRUNCATE {', '.join(columns)}")
         for table, kinds in columns.items():
-            for row in ROWS[table]:
+            for row in rows[table]:
                 known = [name for name in row if name in kinds]
                 marks = ", ".join(f"${at}{CASTS.get(kinds[name], '')}" for at, name in enumerate(known, 1))
                 statement = f"INSERT INTO {table} ({', '.join(map(quote, known))}) VALUES ({marks})"
@@ -115,12 +130,9 @@ def quote(name: str) -> str:
 
 
 def describe(value: Any) -> Any:
-    """Return a value of the store as JSON; sets in order, and the states that a receipt has as properties."""
+    """Return a value of the store as JSON; sets in order."""
     if is_dataclass(value):
-        described = {field.name: describe(getattr(value, field.name)) for field in fields(value)}
-        if isinstance(value, Receipt):
-            described |= {"deaths": value.deaths, "edit_state": value.edit_state.value}
-        return described
+        return {field.name: describe(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {str(key): describe(item) for key, item in value.items()}
     if isinstance(value, frozenset):
@@ -203,9 +215,9 @@ async def test_a_database_of_every_schema_opens_with_the_values_of_all_columns(
         else:
             load_sqlite(version, file)
         if url:
-            await fill_postgres(url)
+            await fill_postgres(url, rows_of_schema(version))
         else:
-            fill_sqlite(file)
+            fill_sqlite(file, rows_of_schema(version))
         await storage.upgrade(settings)
         assert (await storage.check(settings)).problems == (), version
         async with storage.open(AGENT_ID, settings) as store:

@@ -12,11 +12,12 @@ from bot.cli.characters import load_character_config
 from bot.cli.doctor.command import watch_running_bot
 from bot.cli.main import app, entry
 from bot.runtime.runtime import Runtime
+from bot.store.sql.core.schema import VERSION
 from bot.store.sql.storage import SqlStorage
 from tests.cli.test_cli_reload import running_bot
 from tests.contracts.snapshot import check_snapshot, describe_shape
 from tests.contracts.test_command_line import list_commands
-from tests.contracts.test_databases import fill_sqlite
+from tests.contracts.test_databases import fill_sqlite, rows_of_schema
 
 Out = pytest.CaptureFixture[str]
 ALICE, FACT = "00000000-0000-7000-8000-0000000000a1", "00000000-0000-7000-8000-000000000120"  # of rows.json
@@ -78,7 +79,7 @@ def character(workdir: Path) -> None:
         (workdir / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
     (workdir / "notes.md").write_text("Water ferns daily.", encoding="utf-8")
     assert entry(["db", "upgrade", "-c", "ada.json"]) == 0
-    fill_sqlite(workdir / "data" / "greenroom.db")
+    fill_sqlite(workdir / "data" / "greenroom.db", rows_of_schema(VERSION))
 
 
 def run(capsys: Out, command: str, code: int = 0) -> Any:

@@ -1,11 +1,11 @@
-"""What a receipt's rule says about its reason and its edit."""
+"""What a receipt's rule says about its reason."""
 
 from datetime import UTC, datetime
 
 import pytest
 
 from bot.domain.ids import derived_id
-from bot.domain.ledger import EditState, EventKey, Receipt, Rule
+from bot.domain.ledger import EventKey, Receipt
 
 ROOM = derived_id("room")
 KEY = EventKey("test", "account", "event", ROOM, "message")
@@ -24,9 +24,3 @@ def test_a_model_wrote_the_reason_of_its_decisions(rule: str) -> None:
 @pytest.mark.parametrize("rule", ["", "MUTED", "room type DM", "SHOULD_RESPOND_BYPASS_TYPES", "IGNORED_USERS"])
 def test_other_reasons_are_not_generated(rule: str) -> None:
     assert not with_rule(rule).is_reason_generated
-
-
-def test_an_edit_is_late_while_its_rule_says_so() -> None:
-    assert with_rule(Rule.EDITED_LATE).edit_state is EditState.LATE
-    assert with_rule(Rule.EDITED_IGNORED).edit_state is EditState.IGNORED
-    assert with_rule(Rule.EDITED).edit_state is EditState.NORMAL

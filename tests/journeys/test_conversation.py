@@ -31,7 +31,7 @@ from bot import (
     provider,
 )
 from bot.domain.events import ActionCompleted, MessageReceived, RunEnded, RunStarted, RunStatus
-from bot.domain.ledger import DEATH_NOTE, DeliveryState, StepState
+from bot.domain.ledger import DeliveryState, StepState
 from bot.events import Event
 from bot.inbound import processing
 from bot.models import ModelUnavailable, Purpose, TextRequest
@@ -1359,8 +1359,7 @@ async def test_a_message_that_ended_the_process_three_times_gets_a_single_apolog
     store, model = InMemoryStore(), ScriptedModel()
     now = datetime.now(UTC)
     receipt = (await store.ledger.receive([make_message("Hello", sent_at=now)], now))[0].receipt
-    notes = tuple(f"{DEATH_NOTE} ({number})" for number in (1, 2))
-    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3, notes=notes)])
+    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3, deaths=2)])
 
     async with running_agent(store=store, model=model) as harness:
         await harness.agent_runtime.inbox.processor.resume_all()

@@ -113,7 +113,7 @@ async def test_an_edit_after_the_outcome_is_marked_as_late(store: Store, is_answ
     later = await store.edits.apply_edit(build_edit(arrival, "Hi!", 2), NOW)
 
     for receipt in (late.event.receipt, later.event.receipt):
-        assert (receipt.rule, receipt.edit_state) == ("edited late", EditState.LATE)
+        assert (receipt.rule, receipt.edit_state) == ("", EditState.LATE)
     before, current = await store.ledger.receipt(first.id), await find_message(store, first)
     assert before is not None
     assert current is not None

@@ -326,9 +326,7 @@ async def test_what_turns_noted_goes_with_the_people_whose_words_it_holds(store:
     person, other, room, turns = new_id(), new_id(), new_id(), [new_id() for _ in range(4)]
     marks = [(room, other), (room, person), (room, ANYBODY), (other,)]
     steps = [
-        Step(
-            turn, TRACE_KEY, TRACE_KEY, StepState.DONE, " ".join(mark.hex for mark in of_turn), {"gate": "mention"}, NOW
-        )
+        Step(turn, TRACE_KEY, TRACE_KEY, StepState.DONE, "", {"gate": "mention"}, NOW, frozenset(of_turn))
         for turn, of_turn in zip(turns, marks, strict=True)
     ]
     await store.ledger.save_traces(steps)

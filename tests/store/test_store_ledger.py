@@ -11,7 +11,17 @@ from bot.domain.content import Attachment, Content, MediaKind
 from bot.domain.environment import Entity
 from bot.domain.ids import delivery_id, derived_id, new_id
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
-from bot.domain.ledger import COMMAND_PREFIX, Delivery, DeliveryState, ModelCall, Outcome, Receipt, Step, StepState
+from bot.domain.ledger import (
+    COMMAND_PREFIX,
+    Delivery,
+    DeliveryState,
+    EventOrigin,
+    ModelCall,
+    Outcome,
+    Receipt,
+    Step,
+    StepState,
+)
 from bot.domain.memory import Memory, MemoryKind
 from bot.inbound.inbox import sanitize_message
 from bot.store.ledger import TurnCommit
@@ -404,6 +414,7 @@ async def receive_command(store: Store, event_id: str = "1") -> Receipt:
         received_at=NOW,
         outcome=Outcome.CLAIMED,
         turn_id=new_id(),
+        origin=EventOrigin.COMMAND,
     )
     return await store.ledger.receive_command(receipt, place.world, place.room, place.author)
 

@@ -11,7 +11,6 @@ from typing import Any
 
 from bot import Outcome, TemporaryError, derived_id
 from bot.concurrency.process_health import DiskSpace
-from bot.domain.ledger import DEATH_NOTE
 from bot.domain.task import Task
 from bot.errors import DeliveryHeld, ModelUnreachable, NotSent, StoreUnavailable, Undeliverable
 from bot.models import ModelRefused, TextRequest, TextResult, Usage
@@ -181,8 +180,7 @@ async def poison(scene: Scene) -> None:
     """Take up a message during which the process died three times."""
     now = scene.clock.wall()
     [event] = await scene.store.ledger.receive([make_message("Boo", sent_at=now, platform="telegram")], now)
-    notes = tuple(f"{DEATH_NOTE} ({number})" for number in (1, 2, 3))
-    receipt = replace(event.receipt, notes=notes, attempts=3)
+    receipt = replace(event.receipt, deaths=3, attempts=3)
     await scene.store.ledger.save_receipts([receipt])
     inbox = scene.runtime.agents[0].inbox
     await inbox.processor.resume(receipt)

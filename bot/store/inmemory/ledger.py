@@ -20,16 +20,7 @@ from bot.domain.inbound import (
     redact_delivery,
     redact_receipt,
 )
-from bot.domain.ledger import (
-    COMMAND_PREFIX,
-    PLUGIN_MESSAGE_PREFIX,
-    Delivery,
-    DeliveryState,
-    EventKey,
-    ModelCall,
-    Receipt,
-    Step,
-)
+from bot.domain.ledger import Delivery, DeliveryState, EventKey, EventOrigin, ModelCall, Receipt, Step
 from bot.store.inmemory.records import InMemoryEntities, InMemoryMemories, InMemoryWorlds
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, StoreHealth, TurnCommit
 
@@ -77,9 +68,8 @@ class InMemoryTraces(InMemoryUnreadableEvents):
 
     def erase_traces(self, marks: Collection[UUID]) -> None:
         """Delete what turns have noted that read words of one of these people, or in one of these rooms."""
-        found = {mark.hex for mark in marks}
         for turn_id, step in list(self._traces.items()):
-            if found.intersection(step.effect.split()):
+            if step.subject_ids.intersection(marks):
                 del self._traces[turn_id]
 
 
@@ -166,9 +156,7 @@ class InMemoryLedger(InMemoryReceiptLists):
         originals = (
             receipt
             for receipt in self.receipt_table
-            if not receipt.key.revision
-            and receipt.room_id in room_ids
-            and not receipt.key.message_id.startswith((PLUGIN_MESSAGE_PREFIX, COMMAND_PREFIX))
+            if not receipt.key.revision and receipt.room_id in room_ids and receipt.origin is EventOrigin.PLATFORM
         )
         return {receipt.room_id: receipt.key.message_id for receipt in originals}
 

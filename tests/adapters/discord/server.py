@@ -9,7 +9,8 @@ from adapters.discord.adapter import DiscordAdapter
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Emulator
 from bot import Character, Clock, Outcome, Plugin, Receipt, system_clock
-from bot.store import COMMAND_PREFIX, InMemoryStore, Store
+from bot.domain.ledger import EventOrigin
+from bot.store import InMemoryStore, Store
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 
 TOKEN = "only-for-tests-never-a-token"
@@ -96,7 +97,7 @@ class EmulatedServer:
 async def receipts(harness: AgentHarness) -> list[Receipt]:
     """Return the receipts of all messages with their outcomes, oldest first."""
     found = await harness.agent.store.ledger.receipts(limit=1000)
-    found = [receipt for receipt in found if not receipt.key.message_id.startswith(COMMAND_PREFIX)]
+    found = [receipt for receipt in found if receipt.origin is not EventOrigin.COMMAND]
     settled = [await harness.agent_runtime.inbox.wait_outcome(receipt.id) for receipt in found]
     return settled[::-1]
 

@@ -18,12 +18,13 @@ from adapters.telegram.emulator.people import People
 from adapters.telegram.emulator.server import CallCheck
 from adapters.telegram.emulator.state import BotRecord
 from bot import AgentConfig, Character, Plugin, Receipt, Runtime, Settings
+from bot.domain.ledger import EventOrigin
 from bot.models import Purpose, TextRequest
 from bot.pipeline import process_message
 from bot.platform import Delivery
 from bot.prompts import parse_history
 from bot.settings import Layer
-from bot.store import COMMAND_PREFIX, InMemoryStore, Store
+from bot.store import InMemoryStore, Store
 from bot.testing import ManualClock, ScriptedModel, model_answer
 from plugins.bootstrap import plugin as bootstrap
 from tests.adapters.telegram.api_schema import ApiSchema
@@ -101,7 +102,7 @@ class TelegramHarness:
         await self.wait_confirmed()
         inbox = self.runtime.agents[0].inbox
         receipts = await self.store.ledger.receipts(limit=1000)
-        messages = [item for item in reversed(receipts) if not item.key.message_id.startswith(COMMAND_PREFIX)]
+        messages = [item for item in reversed(receipts) if item.origin is not EventOrigin.COMMAND]
         return [await inbox.wait_outcome(receipt.id) for receipt in messages]
 
     async def wait_deliveries(self) -> list[Delivery]:

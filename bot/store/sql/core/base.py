@@ -158,7 +158,7 @@ class RetentionPolicy:
     action_results: timedelta = timedelta(days=30)
     logs: timedelta = timedelta(days=30)
     decisions: timedelta = timedelta(days=400)
-    spending: timedelta = timedelta(days=400)
+    costs: timedelta = timedelta(days=400)
     messages: timedelta | None = None
     places: Mapping[str, timedelta | None] = field(default_factory=dict, hash=False)
 

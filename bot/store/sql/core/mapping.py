@@ -52,6 +52,7 @@ from bot.domain.content import (
     PostOperationKind,
     Quotation,
 )
+from bot.domain.environment import Role
 from bot.domain.ledger import ModelCall
 from bot.errors import UnreadableRow
 from bot.store.lists import MAX_EXAMINED_ROWS, PageKey
@@ -332,6 +333,19 @@ class OptionalId(Id):
         return id_of(value) if value != NIL.bytes else None
 
 
+class IdList(StoredType[frozenset[UUID]]):
+    """Ids in hexadecimal digits, separated by spaces."""
+
+    impl = Text
+    cache_ok = True
+
+    def encode(self, value: Iterable[UUID]) -> str:
+        return " ".join([item.hex for item in value])
+
+    def decode(self, value: str) -> frozenset[UUID]:
+        return frozenset(map(UUID, value.split()))
+
+
 class Time(StoredType[datetime]):
     """A time in microseconds since 1970."""
 
@@ -411,6 +425,31 @@ class Json(StoredType[Any]):
         return data if self.collection is None else self.collection(data)
 
 
+class RolesJson(Json):
+    """Roles by person. The role `unset` is stored as null, which removes a person where it is merged."""
+
+    cache_ok = True
+
+    def __init__(self, unset: Role | None = None) -> None:
+        super().__init__()
+        self.unset = unset
+
+    def encode(self, value: Mapping[UUID, Role]) -> str:
+        return dumps({str(person): None if role is self.unset else role for person, role in value.items()})
+
+    def decode(self, value: str) -> dict[UUID, Role]:
+        return {UUID(person): Role(role) for person, role in loads(value).items()}
+
+
+class SettingsJson(Json):
+    """Texts by name. A blank one is stored as null, which removes it where it is merged."""
+
+    cache_ok = True
+
+    def encode(self, value: Mapping[str, str]) -> str:
+        return dumps({storable_text(name): storable_text(text) or None for name, text in value.items()})
+
+
 class StrictJson(Json):
     """Data as JSON; TypeError for what is none."""
 
@@ -488,7 +527,7 @@ def column_names(table: Table) -> tuple[str, ...]:
 
 
 class RowMapping(Generic[T]):
-    """The columns of a table and the dataclass of its rows. Column and field have the same name, or as `renamed` says.
+    """The columns of a table and the dataclass of its rows, whose fields have the names of the columns.
 
     `build` makes a value of its fields and of the columns that are none; it is the dataclass by default. `derive`
     returns the values of columns that are no fields, `unread` of which are never read. `computed` are columns of which
@@ -502,7 +541,6 @@ class RowMapping(Generic[T]):
         cls: type[T],
         *,
         build: Callable[..., T] | None = None,
-        renamed: Mapping[str, str] = MappingProxyType({}),
         derive: Callable[[T], Values] = lambda _: {},
         unread: Sequence[str] = (),
         computed: Sequence[str] = (),
@@ -512,12 +550,11 @@ class RowMapping(Generic[T]):
         self.names = tuple(name for name in self.stored_names if name != "agent_id" and name not in unread)
         self.width = len(self.names)
         self._columns = tuple(table.c[name] for name in self.names)
-        self._arguments = tuple(renamed.get(name, name) for name in self.names)
         self._build: Callable[..., T] = build or cls
         self._derive = derive
         known = {field.name for field in fields(cls)} if is_dataclass(cls) else set()
-        self._fields = {name: renamed.get(name, name) for name in self.stored_names if renamed.get(name, name) in known}
-        self._get = attrgetter(*self._fields.values()) if known else None
+        self._fields = tuple(name for name in self.stored_names if name in known)
+        self._get = attrgetter(*self._fields) if known else None
         required = [
             index
             for index, column in enumerate(self._columns)
@@ -550,7 +587,7 @@ class RowMapping(Generic[T]):
                     raise value.error
             if None in self._get_required(values):
                 raise TypeError("a value is missing")
-            return self._build(**dict(zip(self._arguments, values, strict=True)))
+            return self._build(**dict(zip(self.names, values, strict=True)))
         except READING_ERRORS as problem:
             error = problem
         raise UnreadableRow(

@@ -25,8 +25,8 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from bot.domain.environment import ChannelType, ParticipantState
-from bot.domain.ledger import DeliveryState, Outcome, StepState
+from bot.domain.environment import ChannelType, ParticipantState, Role
+from bot.domain.ledger import DeliveryState, EditState, EventOrigin, Outcome, StepState
 from bot.domain.memory import MemoryKind, MemoryScope
 from bot.store.sql.core.mapping import (
     ContentJson,
@@ -36,16 +36,19 @@ from bot.store.sql.core.mapping import (
     Flag,
     HalfVector,
     Id,
+    IdList,
     Json,
     ModelCallsJson,
     OptionalId,
     PlainText,
+    RolesJson,
+    SettingsJson,
     StrictJson,
     Time,
 )
 
-VERSION = "0009"
-COMPATIBLE_FROM = "0005"  # processes of these versions and later may work beside this one
+VERSION = "0010"
+COMPATIBLE_FROM = "0010"  # processes of these versions and later may work beside this one
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -96,6 +99,11 @@ def add_postgres_options(metadata: MetaData) -> None:
 
 def _columns(type_: TypeEngine[Any], *names: str, nullable: bool = False, key: bool = False) -> list[Column[Any]]:
     return [Column(name, type_, nullable=nullable, primary_key=key) for name in names]
+
+
+def _added_column(name: str, type_: TypeEngine[Any], default: str) -> Column[Any]:
+    """Return a column that a migration has added: the last of its table, with the value of the rows before it."""
+    return Column(name, type_, nullable=False, server_default=str(default))
 
 
 def _ids(*names: str, nullable: bool = False, key: bool = False) -> list[Column[Any]]:
@@ -151,10 +159,14 @@ worlds = _ordered_table(
     "worlds",
     *_ids("id"),
     *_texts("platform", "external_id", "name"),
-    *_columns(Json(), "roles", "metadata"),
+    *_columns(RolesJson(unset=Role.MEMBER), "roles"),
+    *_columns(Json(), "metadata"),
+    _added_column("grants", RolesJson(), "{}"),
+    _added_column("settings", SettingsJson(), "{}"),
     UniqueConstraint("agent_id", "id"),
 )
 
+# `active` orders the rooms by their last activity: a room that becomes active gets the next number.
 rooms = _ordered_table(
     "rooms",
     *_ids("id", "world_id"),
@@ -192,12 +204,12 @@ components = _ordered_table(
     Index("ix_components_entity", "agent_id", "entity_id", "position"),
 )
 
-# `active` orders by the last activity; 0 for a participant without any (the agent's own state in a room).
+# `active` orders them likewise; 0 for one without activity: the agent's row, whose `state` is its own in the room.
 participants = _keyed_table(
     "participants",
     *_ids("room_id", "entity_id", key=True),
     *_numbers("active"),
-    *_columns(EnumText(ParticipantState), "attendance"),
+    *_columns(EnumText(ParticipantState), "state"),
     Index("ix_participants_active", "agent_id", "room_id", "active"),
     _cascading_key("entities", "entity_id"),
 )
@@ -272,7 +284,7 @@ tasks = _ordered_table(
     *_columns(Json(), "metadata"),
     *_numbers("attempts"),
     *_times("leased_until", nullable=True),
-    *_numbers("fence"),
+    *_numbers("fencing_token"),
     *_columns(Flag(), "is_parked"),
     *_texts("last_error"),
     *_columns(Flag(), "is_queued"),
@@ -327,11 +339,14 @@ receipts = _ordered_table(
     *_columns(EnumText(Outcome), "outcome"),
     *_texts("reason", "rule"),
     *_ids("turn_id", "superseded_by", nullable=True),
-    *_numbers("attempts", "carried"),
+    *_numbers("attempts", "supersede_count"),
     *_times("claimed_at", "closed_at", nullable=True),
     *_columns(ModelCallsJson(), "model_calls"),
     *_columns(Json(tuple), "notes"),
-    *_columns(Flag(), "is_learnt", "is_open"),
+    *_columns(Flag(), "is_evaluated", "is_open"),
+    _added_column("deaths", BigInteger(), "0"),
+    _added_column("edit_state", EnumText(EditState), EditState.NORMAL),
+    _added_column("origin", EnumText(EventOrigin), EventOrigin.PLATFORM),
     UniqueConstraint("agent_id", "id"),
     UniqueConstraint("agent_id", "platform", "account", "event_id"),
     UniqueConstraint("agent_id", "room_id", "message_id", "revision"),
@@ -340,7 +355,7 @@ receipts = _ordered_table(
     Index("ix_receipts_all", "agent_id", "position"),
     Index("ix_receipts_time", "agent_id", "received_at", "position", *LISTED_RECEIPT_COLUMNS),
     Index("ix_receipts_open", "agent_id", "is_open", "position", **_partial_index("is_open = 1")),
-    Index("ix_receipts_unlearnt", "agent_id", "is_learnt", "position", **_partial_index("is_learnt = 0")),
+    Index("ix_receipts_unevaluated", "agent_id", "is_evaluated", "position", **_partial_index("is_evaluated = 0")),
     Index("ix_receipts_parked", "agent_id", "outcome", "received_at", **_partial_index(IS_PARKED)),
     Index("ix_receipts_unclaimed", "agent_id", "room_id", **_partial_index(IS_UNCLAIMED)),
     _cascading_key("rooms", "room_id"),
@@ -353,9 +368,10 @@ steps = _keyed_table(
     *_texts("key", key=True),
     *_texts("kind"),
     *_columns(EnumText(StepState), "state"),
-    *_texts("effect"),
+    *_columns(IdList(), "subject_ids"),
     *_columns(Json(), "result"),
-    *_times("at", nullable=True),
+    *_times("recorded_at", nullable=True),
+    _added_column("effect", PlainText(), ""),
 )
 
 deliveries = _ordered_table(
@@ -395,45 +411,54 @@ unreadable_events = _ordered_table(
 
 # Sums of model costs: the day as `2026-11-21`, zeroes for no room or no person, an empty purpose for what is
 # older than purposes, the cost in billionths of a dollar.
-COST_SUMS = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost", "unpriced", "estimated", "failed")
+COST_FIGURES = (
+    "calls",
+    "tokens_in",
+    "tokens_cached",
+    "tokens_out",
+    "cost",
+    "unpriced_calls",
+    "estimated_calls",
+    "failed_calls",
+)
 
 
-def _cost_sums() -> list[Column[Any]]:
-    return [Column(name, Dollars() if name == "cost" else BigInteger(), nullable=False) for name in COST_SUMS]
+def _cost_figures() -> list[Column[Any]]:
+    return [Column(name, Dollars() if name == "cost" else BigInteger(), nullable=False) for name in COST_FIGURES]
 
 
-spending = _keyed_table(
-    "spending",
+costs = _keyed_table(
+    "costs",
     *_columns(Day(), "day", key=True),
     *_columns(OptionalId(), "room_id", "person_id", key=True),
     *_texts("model", "purpose", key=True),
-    *_cost_sums(),
+    *_cost_figures(),
 )
 
 # The same costs in fewer rows, written together with them: `work` has those by model and purpose, `room` and
 # `person` those by room and person; the other columns of the key are empty.
-spending_sums = _keyed_table(
-    "spending_sums",
+cost_sums = _keyed_table(
+    "cost_sums",
     *_texts("grouping", key=True),
     *_columns(Day(), "day", key=True),
     *_columns(OptionalId(), "room_id", "person_id", key=True),
     *_texts("model", "purpose", key=True),
-    *_cost_sums(),
+    *_cost_figures(),
 )
 
 # For processes that share the work (PostgreSQL): each worker with the time until which it counts as alive,
 # and the worker that owns each room. A number is used once: a worker that was declared dead gets a new one.
 workers = _ordered_table("workers", *_numbers("alive_until"), **FREQUENTLY_UPDATED)
 
-lanes = _keyed_table(
-    "lanes",
+room_leases = _keyed_table(
+    "room_leases",
     *_ids("room_id", key=True),
     *_numbers("owner", nullable=True),
-    Index("ix_lanes_owner", "agent_id", "owner"),
+    Index("ix_room_leases_owner", "agent_id", "owner"),
     **FREQUENTLY_UPDATED,
 )
 
-# What each worker holds of the limits of a day, in the units and with the keys of `spending_sums`, and the buckets
+# What each worker holds of the limits of a day, in the units and with the keys of `cost_sums`, and the buckets
 # of messages: their tokens in millionths.
 cost_holds = _keyed_table(
     "cost_holds",

@@ -55,7 +55,7 @@ UNION
 SELECT open.agent_id FROM (
   SELECT agent_id, room_id FROM receipts WHERE is_open = 1
   UNION ALL SELECT agent_id, room_id FROM deliveries WHERE is_open = 1
-) open LEFT JOIN lanes l ON l.agent_id = open.agent_id AND l.room_id = open.room_id
+) open LEFT JOIN room_leases l ON l.agent_id = open.agent_id AND l.room_id = open.room_id
 WHERE open.agent_id = ANY($1) AND NOT EXISTS (SELECT FROM workers w WHERE w.position = l.owner)
 """
 # The rooms of dead workers, and those without an owner, become ours if work is open there and this process takes
@@ -73,23 +73,23 @@ open AS MATERIALIZED (
   UNION SELECT room_id FROM deliveries WHERE agent_id = $1 AND is_open = 1
 ),
 wanted AS MATERIALIZED (
-  SELECT room_id FROM lanes WHERE agent_id = $1 AND owner = ANY(ARRAY(SELECT position FROM buried))
+  SELECT room_id FROM room_leases WHERE agent_id = $1 AND owner = ANY(ARRAY(SELECT position FROM buried))
   UNION SELECT room_id FROM open WHERE CAST($3 AS boolean)
 ),
 left_alone AS (
   SELECT l.room_id, l.room_id IN (SELECT room_id FROM open) AS is_open
-  FROM wanted JOIN lanes l ON l.agent_id = $1 AND l.room_id = wanted.room_id
+  FROM wanted JOIN room_leases l ON l.agent_id = $1 AND l.room_id = wanted.room_id
   WHERE l.owner IS NULL OR l.owner NOT IN (SELECT position FROM alive)
   FOR UPDATE OF l SKIP LOCKED
 ),
 inherited AS (
-  UPDATE lanes l SET owner = CASE WHEN o.is_open AND $3 THEN CAST($2 AS bigint) END FROM left_alone o
+  UPDATE room_leases l SET owner = CASE WHEN o.is_open AND $3 THEN CAST($2 AS bigint) END FROM left_alone o
   WHERE l.agent_id = $1 AND l.room_id = o.room_id RETURNING l.room_id, l.owner
 ),
 found AS (
-  INSERT INTO lanes (agent_id, room_id, owner)
+  INSERT INTO room_leases (agent_id, room_id, owner)
   SELECT CAST($1 AS integer), room_id, CAST($2 AS bigint) FROM open
-  WHERE $3 AND NOT EXISTS (SELECT FROM lanes l WHERE l.agent_id = $1 AND l.room_id = open.room_id)
+  WHERE $3 AND NOT EXISTS (SELECT FROM room_leases l WHERE l.agent_id = $1 AND l.room_id = open.room_id)
   ON CONFLICT DO NOTHING RETURNING room_id, owner
 )
 SELECT room_id FROM inherited WHERE owner = $2 UNION ALL SELECT room_id FROM found

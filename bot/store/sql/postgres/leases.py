@@ -43,22 +43,22 @@ from bot.store.sql.postgres.ledger_statements import LeaseClaim, RawStatement, w
 
 TAKE_LEASES = RawStatement(
     """
-INSERT INTO lanes (agent_id, room_id, owner)
+INSERT INTO room_leases (agent_id, room_id, owner)
 SELECT CAST(? AS integer), room_id, CAST(? AS bigint) FROM unnest(CAST(? AS bytea[])) AS room_id
 ORDER BY room_id
 ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = CASE
-  WHEN EXISTS (SELECT FROM workers w WHERE w.position = lanes.owner)
-    OR lanes.owner > (SELECT max(position) FROM workers)  -- it joined after this statement began
-  THEN lanes.owner ELSE excluded.owner END
+  WHEN EXISTS (SELECT FROM workers w WHERE w.position = room_leases.owner)
+    OR room_leases.owner > (SELECT max(position) FROM workers)  -- it joined after this statement began
+  THEN room_leases.owner ELSE excluded.owner END
 RETURNING room_id, owner, xmax = 0
 """
 )
 FIND_OWNERS = RawStatement(
-    "SELECT l.room_id, l.owner, false FROM lanes l JOIN workers w ON w.position = l.owner "
+    "SELECT l.room_id, l.owner, false FROM room_leases l JOIN workers w ON w.position = l.owner "
     "WHERE l.agent_id = ? AND l.room_id = ANY(CAST(? AS bytea[]))"
 )
 RELEASE_LEASE = RawStatement(
-    "UPDATE lanes SET owner = NULL WHERE agent_id = ? AND room_id = ? AND owner = ? RETURNING 1"
+    "UPDATE room_leases SET owner = NULL WHERE agent_id = ? AND room_id = ? AND owner = ? RETURNING 1"
 )
 FIND_ROOMS_WITH_UNCLAIMED = RawStatement(
     f"SELECT DISTINCT room_id FROM receipts WHERE agent_id = ? AND room_id = ANY(CAST(? AS bytea[])) AND {IS_UNCLAIMED}"
@@ -390,7 +390,7 @@ STORE_PARTS = RawStatement(
     "ON CONFLICT (agent_id, key) DO UPDATE SET value = excluded.value RETURNING 1"
 )
 LIST_PARTS = RawStatement(f"SELECT key, value FROM cache WHERE agent_id = ? AND key LIKE '{SHARED_KEY}%'")
-LIST_LEASES = RawStatement("SELECT owner, room_id FROM lanes WHERE agent_id = ? AND owner IS NOT NULL")
+LIST_LEASES = RawStatement("SELECT owner, room_id FROM room_leases WHERE agent_id = ? AND owner IS NOT NULL")
 LIST_ACCOUNTS = RawStatement("SELECT DISTINCT platform, account FROM rooms WHERE agent_id = ?")
 FIND_LAG = RawStatement(
     "SELECT (SELECT min(received_at) FROM receipts WHERE agent_id = ? AND is_open = 1), "

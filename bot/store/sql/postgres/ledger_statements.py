@@ -191,7 +191,7 @@ def _type(table: Table, name: str) -> str:
 
 UNCLAIMED_VALUES = {"outcome": "'received'", "turn_id": "NULL", "attempts": "0", "claimed_at": "NULL"}
 RECEIPT_VALUES = ", ".join(
-    f"CASE WHEN lane.is_ours THEN receipt.{name} ELSE {UNCLAIMED_VALUES[name]} END"
+    f"CASE WHEN lease.is_ours THEN receipt.{name} ELSE {UNCLAIMED_VALUES[name]} END"
     if name in UNCLAIMED_VALUES
     else f"receipt.{name}"
     for name in RECEIPT.stored_names
@@ -206,7 +206,7 @@ def stored_or_given(names: Sequence[str], stored: str, given: str) -> str:
 
 
 # `place` is empty if the event is known, if the world is missing, or if a row differs from the given one: then nothing
-# is written. A missing room or author is stored. A free lane is taken; an event of another process's room is only
+# is written. A missing room or author is stored. A free room is taken; an event of another process's room is only
 # stored. So is one behind a message that has not been claimed, or that the room's last owner has left: they are claimed
 # in their order.
 RECEIVE = BatchableStatement(
@@ -224,13 +224,13 @@ own AS (
 place AS MATERIALIZED (
   SELECT {column_list(WORLD.names, "w")}, {stored_or_given(ROOM.names, "r", "room")},
     {stored_or_given(ENTITY.names, "e", "author")}, r.id IS NULL AS is_new_room, e.id IS NULL AS is_new_author,
-    coalesce(p.attendance, 'DEFAULT') AS attendance, l.owner
+    coalesce(p.state, 'DEFAULT') AS state, l.owner
   FROM receipt CROSS JOIN own
   CROSS JOIN world JOIN worlds w ON w.agent_id = world.agent_id AND w.id = world.id
   CROSS JOIN room LEFT JOIN rooms r ON r.agent_id = room.agent_id AND r.id = room.id
   CROSS JOIN author LEFT JOIN entities e ON e.agent_id = author.agent_id AND e.id = author.id
   LEFT JOIN participants p ON p.agent_id = room.agent_id AND p.room_id = room.id AND p.entity_id = own.entity_id
-  LEFT JOIN lanes l ON l.agent_id = room.agent_id AND l.room_id = room.id
+  LEFT JOIN room_leases l ON l.agent_id = room.agent_id AND l.room_id = room.id
   WHERE w.platform = world.platform AND w.external_id = world.external_id AND w.metadata = world.metadata
     AND world.name IN ('', w.name)
     AND w.roles = CAST(jsonb_strip_nulls(CAST(w.roles AS jsonb) || CAST(world.roles AS jsonb)) AS text)
@@ -259,13 +259,13 @@ new_room AS (
   FROM place, room WHERE place.is_new_room ON CONFLICT DO NOTHING
 ),
 taken AS (
-  INSERT INTO lanes (agent_id, room_id, owner)
+  INSERT INTO room_leases (agent_id, room_id, owner)
   SELECT receipt.agent_id, receipt.room_id, own.position FROM place, receipt, own
   WHERE place.owner IS NULL AND own.position > 0
-  ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = coalesce(lanes.owner, excluded.owner)
+  ON CONFLICT (agent_id, room_id) DO UPDATE SET owner = coalesce(room_leases.owner, excluded.owner)
   RETURNING owner
 ),
-lane AS (
+lease AS (
   SELECT own.position IS NULL OR own.position = coalesce(place.owner, (SELECT owner FROM taken)) AND NOT EXISTS (
     SELECT FROM receipts k WHERE k.agent_id = receipt.agent_id AND k.room_id = receipt.room_id AND k.{IS_UNCLAIMED}
   ) AND (place.owner IS NOT NULL OR NOT EXISTS (
@@ -276,7 +276,7 @@ lane AS (
   FROM place, own, receipt
 ),
 booked AS (
-  INSERT INTO receipts ({column_list(RECEIPT.stored_names)}) SELECT {RECEIPT_VALUES} FROM lane, receipt
+  INSERT INTO receipts ({column_list(RECEIPT.stored_names)}) SELECT {RECEIPT_VALUES} FROM lease, receipt
   ON CONFLICT DO NOTHING RETURNING agent_id, room_id, author_id
 ),
 said AS (
@@ -285,7 +285,7 @@ said AS (
   ON CONFLICT (agent_id, id) DO UPDATE SET {assignments(MEMORY.stored_names[2:], "excluded")}
 ),
 spoke AS (
-  INSERT INTO participants (agent_id, room_id, entity_id, attendance, active)
+  INSERT INTO participants (agent_id, room_id, entity_id, state, active)
   SELECT booked.agent_id, booked.room_id, booked.author_id, 'DEFAULT', 1 + coalesce((
     SELECT max(p.active) FROM participants p
     WHERE p.agent_id = booked.agent_id AND p.room_id = booked.room_id), 0)
@@ -304,7 +304,7 @@ read AS (
   WHERE stream.value IS NOT NULL
   ON CONFLICT ({column_list(CURSOR.stored_names[:-1])}) DO UPDATE SET value = excluded.value
 )
-SELECT call.number, place.*, lane.is_ours FROM call, place, lane, booked
+SELECT call.number, place.*, lease.is_ours FROM call, place, lease, booked
 """
 )
 
@@ -351,11 +351,11 @@ def read_received(inbound: InboundMessage, receipt: Receipt, row: Row) -> Stored
 UPDATED_NAMES = (*RECEIPT_STATE_NAMES, "agent_id", "id")
 PLACED_NAMES = (*INSERTED_NAMES, "seq")
 
-# `own` is the asking worker and the rooms it must own; without a worker the work is not shared. An owned lane
-# is locked until the statement ends: a process that takes it over waits for that.
+# `own` is the asking worker and the rooms it must own; without a worker the work is not shared. The lease of an owned
+# room is locked until the statement ends: a process that takes it over waits for that.
 CHECK_LEASES = f"""own AS ({values_row(workers, ["agent_id", "position"])}, CAST(? AS bytea[]) AS rooms),
 held AS MATERIALIZED (
-  SELECT l.room_id FROM own JOIN lanes l ON l.agent_id = own.agent_id AND l.room_id = ANY(own.rooms)
+  SELECT l.room_id FROM own JOIN room_leases l ON l.agent_id = own.agent_id AND l.room_id = ANY(own.rooms)
   WHERE l.owner = own.position FOR SHARE OF l
 ),
 may AS MATERIALIZED (

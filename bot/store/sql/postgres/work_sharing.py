@@ -57,7 +57,7 @@ SELECT coalesce(s.cost, 0)::bigint, coalesce(s.tokens, 0)::bigint, coalesce(h.co
   coalesce(h.tokens, 0)::bigint
 FROM {values_table(cost_holds, HOLD_KEYS)}
 CROSS JOIN LATERAL (
-  SELECT sum(cost) AS cost, sum(tokens_in + tokens_out) AS tokens FROM spending_sums x WHERE x.agent_id = new.agent_id
+  SELECT sum(cost) AS cost, sum(tokens_in + tokens_out) AS tokens FROM cost_sums x WHERE x.agent_id = new.agent_id
     AND x.day = new.day AND x.grouping = new.grouping AND x.room_id = new.room_id AND x.person_id = new.person_id
 ) s
 CROSS JOIN LATERAL (
@@ -232,7 +232,7 @@ def _usage_of(amounts: Amounts) -> CostUsage:
 ROLE_CHECKS, ROLE_CHECK_SECONDS = 10, 0.5
 NOTIFY_INTERVAL_SECONDS = 0.01
 
-FREE_LEASES = RawStatement("UPDATE lanes SET owner = NULL WHERE agent_id = ? AND owner = ?")
+FREE_LEASES = RawStatement("UPDATE room_leases SET owner = NULL WHERE agent_id = ? AND owner = ?")
 DELETE_WORKER = RawStatement("DELETE FROM workers WHERE position = ?")
 INSERT_WORKER = RawStatement(
     f"INSERT INTO workers (agent_id, alive_until) VALUES (?, {NOW} + {LEASE_MICROSECONDS}) RETURNING position"
@@ -240,7 +240,7 @@ INSERT_WORKER = RawStatement(
 FREE_IDLE_LEASES = RawStatement(
     """
 WITH mine AS (SELECT CAST(? AS integer) AS agent_id, CAST(? AS bigint) AS owner)
-UPDATE lanes l SET owner = NULL FROM mine WHERE l.agent_id = mine.agent_id AND l.owner = mine.owner
+UPDATE room_leases l SET owner = NULL FROM mine WHERE l.agent_id = mine.agent_id AND l.owner = mine.owner
   AND NOT EXISTS (SELECT FROM receipts r WHERE r.agent_id = mine.agent_id AND r.room_id = l.room_id AND r.is_open = 1)
   AND NOT EXISTS (SELECT FROM deliveries d WHERE d.agent_id = mine.agent_id AND d.room_id = l.room_id AND d.is_open = 1)
 RETURNING l.room_id
@@ -251,7 +251,7 @@ OPEN_IN_ROOMS_WITH_UNCLAIMED = RawStatement(
     f"""
 SELECT {column_list(RECEIPT.names, "r")} FROM (
   SELECT k.agent_id, k.room_id, min(k.position) AS first
-  FROM receipts k JOIN lanes l ON l.agent_id = k.agent_id AND l.room_id = k.room_id
+  FROM receipts k JOIN room_leases l ON l.agent_id = k.agent_id AND l.room_id = k.room_id
   WHERE k.agent_id = ? AND l.owner = ? AND k.{IS_UNCLAIMED} GROUP BY k.agent_id, k.room_id
 ) waiting CROSS JOIN LATERAL (
   (SELECT b.* FROM receipts b WHERE b.agent_id = waiting.agent_id AND b.room_id = waiting.room_id
@@ -262,11 +262,11 @@ SELECT {column_list(RECEIPT.names, "r")} FROM (
 """
 )
 ROOMS_WITH_OPEN_RECEIPTS = RawStatement(
-    "SELECT r.room_id FROM receipts r JOIN lanes l ON l.agent_id = r.agent_id AND l.room_id = r.room_id "
+    "SELECT r.room_id FROM receipts r JOIN room_leases l ON l.agent_id = r.agent_id AND l.room_id = r.room_id "
     "WHERE r.agent_id = ? AND r.is_open = 1 AND l.owner = ?"
 )
 ROOMS_WITH_OPEN_DELIVERIES = RawStatement(
-    "SELECT d.room_id FROM deliveries d JOIN lanes l ON l.agent_id = d.agent_id AND l.room_id = d.room_id "
+    "SELECT d.room_id FROM deliveries d JOIN room_leases l ON l.agent_id = d.agent_id AND l.room_id = d.room_id "
     "WHERE d.agent_id = ? AND d.is_open = 1 AND l.owner = ?"
 )
 OPEN_ACCOUNTS = RawStatement(

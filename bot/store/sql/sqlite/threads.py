@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from contextvars import copy_context
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
@@ -63,6 +64,7 @@ class Worker(ABC):
         max_batch: int,
     ) -> None:
         self._open_connection = open_connection
+        self._context = copy_context()  # whose listener hears of the progress of opening
         self._close_connection = close_connection
         self._queue: SimpleQueue[Job | None] = SimpleQueue()
         self._ready: Future[None] = Future()
@@ -106,7 +108,7 @@ class Worker(ABC):
 
     def _main(self) -> None:
         try:
-            connection = self._open_connection()
+            connection = self._context.run(self._open_connection)
         except BaseException as error:  # passed to the caller of `start`
             self._is_closed = True
             self._ready.set_exception(error)

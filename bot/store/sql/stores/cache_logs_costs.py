@@ -56,15 +56,15 @@ from bot.store.sql.core.mapping import (
     upsert,
 )
 from bot.store.sql.core.schema import (
-    COST_SUMS,
+    COST_FIGURES,
     IS_PARKED,
     UNFINISHED,
     cache,
+    cost_sums,
+    costs,
     deliveries,
     logs,
     receipts,
-    spending,
-    spending_sums,
     tasks,
 )
 
@@ -189,11 +189,10 @@ def _insert_logs(rows: Sequence[Values], kinds_to_trim: Sequence[str], connectio
 
 
 ERASED_USAGE_KEY = "costs:erased"
-RENAMED_SUMS = {"unpriced": "unpriced_calls", "estimated": "estimated_calls", "failed": "failed_calls"}
-COST = RowMapping(spending, CostEntry, renamed=RENAMED_SUMS)
-COST_KEYS = tuple(name for name in COST.stored_names if name not in COST_SUMS)
+COST = RowMapping(costs, CostEntry)
+COST_KEYS = tuple(name for name in COST.stored_names if name not in COST_FIGURES)
 SUM_KEYS = ("agent_id", "grouping", *COST_KEYS[1:])
-# What the rows of `spending_sums` tell apart besides the day.
+# What the rows of `cost_sums` tell apart besides the day.
 GROUPINGS = {
     "work": frozenset({CostDimension.MODEL, CostDimension.PURPOSE}),
     "room": frozenset({CostDimension.ROOM}),
@@ -206,13 +205,13 @@ def _add_to(table: Table, keys: Sequence[str]) -> InsertStatement:
     """Return a statement that adds a row of sums to the row of that key."""
 
     def extend(insert: Any) -> Executable:
-        sums: dict[str, Any] = {name: table.c[name] + insert.excluded[name] for name in COST_SUMS}
+        sums: dict[str, Any] = {name: table.c[name] + insert.excluded[name] for name in COST_FIGURES}
         return insert.on_conflict_do_update(index_elements=list(keys), set_=sums)  # type: ignore[no-any-return]
 
-    return InsertStatement(table, (*keys, *COST_SUMS), extend)
+    return InsertStatement(table, (*keys, *COST_FIGURES), extend)
 
 
-ADD_COST, ADD_SUM = _add_to(spending, COST_KEYS), _add_to(spending_sums, SUM_KEYS)
+ADD_COST, ADD_SUM = _add_to(costs, COST_KEYS), _add_to(cost_sums, SUM_KEYS)
 
 
 def _in_period(table: Table, *columns: str) -> ColumnElement[bool]:
@@ -220,7 +219,7 @@ def _in_period(table: Table, *columns: str) -> ColumnElement[bool]:
     return and_(matches(table, *columns), day >= parameter(day, "since"), day <= parameter(day, "until"))
 
 
-COSTS_BETWEEN = select(*COST).where(_in_period(spending)).order_by(spending.c.day)
+COSTS_BETWEEN = select(*COST).where(_in_period(costs)).order_by(costs.c.day)
 
 
 def _sums_query(by: tuple[str, ...], table: Table, period: ColumnElement[bool]) -> Select[Any]:
@@ -228,7 +227,7 @@ def _sums_query(by: tuple[str, ...], table: Table, period: ColumnElement[bool]) 
     # PostgreSQL's sums are decimal numbers
     sums = [
         type_coerce(cast(func.coalesce(func.sum(column), 0), BigInteger), column.type).label(column.name)
-        for column in (table.c[name] for name in COST_SUMS)
+        for column in (table.c[name] for name in COST_FIGURES)
     ]
     return select(*keys, *sums).where(period).group_by(*keys)
 
@@ -236,18 +235,14 @@ def _sums_query(by: tuple[str, ...], table: Table, period: ColumnElement[bool]) 
 GROUPS_OF_COSTS = [
     by for count in range(3) for by in combinations((dimension.value for dimension in CostDimension), count)
 ]
-SUMS_BETWEEN = {by: _sums_query(by, spending, _in_period(spending)) for by in GROUPS_OF_COSTS}
-GROUPED_SUMS_BETWEEN = {
-    by: _sums_query(by, spending_sums, _in_period(spending_sums, "grouping")) for by in GROUPS_OF_COSTS
-}
-OF_PERSON = and_(matches(spending_sums, "person_id"), spending_sums.c.grouping == text_literal("person"))
-DAYS_OF_PERSON = select(spending_sums.c.day).where(OF_PERSON).order_by(spending_sums.c.day)
+SUMS_BETWEEN = {by: _sums_query(by, costs, _in_period(costs)) for by in GROUPS_OF_COSTS}
+GROUPED_SUMS_BETWEEN = {by: _sums_query(by, cost_sums, _in_period(cost_sums, "grouping")) for by in GROUPS_OF_COSTS}
+OF_PERSON = and_(matches(cost_sums, "person_id"), cost_sums.c.grouping == text_literal("person"))
+DAYS_OF_PERSON = select(cost_sums.c.day).where(OF_PERSON).order_by(cost_sums.c.day)
 # They return what they delete, so that nothing added meanwhile is lost.
-REMOVE_COSTS_OF_PERSON = delete(spending).where(matches(spending, "day", "person_id")).returning(*spending.c)
+REMOVE_COSTS_OF_PERSON = delete(costs).where(matches(costs, "day", "person_id")).returning(*costs.c)
 REMOVE_SUMS_OF_PERSON = (
-    delete(spending_sums)
-    .where(OF_PERSON, spending_sums.c.day == parameter(spending_sums.c.day, "day_"))
-    .returning(*spending_sums.c)
+    delete(cost_sums).where(OF_PERSON, cost_sums.c.day == parameter(cost_sums.c.day, "day_")).returning(*cost_sums.c)
 )
 
 
@@ -268,7 +263,7 @@ class SqlCosts(SqlStorePart):
             rows = await self._search(SUMS_BETWEEN[dimensions], since=since, until=until)
         else:
             rows = await self._search(GROUPED_SUMS_BETWEEN[dimensions], grouping_=grouping, since=since, until=until)
-        names = [*dimensions, *(RENAMED_SUMS.get(name, name) for name in COST_SUMS)]
+        names = [*dimensions, *COST_FIGURES]
         unused = {**UNUSED_KEYS, "day": since}
         entries = [CostEntry(**{**unused, **dict(zip(names, row, strict=True))}) for row in rows]
         return [entry for entry in entries if entry.calls]
@@ -320,14 +315,14 @@ def anonymize_costs(agent: int, person_id: UUID, day: date, today: date, connect
 
 
 def _group_rows(rows: Sequence[Values]) -> list[Values]:
-    """Return the rows of `spending_sums` for new rows of `spending`."""
+    """Return the rows of `cost_sums` for new rows of `costs`."""
     sums: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in rows:
         for grouping, group_keys in GROUPINGS.items():
             key = {**{name: row[name] for name in COST_KEYS}, "grouping": grouping}
             key |= {name: unused for name, unused in UNUSED_KEYS.items() if name not in group_keys}
-            total = sums.setdefault(tuple(key.values()), {**key, **dict.fromkeys(COST_SUMS, 0)})
-            for name in COST_SUMS:
+            total = sums.setdefault(tuple(key.values()), {**key, **dict.fromkeys(COST_FIGURES, 0)})
+            for name in COST_FIGURES:
                 total[name] += row[name]
     return list(sums.values())
 

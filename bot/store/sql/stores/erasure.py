@@ -155,7 +155,7 @@ DELETE_TRACES = delete(steps).where(
     matches(steps),
     steps.c.turn_id >= parameter(steps.c.turn_id, "first_turn"),
     steps.c.key == text_literal(TRACE_KEY),
-    contains_text(steps.c.effect, "mark"),
+    contains_text(steps.c.subject_ids, "mark"),
 )
 DELIVERED_OF_TURNS = select(deliveries.c.room_id, deliveries.c.external_id).where(
     _is_any(deliveries.c.turn_id), deliveries.c.external_id != literal_column("''")
@@ -193,7 +193,7 @@ DELETE_READ_TRACES = _delete_in(
     STEP_WINDOWS,
     steps,
     steps.c.key == text_literal(TRACE_KEY),
-    or_(contains_text(steps.c.effect, "mark"), contains_text(steps.c.effect, "anybody")),
+    or_(contains_text(steps.c.subject_ids, "mark"), contains_text(steps.c.subject_ids, "anybody")),
 )
 DELETE_COMPONENTS = _delete_in(
     COMPONENT_WINDOWS,

@@ -18,7 +18,7 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import COMMAND_PREFIX, PLUGIN_MESSAGE_PREFIX, Delivery, DeliveryState, ModelCall, Receipt, Step
+from bot.domain.ledger import Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Step
 from bot.store.ledger import TurnCommit
 from bot.store.sql.core.base import Access, AgentRow
 from bot.store.sql.core.mapping import (
@@ -101,10 +101,7 @@ LAST_MESSAGE_IDS = select(
         receipts.c.agent_id == rooms.c.agent_id,
         receipts.c.room_id == rooms.c.id,
         receipts.c.revision == literal_column("0"),
-        *(
-            receipts.c.message_id.not_like(text_literal(f"{prefix}%"))
-            for prefix in (PLUGIN_MESSAGE_PREFIX, COMMAND_PREFIX)
-        ),
+        receipts.c.origin == text_literal(EventOrigin.PLATFORM),
     )
     .order_by(receipts.c.position.desc())
     .limit(literal_column("1"))
@@ -117,7 +114,7 @@ UNDELIVERED = (
     .order_by(deliveries.c.position.desc())
     .limit(limit_parameter())
 )
-STEP = RowMapping(steps, Step, renamed={"at": "recorded_at"})
+STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
 STEPS_OF_TURN = select(*STEP).where(matches(steps, "turn_id"))
 UNREADABLE = RowMapping(unreadable_events, UnreadableEvent)

@@ -55,7 +55,7 @@ LIST_ROOMS, LIST_ROOMS_OF_WORLD = _rooms_query(), _rooms_query("world_id")
 MUTED_ROOMS = select(participants.c.room_id).where(
     matches(participants, "entity_id"),
     participants.c.room_id.in_(items_parameter(participants.c.room_id)),
-    participants.c.attendance == text_literal(ParticipantState.MUTED),
+    participants.c.state == text_literal(ParticipantState.MUTED),
 )
 SINGLE: ColumnElement[int] = literal_column("1")
 RECEIPTS_OF_ROOM = and_(receipts.c.agent_id == rooms.c.agent_id, receipts.c.room_id == rooms.c.id)

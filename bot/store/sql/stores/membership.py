@@ -32,8 +32,7 @@ from bot.store.sql.stores.worlds import (
 
 REMOVE_MEMBERS = delete(participants).where(
     matches(participants, "room_id"),
-    participants.c.attendance
-    == text_literal(ParticipantState.DEFAULT),  # keep rows that hold a decision about the room
+    participants.c.state == text_literal(ParticipantState.DEFAULT),  # keep rows that hold a decision about the room
     participants.c.entity_id.in_(items_parameter(participants.c.entity_id)),
 )
 

@@ -59,14 +59,7 @@ def _derive_columns(receipt: Receipt) -> dict[str, Any]:
     return {**key, "is_open": not receipt.outcome.is_final}
 
 
-RECEIPT = RowMapping(
-    receipts,
-    Receipt,
-    build=_build_receipt,
-    renamed={"carried": "supersede_count", "is_learnt": "is_evaluated"},
-    derive=_derive_columns,
-    unread=["is_open"],
-)
+RECEIPT = RowMapping(receipts, Receipt, build=_build_receipt, derive=_derive_columns, unread=["is_open"])
 STATE_NAMES = RECEIPT.stored_names[RECEIPT.stored_names.index("outcome") :]  # the others never change
 IN_ROOM = matches(receipts, "room_id")
 NEWEST_FIRST = receipts.c.position.desc()
@@ -89,14 +82,14 @@ BY_POSITION = select(*RECEIPT, receipts.c.position).where(receipts.c.position.in
 FIND_PLACE = select(receipts.c.received_at, receipts.c.position).where(matches(receipts, "id"))
 UNEVALUATED = (
     select(*RECEIPT)
-    .where(matches(receipts), is_flag(receipts.c.is_learnt, is_set=False))
+    .where(matches(receipts), is_flag(receipts.c.is_evaluated, is_set=False))
     .order_by(receipts.c.position)
     .limit(limit_parameter())
 )
 MARK_EVALUATED = (
     update(receipts)
     .where(matches(receipts), receipts.c.id.in_(items_parameter(receipts.c.id)))
-    .values(is_learnt=literal_column("1"))
+    .values(is_evaluated=literal_column("1"))
 )
 
 

@@ -27,13 +27,13 @@ from bot.store.sql.core.base import DEFAULT_RETENTION, Access, AgentRow, Retenti
 from bot.store.sql.core.mapping import NIL, count_changed, first_id, is_flag
 from bot.store.sql.core.schema import (
     cache,
+    cost_sums,
+    costs,
     deliveries,
     logs,
     memories,
     receipts,
     rooms,
-    spending,
-    spending_sums,
     steps,
     unreadable_events,
     worlds,
@@ -138,7 +138,7 @@ def delete_expired_steps(connection: Connection, agent: int, before: datetime, a
     turn = steps.c.turn_id
     youngest = first_id(before)
     of_agent = steps.c.agent_id == agent
-    query = select(turn, steps.c.at).where(of_agent, turn > (after or NIL), turn < youngest)
+    query = select(turn, steps.c.recorded_at).where(of_agent, turn > (after or NIL), turn < youngest)
     rows = connection.execute(query.order_by(turn, steps.c.key).limit(ROWS_PER_STEP)).all()
     open_turns = select(receipts.c.turn_id).where(
         receipts.c.agent_id == agent, is_flag(receipts.c.is_open), receipts.c.turn_id.is_not(None)
@@ -221,14 +221,14 @@ def delete_expired_cache(connection: Connection, agent: int, before: datetime, a
 
 def delete_expired_costs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
     """Delete the sums of old days, one day per step."""
-    of_agent = spending.c.agent_id == agent
-    query = select(spending.c.day).where(of_agent, spending.c.day < before.date())
-    day = connection.scalar(query.order_by(spending.c.day).limit(1))
+    of_agent = costs.c.agent_id == agent
+    query = select(costs.c.day).where(of_agent, costs.c.day < before.date())
+    day = connection.scalar(query.order_by(costs.c.day).limit(1))
     if day is None:
         return StepResult(0)
-    count = connection.execute(delete(spending).where(of_agent, spending.c.day == day)).rowcount
-    of_day = and_(spending_sums.c.agent_id == agent, spending_sums.c.day == day)
-    connection.execute(delete(spending_sums).where(of_day, spending_sums.c.grouping.in_(("work", "room", "person"))))
+    count = connection.execute(delete(costs).where(of_agent, costs.c.day == day)).rowcount
+    of_day = and_(cost_sums.c.agent_id == agent, cost_sums.c.day == day)
+    connection.execute(delete(cost_sums).where(of_day, cost_sums.c.grouping.in_(("work", "room", "person"))))
     return StepResult(count, day)
 
 
@@ -295,7 +295,7 @@ class Retention:
         yield delete_expired_logs, policy.logs
         yield delete_expired_unreadable_events, policy.logs
         yield delete_expired_decisions, policy.decisions
-        yield delete_expired_costs, policy.spending
+        yield delete_expired_costs, policy.costs
         yield delete_expired_cache, timedelta()
         if policy.messages is not None or policy.places:
             yield _expired_messages_step(policy), timedelta()

@@ -41,19 +41,13 @@ from bot.store.sql.core.schema import tasks
 MAX_EXCLUDED_ROOMS = 1024
 MAX_EMPTY_ROOMS = 10_000
 START = (EPOCH.replace(year=1), NIL)  # before every time and id
-HAS_FENCE = and_(matches(tasks, "id"), tasks.c.fence == bindparam("held_fence"))
+HOLDS_LEASE = and_(matches(tasks, "id"), tasks.c.fencing_token == bindparam("held_token"))
 ELIGIBLE = and_(matches(tasks), is_flag(tasks.c.is_queued), is_flag(tasks.c.is_parked, is_set=False))
 NOW = parameter(tasks.c.next_run, "now")
 DUE = and_(ELIGIBLE, tasks.c.next_run <= NOW, or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= NOW))
 
-TASK = RowMapping(
-    tasks,
-    Task,
-    renamed={"fence": "fencing_token"},
-    derive=lambda task: {"is_queued": TaskTag.QUEUE in task.tags},
-    unread=["is_queued"],
-)
-UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK.stored_names, unchanged=("leased_until", "fence"))
+TASK = RowMapping(tasks, Task, derive=lambda task: {"is_queued": TaskTag.QUEUE in task.tags}, unread=["is_queued"])
+UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK.stored_names, unchanged=("leased_until", "fencing_token"))
 FIND_TASK = select(*TASK).where(matches(tasks, "id"))
 ALL_TASKS = select(*TASK).where(matches(tasks)).order_by(tasks.c.position)
 TASKS_BY_NAME = select(*TASK).where(matches(tasks, "name")).order_by(tasks.c.position)
@@ -92,16 +86,18 @@ COUNT_TASKS = (
 )
 LEASE_TASK = (
     update(tasks)
-    .where(HAS_FENCE, DUE)
+    .where(HOLDS_LEASE, DUE)
     .values(
         leased_until=parameter(tasks.c.next_run, "until"),
-        fence=tasks.c.fence + 1,
+        fencing_token=tasks.c.fencing_token + 1,
         attempts=tasks.c.attempts + case((tasks.c.leased_until.is_(None), 0), else_=1),
     )
 )
-REPLACED_NAMES = tuple(name for name in TASK.stored_names if name not in ("agent_id", "id", "fence"))
-REPLACE_TASK = update(tasks).where(HAS_FENCE).values({name: parameter(tasks.c[name], name) for name in REPLACED_NAMES})
-DELETE_HELD_TASK = delete(tasks).where(HAS_FENCE)
+REPLACED_NAMES = tuple(name for name in TASK.stored_names if name not in ("agent_id", "id", "fencing_token"))
+REPLACE_TASK = (
+    update(tasks).where(HOLDS_LEASE).values({name: parameter(tasks.c[name], name) for name in REPLACED_NAMES})
+)
+DELETE_HELD_TASK = delete(tasks).where(HOLDS_LEASE)
 DELETE_TASK = delete(tasks).where(matches(tasks, "id"))
 
 
@@ -139,7 +135,7 @@ def _lease_tasks(
 
 
 def _held_key(agent: int, task: Task) -> dict[str, Any]:
-    return {"agent": agent, "id_": task.id, "held_fence": task.fencing_token}
+    return {"agent": agent, "id_": task.id, "held_token": task.fencing_token}
 
 
 def _complete_task(agent: int, task: Task, replacement: Task | None, connection: Connection) -> bool:

@@ -88,13 +88,13 @@ NEXT_ACTIVE_PEOPLE = select(func.coalesce(func.max(participants.c.active), 0) + 
 )
 TOUCH_PARTICIPANT = InsertStatement(
     participants,
-    ("agent_id", "room_id", "entity_id", "attendance"),
+    ("agent_id", "room_id", "entity_id", "state"),
     _touch_participant,
     active=NEXT_ACTIVE_PEOPLE.scalar_subquery(),
 )
 LEAVE_ROOMS = delete(participants).where(
     matches(participants, "entity_id"),
-    participants.c.attendance == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
+    participants.c.state == ParticipantState.DEFAULT.value,  # keep rows that hold a decision about the room
     participants.c.room_id.in_(items_parameter(participants.c.room_id)),
 )
 FIND_ENTITIES = select(*ENTITY).where(matches(entities), entities.c.id.in_(items_parameter(entities.c.id)))
@@ -159,7 +159,7 @@ def put_entities(connection: Connection, agent: int, people: Sequence[Entity]) -
 def touch_participants(connection: Connection, agent: int, active: Sequence[tuple[UUID, UUID]]) -> None:
     """Record pairs of room and active entity, the last pair as the latest."""
     rows = [
-        {"agent_id": agent, "room_id": room_id, "entity_id": entity_id, "attendance": ParticipantState.DEFAULT}
+        {"agent_id": agent, "room_id": room_id, "entity_id": entity_id, "state": ParticipantState.DEFAULT}
         for room_id, entity_id in active
     ]
     TOUCH_PARTICIPANT.execute_all(connection, rows)
@@ -256,41 +256,14 @@ class SqlEntities(SqlStorePart):
         return [(ENTITY.take(items), ACTIVITY.take(items)) for items in values]
 
 
-GRANT_PREFIX, SETTING_PREFIX = "granted", "set"
-
-
-def _build_world(*, roles: Mapping[str, str], **values: Any) -> World:
-    """Return a world of which one column has the roles, the grants and the settings."""
-    reported: dict[UUID, Role] = {}
-    grants: dict[UUID, Role] = {}
-    settings: dict[str, str] = {}
-    for key, value in roles.items():
-        kind, _, subject = key.partition(":") if ":" in key else ("", "", key)  # a setting of a room has a colon too
-        if kind == SETTING_PREFIX:
-            settings[subject] = value
-        else:
-            (grants if kind == GRANT_PREFIX else reported)[UUID(subject)] = Role(value)
-    return World(**values, roles=reported, grants=grants, settings=settings)
-
-
-def _derive_roles(world: World) -> dict[str, Any]:
-    """Return the column with the roles; those of members and blank settings become null."""
-    roles = {str(entity_id): None if role is Role.MEMBER else role.value for entity_id, role in world.roles.items()}
-    roles |= {f"{GRANT_PREFIX}:{entity_id}": role.value for entity_id, role in world.grants.items()}
-    settings = ((storable_text(name), storable_text(value)) for name, value in world.settings.items())
-    return {"roles": roles | {f"{SETTING_PREFIX}:{name}": value or None for name, value in settings}}
-
-
-WORLD = RowMapping(worlds, World, build=_build_world, derive=_derive_roles)
+WORLD = RowMapping(worlds, World)
+MERGED_NAMES = ("roles", "grants", "settings")  # of the columns that are JSON objects
 ROOM = RowMapping(rooms, Room, computed=["active"])
 
 
 def _upsert_world() -> InsertStatement:
-    """An empty name changes nothing; roles are merged, and those of members are not stored.
-
-    The same column has grants and settings; a message contains none and so changes none.
-    """
-    patch = parameter(worlds.c.roles, "roles")
+    """An empty name changes nothing. Roles, grants and settings are merged; what is null is not stored."""
+    patches = {name: parameter(worlds.c[name], name) for name in MERGED_NAMES}
 
     def extend(insert: Any) -> Executable:
         new = insert.excluded
@@ -298,15 +271,16 @@ def _upsert_world() -> InsertStatement:
             "platform": new.platform,
             "external_id": new.external_id,
             "name": func.coalesce(func.nullif(new.name, ""), worlds.c.name),
-            "roles": merge_json(worlds.c.roles, patch),
             "metadata": new.metadata,
+            **{name: merge_json(worlds.c[name], patch) for name, patch in patches.items()},
         }
         is_changed = or_(*(worlds.c[name] != value for name, value in values.items()))
         return insert.on_conflict_do_update(  # type: ignore[no-any-return]
             index_elements=["agent_id", "id"], set_=values, where=is_changed
         )
 
-    return InsertStatement(worlds, WORLD.stored_names, extend, roles=merge_json(literal("{}", Text()), patch))
+    merged = {name: merge_json(literal("{}", Text()), patch) for name, patch in patches.items()}
+    return InsertStatement(worlds, WORLD.stored_names, extend, **merged)
 
 
 def upsert_room(active: ColumnElement[int], *, is_active: bool) -> InsertStatement:
@@ -336,7 +310,7 @@ UPSERT_ROOM = upsert_room(NEXT_ACTIVE.scalar_subquery(), is_active=True)
 UPSERT_LISTED_ROOM = upsert_room(literal_column("0"), is_active=False)
 PARTICIPANT_KEY = ("agent_id", "room_id", "entity_id")
 UPSERT_PARTICIPANT_STATE = upsert(
-    participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "attendance"), unchanged=["active"]
+    participants, PARTICIPANT_KEY, (*PARTICIPANT_KEY, "active", "state"), unchanged=["active"]
 )
 FIND_WORLDS = select(*WORLD).where(matches(worlds), worlds.c.id.in_(items_parameter(worlds.c.id)))
 FIND_ROOMS = select(*ROOM).where(matches(rooms), rooms.c.id.in_(items_parameter(rooms.c.id)))
@@ -348,8 +322,10 @@ ROOMS_OF_ENTITY = (
     .where(matches(participants, "entity_id"), participants.c.active > 0)
 )
 # Few people own worlds, and few worlds have long roles: reading them all is faster than keeping an index of them.
-WORLDS_THAT_NAME = select(*WORLD).where(matches(worlds), worlds.c.roles.contains(bindparam("entity", type_=Text())))
-FIND_PARTICIPANT_STATES = select(participants.c.room_id, participants.c.attendance).where(
+WORLDS_THAT_NAME = select(*WORLD).where(
+    matches(worlds), or_(contains_text(worlds.c.roles, "entity"), contains_text(worlds.c.grants, "entity"))
+)
+FIND_PARTICIPANT_STATES = select(participants.c.room_id, participants.c.state).where(
     matches(participants, "entity_id"), participants.c.room_id.in_(items_parameter(participants.c.room_id))
 )
 
@@ -422,7 +398,7 @@ def participant_states(
 def _set_participant_state(agent: int, agent_id: UUID, room_id: UUID, state: ParticipantState, db: Connection) -> None:
     """Store the state in the agent's own participant row."""
     ensure_entity(db, agent, agent_id)
-    row = {"agent_id": agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "attendance": state}
+    row = {"agent_id": agent, "room_id": room_id, "entity_id": agent_id, "active": 0, "state": state}
     UPSERT_PARTICIPANT_STATE.execute(db, row)
 
 

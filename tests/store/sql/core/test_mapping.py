@@ -51,14 +51,12 @@ NOTES = Table(
     Column("id", PlainText(), nullable=False, unique=True),
     Column("tags", Json(tuple), nullable=False),
     Column("is_read", Flag(), nullable=False),
-    Column("at", Time()),
+    Column("written_at", Time()),
     Column("mood", EnumText(Mood), nullable=False),
     Column("author", OptionalId(), nullable=False),
     Column("tag_count", Integer, nullable=False),
 )
-NOTE = RowMapping(
-    NOTES, Note, renamed={"at": "written_at"}, derive=lambda note: {"tag_count": len(note.tags)}, unread=["tag_count"]
-)
+NOTE = RowMapping(NOTES, Note, derive=lambda note: {"tag_count": len(note.tags)}, unread=["tag_count"])
 SAVE = upsert(NOTES, ["id"], NOTE.stored_names)
 ALL = select(*NOTE).where(matches(NOTES)).order_by(NOTES.c.position)
 FIND = select(*NOTE).where(matches(NOTES), NOTES.c.id.in_(items_parameter(NOTES.c.id)))
@@ -118,7 +116,8 @@ def test_a_list_of_any_length_is_split(connection: Connection) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoilt", ["tags = '['", "tags = x'ff'", "mood = 'cellar'", "author = 'no id'", "at = 'noon'", "at = 1e300"]
+    "spoilt",
+    ["tags = '['", "tags = x'ff'", "mood = 'cellar'", "author = 'no id'", "written_at = 'noon'", "written_at = 1e300"],
 )
 def test_a_value_that_was_never_written_costs_only_its_own_row(
     connection: Connection, spoilt: str, caplog: pytest.LogCaptureFixture

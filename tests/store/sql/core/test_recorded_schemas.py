@@ -15,13 +15,14 @@ import pytest
 from bot import MemoryKind, Settings, derived_id, new_id
 from bot.settings import Layer
 from bot.store import ReceiptQuery
-from bot.store.sql.core.schema import VERSION
+from bot.store.sql.core.schema import COMPATIBLE_FROM, VERSION, VERSION_TABLE
 from bot.store.sql.storage import SqlStorage
+from bot.store.storage import listen_to_progress
 
 AGENT_ID = derived_id("agent", "Marlo")
 FOLDER = Path(__file__).parents[1] / "schemas"
 EARLIER = [f"{number:04}" for number in range(1, int(VERSION))]
-REPLACED_TABLES = {"0004": {"spending"}}  # the purpose became part of the key before versions ran side by side
+COMPATIBLE = [version for version in EARLIER[-1:] if version >= COMPATIBLE_FROM]
 
 
 def read_dump(version: str, kind: str) -> str:
@@ -94,18 +95,17 @@ async def test_a_database_of_every_earlier_version_is_upgraded_with_all_it_holds
         assert await store.memories.count(MemoryKind.MESSAGE, room.id) == 7
 
 
-async def test_older_code_can_write_into_the_new_schema_while_both_run(
-    kind: str, settings: Settings, path: Path
+@pytest.mark.parametrize("previous", COMPATIBLE)
+async def test_code_of_the_version_before_can_write_into_the_new_schema_where_that_says_so(
+    previous: str, kind: str, settings: Settings, path: Path
 ) -> None:
-    """Upgrades add first and remove a version later: rows of the previous version's columns are accepted."""
-    previous = EARLIER[-1]
+    """Rows of the previous version's columns are accepted."""
     rows = read_rows(previous)
     await SqlStorage().upgrade(settings)
-    skipped = REPLACED_TABLES.get(VERSION, set()) | {"alembic_version_sql"}
     statements = [
         f"INSERT INTO {table} ({', '.join(columns)}) SELECT {', '.join(columns)} FROM old.{table}"
         for table, columns in rows.items()
-        if table not in skipped
+        if table != VERSION_TABLE
     ]
     if kind == "sqlite":
         old = path.with_name("old.db")
@@ -116,13 +116,55 @@ async def test_older_code_can_write_into_the_new_schema_while_both_run(
                 connection.execute(statement)
         return
     inserts = [line for line in read_dump(previous, "postgresql").splitlines() if line.startswith("INSERT INTO")]
-    wanted = [line for line in inserts if line.split()[2].removeprefix("public.") not in skipped]
+    wanted = [line for line in inserts if VERSION_TABLE not in line]
     connection = await asyncpg.connect(settings.get("POSTGRES_URL"))
     try:
         assert wanted
         await connection.execute("SET session_replication_role = replica;" + "".join(wanted))
     finally:
         await connection.close()
+
+
+async def test_an_upgrade_reports_its_progress(kind: str, settings: Settings, path: Path) -> None:
+    await load("0009", settings, path)
+    steps: list[str] = []
+    with listen_to_progress(lambda step, done, total: steps.append(step)):
+        await SqlStorage().upgrade(settings)
+    assert "upgrading the receipts" in steps
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+async def test_the_copy_that_an_upgrade_makes_leads_back_to_the_version_before(
+    kind: str, settings: Settings, path: Path
+) -> None:
+    load_sqlite(EARLIER[-1], path)
+    before = dump(path)
+    storage = SqlStorage()
+    await storage.upgrade(settings)
+    assert dump(path) != before
+    await storage.restore(settings, path.with_name(f"{path.name}.before-sql-{VERSION}"))
+    assert dump(path) == before
+    assert (await storage.upgrade(settings)).old_version == EARLIER[-1]
+
+
+def dump(file: Path) -> list[str]:
+    with closing(sqlite3.connect(file)) as connection:
+        return list(connection.iterdump())
+
+
+async def test_roles_that_are_no_json_do_not_stop_the_upgrade_that_splits_them(
+    kind: str, settings: Settings, path: Path
+) -> None:
+    await load("0009", settings, path)
+    spoil = "UPDATE worlds SET roles = '{\"granted:'"
+    if kind == "sqlite":
+        with closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(spoil)
+    else:
+        connection = await asyncpg.connect(settings.get("POSTGRES_URL"))
+        await connection.execute(spoil)
+        await connection.close()
+    assert (await SqlStorage().upgrade(settings)).new_version == VERSION
 
 
 def read_rows(version: str) -> dict[str, list[str]]:

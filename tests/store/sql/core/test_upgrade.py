@@ -29,6 +29,7 @@ from bot.store.sql.sqlite.backup import back_up
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.store.sql.stores.memories import MEMORY, RECENT
 
+VERSIONS = Path(upgrade.__file__).parents[1] / "migrations" / "versions"
 MIGRATION_SCRIPT = Path(__file__).with_name("migrating_process.py")
 BACKUP_SCRIPT = Path(__file__).with_name("backup_process.py")
 LATER = '''"""A later version."""
@@ -57,7 +58,7 @@ def later(tmp_path: Path) -> Callable[..., Schema]:
     def written(fault: str = "pass", compatible_from: str = "") -> Schema:
         versions = tmp_path / "later" / "versions"
         versions.mkdir(parents=True, exist_ok=True)
-        for file in (Path(upgrade.__file__).parents[1] / "migrations" / "versions").glob("v*"):
+        for file in VERSIONS.glob("v*"):
             (versions / file.name).write_text(file.read_text())
         (versions / "v0099_later.py").write_text(LATER.format(fault=fault, previous=VERSION))
         return Schema(metadata, "0099", versions.parent, compatible_from)
@@ -73,7 +74,7 @@ def structure(connection: Connection) -> dict[str, Any]:
     else:
         rows = connection.exec_driver_sql(
             "SELECT relname, reloptions::text FROM pg_class WHERE relnamespace = 'public'::regnamespace "
-            "UNION ALL SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint "
+            "UNION ALL SELECT conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE contype <> 'n' "
             "UNION ALL SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' "
             "UNION ALL SELECT attrelid::regclass || '.' || attname, "
             "concat_ws(' ', attnum, format_type(atttypid, atttypmod), attnotnull, attidentity) "
@@ -148,8 +149,8 @@ def migrated_from_nothing(connection: Connection) -> None:
 
 @pytest.mark.failure("J-13")
 async def test_a_database_of_the_first_version_gets_messages_in_order_of_arrival_and_keeps_its_costs(bare: Any) -> None:
-    first = Path(upgrade.__file__).parents[1] / "migrations" / "versions" / "v0001_everything"
-    statements = first.with_suffix(f".{'sqlite' if bare.is_sqlite else 'postgresql'}.sql").read_text().split(";\n")
+    kind = "sqlite" if bare.is_sqlite else "postgresql"
+    statements = (VERSIONS / f"v0001_everything.{kind}.sql").read_text().split(";\n")
     if not bare.is_sqlite:
         await bare.run(upgrade.add_vector_extension, bare.place)
         await bare.run(lambda db: db.commit())
@@ -174,7 +175,7 @@ async def test_a_database_of_the_first_version_gets_messages_in_order_of_arrival
     await bare.run(upgrade.upgrade_schemas, bare.place)
 
     assert await bare.run(upgrade.find_version) == VERSION
-    assert await bare.sql("SELECT day, model, purpose, calls, failed FROM spending") == [
+    assert await bare.sql("SELECT day, model, purpose, calls, failed_calls FROM costs") == [
         ("2026-05-04", "small", "", 2, 9)
     ]
     key = {"agent": 1, "room_id_": derived_id("room"), "kind_": "MESSAGE", "limit": 10}
@@ -190,6 +191,18 @@ async def test_a_newer_schema_is_refused_and_both_versions_are_named(bare: Any, 
     with pytest.raises(ConfigError, match=rf"{bare.place}.*0042.*{VERSION}"):
         await bare.run(upgrade.upgrade_schemas, bare.place)
     assert [copy async for copy in anyio.Path(path.parent).glob("*before*")] == []
+
+
+async def test_a_program_before_the_renamed_columns_says_that_the_database_is_newer(bare: Any, tmp_path: Path) -> None:
+    versions = tmp_path / "earlier" / "versions"
+    versions.mkdir(parents=True)
+    for file in VERSIONS.glob("v000*"):
+        (versions / file.name).write_text(file.read_text())
+    earlier = Schema(metadata, "0009", versions.parent, "0005")
+    await bare.run(upgrade.upgrade_schemas, bare.place)
+
+    with pytest.raises(ConfigError, match=f"has version {VERSION}, this program knows 0009: update it, or restore"):
+        await bare.run(upgrade.upgrade_schemas, bare.place, core=earlier)
 
 
 async def test_tables_of_newer_code_are_used_as_they_are_where_they_say_so(

@@ -137,7 +137,7 @@ async def test_a_lost_lease_fails_only_the_commit_of_its_room(postgres_url: str)
         first, second = make_exchanges(ROOMS[:2], 2)
         events = await store.ledger.receive([first.inbound, second.inbound], first.at)
         connection = await asyncpg.connect(postgres_url)
-        await connection.execute("UPDATE lanes SET owner = -1 WHERE room_id = $1", first.inbound.room.id.bytes)
+        await connection.execute("UPDATE room_leases SET owner = -1 WHERE room_id = $1", first.inbound.room.id.bytes)
         await connection.close()
         commits = [
             TurnCommit((exchange.reply,), (exchange.delivery,), (close_receipt(event.receipt, exchange),))

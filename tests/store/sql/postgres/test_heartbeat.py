@@ -84,7 +84,7 @@ async def test_a_lease_that_was_locked_while_its_dead_owner_was_removed_can_be_t
         assert await dead.sharing.hold_lease(Duty.BACKUPS)
         await dead.sharing.share_leases("parts", 2)
         async with connection.transaction():
-            await connection.execute("SELECT FROM lanes FOR UPDATE")
+            await connection.execute("SELECT FROM room_leases FOR UPDATE")
             observer = await asyncpg.connect(postgres_url)
             await observer.execute(DECLARE_DEAD, numbers_of([dead]))
             assert await alive.sharing.heartbeat()

@@ -82,7 +82,7 @@ async def test_what_a_dead_process_left_is_answered_before_what_came_to_its_room
 
         monkeypatch.setattr(sharing, "receipts_to_claim", find_and_note)
         connection = await asyncpg.connect(postgres_url)
-        number = await connection.fetchval("SELECT agent_id FROM lanes")
+        number = await connection.fetchval("SELECT agent_id FROM room_leases")
         notices = NoticeQueue(number)
         notices.add(Notice.MESSAGE, [event.receipt.room_id])
         for payload in (notices.take_payload(), ""):  # the second one has everything looked for

@@ -44,7 +44,7 @@ INDEXES = {
     "FIND_DUE": (tasks.FIND_DUE, "ix_tasks_due"),
     "NEXT_DUE": (tasks.NEXT_DUE, "ix_tasks_due"),
     "PARKED": (cache_logs_costs.COUNT_PARKED, "ix_receipts_parked"),
-    "COSTS": (cache_logs_costs.GROUPED_SUMS_BETWEEN["model",], "pk_spending_sums"),
+    "COSTS": (cache_logs_costs.GROUPED_SUMS_BETWEEN["model",], "pk_cost_sums"),
     "NEAREST": (search.NEAREST, "pk_embeddings"),
     "RECEIVE": (receiving.RECEIVE, "uq_receipts_agent_id_room_id_message_id_revision"),
     "COMMIT": (committing.COMMIT_TURN, "uq_deliveries_agent_id_room_id_seq"),
@@ -94,7 +94,7 @@ def made(column: Column[Any]) -> str:
     if column.name.startswith("is_"):
         return "CAST(g % 50 = 0 AS integer)"
     kind = column.type.compile(dialect=DIALECT)
-    spread = "g" if column.table.name == "lanes" else f"g % {FEW.get(column.name, ROWS + 1)}"
+    spread = "g" if column.table.name == "room_leases" else f"g % {FEW.get(column.name, ROWS + 1)}"
     return {
         "BYTEA": f"decode(lpad(to_hex({spread}), 32, '0'), 'hex')",
         "TEXT": f"'x' || {spread}",

@@ -160,7 +160,7 @@ async def test_what_a_dead_process_left_is_answered_before_a_message_that_comes_
             await survivor.send("Hello", author=author)
         sharing: Any = survivor.agent.store.sharing
         connection = await asyncpg.connect(postgres_url)
-        await connection.execute("UPDATE lanes SET owner = -1")
+        await connection.execute("UPDATE room_leases SET owner = -1")
         sharing._leases.remove(list(sharing._leases._rooms))
         await dead_store.ledger.receive([message(survivor, "Alice")], survivor.agent.clock())
         if not is_claimed:
@@ -220,7 +220,7 @@ async def test_what_waited_in_a_lost_room_is_not_sent_when_the_room_is_back(post
             "INSERT INTO workers (agent_id, alive_until) "
             "SELECT agent_id, alive_until + 600000000 FROM workers LIMIT 1 RETURNING position"
         )
-        await connection.execute("UPDATE lanes SET owner = $1", new_owner)
+        await connection.execute("UPDATE room_leases SET owner = $1", new_owner)
         adapter.may_end.set()
         await outbox.drain(5.0)
         await connection.execute("UPDATE deliveries SET state = 'sent', is_open = 0 WHERE is_open = 1")  # by that one

@@ -33,10 +33,11 @@ def next_version(tmp_path: Path) -> Path:
     """Return a folder with this code, one additive migration later."""
     for package in ("bot", "plugins", "adapters"):
         shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__", "*.map"))
-    schema = tmp_path / "plugins" / "sql" / "core" / "schema.py"
+    folder = tmp_path / "bot" / "store" / "sql"
+    schema = folder / "core" / "schema.py"
     text = schema.read_text().replace(f'\nVERSION = "{VERSION}"', f'\nVERSION = "{NEXT}"')
     schema.write_text(text.replace(f'COMPATIBLE_FROM = "{COMPATIBLE_FROM}"', f'COMPATIBLE_FROM = "{VERSION}"'))
-    (tmp_path / "plugins" / "sql" / "migrations" / "versions" / f"v{NEXT}_next.py").write_text(MIGRATION)
+    (folder / "migrations" / "versions" / f"v{NEXT}_next.py").write_text(MIGRATION)
     return tmp_path
 
 

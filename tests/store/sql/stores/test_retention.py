@@ -25,10 +25,12 @@ from bot.store.sql.core.mapping import (
     EnumText,
     Flag,
     Id,
+    IdList,
     Json,
     ModelCallsJson,
     OptionalId,
     PlainText,
+    RolesJson,
     StrictJson,
     Time,
     first_id,
@@ -54,10 +56,12 @@ BLANK = {
     ContentJson: Content(),
     Flag: False,
     Id: NIL,
+    IdList: (),
     Json: (),
     ModelCallsJson: (),
     OptionalId: None,
     PlainText: "",
+    RolesJson: {},
     StrictJson: None,
     Time: EPOCH,
 }
@@ -273,8 +277,8 @@ def filled(connection: Connection) -> None:
     connection.execute(insert(agents).values(id=1, key=NIL))
     for table in metadata.sorted_tables:
         if table in odd:
-            needed = {column.name: blank(column.type) for column in table.c if not column.nullable}
-            needed.pop("position", None)
+            necessary = (column for column in table.c if not column.nullable and column.server_default is None)
+            needed = {column.name: blank(column.type) for column in necessary}
             connection.execute(insert(table).values(needed | {"agent_id": 1} | odd[table]))
 
 
