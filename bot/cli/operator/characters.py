@@ -23,6 +23,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import bot.store
 from bot.characters import (
     LoadedCharacter,
     load_character,
@@ -73,7 +74,6 @@ from bot.plugin_system.registry import Registry, fold_name
 from bot.plugin_system.trust import PluginSource
 from bot.prompts.character_description import SectionUse
 from bot.settings import Settings
-from bot.store.inmemory import InMemoryStore
 from bot.text import REDACTED, strip_terminal_codes
 from bot.turn import Agent, AgentDefinition, Turn
 
@@ -88,7 +88,7 @@ async def compose_prompt(
 
     Its room and person exist in a store of its own only.
     """
-    trial_agent = replace(agent, read_definition=lambda: definition, store=InMemoryStore(agent.clock))
+    trial_agent = replace(agent, read_definition=lambda: definition, store=bot.store.InMemoryStore(agent.clock))
     turn = Turn.for_preview(trial_agent, message)
     await trial_agent.store.entities.save_entities([turn.author], turn.room.id)
     await trial_agent.store.memories.add([turn.message])

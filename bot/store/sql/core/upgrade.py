@@ -67,7 +67,7 @@ class SqlPluginTables:
 
 
 def build_read_only_engine(path: Path, **options: Any) -> "AsyncEngine":
-    """Return an engine whose connections never write, not even to checkpoint the log."""
+    """Return an engine whose connections never write, not even to checkpoint the log; `options` are SQLAlchemy's."""
     asynchronous = import_module("sqlalchemy.ext.asyncio")  # here: few plugins need it, and it takes 0.1 s
     url = URL.create("sqlite+aiosqlite", database=str(path))
     engine: AsyncEngine = asynchronous.create_async_engine(url, **options)
