@@ -153,6 +153,7 @@ def _copy(source: sqlite3.Connection) -> sqlite3.Connection:
     copy = sqlite3.connect(LOCATION, isolation_level=None, check_same_thread=False)
     source.backup(copy)
     copy.execute("PRAGMA foreign_keys = ON")
+    copy.execute("PRAGMA temp_store = MEMORY")
     return copy
 
 
