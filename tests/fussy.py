@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor
-from bot.store.inmemory.ledger import InMemoryLedger
-from bot.store.inmemory.store import InMemoryStore
+from bot.store import InMemoryStore
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.ledger import SqlLedger
 
 REFUSED = "a word that no store takes"
 
 
-class _FussyLedger(InMemoryLedger):
+class _FussyLedger(SqlLedger):
     async def receive(
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None = None
     ) -> list[StoredEvent]:
@@ -22,5 +23,5 @@ class _FussyLedger(InMemoryLedger):
 def fussy_store() -> InMemoryStore:
     """Make one."""
     store = InMemoryStore()
-    store.ledger = _FussyLedger(store.worlds, store.entities, store.memories)
+    store.ledger = _FussyLedger(store.database, ALL_AGENTS)
     return store

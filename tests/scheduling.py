@@ -12,7 +12,7 @@ from bot.domain.task import Task, TaskTag
 from bot.plugin_system.components import TaskCondition, Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import running_agent
 from bot.turn import Agent

@@ -28,7 +28,7 @@ from bot.runtime import agent_runtime
 from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Layer, Settings
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer
 from bot.turn import Agent, Turn
 

@@ -3,7 +3,6 @@
 import asyncio
 import sqlite3
 from collections import Counter
-from collections.abc import AsyncIterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
@@ -18,7 +17,7 @@ from bot.domain.task import Task, TaskTag
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.store.protocols import Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import running_agent
@@ -26,14 +25,10 @@ from bot.turn import Agent
 from tests.scheduling import START, a_bench, fail, repeating
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    """Return a store of each kind."""
-    if request.param == "memory":
-        yield InMemoryStore()
-        return
-    async with OpenFiles().open_store(tmp_path / "greenroom.db", derived_id("agent")) as opened:
-        yield opened
+@pytest.fixture
+def store() -> InMemoryStore:
+    """Return a store."""
+    return InMemoryStore()
 
 
 @pytest.mark.failure("J-01")

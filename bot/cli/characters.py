@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import Any
 
 import bot
+import bot.store
 from bot.adapter.adapter import RoomRuleError, lists_platform, parse_room_rules
 from bot.characters import CHARACTER_SUFFIXES, Format, LoadedCharacter, Note, load_character, suggest_file
 from bot.characters.conversion import ADAPTER_ALIASES, PATH_STARTS, SETTINGS_WITHOUT_EFFECT
@@ -66,7 +67,6 @@ from bot.settings import (
     find_unreadable_lines,
     load_settings,
 )
-from bot.store.inmemory import InMemoryStore
 from bot.store.ledger import ProcessRole
 from bot.text import suggest
 
@@ -337,7 +337,7 @@ class CharacterConfig:
         """The configuration for a check or a draft: in memory, without workers, listeners and retries."""
         plugins = tuple(replace(plugin, workers=(), listeners=()) for plugin in self.plugins)
         settings = self.settings.with_layer(Layer("a check", {"MODEL_RETRIES": "0"}))  # report at once
-        return replace(self.agent_config, plugins=plugins, store=InMemoryStore(), settings=settings)
+        return replace(self.agent_config, plugins=plugins, store=bot.store.InMemoryStore(), settings=settings)
 
     @property
     def secrets(self) -> frozenset[str]:

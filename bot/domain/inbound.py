@@ -443,11 +443,6 @@ def redact_receipt(receipt: Receipt, now: datetime) -> Receipt:
     return replace(receipt, reason=reason, rule=Rule.ERASED, notes=(), is_evaluated=True)
 
 
-def remove_quotation(message: Memory) -> Memory:
-    """Return the message without the words to which it replies."""
-    return replace(message, content=replace(message.content, quotation=None))
-
-
 def redact_delivery(delivery: Delivery) -> Delivery:
     """Return the delivery without content and without references to other messages."""
     return replace(delivery, content=Content(), replaces_external_id="", draft_id="")

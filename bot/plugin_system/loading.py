@@ -323,9 +323,8 @@ def load_plugins(
     Raises PluginError for an unknown name, a plugin that cannot be imported, a cycle, two of one name.
     """
     by_name: dict[str, Plugin] = {}
-    store, note = _default_store(character, settings)
-    notes = [note] if note else []
-    for name in _requested_names(character, settings, store):
+    notes: list[str] = []
+    for name in _requested_names(character, settings):
         plugin, note = _resolve(name, folder, approve, is_foreign_format=is_foreign_format)
         if plugin is not None and plugin.settings is not None:
             settings = settings.with_models(plugin.settings)
@@ -503,10 +502,10 @@ def _single_spec(module: ModuleType, name: str) -> AdapterSpec | str:
     return missing_package_message(name, missing, module.__name__, spec.extra) if missing else spec
 
 
-def _requested_names(character: Character, settings: Settings, store: Sequence[str]) -> Iterator[str]:
+def _requested_names(character: Character, settings: Settings) -> Iterator[str]:
     if not settings.load(CoreSettings).ignore_basic_capabilities:
         yield from bundled_names(PluginPurpose.BASE)
-    yield from store
+    yield from _default_stores(character, settings)
     yield from character.plugins
     if any(item.needs_plugin for item in character.knowledge):
         yield from bundled_names(PluginPurpose.DOCUMENTS)
@@ -514,22 +513,12 @@ def _requested_names(character: Character, settings: Settings, store: Sequence[s
         yield from _enabled_names(purpose, settings)
 
 
-def _default_store(character: Character, settings: Settings) -> tuple[Sequence[str], str]:
-    """Return the names of the default storage plugins, or none and a note if none is installed."""
+def _default_stores(character: Character, settings: Settings) -> Sequence[str]:
+    """Return the names of the storage plugins of a character that names none."""
     stores = bundled_names(PluginPurpose.STORE)
     if not set(stores).isdisjoint(character.plugins):
-        return (), ""
-    enabled = _enabled_names(PluginPurpose.STORE, settings)
-    if enabled or character.plugins:
-        return enabled, ""
-    try:
-        for name in stores:
-            find_plugin(name)
-    except PluginError as error:
-        if not isinstance(error.__cause__, ModuleNotFoundError):
-            raise
-        return (), f"everything is forgotten when the process ends: {error}"
-    return stores, ""
+        return ()
+    return _enabled_names(PluginPurpose.STORE, settings) or (() if character.plugins else stores)
 
 
 def _enabled_names(purpose: PluginPurpose, settings: Settings) -> list[str]:

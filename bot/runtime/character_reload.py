@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import bot.store
 from bot.adapter.adapter import RoomRules, parse_room_rules
 from bot.characters.cards import MAX_PICTURE_BYTES, read_data_address
 from bot.concurrency.clock import Clock, system_clock
@@ -22,18 +23,17 @@ from bot.domain.character import Character
 from bot.domain.environment import Entity
 from bot.domain.events import CharacterReloaded
 from bot.domain.ids import derived_id
-from bot.errors import BotError, FetchError, PluginError
+from bot.errors import BotError, FetchError
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.inbound.agent_handle import ReloadResult
 from bot.operate.tools import OperatorTools
 from bot.outbound.outbox import VoiceReplies
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.loading import PluginPurpose, bundled_names
-from bot.plugin_system.plugin import Plugin, check_templates, collect_schemas, find_storage, merge_templates
+from bot.plugin_system.plugin import Plugin, check_templates, find_storage, merge_templates
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.settings import CoreSettings, Settings, SettingsModel
-from bot.store.inmemory import InMemoryStore
 from bot.store.ledger import ProcessRole
 from bot.store.protocols import Schemas, Store
 from bot.turn import Agent, AgentDefinition, CurrentDefinition
@@ -163,18 +163,18 @@ class AgentConfig:
 
     @asynccontextmanager
     async def open_store(self, schemas: Schemas) -> AsyncIterator[Store]:
-        """Open the agent's store; raises PluginError where a plugin has tables and there is no database."""
-        if self.store is not None:
-            yield self.store
+        """Open the agent's store."""
+        if self.store is None and (storage := find_storage(self.plugins)) is not None:
+            async with storage.open(self.agent_id, self.settings, schemas) as opened:
+                yield opened
             return
-        storage = find_storage(self.plugins)
-        if storage is not None:
-            async with storage.open(self.agent_id, self.settings, schemas) as store:
+        store = self.store or bot.store.InMemoryStore(self.clock)
+        if isinstance(store, bot.store.InMemoryStore):
+            async with store:
+                store.database.create_tables(schemas)
                 yield store
-            return
-        if names := ", ".join(sorted(collect_schemas(self.plugins))):
-            raise PluginError(f"{names} needs a database for its tables: give the character the sql plugin")
-        yield InMemoryStore(self.clock)
+        else:
+            yield store
 
 
 # Settings of the file that take effect while the agent runs; plugins and adapters read theirs when they start.

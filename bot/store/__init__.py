@@ -50,7 +50,6 @@ from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESUL
 from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable, UnreadableRow
 from bot.receipts import TRACE_KEY
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
-from bot.store.inmemory.store import InMemoryStore
 from bot.store.ledger import (
     BucketRequest,
     Duty,
@@ -109,6 +108,7 @@ from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, r
 
 if TYPE_CHECKING:
     from bot.store.sql.core.base import SqlSettings
+    from bot.store.sql.sqlite.memory import InMemoryStore
     from bot.store.sql.storage import SqlStorage
 
 __all__ = [
@@ -223,6 +223,7 @@ __all__ = [
 ]
 
 LOADED_WHEN_USED = {  # they load SQLAlchemy
+    "InMemoryStore": "bot.store.sql.sqlite.memory",
     "SqlSettings": "bot.store.sql.core.base",
     "SqlStorage": "bot.store.sql.storage",
 }

@@ -172,18 +172,6 @@ class ReceiptQuery:
     since: datetime | None = None
     until: datetime | None = None
 
-    def matches(self, receipt: Receipt) -> bool:
-        """Return whether a receipt is one of them."""
-        return (
-            self.room_id in (None, receipt.room_id)
-            and self.author_id in (None, receipt.author_id)
-            and (not self.outcomes or receipt.outcome in self.outcomes)
-            and (not self.rules or receipt.rule in self.rules)
-            and (not self.platforms or receipt.key.platform in self.platforms)
-            and (self.since is None or receipt.received_at >= self.since)
-            and (self.until is None or receipt.received_at < self.until)
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class ListedReceipt:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
 from math import log, sqrt
 from operator import mul
@@ -25,14 +25,6 @@ def cosine(first: Sequence[float], second: Sequence[float]) -> float:
         raise ValueError(f"vectors of {len(first)} and {len(second)} dimensions cannot be compared")
     lengths = sqrt(sum(map(mul, first, first)) * sum(map(mul, second, second)))
     return sum(map(mul, first, second)) / lengths if lengths else 0.0
-
-
-def find_nearest(
-    query: Sequence[float], candidates: Iterable[tuple[K, Sequence[float]]], limit: int
-) -> list[tuple[K, float]]:
-    """Return the candidates nearest to a vector, nearest first."""
-    scored = ((key, cosine(query, vector)) for key, vector in candidates)
-    return nlargest(limit, scored, key=lambda pair: pair[1])
 
 
 _WORD = re.compile(r"\w{3,}")

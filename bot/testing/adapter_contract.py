@@ -18,7 +18,7 @@ from bot.errors import ConfigError, PluginError, StoreUnavailable
 from bot.inbound.agent_handle import AdapterSpec, EmulatedPage
 from bot.models.types import Purpose, TextRequest
 from bot.plugin_system.loading import find_emulator
-from bot.store.inmemory import InMemoryStore
+from bot.store.sql.sqlite.memory import InMemoryStore
 from bot.testing.emulator import EventRecorder
 from bot.testing.harness import AgentHarness, running_agent
 from bot.testing.plugin_contract import CONTRACT_TIMEOUT, ContractResult

@@ -20,7 +20,7 @@ from bot.plugin_system.components import ACTION_NAME_PATTERN, Provider
 from bot.plugin_system.plugin import Plugin, check_templates, sort_services
 from bot.plugin_system.registry import Registry
 from bot.settings import Layer, Settings
-from bot.store.inmemory import InMemoryStore
+from bot.store.sql.sqlite.memory import InMemoryStore
 from bot.testing.harness import AgentHarness, add_required, make_turn, running_agent
 
 PLUGIN_NAME = re.compile(r"[a-z][a-z0-9_-]*")
@@ -144,7 +144,7 @@ async def _run_check(check: Check, plugin: Plugin, values: Mapping[str, str]) ->
 
 async def _check_runs(plugin: Plugin, values: Mapping[str, str]) -> list[str]:
     """Start an agent twice on one store; each time a message is answered and everything stops in time."""
-    store = None if plugin.schema is not None or plugin.store is not None else InMemoryStore()
+    store = None if plugin.store is not None else InMemoryStore()
     problems: list[str] = []
     with _recorded_failures() as failures:
         for _ in range(2):

@@ -16,8 +16,7 @@ from bot.background.scheduler import Scheduler
 from bot.models import ModelRefused, ModelUnavailable, Purpose
 from bot.models.types import TextRequest
 from bot.platform import Feed
-from bot.store import Store
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore, Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, running_agent
 from tests.scheduling import START, ManualClock

@@ -13,8 +13,9 @@ from bot.domain.task import Task
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.records import InMemoryTasks
+from bot.store import InMemoryStore
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.tasks import SqlTasks
 from bot.turn import Agent
 from tests.scheduling import DEADLINE, START, a_bench, fail, repeating
 
@@ -236,11 +237,11 @@ async def test_a_task_removed_while_it_runs_does_not_come_back() -> None:
         assert await bench.tasks.tasks(name="POST") == []
 
 
-class BrittleTasks(InMemoryTasks):
+class BrittleTasks(SqlTasks):
     """Tasks whose store fails a few times."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, store: InMemoryStore) -> None:
+        super().__init__(store.database, ALL_AGENTS)
         self.claim_faults = self.complete_faults = 0
 
     async def claim_tasks(self, *arguments: Any) -> list[Task]:
@@ -258,7 +259,7 @@ class BrittleTasks(InMemoryTasks):
 
 async def test_a_store_that_fails_at_the_end_of_a_run_disturbs_no_other() -> None:
     store = InMemoryStore()
-    tasks = store.tasks = BrittleTasks()
+    tasks = store.tasks = BrittleTasks(store)
     async with a_bench(store=store) as bench:
         for _ in range(3):
             await bench.save()
@@ -273,7 +274,7 @@ async def test_a_store_that_fails_at_the_end_of_a_run_disturbs_no_other() -> Non
 
 async def test_the_scheduler_looks_again_and_again_and_survives_a_failing_store() -> None:
     store = InMemoryStore()
-    tasks = store.tasks = BrittleTasks()
+    tasks = store.tasks = BrittleTasks(store)
     done = asyncio.Event()
 
     async def work(agent: Agent, task: Task) -> None:
@@ -314,7 +315,7 @@ async def test_stopping_ends_the_lease_of_what_is_under_way_and_nothing_is_left_
 async def test_stopping_while_a_task_is_claimed_ends_its_lease() -> None:
     is_claimed = asyncio.Event()
 
-    class SlowTasks(InMemoryTasks):
+    class SlowTasks(SqlTasks):
         async def claim_tasks(self, *arguments: Any) -> list[Task]:
             claimed = await super().claim_tasks(*arguments)
             if claimed:
@@ -324,7 +325,7 @@ async def test_stopping_while_a_task_is_claimed_ends_its_lease() -> None:
             return claimed
 
     store = InMemoryStore()
-    store.tasks = SlowTasks()
+    store.tasks = SlowTasks(store.database, ALL_AGENTS)
     async with a_bench(store=store) as bench:
         task = await bench.save()
         async with bench.scheduler:

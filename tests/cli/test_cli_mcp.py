@@ -17,7 +17,7 @@ from bot import AgentConfig, Character, Runtime, Settings
 from bot.cli.main import entry
 from bot.platform import AccessTokens, TokenScope
 from bot.settings import Layer
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from plugins.bootstrap import plugin as bootstrap
 from plugins.offline import plugin as offline
 

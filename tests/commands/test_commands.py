@@ -19,7 +19,7 @@ from bot.models.types import ModelType, TextRequest, TextResult
 from bot.plugin_system.components import CommandContext, command, model
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import TRACE_KEY
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.turn import Agent
 from bot.user_texts import user_text

@@ -14,7 +14,7 @@ from bot.domain.ledger import DeliveryState, Outcome, Receipt, Rule
 from bot.models.types import TextRequest
 from bot.plugin_system.components import CommandContext, command
 from bot.plugin_system.plugin import Plugin
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import AgentHarness, make_message, running_agent
 from tests.commands.asking import give
 

@@ -10,7 +10,7 @@ from bot.errors import BudgetSpent, SettingError
 from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
-from bot.store.inmemory.store import InMemoryStore
+from bot.store import InMemoryStore
 from bot.store.protocols import LogKind
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import running_agent

@@ -36,7 +36,7 @@ from bot.models.types import (
     Usage,
 )
 from bot.runs import Run, current_run, usage_recorder
-from bot.store.inmemory.records import InMemoryCosts
+from bot.store import InMemoryStore
 
 ROOM, PERSON, OTHER_PERSON = (derived_id(name) for name in ("here", "Ann", "Bo"))
 REQUEST = TextRequest("x" * 300, max_tokens=100)  # held to be 200 tokens
@@ -79,7 +79,7 @@ class MeteredRouter:
     def __init__(self, provider: "Provider | Bill", *limits: Limit, name: str = "") -> None:
         self.budget = Budget(limits, noon)
         prices = load_prices(PRICES)
-        meter = CostMeter(InMemoryCosts(), prices, self.budget, clock=noon)
+        meter = CostMeter(InMemoryStore().costs, prices, self.budget, clock=noon)
         record = usage_recorder(EventBus(), derived_id("agent"), meter.record)
         self.router = ModelRouter(record=record, reserve=ReservationLedger(self.budget, prices, record).reserve)
         handler = ModelHandler(ModelType.TEXT_LARGE, provider.answer, "shop")

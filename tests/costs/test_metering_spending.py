@@ -15,7 +15,9 @@ from bot.models.types import ImageRequest, ImageResult, ModelType
 from bot.plugin_system.components import model
 from bot.plugin_system.plugin import Plugin
 from bot.runs import Run
-from bot.store.inmemory.records import InMemoryCosts
+from bot.store import InMemoryStore
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.cache_logs_costs import SqlCosts
 from bot.testing import running_agent
 from bot.turn import Agent
 
@@ -30,11 +32,11 @@ def noon() -> datetime:
     return datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
-class CountingCosts(InMemoryCosts):
+class CountingCosts(SqlCosts):
     """A cost store that counts writes, and fails while `is_unavailable`."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(InMemoryStore().database, ALL_AGENTS)
         self.writes = 0
         self.is_unavailable = False
         self.written = asyncio.Event()
@@ -47,7 +49,7 @@ class CountingCosts(InMemoryCosts):
         self.written.set()
 
 
-def build_meter(store: InMemoryCosts, *limits: Limit, interval: float = 3600.0) -> tuple[CostMeter, Budget]:
+def build_meter(store: SqlCosts, *limits: Limit, interval: float = 3600.0) -> tuple[CostMeter, Budget]:
     budget = Budget(limits, noon)
     return CostMeter(store, load_prices(), budget, clock=noon, interval=interval), budget
 
@@ -103,14 +105,14 @@ async def test_a_failed_call_costs_nothing_unless_it_was_counted_or_a_part_of_it
 async def test_what_is_being_stored_counts_when_limits_are_loaded() -> None:
     is_storing = asyncio.Event()
 
-    class SlowCosts(InMemoryCosts):
+    class SlowCosts(SqlCosts):
         async def add(self, entries: Sequence[CostEntry]) -> None:
             is_storing.set()
             for _ in range(5):
                 await asyncio.sleep(0)
             await super().add(entries)
 
-    meter, budget = build_meter(SlowCosts(), LIMIT)
+    meter, budget = build_meter(SlowCosts(InMemoryStore().database, ALL_AGENTS), LIMIT)
     async with meter:
         for _ in range(3):
             meter.record(CALL, RUN)

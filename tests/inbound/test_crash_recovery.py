@@ -16,7 +16,7 @@ from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import EventState, OnOutcome, plan_recovery
 from bot.outbound.sender import WorkOwnership
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import make_message
 from tests.inbound.conftest import ManualClock
 

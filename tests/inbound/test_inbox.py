@@ -16,8 +16,9 @@ from bot.errors import InboxClosed, TemporaryError
 from bot.inbound import inbox as inbox_module
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import OnOutcome
-from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store import InMemoryStore
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.ledger import SqlLedger
 from bot.testing import make_message
 
 
@@ -45,11 +46,11 @@ class Processing:
         return [receipt.id for receipt in self.started]
 
 
-class HeldLedger(InMemoryLedger):
+class HeldLedger(SqlLedger):
     """A ledger whose answers a test can hold back after the work is done, as a slow disk would."""
 
     def __init__(self, store: InMemoryStore) -> None:
-        super().__init__(store.worlds, store.entities, store.memories)
+        super().__init__(store.database, ALL_AGENTS)
         self.hold_receive = self.hold_lookup = False
         self.held = asyncio.Event()
         self.go = asyncio.Event()

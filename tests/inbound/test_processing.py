@@ -14,7 +14,7 @@ from bot.errors import StoreUnavailable
 from bot.inbound import processing
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import EventState, OnOutcome
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import make_message
 
 GONE = StoreUnavailable("the database x is locked", cause="db_locked")

@@ -8,7 +8,7 @@ import pytest
 
 from bot.domain.content import Attachment, Content, MediaKind, Quotation
 from bot.inbound.inbox import MAX_ATTACHMENTS, MAX_CLOCK_SKEW, ORIGINAL_TIME_KEY, sanitize_message
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import make_message
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

@@ -23,9 +23,10 @@ from bot.inbound.inbox import Inbox
 from bot.inbound.processing import OnOutcome
 from bot.outbound import sender as attempt_module
 from bot.outbound.outbox import Outbox, OutgoingReply
-from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store import InMemoryStore
 from bot.store.ledger import TurnCommit
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.ledger import SqlLedger
 from bot.testing import make_message
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
@@ -34,11 +35,11 @@ ROOMS, REPLIES = 3, 8
 SEEDS = range(60)
 
 
-class RoughLedger(InMemoryLedger):
+class RoughLedger(SqlLedger):
     """A ledger that takes its time, before and after, and sometimes fails."""
 
     def __init__(self, store: InMemoryStore, chance: random.Random) -> None:
-        super().__init__(store.worlds, store.entities, store.memories)
+        super().__init__(store.database, ALL_AGENTS)
         self.chance = chance
 
     async def receive(

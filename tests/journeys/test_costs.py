@@ -10,7 +10,7 @@ from bot import Outcome, Plugin, ProviderResult, Turn, evaluator, provider
 from bot.domain.events import ModelUsed
 from bot.models import ModelUnavailable, Purpose, TextRequest
 from bot.plugin_system.components import Evaluator
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import ScriptedModel, model_answer, running_agent
 
 PRICES = "scripted=1000/2000"  # so that a short prompt costs something that one can see

@@ -15,7 +15,7 @@ from bot.events import MessageEdited, RunEnded
 from bot.inbound.edits import EditReporter
 from bot.models import ModelRefused, TextRequest
 from bot.platform import AnswerRefused, Delivery
-from bot.store import InMemoryStore, Store, TurnCommit
+from bot.store import Store, TurnCommit
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, StreamedText, model_answer, running_agent
 
@@ -26,11 +26,8 @@ Staged = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 BEGINNING = "<response><actions>REPLY</actions><text>Once upon"
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    if request.param == "memory":
-        yield InMemoryStore()
-        return
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
     async with OpenFiles().open_store(tmp_path / "greenroom.db", AGENT) as opened:
         yield opened
 

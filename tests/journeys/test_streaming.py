@@ -28,7 +28,7 @@ from bot import (
 from bot.domain.inbound import MAX_BACKFILL_AGE
 from bot.models import ModelError, ModelType, TextRequest
 from bot.platform import DeliveryState, DeliveryUnknown, NotSent, Undeliverable
-from bot.store import InMemoryStore, Store
+from bot.store import Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import (
     AgentHarness,
@@ -49,11 +49,8 @@ FIRST, WHOLE = "Once upon a time", "Once upon a time there was a bot."
 OpenHarness = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    if request.param == "memory":
-        yield InMemoryStore()
-        return
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
     async with OpenFiles().open_store(tmp_path / "greenroom.db", AGENT) as opened:
         yield opened
 

@@ -12,7 +12,7 @@ from adapters.web import spec as web
 from adapters.web.adapter import WebAdapter
 from bot import AgentConfig, Character, Runtime, Settings
 from bot.settings import Layer
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from plugins.bootstrap import plugin as bootstrap
 from plugins.offline import plugin as offline
 

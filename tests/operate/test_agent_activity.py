@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from bot.domain.ledger import Outcome
 from bot.operate.activity import ActivityRange, AgentActivity
-from bot.store.inmemory.store import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import ManualClock
 from tests.store.test_store_activity import close_message
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 from bot.domain.ids import new_id
 from bot.operate.conversations import ConversationReader
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import make_message, running_agent
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)

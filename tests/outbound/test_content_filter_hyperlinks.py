@@ -12,7 +12,7 @@ from bot.outbound.content_filter import MAX_MESSAGE_LINK_DATA, LinkPolicy, Outgo
 from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import CoreSettings, Layer, Settings
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 
 DATA = "d" * 65

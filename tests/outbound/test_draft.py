@@ -17,8 +17,9 @@ from bot.outbound import drafts as draft_module
 from bot.outbound.drafts import Draft
 from bot.outbound.outbox import Outbox
 from bot.outbound.sender import OutgoingReply
-from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store import InMemoryStore
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.ledger import SqlLedger
 from bot.testing import RecordingAdapter
 
 AGENT, WORLD = derived_id("agent"), derived_id("world")
@@ -53,7 +54,7 @@ class Watch:
 class Writing:
     """A reply that is being written, and the outbox that it leaves by."""
 
-    def __init__(self, adapter: RecordingAdapter, ledger: InMemoryLedger | None = None) -> None:
+    def __init__(self, adapter: RecordingAdapter, ledger: SqlLedger | None = None) -> None:
         self.adapter, self.watch, self.text = adapter, Watch(), ""
         self.ledger = ledger or InMemoryStore().ledger
         self.outbox = Outbox(self.ledger, EventBus(), AGENT, secrets=(), clock=lambda: NOW, sleep=self.watch.sleep)
@@ -230,12 +231,12 @@ async def test_no_draft_is_shown_while_another_delivery_of_the_room_is_pending()
     await writing.end()
 
 
-class Broken(InMemoryLedger):
+class Broken(SqlLedger):
     """A ledger that cannot store the state of a part."""
 
     def __init__(self) -> None:
         store = InMemoryStore()
-        super().__init__(store.worlds, store.entities, store.memories)
+        super().__init__(store.database, ALL_AGENTS)
         self.asked = asyncio.Event()
 
     async def save_delivery(self, delivery: Delivery) -> None:

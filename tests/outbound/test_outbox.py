@@ -21,9 +21,10 @@ from bot.event_bus import EventBus
 from bot.outbound import outbox as outbox_module
 from bot.outbound import sender as attempt_module
 from bot.outbound.outbox import Outbox, OutgoingReply
-from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store import InMemoryStore
 from bot.store.ledger import TurnCommit
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.ledger import SqlLedger
 from bot.testing import RecordingAdapter, make_message
 
 AGENT, WORLD = derived_id("agent"), derived_id("world")
@@ -58,11 +59,11 @@ class AskableAdapter(RecordingAdapter):
         return "found"
 
 
-class BrittleLedger(InMemoryLedger):
+class BrittleLedger(SqlLedger):
     """A ledger that fails, and completes a commit, when the test says so."""
 
     def __init__(self, store: InMemoryStore) -> None:
-        super().__init__(store.worlds, store.entities, store.memories)
+        super().__init__(store.database, ALL_AGENTS)
         self.failing: set[DeliveryState] = set()
         self.failures = 0
         self.saved: list[DeliveryState] = []
@@ -121,7 +122,7 @@ def outgoing(text: str, *, at: datetime, room: str = "lobby", turn: UUID | None 
     return OutgoingReply(memory, place, 0, "m-1")
 
 
-async def states(ledger: InMemoryLedger) -> list[DeliveryState]:
+async def states(ledger: SqlLedger) -> list[DeliveryState]:
     return [part.state for part in await ledger.deliveries()]
 
 

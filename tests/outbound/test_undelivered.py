@@ -16,7 +16,7 @@ from bot.domain.memory import Memory, MemoryKind
 from bot.errors import NotSent, Undeliverable
 from bot.event_bus import EventBus
 from bot.outbound.outbox import Outbox, OutgoingReply, UndeliveredParts
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter
 
 AGENT, WORLD = derived_id("agent"), derived_id("world")
@@ -188,8 +188,9 @@ async def test_a_draft_can_be_dropped_but_never_resent(
     unsent: UndeliveredParts, store: InMemoryStore, outbox: Outbox, clock: Any
 ) -> None:
     await say(outbox, "Once upon a", clock)
-    [part] = await unsent.parts()
-    await store.ledger.save_delivery(replace(part, draft_id=part.id, state=DeliveryState.UNKNOWN))
+    [reply] = await unsent.parts()
+    part = replace(reply, id="draft", draft_id="draft", state=DeliveryState.UNKNOWN)
+    await store.ledger.save_delivery(part)
 
     refused = await unsent.retry(part.id)
     assert refused is not None

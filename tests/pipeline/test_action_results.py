@@ -1,17 +1,15 @@
 """Results of actions stay in their room's conversation, marked, bounded and forgotten with it."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from pathlib import Path
 
 import pytest
 
-from bot import ActionResult, MemoryKind, Plugin, Role, Turn, action, derived_id
+from bot import ActionResult, MemoryKind, Plugin, Role, Turn, action
 from bot.models import Purpose, TextRequest
 from bot.outbound.outbox import MAX_ACTION_RESULT_LENGTH
 from bot.store import InMemoryStore, Store
-from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 
 LINE = "(your action ORDER returned, shown only to you): "
@@ -42,13 +40,9 @@ SHOP = Plugin("shop", "Orders.", actions=[order, fail, hostile, audit])
 OpenHarness = Callable[..., AbstractAsyncContextManager[AgentHarness]]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
-    if request.param == "memory":
-        yield InMemoryStore()
-        return
-    async with OpenFiles().open_store(tmp_path / "greenroom.db", derived_id("agent", "Ada")) as opened:
-        yield opened
+@pytest.fixture
+def store() -> InMemoryStore:
+    return InMemoryStore()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from bot.errors import ModelRefused, ModelUnavailable
 from bot.models.types import EmbeddingRequest, EmbeddingResult
 from bot.pipeline.evaluate import MAX_BATCH_TURNS, Embeddings
 from bot.plugin_system.plugin import Plugin
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import AgentHarness, ScriptedModel, make_turn, running_agent
 from bot.turn import Agent, Turn

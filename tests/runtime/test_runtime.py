@@ -27,7 +27,7 @@ from bot.runtime import runtime as runtime_module
 from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
 from bot.settings import Settings, SettingsModel
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer
 from bot.turn import Agent, Turn
 

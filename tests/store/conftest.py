@@ -11,7 +11,7 @@ import pytest
 
 from bot.concurrency.clock import Clock
 from bot.domain.ids import derived_id
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.store.protocols import Store
 from bot.store.sql.core.base import Synchronous
 from bot.store.sql.postgres.connection import parse_address

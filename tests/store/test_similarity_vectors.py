@@ -2,7 +2,7 @@
 
 import pytest
 
-from bot.store.similarity import cosine, find_nearest
+from bot.store.similarity import cosine
 
 
 def test_cosine_measures_direction_and_not_length() -> None:
@@ -20,13 +20,3 @@ def test_a_zero_vector_is_unrelated_to_everything(first: tuple[float, ...], seco
 def test_vectors_of_two_dimensions_are_never_compared() -> None:
     with pytest.raises(ValueError, match="2 and 3 dimensions"):
         cosine((1, 0), (1, 0, 0))
-
-
-def test_the_nearest_come_first_and_among_equals_the_earlier() -> None:
-    candidates = {"across": (0, 1), "first": (2, 0), "second": (3, 0), "against": (-1, 0)}
-
-    found = find_nearest((1, 0), candidates.items(), 3)
-
-    assert [key for key, _ in found] == ["first", "second", "across"]
-    assert find_nearest((1, 0), candidates.items(), 0) == []
-    assert find_nearest((1, 0), [], 3) == []

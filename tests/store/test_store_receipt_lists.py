@@ -33,6 +33,18 @@ async def found(store: Store, query: ReceiptQuery) -> list[Receipt]:
     return [item.receipt for item in await store.ledger.search_receipts(query)]
 
 
+def is_match(query: ReceiptQuery, receipt: Receipt) -> bool:
+    return (
+        query.room_id in (None, receipt.room_id)
+        and query.author_id in (None, receipt.author_id)
+        and (not query.outcomes or receipt.outcome in query.outcomes)
+        and (not query.rules or receipt.rule in query.rules)
+        and (not query.platforms or receipt.key.platform in query.platforms)
+        and (query.since is None or receipt.received_at >= query.since)
+        and (query.until is None or receipt.received_at < query.until)
+    )
+
+
 async def test_a_listed_receipt_comes_with_its_message_author_room_and_world(store: Store) -> None:
     newest = (await fill(store))[0]
     [listed] = await store.ledger.search_receipts(ReceiptQuery(), limit=1)
@@ -68,7 +80,7 @@ async def test_receipts_are_found_by_each_filter_and_by_all_together(store: Stor
         ),
     ]
     for query in queries:
-        assert await found(store, query) == [receipt for receipt in receipts if query.matches(receipt)]
+        assert await found(store, query) == [receipt for receipt in receipts if is_match(query, receipt)]
     assert len(await found(store, queries[-1])) == 1
 
 
@@ -96,7 +108,7 @@ async def test_counts_name_each_outcome_and_rule_with_the_latest_example(store: 
     receipts = await fill(store)
     query = ReceiptQuery(since=NOON + timedelta(minutes=2), until=NOON + timedelta(minutes=11))
     counts = await store.ledger.count_receipts(query)
-    matching = [receipt for receipt in receipts if query.matches(receipt)]
+    matching = [receipt for receipt in receipts if is_match(query, receipt)]
     expected = Counter((receipt.outcome, receipt.rule) for receipt in matching)
     assert {(count.outcome, count.rule): count.count for count in counts} == expected
     assert [count.count for count in counts] == sorted(expected.values(), reverse=True)

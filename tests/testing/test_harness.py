@@ -26,7 +26,7 @@ from bot.errors import DeliveryUnknown, ModelRefused, NotSent, PluginError
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.plugin_system import PluginTest, PluginTestSuite
 from bot.prompts.reply_parser.reader import read_reply
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import (
     AgentHarness,
     RecordingAdapter,

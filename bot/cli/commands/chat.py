@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
+import bot.store
 from bot.adapter.adapter import TerminalSession
 from bot.cli.characters import (
     CharacterConfig,
@@ -34,7 +35,6 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.character_reload import AgentConfig
-from bot.store.inmemory import InMemoryStore
 from bot.text import find_closest, is_blank
 
 CONSOLE = "console"
@@ -105,7 +105,7 @@ async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
                 )
             except StoreInaccessible as error:
                 print_notice(f"this conversation is not stored: {error}")
-                store = InMemoryStore(agent_config.clock)
+                store = bot.store.InMemoryStore(agent_config.clock)
             agent_config = replace(agent_config, store=store)
         yield agent_config
 

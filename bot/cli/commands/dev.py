@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+import bot.store
 from bot.characters import load_character
 from bot.cli.characters import (
     CharacterConfig,
@@ -42,7 +43,7 @@ from bot.installation import install_command
 from bot.plugin_system.plugin import find_storage
 from bot.plugin_system.trust import PluginSource, reimporting
 from bot.runtime.character_reload import AgentConfig
-from bot.store.inmemory import InMemoryStore
+from bot.store.protocols import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class DevSession:
     files: Sequence[Path]
     only: Collection[str]
     changes: Changes
-    _stores: dict[str, InMemoryStore] = field(default_factory=dict)
+    _stores: dict[str, Store] = field(default_factory=dict)
 
     def load(self, last: Version | None = None) -> Version:
         """Load the files; the code that the last version had counts as trusted after a change. Raises BotError."""
@@ -140,9 +141,9 @@ class DevSession:
         from bot.cli.operator.program import with_operator_tools
 
         agent_config = with_operator_tools(config)
-        if find_storage(config.plugins) is not None or any(plugin.schema for plugin in config.plugins):
+        if find_storage(config.plugins) is not None:
             return agent_config
-        return replace(agent_config, store=self._stores.setdefault(str(config.path), InMemoryStore()))
+        return replace(agent_config, store=self._stores.setdefault(str(config.path), bot.store.InMemoryStore()))
 
 
 app = new_command()

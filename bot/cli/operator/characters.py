@@ -23,6 +23,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+import bot.store
 from bot.characters import (
     LoadedCharacter,
     load_character,
@@ -72,7 +73,6 @@ from bot.plugin_system.registry import Registry, fold_name
 from bot.plugin_system.trust import PluginSource
 from bot.prompts.character_description import SectionUse
 from bot.settings import Settings
-from bot.store.inmemory import InMemoryStore
 from bot.text import REDACTED, strip_terminal_codes
 from bot.turn import Agent, AgentDefinition, Turn
 
@@ -90,7 +90,7 @@ async def compose_prompt(
 
     Its room and person exist in a store of its own only.
     """
-    trial_agent = replace(agent, read_definition=lambda: definition, store=InMemoryStore(agent.clock))
+    trial_agent = replace(agent, read_definition=lambda: definition, store=bot.store.InMemoryStore(agent.clock))
     return await compose_first_request(trial_agent, registry, message)
 
 

@@ -11,7 +11,8 @@ import pytest
 
 from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot.store import InMemoryStore
-from bot.store.inmemory.ledger import InMemoryLedger
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.ledger import SqlLedger
 from tests.adapters.discord.server import TOKEN, EmulatedServer, receipts
 
 pytestmark = pytest.mark.long
@@ -125,11 +126,11 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0)
 
 
-class Picky(InMemoryLedger):
+class Picky(SqlLedger):
     """A store that rejects batches with a poisoned message."""
 
     def __init__(self, store: InMemoryStore) -> None:
-        super().__init__(store.worlds, store.entities, store.memories)
+        super().__init__(store.database, ALL_AGENTS)
         self.is_asked, self.may_go_on = asyncio.Event(), asyncio.Event()
         self.texts: list[str] = []
 

@@ -5,7 +5,7 @@ from uuid import UUID
 import pytest
 
 from bot.platform import AgentHandle
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 
 UNKNOWN = UUID(int=4)
 

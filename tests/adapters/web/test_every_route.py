@@ -12,7 +12,7 @@ from yarl import URL
 
 from adapters.web.config import Limits
 from bot import Agent, Plugin, RouteRequest, RouteResponse, route
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory
 from tests.adapters.web.test_middleware import OPEN, PAGE, ROUTES, SIGN_IN
 

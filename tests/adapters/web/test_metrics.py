@@ -17,7 +17,8 @@ from bot.events import MessageClosed, ModelUsed
 from bot.models import ModelCall
 from bot.platform import AccessTokens, DocumentFormat, TokenScope, extract_document_text
 from bot.store import InMemoryStore, OpenItems, StoreUnavailable
-from bot.store.inmemory.activity import InMemoryActivity
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.cache_logs_costs import SqlActivity
 from bot.testing import AgentHarness
 from tests.adapters.web.conftest import TOKEN, RunningServer, ServerFactory
 
@@ -146,14 +147,14 @@ async def test_a_token_that_may_read_and_the_metrics_token_read_figures(
 
 
 async def test_while_the_store_cannot_be_read_the_figures_say_so(open_server: ServerFactory) -> None:
-    class UnreadableActivity(InMemoryActivity):
+    class UnreadableActivity(SqlActivity):
         async def open_items(self) -> OpenItems:
             raise StoreUnavailable("the disk is full", cause="disk_full")
 
     store = InMemoryStore()
     async with open_server(stores={"Ada": store}) as server:
         await server.send("Hello")
-        store.activity = UnreadableActivity(store.ledger, store.tasks)
+        store.activity = UnreadableActivity(store.database, ALL_AGENTS)
         text = await scrape(server)
         assert find_sample(text, "store_up", agent="Ada") == 0
         assert find_sample(text, "messages_received_total", agent="Ada", platform="web") == 1

@@ -10,8 +10,9 @@ from yarl import URL
 
 from adapters.web.config import Limits
 from bot import Agent, Plugin, Room, RouteRequest, RouteResponse, route
-from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.records import InMemoryWorlds
+from bot.store import InMemoryStore
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.worlds import SqlWorlds
 
 TOKEN = "a-token-for-tests"
 OPEN, SHUT, PAGE = "open", "shut", "page"  # a page leads to the sign-in page
@@ -407,7 +408,7 @@ async def test_a_compressed_body_is_refused_without_decompression(web_server: An
     assert (await web_server.request("POST", SAY, headers=headers, data=b"x")).status == 415
 
 
-class BrokenWorlds(InMemoryWorlds):
+class BrokenWorlds(SqlWorlds):
     """A store of worlds that always fails."""
 
     async def room(self, room_id: UUID) -> Room | None:
@@ -417,7 +418,7 @@ class BrokenWorlds(InMemoryWorlds):
 @pytest.mark.failure("N-18")
 async def test_an_internal_error_shows_no_details(open_server: Any, caplog: pytest.LogCaptureFixture) -> None:
     store = InMemoryStore()
-    store.worlds = BrokenWorlds(store.entities)
+    store.worlds = BrokenWorlds(store.database, ALL_AGENTS)
     async with open_server(stores={"Ada": store}) as web_server:
         path = f"/api/rooms/{uuid4()}/messages"
         answer = await web_server.request("GET", path, headers=web_server.bearer)

@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from adapters.web.config import Limits
 from adapters.web.ws_frames import DraftFrame, FrameQueue, TypingFrame
 from bot.events import ControlMessage
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 
 
 def kinds(frames: list[dict[str, Any]]) -> list[str]:

@@ -13,8 +13,7 @@ import pytest
 from bot import ChannelType, MemoryKind, MemoryScope, Plugin, Role, Turn, World, derived_id
 from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
-from bot.store import Store
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore, Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from plugins.bootstrap import plugin
@@ -76,9 +75,7 @@ async def surfaces(turn: Turn) -> set[str]:
 
 @pytest.mark.failure("L-09", "L-10", "L-11")
 @pytest.mark.parametrize(
-    ("opened", "plugins"),
-    [(in_memory, [SAME]), (on_sqlite, [SAME]), (in_memory, [])],
-    ids=["identical vectors in memory", "identical vectors on SQLite", "no vectors"],
+    ("opened", "plugins"), [(on_sqlite, [SAME]), (in_memory, [])], ids=["identical vectors", "no vectors"]
 )
 async def test_what_is_written_in_a_single_room_of_a_thousand_surfaces_in_no_other(
     opened: Callable[[Path], AbstractAsyncContextManager[Store]], plugins: list[Plugin], tmp_path: Path

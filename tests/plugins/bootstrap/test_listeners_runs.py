@@ -8,8 +8,7 @@ import pytest
 from bot import ActionResult, Effect, Plugin, Turn, action, evaluator, new_id
 from bot.events import ActionStarted
 from bot.models import ModelType, ModelUnavailable, Purpose, TextRequest
-from bot.store import LogEntry
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore, LogEntry
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
 from plugins.bootstrap.listeners import RunLogs
 

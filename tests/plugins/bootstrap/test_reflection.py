@@ -5,7 +5,6 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,11 @@ import pytest
 from bot import Character, Memory, MemoryKind, MemoryScope, Plugin, Relationship, derived_id, new_id
 from bot.models import ModelType, ModelUnavailable, PromptTooLong, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Model
-from bot.store import Store
-from bot.store.inmemory import InMemoryStore
-from bot.store.inmemory.records import InMemoryMemories
+from bot.store import InMemoryStore, Store
 from bot.store.sql.postgres.connection import parse_address
 from bot.store.sql.postgres.storage import OpenServers
-from bot.store.sql.sqlite.storage import OpenFiles
+from bot.store.sql.sqlite.memory import ALL_AGENTS
+from bot.store.sql.stores.memories import SqlMemories
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from bot.turn import Agent
 from plugins.bootstrap.evaluators.facts import (
@@ -65,12 +63,6 @@ class Clock:
 
 
 @asynccontextmanager
-async def on_sqlite(path: Path) -> AsyncIterator[Store]:
-    async with OpenFiles().open_store(path / "greenroom.db", AGENT_ID) as store:
-        yield store
-
-
-@asynccontextmanager
 async def on_postgres(server: PostgresServer) -> AsyncIterator[Store]:
     with server.database() as name:
         address = parse_address(server.url(name), "url")
@@ -78,14 +70,12 @@ async def on_postgres(server: PostgresServer) -> AsyncIterator[Store]:
             yield store
 
 
-@pytest.fixture(params=["in memory", "on SQLite", "on PostgreSQL"])
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+@pytest.fixture(params=["in memory", "on PostgreSQL"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     if request.param == "in memory":
         yield InMemoryStore()
         return
-    on_server = request.param == "on PostgreSQL"
-    place = on_postgres(request.getfixturevalue("postgres_server")) if on_server else on_sqlite(tmp_path)
-    async with place as opened:
+    async with on_postgres(request.getfixturevalue("postgres_server")) as opened:
         yield opened
 
 
@@ -275,11 +265,11 @@ async def test_what_is_too_long_for_the_model_is_read_by_its_newer_half() -> Non
 # After a crash
 
 
-class FailsOnce(InMemoryMemories):
+class FailsOnce(SqlMemories):
     """Fails, as a process that dies does, where reflection keeps what it has learnt."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, store: InMemoryStore) -> None:
+        super().__init__(store.database, ALL_AGENTS)
         self.left = 1
 
     async def add(self, memories: Sequence[Memory]) -> None:
@@ -292,8 +282,7 @@ class FailsOnce(InMemoryMemories):
 async def test_after_a_crash_nothing_is_there_by_half_and_nothing_twice() -> None:
     both = noted([fact(1, "Alice lives in Oslo.")], relationships=[relationship(called("Alice"), "you", "friend")])
     store = InMemoryStore()
-    store.memories = FailsOnce()
-    store.ledger = type(store.ledger)(store.worlds, store.entities, store.memories)
+    store.memories = FailsOnce(store)
     async with running_agent(model=thinking([both]), store=store) as harness:
         turn = await say(harness, *TALK)
         with pytest.raises(ConnectionError):

@@ -27,7 +27,7 @@ from tests.adapters.web.conftest import RunningServer, run_server
 from tests.commands.asking import give
 from tests.plugins.bootstrap.obeying import Obedient
 from tests.plugins.knowledge.papers import pdf
-from tests.plugins.knowledge.test_index import Embedder
+from tests.plugins.knowledge.test_index import LATEST, Embedder
 
 PATH = "/plugins/knowledge"
 EVERYWHERE = RecallScope(room_id=UUID(int=1), world_id=UUID(int=1))
@@ -224,8 +224,8 @@ async def test_added_documents_survive_a_start_and_get_the_vectors_of_another_mo
         await index.update()
         [document] = await index.list_added()
         assert document.metadata["model"] == "two"
-        fragments = [item for item in store.memories.all() if item.kind is MemoryKind.FRAGMENT]
-        assert {fragment.embedding_model for fragment in fragments} == {"two"}
+        fragments = await store.memories.memories(await store.memories.expired(MemoryKind.FRAGMENT, LATEST))
+        assert {fragment.embedding_model for fragment in fragments.values()} == {"two"}
         assert (await index.search("water", EVERYWHERE))[0].name == "tides"
 
 

@@ -28,6 +28,7 @@ from bot.testing import AgentHarness, running_agent
 from plugins.knowledge import plugin
 from plugins.knowledge.index import KnowledgeIndex
 
+LATEST = datetime.max.replace(tzinfo=UTC)
 LAMP = "The lamp turns forty-one times a night and burns four litres of oil. " * 20
 TIDES = "Low water is at six, high water at noon; spring tides follow the full moon. " * 20
 GULLS = "Gulls nest on the northern cliff and steal sandwiches from tourists. " * 20
@@ -67,7 +68,8 @@ class Shore:
         return running_agent(plugin, *more, character=self.character, store=self.store, folder=self.folder)
 
     async def stored(self, kind: MemoryKind) -> list[Memory]:
-        return [item for item in self.store.memories.all() if item.kind is kind]
+        ids = await self.store.memories.expired(kind, LATEST)
+        return list((await self.store.memories.memories(ids)).values())
 
     async def documents(self) -> set[str]:
         return {item.content.text for item in await self.stored(MemoryKind.DOCUMENT)}

@@ -10,7 +10,7 @@ from bot import Attachment, Character, Content, MediaKind, MemoryKind, Outcome, 
 from bot.events import EmbeddingCompleted
 from bot.models import router
 from bot.pipeline.compose import MAX_TRIES
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import AgentHarness, model_answer
 from bot.text import parse_history
 from plugins.bootstrap import listeners

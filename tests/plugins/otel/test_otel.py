@@ -29,7 +29,7 @@ from bot.models import ModelCall, Purpose, TextRequest, TextResult, ToolCall
 from bot.platform import DeliveryUnknown, NotSent, Undeliverable, find_log_buffer
 from bot.plugin_system.loading import find_plugin, load_plugins
 from bot.settings import Layer
-from bot.store.inmemory import InMemoryStore
+from bot.store import InMemoryStore
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from plugins.otel import plugin as otel
 from plugins.otel.config import OtelSettings, missing_settings, privacy_statement, read_pairs

@@ -47,7 +47,7 @@ def ensure_agent(connection: Connection, agent_id: UUID) -> AgentRow:
 
 
 class Access(Protocol):
-    """Runs synchronous work with a connection, off the event loop."""
+    """Runs synchronous work with a connection: off the event loop, but for a database in memory."""
 
     @property
     def health(self) -> StoreHealth:

@@ -66,10 +66,11 @@ class SqlPluginTables:
             await self._engine.dispose()
 
 
-def build_read_only_engine(path: Path) -> "AsyncEngine":
-    """Return an engine whose connections never write, not even to checkpoint the log."""
+def build_read_only_engine(path: Path, **options: Any) -> "AsyncEngine":
+    """Return an engine whose connections never write, not even to checkpoint the log; `options` are SQLAlchemy's."""
     asynchronous = import_module("sqlalchemy.ext.asyncio")  # here: few plugins need it, and it takes 0.1 s
-    engine: AsyncEngine = asynchronous.create_async_engine(URL.create("sqlite+aiosqlite", database=str(path)))
+    url = URL.create("sqlite+aiosqlite", database=str(path))
+    engine: AsyncEngine = asynchronous.create_async_engine(url, **options)
     event.listen(engine.sync_engine, "connect", _make_read_only)
     return engine
 

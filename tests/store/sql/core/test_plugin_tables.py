@@ -8,14 +8,15 @@ import pytest
 from sqlalchemy import Column, ForeignKey, Index, Integer, MetaData, Table, Text, insert, inspect, select
 from sqlalchemy.exc import DBAPIError
 
-from bot import ConfigError, Plugin, PluginError, Settings, derived_id
+from bot import Character, ConfigError, Plugin, PluginError, Settings, derived_id
+from bot.plugin_system.plugin import collect_schemas
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
-from bot.store import PluginTables, Schema
+from bot.store import InMemoryStore, PluginTables, Schema
 from bot.store.sql.core import upgrade
-from bot.store.sql.core.schema import VERSION, metadata
+from bot.store.sql.core.schema import VERSION, VERSION_TABLE, metadata
 from bot.store.sql.sqlite.storage import OpenFiles
-from bot.store.sql.storage import SqlStorage
-from bot.testing import running_agent
+from plugins.sql import plugin as sql
 
 STEP = '''"""A version of the diary."""
 
@@ -212,15 +213,17 @@ async def test_removing_a_plugin_breaks_nothing(bare: Any, history: Callable[...
     assert await bare.sql("SELECT text FROM diary_pages") == [("Dear diary",)]
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["memory", "sqlite", "postgresql"])
 async def tables(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[PluginTables, Table]]:
     """Return the plugin tables of a store of each kind."""
+    table = diary()
+    plugin = Plugin("diary", schema=Schema(table.metadata))
     variables = {"BOT_DATA_DIR": str(tmp_path)}
     if request.param == "postgresql":
         variables["POSTGRES_URL"] = request.getfixturevalue("postgres_url")
-    table, settings = diary(), Settings([Layer("the test", variables)])
-    schemas = {"diary": Schema(table.metadata)}
-    async with SqlStorage().open(derived_id("agent"), settings, schemas) as store:
+    plugins = (plugin,) if request.param == "memory" else (plugin, sql)
+    config = AgentConfig(Character(name="Ada"), plugins, Settings([Layer("the test", variables)]))
+    async with config.open_store(collect_schemas(plugins)) as store:
         yield store.tables, table
 
 
@@ -255,7 +258,16 @@ async def test_an_open_file_is_not_upgraded_for_a_later_user(path: Path) -> None
                 pass
 
 
-async def test_a_plugin_with_tables_requires_a_database() -> None:
-    with pytest.raises(PluginError, match=r"diary.*sql plugin"):
-        async with running_agent(Plugin("diary", schema=Schema(diary().metadata))):
-            pass
+async def test_tables_in_memory_get_new_columns_when_the_store_is_opened_again() -> None:
+    store = InMemoryStore()
+    store.database.create_tables({"diary": Schema(diary().metadata)})
+    await store.tables.write(lambda db: db.execute(insert(diary()).values(text="Dear diary")))
+    table = diary(Column("mood", Text))
+    store.database.create_tables({"diary": Schema(table.metadata)})
+    assert (await store.tables.read(lambda db: db.execute(select(table)).all())) == [(1, "Dear diary", None)]
+
+
+async def test_no_other_store_in_memory_has_the_tables_of_a_plugin() -> None:
+    InMemoryStore().database.create_tables({"diary": Schema(diary().metadata)})
+    names = await InMemoryStore().tables.read(lambda db: inspect(db).get_table_names())
+    assert set(names) == {*metadata.tables, VERSION_TABLE}
