@@ -9,10 +9,8 @@ from typing import Any
 from benchmarks.exchange import Exchange, close_receipt, make_exchange, mark_attempting, mark_sent
 from bot.store import new_receipt
 from bot.store.sql.core.mapping import microseconds_of
-from bot.store.sql.stores.deliveries import DELIVERY
-from bot.store.sql.stores.ledger import STEP
+from bot.store.sql.stores.ledger import DELIVERY, RECEIPT, STEP
 from bot.store.sql.stores.memories import MEMORY
-from bot.store.sql.stores.receipts import RECEIPT
 
 INTERVAL = timedelta(seconds=0.5)  # so that no row is old enough to expire
 Rows = Iterator[Sequence[Any]]

@@ -19,7 +19,7 @@ from bot.store.sql.core import upgrade
 from bot.store.sql.core.base import Synchronous
 from bot.store.sql.core.mapping import InsertStatement
 from bot.store.sql.sqlite import connection as sqlite
-from bot.store.sql.stores.receipts import select_by_keys, select_counts, select_page
+from bot.store.sql.stores.ledger import select_by_keys, select_counts, select_page
 from tests.store.sql.conftest import expand
 
 MODULES = [

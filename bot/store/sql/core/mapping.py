@@ -605,6 +605,10 @@ class RowMapping(Generic[T]):
             if (value := self.read_or_report(row)) is not None:
                 yield value
 
+    def find(self, connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> list[T]:
+        """Return the values of all rows of a statement for a list of any length, likewise; see `in_batches`."""
+        return list(self.read_all(rows_of(connection, statement, items, **values)))
+
     def decode_all(self, rows: Iterable[Row]) -> Iterator[T]:
         """Yield the values of rows as the driver returns them, likewise."""
         return self.read_all([decode(value) for decode, value in zip(self._decoders, row, strict=True)] for row in rows)
@@ -696,6 +700,11 @@ def in_batches(
 def rows_of(connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> list[Row]:
     """Return all rows of a statement for a list of any length."""
     return [row for result in in_batches(connection, statement, items, **values) for row in result]
+
+
+def fetch_all(statement: Executable, values: Mapping[str, Any], connection: Connection) -> Sequence[Row]:
+    """Return all rows of a statement."""
+    return connection.execute(statement, values).all()
 
 
 def count_changed(connection: Connection, statement: Executable, items: Iterable[Any], **values: Any) -> int:

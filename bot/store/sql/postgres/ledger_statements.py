@@ -37,12 +37,16 @@ from bot.store.sql.core.schema import (
     workers,
     worlds,
 )
-from bot.store.sql.stores.deliveries import DELIVERY, INSERTED_NAMES
-from bot.store.sql.stores.deliveries import STATE_NAMES as DELIVERY_STATE_NAMES
-from bot.store.sql.stores.ledger import CURSOR, with_role
+from bot.store.sql.stores.ledger import (
+    CURSOR,
+    DELIVERY,
+    DELIVERY_STATE_NAMES,
+    INSERTED_NAMES,
+    RECEIPT,
+    RECEIPT_STATE_NAMES,
+    with_role,
+)
 from bot.store.sql.stores.memories import MEMORY
-from bot.store.sql.stores.receipts import RECEIPT
-from bot.store.sql.stores.receipts import STATE_NAMES as RECEIPT_STATE_NAMES
 from bot.store.sql.stores.worlds import ENTITY, ROOM, WORLD
 
 T = TypeVar("T")

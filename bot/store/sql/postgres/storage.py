@@ -16,7 +16,6 @@ from bot.concurrency.clock import Clock, system_clock
 from bot.errors import BotError, ConfigError, SettingError
 from bot.settings import Settings
 from bot.store.protocols import Schemas, Store
-from bot.store.sql.core.audit_log import MAX_BREAKS, find_breaks
 from bot.store.sql.core.base import (
     DEFAULT_RETENTION,
     RetentionPolicy,
@@ -36,6 +35,7 @@ from bot.store.sql.postgres.ledger import PostgresLedger
 from bot.store.sql.postgres.work_sharing import PostgresSharing
 from bot.store.sql.sqlite.check import count_rows, find_unreadable, find_version_problem
 from bot.store.sql.sqlite.storage import find_agent_row
+from bot.store.sql.stores.cache_logs_costs import MAX_BREAKS, find_breaks
 from bot.store.sql.stores.retention import Retention
 from bot.store.sql.stores.store import SqlStore
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult

@@ -29,7 +29,7 @@ from bot.store.sql.postgres.heartbeat import CHANNEL, LEASE_MICROSECONDS, NOW, W
 from bot.store.sql.postgres.leases import DESCRIBE, FORGET, OTHER_ROLES, PostgresMembers, RoomLeases, describe_process
 from bot.store.sql.postgres.ledger_statements import RawStatement, column_list, transpose, values_table
 from bot.store.sql.stores.cache_logs_costs import add_costs, find_erased_usage
-from bot.store.sql.stores.receipts import RECEIPT
+from bot.store.sql.stores.ledger import RECEIPT
 
 Amounts = tuple[int, int]
 HOLD_LOCK_CLASS = 0x67726E6C  # any number that no other program takes

@@ -11,17 +11,14 @@ from typing import Any
 from sqlalchemy import Connection
 
 from bot.errors import BotError, ConfigError, UnreadableRow
-from bot.store.sql.core.audit_log import MAX_BREAKS, find_breaks
 from bot.store.sql.core.mapping import RowMapping
 from bot.store.sql.core.schema import VERSION
 from bot.store.sql.core.upgrade import find_usable_version, find_version
 from bot.store.sql.sqlite import connection as sqlite
 from bot.store.sql.sqlite.health import DATABASE_ERRORS, opening_error
-from bot.store.sql.stores.cache_logs_costs import CACHED, LOG
-from bot.store.sql.stores.deliveries import DELIVERY
-from bot.store.sql.stores.ledger import STEP
+from bot.store.sql.stores.cache_logs_costs import CACHED, LOG, MAX_BREAKS, find_breaks
+from bot.store.sql.stores.ledger import DELIVERY, RECEIPT, STEP
 from bot.store.sql.stores.memories import MEMORY
-from bot.store.sql.stores.receipts import RECEIPT
 from bot.store.sql.stores.tasks import TASK
 from bot.store.sql.stores.worlds import COMPONENT, ENTITY, RELATIONSHIP, ROOM, WORLD
 from bot.store.storage import CheckReport, report_progress

@@ -18,8 +18,7 @@ from sqlalchemy.pool import NullPool
 
 from bot.errors import ConfigError
 from bot.store.sql.core import vector_cache
-from bot.store.sql.core.base import Synchronous
-from bot.store.sql.core.recent_cache import RecentMemoryCache, recent_cache_of
+from bot.store.sql.core.base import RecentMemoryCache, Synchronous, recent_cache_of
 
 logger = logging.getLogger(__name__)
 

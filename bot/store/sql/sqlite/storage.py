@@ -25,6 +25,7 @@ from bot.store.sql.core.base import (
     DEFAULT_RETENTION,
     FIND_AGENT,
     AgentRow,
+    RecentMemoryCache,
     RetentionPolicy,
     SharedResource,
     SqlSettings,
@@ -33,7 +34,6 @@ from bot.store.sql.core.base import (
     ensure_agent,
     find_database_file,
 )
-from bot.store.sql.core.recent_cache import RecentMemoryCache
 from bot.store.sql.core.schema import VERSION
 from bot.store.sql.core.upgrade import SqlPluginTables, build_read_only_engine, find_usable_version, upgrade_schemas
 from bot.store.sql.core.vector_cache import VectorCache, enable_vector_search

@@ -28,16 +28,26 @@ from bot.domain.inbound import (
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.sql.core.base import AgentRow, SqlStorePart
-from bot.store.sql.core.mapping import items_parameter, limit_parameter, matches, rows_of, storable_text
+from bot.store.sql.core.mapping import items_parameter, limit_parameter, matches, storable_text
 from bot.store.sql.core.schema import deliveries, memories, receipts
 from bot.store.sql.stores import search
-from bot.store.sql.stores.deliveries import DELIVERY, list_unsent, save_delivery
 from bot.store.sql.stores.erasure import Erasure, OnCancelled, delete_traces, remove_quotations_in_room
-from bot.store.sql.stores.ledger import receive, store_events
+from bot.store.sql.stores.ledger import (
+    DELIVERY,
+    IN_ROOM,
+    RECEIPT,
+    find_by_keys,
+    insert_receipts,
+    list_receipts,
+    list_unsent,
+    receive,
+    save_delivery,
+    save_receipts,
+    store_events,
+)
 from bot.store.sql.stores.membership import apply_membership, migrate_room
 from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, put_memories
-from bot.store.sql.stores.receipts import IN_ROOM, RECEIPT, find_by_keys, insert_receipts, list_receipts, save_receipts
-from bot.store.sql.stores.worlds import put_entities, put_rooms, put_worlds, touch_participants
+from bot.store.sql.stores.worlds import put_environment
 
 NO_LIMIT = 2**31 - 1
 SOURCE_MEMORIES = memories.alias("said")
@@ -141,10 +151,7 @@ def _store_reaction(agent: int, reaction: Reaction, connection: Connection) -> M
     memory = reaction.to_memory(next(iter(_find_memories(connection, agent, memory_ids)), None))
     if _find_memories(connection, agent, [memory.id]):
         return None
-    put_worlds(connection, agent, [reaction.world])
-    put_rooms(connection, agent, [reaction.room])
-    put_entities(connection, agent, [reaction.author])
-    touch_participants(connection, agent, [(room_id, reaction.author.id)])
+    put_environment(connection, agent, [(reaction.world, reaction.room, reaction.author)])
     put_memories(connection, agent, [memory])
     return memory
 
@@ -153,14 +160,12 @@ def _receipts_of_messages(
     connection: Connection, agent: int, room_id: UUID, message_ids: Collection[str]
 ) -> list[Receipt]:
     """Return the receipts of all revisions of messages."""
-    rows = rows_of(connection, RECEIPTS_OF_MESSAGES, message_ids, agent=agent, room_id_=room_id)
-    return list(RECEIPT.read_all(rows))
+    return RECEIPT.find(connection, RECEIPTS_OF_MESSAGES, message_ids, agent=agent, room_id_=room_id)
 
 
 def _find_memories(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Memory]:
     """Return memories by id, without their vectors."""
-    rows = rows_of(connection, FIND_MEMORIES, ids, agent=agent)
-    return {memory.id: memory for memory in MEMORY.read_all(rows)}
+    return {memory.id: memory for memory in MEMORY.find(connection, FIND_MEMORIES, ids, agent=agent)}
 
 
 def _latest_deliveries(connection: Connection, agent: int, room_id: UUID) -> list[Delivery]:

@@ -46,7 +46,6 @@ from bot.domain.inbound import (
 from bot.domain.ledger import DeliveryState, Receipt, Rule
 from bot.domain.memory import MemoryKind
 from bot.receipts import TRACE_KEY
-from bot.store.sql.core.audit_log import build_tombstones
 from bot.store.sql.core.base import Access
 from bot.store.sql.core.mapping import (
     NIL,
@@ -79,10 +78,17 @@ from bot.store.sql.core.schema import (
     unreadable_events,
 )
 from bot.store.sql.stores import search
-from bot.store.sql.stores.cache_logs_costs import DAYS_OF_PERSON, anonymize_costs
-from bot.store.sql.stores.deliveries import list_deliveries, list_unsent, save_delivery
+from bot.store.sql.stores.cache_logs_costs import DAYS_OF_PERSON, anonymize_costs, build_tombstones
+from bot.store.sql.stores.ledger import (
+    FIND_RECEIPTS,
+    RECEIPT,
+    SET_STATE,
+    list_deliveries,
+    list_unsent,
+    save_delivery,
+    state_values,
+)
 from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived
-from bot.store.sql.stores.receipts import FIND_RECEIPTS, RECEIPT, SET_STATE, state_values
 from bot.store.sql.stores.worlds import ENTITY, UPSERT_ENTITY, erase_names, find_entities, save_component
 
 ROWS_PER_WINDOW, ITEMS_PER_BATCH = 2_000, 50  # each takes some milliseconds
@@ -366,7 +372,7 @@ def _erase_receipts(
     agent: int, entity_id: UUID, now: datetime, ids: Sequence[UUID], connection: Connection
 ) -> tuple[DeletionResult, Sequence[Row], _Counts]:
     """Redact receipts, and delete what their turns have made; return what was cancelled, and the answers' ids."""
-    found = list(RECEIPT.read_all(rows_of(connection, FIND_RECEIPTS, ids, agent=agent)))
+    found = RECEIPT.find(connection, FIND_RECEIPTS, ids, agent=agent)
     turn_ids = [receipt.turn_id for receipt in found if receipt.turn_id is not None]
     of_turns = {row[0]: row for row in rows_of(connection, MEMORIES_OF_TURNS, turn_ids, agent=agent)}
     messages = [author for _, kind, author in of_turns.values() if kind == MemoryKind.MESSAGE]
@@ -392,7 +398,7 @@ def _find_repeating(words: ErasedWords, rows: Sequence[Row]) -> list[UUID]:
 
 def _redact_replies(agent: int, words: ErasedWords, ids: Sequence[UUID], connection: Connection) -> None:
     """Remove the words from replies, and from what was sent of them; delete the steps of their turns."""
-    for reply in MEMORY.read_all(rows_of(connection, FIND_MEMORIES, ids, agent=agent)):
+    for reply in MEMORY.find(connection, FIND_MEMORIES, ids, agent=agent):
         redacted = words.remove_from_reply(reply)
         values = {"agent": agent, "id_": reply.id, "content": redacted.content, "metadata": redacted.metadata}
         connection.execute(SET_REPLY, values)

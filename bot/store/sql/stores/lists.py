@@ -25,9 +25,8 @@ from bot.store.sql.core.mapping import (
     text_literal,
 )
 from bot.store.sql.core.schema import memories, participants, receipts, rooms
-from bot.store.sql.stores.deliveries import count_undelivered, list_undelivered
+from bot.store.sql.stores.ledger import RECEIPT, count_undelivered, list_undelivered
 from bot.store.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY
-from bot.store.sql.stores.receipts import RECEIPT
 from bot.store.sql.stores.worlds import find_rooms, find_worlds
 
 T = TypeVar("T")

@@ -15,7 +15,7 @@ from bot.domain.ledger import Delivery, DeliveryState
 from bot.store.sql.core.mapping import count_changed, items_parameter, matches, parameter, text_literal
 from bot.store.sql.core.schema import components, deliveries, embeddings, logs, memories, participants, tasks, words
 from bot.store.sql.stores.cache_logs_costs import ADD_VALUE, DELETE_EXPIRED
-from bot.store.sql.stores.deliveries import find_deliveries, list_deliveries
+from bot.store.sql.stores.ledger import find_deliveries, list_deliveries
 from bot.store.sql.stores.search import AUDIENCE
 from bot.store.sql.stores.worlds import (
     ROOM,

@@ -19,7 +19,7 @@ from bot.domain.memory import (
 )
 from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage, recall_audience
 from bot.store.similarity import MAX_TRANSCRIPT_SCAN, TRANSCRIPT_KINDS, rank_by_word_overlap
-from bot.store.sql.core.base import SqlStorePart
+from bot.store.sql.core.base import SqlStorePart, WindowKey, recent_cache_of
 from bot.store.sql.core.mapping import (
     Row,
     RowMapping,
@@ -32,7 +32,6 @@ from bot.store.sql.core.mapping import (
     storable_text,
     upsert,
 )
-from bot.store.sql.core.recent_cache import WindowKey, recent_cache_of
 from bot.store.sql.core.schema import IS_FACT, embeddings, memories
 from bot.store.sql.stores import search
 

@@ -172,7 +172,7 @@ def ensure_entity(connection: Connection, agent: int, entity_id: UUID) -> None:
 
 def find_entities(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Entity]:
     """Return entities by id."""
-    return {entity.id: entity for entity in ENTITY.read_all(rows_of(connection, FIND_ENTITIES, ids, agent=agent))}
+    return {entity.id: entity for entity in ENTITY.find(connection, FIND_ENTITIES, ids, agent=agent)}
 
 
 def find_participants(agent: int, room_id: UUID, limit: int, connection: Connection) -> list[Entity]:
@@ -347,12 +347,12 @@ def put_worlds(connection: Connection, agent: int, submitted: Sequence[World]) -
 
 def find_worlds(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, World]:
     """Return worlds by id."""
-    return {world.id: world for world in WORLD.read_all(rows_of(connection, FIND_WORLDS, ids, agent=agent))}
+    return {world.id: world for world in WORLD.find(connection, FIND_WORLDS, ids, agent=agent)}
 
 
 def find_rooms(connection: Connection, agent: int, ids: Collection[UUID]) -> dict[UUID, Room]:
     """Return rooms by id."""
-    return {room.id: room for room in ROOM.read_all(rows_of(connection, FIND_ROOMS, ids, agent=agent))}
+    return {room.id: room for room in ROOM.find(connection, FIND_ROOMS, ids, agent=agent)}
 
 
 def _adds_nothing(world: World, stored: World) -> bool:
@@ -371,6 +371,17 @@ def put_rooms(connection: Connection, agent: int, submitted: Sequence[Room]) -> 
     for room in submitted:
         UPSERT_ROOM.execute(connection, ROOM.values(room, agent))
     return find_rooms(connection, agent, {room.id for room in submitted})
+
+
+def put_environment(
+    connection: Connection, agent: int, active: Sequence[tuple[World, Room, Entity]]
+) -> tuple[dict[UUID, World], dict[UUID, Room], dict[UUID, Entity]]:
+    """Insert or update worlds, rooms and the people active there; return all as they are stored."""
+    stored_worlds = put_worlds(connection, agent, [world for world, _, _ in active])
+    stored_rooms = put_rooms(connection, agent, [room for _, room, _ in active])
+    stored_people = put_entities(connection, agent, [person for _, _, person in active])
+    touch_participants(connection, agent, [(room.id, person.id) for _, room, person in active])
+    return stored_worlds, stored_rooms, stored_people
 
 
 def erase_names(connection: Connection, agent: int, room_ids: Collection[UUID]) -> None:

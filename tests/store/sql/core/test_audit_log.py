@@ -9,12 +9,12 @@ from sqlalchemy import Connection
 
 from bot import derived_id, system_clock
 from bot.store import LogEntry, LogKind, Store
-from bot.store.sql.core.audit_log import find_breaks
 from bot.store.sql.postgres.connection import parse_address
 from bot.store.sql.postgres.storage import OpenServers
 from bot.store.sql.sqlite.check import find_unreadable
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.store.sql.stores import cache_logs_costs
+from bot.store.sql.stores.cache_logs_costs import find_breaks
 from bot.store.sql.stores.retention import delete_expired_decisions
 from tests.store.sql.conftest import Bare
 

@@ -15,8 +15,8 @@ import pytest
 from sqlalchemy import Connection
 
 from bot import Attachment, Content, MediaKind, Memory, MemoryKind, derived_id, new_id
-from bot.store.sql.core import recent_cache
-from bot.store.sql.core.recent_cache import MEMORY_BYTES, WINDOW_BYTES, RecentMemoryCache, WindowKey
+from bot.store.sql.core import base
+from bot.store.sql.core.base import MEMORY_BYTES, WINDOW_BYTES, RecentMemoryCache, WindowKey
 from bot.store.sql.sqlite import connection as sqlite
 from bot.store.sql.stores.memories import MEMORY, RECENT, put_memories
 from bot.store.sql.stores.store import SqlStore
@@ -176,7 +176,7 @@ async def test_windows_without_a_limit_are_not_cached(open_store: OpenStore, lim
 
 
 async def test_windows_that_become_long_are_not_cached(open_store: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MAX_MEMORIES", 3)
+    monkeypatch.setattr(base, "MAX_MEMORIES", 3)
     async with open_store() as store:
         known = store.memories._database.recent_cache
         assert known is not None
@@ -233,7 +233,7 @@ def test_a_read_of_the_end_of_a_batch_before_its_notification_keeps_the_order() 
 
 
 def test_windows_without_memories_take_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES)
+    monkeypatch.setattr(base, "MAX_BYTES", 2 * WINDOW_BYTES)
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
     for lane in lanes[:2]:
@@ -244,7 +244,7 @@ def test_windows_without_memories_take_bytes_too(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_windows_take_a_limited_number_of_bytes_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES + 3 * (MEMORY_BYTES + 1_000))
+    monkeypatch.setattr(base, "MAX_BYTES", 2 * WINDOW_BYTES + 3 * (MEMORY_BYTES + 1_000))
     known = held()
     lanes = [LANE._replace(room=bytes([number])) for number in range(3)]
     first, second, third = ([memory_of("a" * 990), memory_of("b" * 990)] for _ in range(3))
@@ -257,7 +257,7 @@ def test_the_windows_take_a_limited_number_of_bytes_together(monkeypatch: pytest
 
 
 def test_a_committed_memory_drops_the_window_that_was_read_longest_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recent_cache, "MAX_BYTES", 2 * WINDOW_BYTES + 2 * MEMORY_BYTES + 100)
+    monkeypatch.setattr(base, "MAX_BYTES", 2 * WINDOW_BYTES + 2 * MEMORY_BYTES + 100)
     known, new = held(), memory_of("new")
     other = LANE._replace(room=b"other")
     known.store(other, 3, [memory_of("a")], known.version)

@@ -18,7 +18,7 @@ from bot.store.sql.postgres import ledger_statements as receiving
 from bot.store.sql.postgres.connection import parse_address
 from bot.store.sql.postgres.ledger_statements import RawStatement
 from bot.store.sql.postgres.storage import OpenServers
-from bot.store.sql.stores import cache_logs_costs, deliveries, memories, receipts, search, tasks, worlds
+from bot.store.sql.stores import cache_logs_costs, ledger, memories, search, tasks, worlds
 from bot.testing import make_message
 from tests.postgres import PostgresServer
 from tests.store.sql.conftest import expand
@@ -33,12 +33,12 @@ INDEXES = {
     "COUNTS": (search.COUNT_WORDS, "pk_words"),
     "FOUND": (search.FIND_WORDS, "pk_words"),
     "ALIKE": (search.FIND_SAME_WORDING, "pk_words"),
-    "FIND": (receipts.FIND_RECEIPT, "uq_receipts_agent_id_id"),
-    "FIND_BY_MEMORY": (receipts.FIND_BY_MEMORY, "ix_receipts_memory"),
-    "ALL_OPEN": (receipts.RECEIPT_LISTS[True, False], "ix_receipts_open"),
-    "OF_ROOM": (receipts.RECEIPT_LISTS[None, True], "ix_receipts_room"),
-    "OPEN_PARTS": (deliveries.OPEN_DELIVERIES, "ix_deliveries_open"),
-    "OF_ONE_TURN": (deliveries.DELIVERIES_OF_TURN, "ix_deliveries_turn"),
+    "FIND": (ledger.FIND_RECEIPT, "uq_receipts_agent_id_id"),
+    "FIND_BY_MEMORY": (ledger.FIND_BY_MEMORY, "ix_receipts_memory"),
+    "ALL_OPEN": (ledger.RECEIPT_LISTS[True, False], "ix_receipts_open"),
+    "OF_ROOM": (ledger.RECEIPT_LISTS[None, True], "ix_receipts_room"),
+    "OPEN_PARTS": (ledger.OPEN_DELIVERIES, "ix_deliveries_open"),
+    "OF_ONE_TURN": (ledger.DELIVERIES_OF_TURN, "ix_deliveries_turn"),
     "PARTICIPANTS": (worlds.FIND_PARTICIPANTS, "ix_participants_active"),
     "ROOMS": (worlds.ALL_ROOMS, "ix_rooms_active"),
     "FIND_DUE": (tasks.FIND_DUE, "ix_tasks_due"),
