@@ -47,7 +47,7 @@ async def test_a_turn_notes_its_steps_in_their_order_with_what_contains_them() -
     assert names.index("reply") < names.index("Commit")
     assert all(step.start_ms <= step.end_ms for step in steps)
     assert body["gate"] == receipt.rule
-    assert body["memories"] == [(str(REMEMBERED), 0.82)]
+    assert body["memories"] == [[str(REMEMBERED), 0.82]]
 
 
 async def test_the_sections_of_a_prompt_are_the_prompt_as_it_was_sent() -> None:
