@@ -3,24 +3,21 @@
 import asyncio
 import re
 import tempfile
-from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from random import Random
 
 from benchmarks.exchange import AGENT
 from benchmarks.figures import Row, report_progress
-from benchmarks.group_talks import load_half, small_talk
 from bot import ChannelType, Content, Entity, Memory, MemoryKind, MemoryScope, Role, Room, World, derived_id, new_id
 from bot.events import RunEnded
 from bot.models import Purpose, TextRequest
 from bot.platform import InboundMessage
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ScriptedModel, model_answer, running_agent
-from plugins.bootstrap.providers.conversation import HEADING, IN_DOUBT
+from plugins.bootstrap.providers.conversation import HEADING
 
 PRIVATE_FACTS, CORRECTED_FACTS = 1_000, 500
 _TEST = "test"  # the platform of the tests
@@ -56,14 +53,11 @@ def measure_remembering() -> list[Row]:
     leaked, known = asyncio.run(count_leaks(PRIVATE_FACTS))
     report_progress(f"{CORRECTED_FACTS} corrected facts")
     stale, current = asyncio.run(count_stale(CORRECTED_FACTS))
-    unread = asyncio.run(count_unread(CORRECTED_FACTS))
     return [
         ("private facts asked for in another room", f"{leaked} of {PRIVATE_FACTS:,} leaked; goal 0"),
         ("  the same asked where they were told", f"{known} of {PRIVATE_FACTS:,} told"),
         ("old values told as current", f"{stale} of {CORRECTED_FACTS}; goal 0"),
         ("  the new value is told instead", f"{current} of {CORRECTED_FACTS}"),
-        ("old values without a mark before that is noted", f"{unread['old unmarked']} of {CORRECTED_FACTS}; goal 0"),
-        ("  other facts of the person marked too", f"{unread['other marked']} of {CORRECTED_FACTS}"),
     ]
 
 
@@ -117,47 +111,6 @@ async def count_stale(count: int) -> tuple[int, int]:
             stale += f"Town{number}old" in memory
             current += f"Town{number}new" in memory
     return stale, current
-
-
-async def count_unread(count: int) -> Counter[str]:
-    """Return what MEMORY does with facts whose author has corrected one of them, before reflection has read it.
-
-    Facts and corrections have the wordings of the topics that are not for tuning. Each person tells two facts and
-    corrects one; five messages make a reflection due, so the correction is not noted when the question comes.
-    """
-    counts, random, topics = Counter[str](), Random(1), load_half("test")["topic"]
-    noted: dict[str, str] = {}
-
-    def note(request: TextRequest) -> str:
-        if request.purpose is not Purpose.REFLECTION:
-            return model_answer("I see.")
-        found = [(number, noted[text]) for number, text in _STATEMENT.findall(request.prompt) if text in noted]
-        facts = "".join(f"<fact><message>{number}</message><text>{text}</text></fact>" for number, text in found)
-        return f"<response><facts>{facts}</facts></response>"
-
-    async with _harness(note, CONVERSATION_LENGTH="20") as harness:
-        for number in range(count):
-            place, person = Place("the inn", f"alone {number}", ChannelType.DM), f"Person{number}"
-            topic, other_topic = random.sample(topics, 2)
-            (old, new), other = random.sample(topic["values"], 2), random.choice(other_topic["values"])
-            stated = [(topic, old), (other_topic, other)]
-            random.shuffle(stated)
-            texts = [random.choice(each["said"]).format(v=value) for each, value in stated]
-            facts = [random.choice(each["about"]).format(v=value, p=person) for each, value in stated]
-            noted.clear()
-            noted.update(zip(texts, facts, strict=True))
-            for text in (
-                *texts,
-                *(small_talk(random) for _ in range(3)),
-                random.choice(topic["changed"]).format(v=new),
-            ):
-                await _send(harness, place, person, text)
-            memory = memory_section(await _prompts(harness, place, person, random.choice(topic["asked"]).format(p="I")))
-            for (each, value), fact in zip(stated, facts, strict=True):
-                line = next((line for line in memory.splitlines() if fact in line), "")
-                fate = "marked" if IN_DOUBT in line else "unmarked" if line else "missing"
-                counts[f"{'old' if (each, value) == (topic, old) else 'other'} {fate}"] += 1
-    return counts
 
 
 def memory_section(prompt: str) -> str:

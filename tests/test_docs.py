@@ -40,7 +40,7 @@ LINK = re.compile(r"\]\((?P<file>[\w./-]*)(?:#(?P<anchor>[\w-]+))?\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 NOT_SETTINGS = frozenset(
     {"UPPER_SNAKE", "AWAITING_CHOICE", "BOT_KILL_AT", "MAX_IMAGE_PIXELS", "O_NOFOLLOW", "SQLITE_BUSY"}
-    | {"CHARACTER_SETTINGS", "EMBEDDING_MODEL"}  # of a settings model, and of the benchmarks
+    | {"CHARACTER_SETTINGS", "BENCH_VECTORS", "RECALL_DATA"}  # of a settings model, and of the benchmarks
     | {f"TWITTER_{name}" for name in ("API_KEY", "API_SECRET_KEY", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")}  # of elizaOS
     | {f"OTEL_{name}" for name in ("EXPORTER_OTLP_COMPRESSION", "EXPORTER_OTLP_TIMEOUT", "BSP_MAX_QUEUE_SIZE")}
     | {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"}  # of the SDK of OpenTelemetry

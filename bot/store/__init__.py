@@ -94,17 +94,10 @@ from bot.store.protocols import (
     UnembeddedPage,
     recall_audience,
 )
-from bot.store.similarity import (
-    MAX_TRANSCRIPT_SCAN,
-    TRANSCRIPT_KINDS,
-    cosine,
-    index_words,
-    normalize_wording,
-    rank_by_word_overlap,
-    top_by_word_overlap,
-    word_weights,
-)
+from bot.store.search import SearchQuery, SearchResult, group_by_topic, rank_memories
+from bot.store.similarity import TRANSCRIPT_KINDS, cosine, index_words, normalize_wording
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
+from bot.store.terms import index_terms
 
 if TYPE_CHECKING:
     from bot.store.sql.core.base import SqlSettings
@@ -120,7 +113,6 @@ __all__ = [
     "MAX_EXAMINED_ROWS",
     "MAX_NAME_MATCHES",
     "MAX_SCANNED_ROWS",
-    "MAX_TRANSCRIPT_SCAN",
     "MAX_UNREADABLE_EVENTS",
     "MEMBERSHIP_EVENT_TTL",
     "NO_SCHEMAS",
@@ -175,6 +167,8 @@ __all__ = [
     "RoomSummary",
     "Schema",
     "Schemas",
+    "SearchQuery",
+    "SearchResult",
     "SharedLimits",
     "SqlSettings",
     "SqlStorage",
@@ -203,6 +197,8 @@ __all__ = [
     "cancel_unsent",
     "connection_name",
     "cosine",
+    "group_by_topic",
+    "index_terms",
     "index_words",
     "messages_by_external_id",
     "new_receipt",
@@ -211,15 +207,13 @@ __all__ = [
     "orphaned_deliveries",
     "part_name",
     "plan_edit",
-    "rank_by_word_overlap",
+    "rank_memories",
     "recall_audience",
     "redact_delivery",
     "redact_receipt",
     "report_progress",
     "sort_sums",
     "sum_costs",
-    "top_by_word_overlap",
-    "word_weights",
 ]
 
 LOADED_WHEN_USED = {  # they load SQLAlchemy

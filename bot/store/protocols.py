@@ -19,6 +19,7 @@ from bot.store.activity import ActivityStore
 from bot.store.environment import EntityStore, WorldStore
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 from bot.store.lists import ListStore
+from bot.store.search import SearchQuery, SearchResult, stored_terms
 
 T = TypeVar("T")
 MAX_NAME_MATCHES = 20
@@ -95,6 +96,11 @@ def recall_audience(memory: Memory) -> UUID | None:
     return memory.world_id if memory.scope is MemoryScope.WORLD else memory.room_id
 
 
+def memory_terms(memory: Memory) -> str:
+    """Return the terms by which a memory is found, as they are stored."""
+    return stored_terms(memory.kind, memory.content.text, memory.entity_id, recall_audience(memory))
+
+
 @dataclass(frozen=True, slots=True)
 class UnembeddedPage:
     """Memories without an embedding of some model, and where the next page begins; None at the end."""
@@ -168,13 +174,16 @@ class MemoryStore(Protocol):
         Vectors of another model or dimension are skipped.
         """
 
-    async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
-        """Return the memories that share the most words with a text, best first, among those that the scope
-        covers.
+    async def find(
+        self, query: SearchQuery, scope: RecallScope, kind: MemoryKind, limit: int = 10
+    ) -> list[SearchResult]:
+        """Return the memories that a question most likely means, best first, among those that the scope covers.
 
-        Rare words count more, and frequent ones do not count. Of messages and reactions only the last five
-        thousand of the room are searched; of several rooms, their last five thousand together.
+        Words are compared by their stems, rare ones count more; with a vector, the meaning counts as much as they do.
         """
+
+    async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
+        """Return the memories that share the most words with a text, as `find` compares them."""
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         """Store the embedding of a memory; do nothing if the memory is gone."""

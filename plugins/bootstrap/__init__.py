@@ -52,14 +52,6 @@ from plugins.bootstrap.providers.conversation import (
     time,
     world,
 )
-from plugins.bootstrap.recall.ranking import (
-    RoomRecall,
-    on_entity_erased,
-    on_message_deleted,
-    on_message_edited,
-    on_room_cleared,
-    on_room_migrated,
-)
 
 
 async def _register_on_demand(agent: Agent) -> None:
@@ -122,13 +114,8 @@ plugin = Plugin(
         model_used,
         run_ended,
         on_embedding_failed,
-        on_message_edited,
-        on_message_deleted,
-        on_room_cleared,
-        on_room_migrated,
-        on_entity_erased,
         on_consent_erased,
     ],
-    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill, RoomRecall, SharedFacts],
+    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill, SharedFacts],
     init=_register_on_demand,
 )

@@ -12,6 +12,7 @@ from bot import ActionSpec, Agent, model
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
 from bot.prompts import parse_history
 from plugins.offline.input_analysis import ChatLine, embed
+from plugins.offline.phrasing import content_words
 from plugins.offline.responder import Persona, asks_what_was_said, quote_statement, respond, should_respond, write_post
 
 MODEL_NAME = "offline"
@@ -20,7 +21,8 @@ RECALL = "RECALL"  # the provider of what was said before
 SPEECH_ACTIONS = frozenset({"REPLY", "IGNORE", "NONE"})
 _RESULT_LINE = re.compile(r"^- [A-Z][A-Z0-9_]*: (?P<outcome>ok|failed): (?P<text>.*)$", re.MULTILINE)
 _QUOTED_LINE = re.compile(
-    r'^- (?P<name>[^()\[\]\n]+) \(id (?P<id>[0-9a-f]+)\), [0-9-]+ [0-9:]+: "(?P<text>.*)"(?: \([^()\n]*\))?$',
+    r'^- (?P<name>[^()\[\]\n]+) \(id (?P<id>[0-9a-f]+)\), [0-9-]+ [0-9:]+: "(?P<text>.*)"(?: \([^()\n]*\))*?'
+    r"(?P<latest> \(the latest of these\))?$",
     re.MULTILINE,
 )  # of the provider RECALL
 _GIVEN_PARAMETERS = re.compile(r"^What was given: (\{.*\})$", re.MULTILINE)
@@ -64,10 +66,21 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
 
 
 def _read_recalled(prompt: str, names: Mapping[str, str]) -> list[ChatLine]:
-    """Return the lines of people that RECALL quotes in a prompt, with the names that their ids have now."""
+    """Return the lines of people that RECALL quotes in a prompt, with the names that their ids have now.
+
+    If the latest line on a topic is marked, and shares author and words with the first, it comes before that.
+    """
+    quoted = list(_QUOTED_LINE.finditer(prompt))
+    latest = [
+        line
+        for line in quoted
+        if line["latest"]
+        and line["id"] == quoted[0]["id"]
+        and content_words(line["text"]) & content_words(quoted[0]["text"])
+    ]
     return [
         ChatLine(names.get(line["id"], line["name"]), line["text"], is_agent=False)
-        for line in _QUOTED_LINE.finditer(prompt)
+        for line in dict.fromkeys([*latest[:1], *quoted])
     ]
 
 

@@ -57,6 +57,22 @@ def test_a_fact_is_explained_with_its_source_message(fact: Memory, capsys: Out) 
     assert (source["kind"], source["text"], source["id"]) == ("message", "I moved to Graz", noted["source_message"])
 
 
+def test_what_a_question_finds_in_a_room_is_explained_by_the_parts_of_the_scores(fact: Memory, capsys: Out) -> None:
+    command = ["memory", "explain", "Where did I move?", "--room", str(MESSAGE.room.id), "--asker", "Alice", "-c", FILE]
+    capsys.readouterr()
+    assert entry([*command, "--json"]) == 0
+    said, *_ = found = json.loads(capsys.readouterr().out)
+    assert (said["text"], said["kind"]) == ("I moved to Graz", "message")
+    assert {part["name"] for part in said["parts"]} == {"move", "by the asker"}
+    assert said["score"] == pytest.approx(sum(part["score"] for part in said["parts"]), abs=0.02)
+    assert [item["text"] for item in found if item["kind"] == "fact"] == ["Alice lives in Graz."]
+    assert entry(command) == 0
+    assert f"message, Alice, {said['at'][:16]}: I moved to Graz\n        by the asker " in capsys.readouterr().out
+
+    assert entry([*command[:4], "nowhere", "-c", FILE]) == 2
+    assert "there is no room 'nowhere'" in capsys.readouterr().err
+
+
 def test_all_facts_are_exported_as_json_lines_to_a_new_file(fact: Memory, capsys: Out, workdir: Path) -> None:
     capsys.readouterr()
     assert entry(["memory", "export", "-c", FILE]) == 0

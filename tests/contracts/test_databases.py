@@ -72,7 +72,10 @@ def check_complete(columns: Columns, rows: Rows) -> None:
 def fill_sqlite(file: Path, rows: Rows) -> None:
     """Replace the rows of a database of any schema by others."""
     with closing(sqlite3.connect(file)) as connection, connection:
-        names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        names = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite_%' "
+            "AND name NOT LIKE 'memory_terms%'"  # the index of SQLite's full-text search
+        )
         columns = {
             table: {row[1]: row[2] for row in connection.execute(f"PRAGMA table_info({table})")}
             for (table,) in names

@@ -54,6 +54,7 @@ COMMANDS = (
     f"memory list {ALICE} -c ada.json",
     "memory search ferns -c ada.json",
     f"memory why {FACT} -c ada.json",
+    "memory explain ferns --room lobby -c ada.json",
     f"memory correct {FACT} moss -c ada.json",
     f"memory delete {FACT} -c ada.json",
     f"person export {ALICE} alice.zip -c ada.json",

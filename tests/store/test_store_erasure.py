@@ -173,6 +173,20 @@ async def test_the_log_is_emptied_once_another_program_has_read_it(
         assert b"my words" not in read_files(path)
 
 
+async def test_the_index_of_a_file_keeps_no_term_of_an_erased_person(
+    request: pytest.FixtureRequest, tmp_path: Path, sqlite_file: Path
+) -> None:
+    path = tmp_path / "greenroom.db"
+    async with sqlite_store(request, system_clock) as store:
+        await receive(store, "Bob", [Content(f"number {number}") for number in range(200)])
+        await receive(store, "Alice", [Content("the zebracorn")])
+        await receive(store, "Bob", [Content("a xylophone")])
+        await store.edits.erase_entity(PERSON, NOW)
+        files = read_files(path)
+    assert b"zebracorn" not in files
+    assert b"xylophon" in files
+
+
 async def test_what_is_kept_for_limits_is_deleted_when_the_day_is_over(open_store: Any) -> None:
     async with open_store as store:
         entry = CostEntry(NOW.date(), "m", derived_id("room"), PERSON, calls=1, cost=0.5)

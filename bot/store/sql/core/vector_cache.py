@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from bot.store.sql.core.mapping import Row
 
 MIN_CACHED_VECTORS = 500  # vectors; fewer are read as quickly
-MAX_BYTES = 128 * 1024 * 1024
+MAX_BYTES = 192 * 1024 * 1024  # a room of 100,000 messages with vectors of 384 numbers has 147 MiB
 WRITER_KEY, SEARCHER_KEY = "greenroom-matrices-watched", "greenroom-matrices-seen"
 SQL_FUNCTION = "greenroom_vector"
 KEY_COLUMNS = "{row}.agent_id, {row}.model, {row}.dimension, {row}.kind, {row}.audience, {row}.memory"

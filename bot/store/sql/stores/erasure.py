@@ -92,6 +92,7 @@ from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_der
 from bot.store.sql.stores.worlds import ENTITY, UPSERT_ENTITY, erase_names, find_entities, save_component
 
 ROWS_PER_WINDOW, ITEMS_PER_BATCH = 2_000, 50  # each takes some milliseconds
+PAGES_PER_MERGE = 250  # of the index of terms: about 10 ms
 MAX_TURN_AGE = timedelta(hours=1)  # a turn reads messages that came after it began
 FINISHED_STATES = (DeliveryState.SENT, DeliveryState.CANCELLED, DeliveryState.FAILED)
 OnCancelled = Callable[[DeletionResult], Awaitable[None]]
@@ -173,7 +174,9 @@ MARKED_IN_ROOM = select(memories.c.id, memories.c.content).where(
 )
 FIRST_POSITION = select(func.min(memories.c.position)).where(_is_any(memories.c.id))
 SET_CONTENT = update(memories).where(matches(memories, "id")).values(content=parameter(memories.c.content, "content"))
-SET_REPLY = SET_CONTENT.values(metadata=parameter(memories.c.metadata, "metadata"))
+SET_REPLY = SET_CONTENT.values(
+    metadata=parameter(memories.c.metadata, "metadata"), terms=parameter(memories.c.terms, "terms")
+)
 SET_PART = (
     update(deliveries).where(matches(deliveries, "id")).values(content=parameter(deliveries.c.content, "content"))
 )
@@ -274,6 +277,9 @@ class Erasure:
             await self._database.write(partial(_delete_logs, self._agent, entity, window))
         await self._delete(CACHE_WINDOWS, DELETE_CACHED, mark=str(entity))
         cost_count = await self._anonymize_costs()
+        pages = -PAGES_PER_MERGE
+        while await self._database.write(partial(search.merge_deleted_terms, pages=pages)):
+            pages = PAGES_PER_MERGE
         await self._database.truncate_log()
         counts = self._counts
         return ErasureResult(
@@ -400,11 +406,9 @@ def _redact_replies(agent: int, words: ErasedWords, ids: Sequence[UUID], connect
     """Remove the words from replies, and from what was sent of them; delete the steps of their turns."""
     for reply in MEMORY.find(connection, FIND_MEMORIES, ids, agent=agent):
         redacted = words.remove_from_reply(reply)
-        values = {"agent": agent, "id_": reply.id, "content": redacted.content, "metadata": redacted.metadata}
-        connection.execute(SET_REPLY, values)
+        values = {name: MEMORY.values(redacted, agent)[name] for name in ("content", "metadata", "terms")}
+        connection.execute(SET_REPLY, {"agent": agent, "id_": reply.id, **values})
         search.delete_embeddings(connection, agent, [reply.id])
-        search.delete_words(connection, agent, [reply.id])
-        search.store_words(connection, agent, [redacted])
         if reply.turn_id is None:
             continue
         for part in list_deliveries(agent, None, None, reply.turn_id, connection):

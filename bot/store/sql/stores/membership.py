@@ -7,13 +7,14 @@ from datetime import datetime
 from operator import attrgetter
 from uuid import UUID
 
-from sqlalchemy import Connection, Table, Update, bindparam, delete, func, select, update
+from sqlalchemy import ColumnElement, Connection, Table, Update, bindparam, delete, func, select, update
 
 from bot.domain.environment import Entity, ParticipantState, Room, World
 from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, MembershipChange, MembershipUpdate
 from bot.domain.ledger import Delivery, DeliveryState
+from bot.store.search import audience_mark
 from bot.store.sql.core.mapping import count_changed, items_parameter, matches, parameter, text_literal
-from bot.store.sql.core.schema import components, deliveries, embeddings, logs, memories, participants, tasks, words
+from bot.store.sql.core.schema import components, deliveries, embeddings, logs, memories, participants, tasks
 from bot.store.sql.stores.cache_logs_costs import ADD_VALUE, DELETE_EXPIRED
 from bot.store.sql.stores.ledger import find_deliveries, list_deliveries
 from bot.store.sql.stores.search import AUDIENCE
@@ -83,10 +84,20 @@ def _remove_members(connection: Connection, agent: int, membership: MembershipUp
 TARGET_PARTICIPANTS, TARGET_DELIVERIES = participants.alias("there"), deliveries.alias("placed")
 TARGET_COMPONENTS = components.alias("kept")
 
+
+def _replace_mark(terms: ColumnElement[str], place: str) -> ColumnElement[str]:
+    """Return terms with the mark of another room or world: `old_` and `new_` are parameters."""
+    return func.replace(terms, bindparam(f"old_{place}_mark"), bindparam(f"new_{place}_mark"))
+
+
 MOVE_MEMORIES = (
     update(memories)
     .where(matches(memories, "room_id"))
-    .values(room_id=parameter(memories.c.room_id, "new"), world_id=parameter(memories.c.world_id, "new_world"))
+    .values(
+        room_id=parameter(memories.c.room_id, "new"),
+        world_id=parameter(memories.c.world_id, "new_world"),
+        terms=_replace_mark(_replace_mark(memories.c.terms, "room"), "world"),
+    )
 )
 MOVE_PARTICIPANTS = (
     update(participants)
@@ -131,21 +142,21 @@ MOVE_WORLD_COMPONENTS = (
 )
 
 
-def _update_audience(table: Table, place: str) -> Update:
-    """Return a statement that sets the audience of rows about the memories of a room or world to the memories' own."""
-    audience = select(AUDIENCE).where(memories.c.position == table.c.memory).scalar_subquery()
+def _update_audience(place: str) -> Update:
+    """Return a statement that sets the audience of the vectors of a room or world to that of their memories."""
+    audience = select(AUDIENCE).where(memories.c.position == embeddings.c.memory).scalar_subquery()
     in_place = select(memories.c.position).where(matches(memories), memories.c[place] == bindparam("new"))
-    return update(table).where(table.c.memory.in_(in_place)).values(audience=audience)
+    return update(embeddings).where(embeddings.c.memory.in_(in_place)).values(audience=audience)
 
 
 def _move_rows(table: Table, place: str) -> Update:
     return update(table).where(matches(table, place)).values({place: parameter(table.c[place], "new")})
 
 
-MOVE_VECTORS, MOVE_WORDS = _update_audience(embeddings, "room_id"), _update_audience(words, "room_id")
-MOVE_WORLD_VECTORS, MOVE_WORLD_WORDS = _update_audience(embeddings, "world_id"), _update_audience(words, "world_id")
+MOVE_VECTORS, MOVE_WORLD_VECTORS = (_update_audience(place) for place in ("room_id", "world_id"))
 MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = (_move_rows(table, "room_id") for table in (components, tasks, logs))
-MOVE_WORLD_MEMORIES, MOVE_WORLD_TASKS = _move_rows(memories, "world_id"), _move_rows(tasks, "world_id")
+MOVE_WORLD_MEMORIES = _move_rows(memories, "world_id").values(terms=_replace_mark(memories.c.terms, "world"))
+MOVE_WORLD_TASKS = _move_rows(tasks, "world_id")
 
 
 def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection: Connection) -> list[Delivery]:
@@ -161,9 +172,10 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
     put_worlds(connection, agent, [world])
     put_rooms(connection, agent, [room])
     old, new = {"agent": agent, "room_id_": room_id}, {"agent": agent, "new": room.id}
-    connection.execute(MOVE_MEMORIES, {**old, **new, "new_world": room.world_id})
+    marks = {"old_room_mark": audience_mark(room_id), "new_room_mark": audience_mark(room.id)}
+    marks |= _world_marks(old_room.world_id if old_room else room.world_id, room.world_id)
+    connection.execute(MOVE_MEMORIES, {**old, **new, "new_world": room.world_id, **marks})
     connection.execute(MOVE_VECTORS, new)
-    connection.execute(MOVE_WORDS, new)
     connection.execute(MOVE_PARTICIPANTS, {**old, **new})
     connection.execute(DELETE_OLD_PARTICIPANTS, old)
     for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS):
@@ -185,6 +197,9 @@ def _move_world(connection: Connection, agent: int, old: UUID, new: UUID) -> Non
     """Move what belongs to a world and to none of its rooms: what is noted of its people, documents and tasks."""
     values = {"agent": agent, "new": new}
     for statement in (MOVE_WORLD_COMPONENTS, MOVE_WORLD_MEMORIES, MOVE_WORLD_TASKS):
-        connection.execute(statement, {**values, "world_id_": old})
+        connection.execute(statement, {**values, "world_id_": old, **_world_marks(old, new)})
     connection.execute(MOVE_WORLD_VECTORS, values)
-    connection.execute(MOVE_WORLD_WORDS, values)
+
+
+def _world_marks(old: UUID, new: UUID) -> dict[str, str]:
+    return {"old_world_mark": audience_mark(old), "new_world_mark": audience_mark(new)}

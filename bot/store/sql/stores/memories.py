@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, delete, func, literal_column, or_, select, union_all
+from sqlalchemy import Connection, Select, and_, delete, func, literal_column, or_, select, union_all
 
 from bot.domain.memory import (
     MAX_CONVERSATION_REACTIONS,
@@ -17,8 +17,9 @@ from bot.domain.memory import (
     MemoryKind,
     MemoryMatch,
 )
-from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage, recall_audience
-from bot.store.similarity import MAX_TRANSCRIPT_SCAN, TRANSCRIPT_KINDS, rank_by_word_overlap
+from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage, memory_terms, recall_audience
+from bot.store.search import SearchQuery, SearchResult
+from bot.store.similarity import TRANSCRIPT_KINDS
 from bot.store.sql.core.base import SqlStorePart, WindowKey, recent_cache_of
 from bot.store.sql.core.mapping import (
     Row,
@@ -35,7 +36,7 @@ from bot.store.sql.core.mapping import (
 from bot.store.sql.core.schema import IS_FACT, embeddings, memories
 from bot.store.sql.stores import search
 
-MEMORY = RowMapping(memories, Memory)
+MEMORY = RowMapping(memories, Memory, derive=lambda memory: {"terms": memory_terms(memory)}, unread=["terms"])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 IN_ROOM_OF_KIND = matches(memories, "room_id", "kind")
@@ -43,14 +44,13 @@ ARE_ITEMS = and_(matches(memories), memories.c.id.in_(items_parameter(memories.c
 SCAN_WINDOW = 1000  # positions of all agents that one query examines
 EXPORT_WINDOW = 20_000  # likewise, of an export
 MAX_POSITION = 2**62
-ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
 EMBEDDED_KINDS = (MemoryKind.MESSAGE, MemoryKind.FACT)
 NEWEST_FIRST = memories.c.position.desc()
 BEFORE = memories.c.position < parameter(memories.c.position, "before")
 IN_WINDOW = and_(
     memories.c.position <= parameter(memories.c.position, "newest"),
     memories.c.position > parameter(memories.c.position, "oldest"),
-    memories.c.agent_id + ZERO == parameter(memories.c.agent_id, "agent"),
+    memories.c.agent_id + search.ZERO == parameter(memories.c.agent_id, "agent"),
 )
 
 UPSERT_MEMORY = upsert(memories, ("agent_id", "id"), MEMORY.stored_names)
@@ -131,11 +131,10 @@ def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID
 
 
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
-    """Insert or replace memories by id, with their words and vectors."""
+    """Insert or replace memories by id, with their vectors."""
     UPSERT_MEMORY.execute_all(connection, [MEMORY.values(memory, agent) for memory in stored])
     if recent_cache := recent_cache_of(connection):
         recent_cache.notify(agent, stored)
-    search.store_words(connection, agent, stored)
     search.store_embeddings(connection, agent, search.vectors_of(stored))
 
 
@@ -170,10 +169,9 @@ def _memories_at(connection: Connection, positions: Iterable[int]) -> dict[int, 
 
 
 def _add_memories(agent: int, new_memories: Sequence[Memory], connection: Connection) -> None:
-    """Insert or replace memories; vectors and words of a replaced text are deleted."""
+    """Insert or replace memories; the vector of a replaced text is deleted."""
     ids = [memory.id for memory in new_memories]
     search.delete_embeddings(connection, agent, ids)
-    search.delete_words(connection, agent, ids)
     put_memories(connection, agent, new_memories)
 
 
@@ -196,20 +194,12 @@ def _find_nearest(
     )
 
 
-def _search_words(
-    agent: int, text: str, scope: RecallScope, kind: MemoryKind, limit: int, connection: Connection
-) -> list[Memory]:
-    if kind in TRANSCRIPT_KINDS:
-        found: list[Memory] = []
-        for room_id in scope.audiences if scope.also else (scope.room_id,):
-            values = {"agent": agent, "room_id_": room_id, "kind_": kind}
-            values["limit"] = MAX_TRANSCRIPT_SCAN // (len(scope.also) + 1)
-            found += MEMORY.read_all(connection.execute(RECENT, values))
-        texts = [memory.content.text for memory in found]
-        return [found[index] for index in rank_by_word_overlap(text, texts, limit, is_transcript=True)]
-    positions = search.find_by_words(connection, agent, text, scope, kind, limit)
-    memories_by_position = _memories_at(connection, positions)
-    return [memories_by_position[position] for position in positions if position in memories_by_position]
+def _find(
+    agent: int, query: SearchQuery, scope: RecallScope, kind: MemoryKind, limit: int, connection: Connection
+) -> list[SearchResult]:
+    ranked = search.find_ranked(connection, agent, query, scope, kind)[:limit]
+    found = _memories_at(connection, [position for position, *_ in ranked])
+    return [SearchResult(found[position], score, parts) for position, score, parts in ranked if position in found]
 
 
 def _find_page(
@@ -313,7 +303,14 @@ class SqlMemories(SqlStorePart):
         return await self._database.search(partial(_find_nearest, self._agent, query, scope, limit))
 
     async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
-        return await self._database.search(partial(_search_words, self._agent, text, scope, kind, limit))
+        return [
+            result.memory for result in await self.find(SearchQuery(text, with_neighbours=False), scope, kind, limit)
+        ]
+
+    async def find(
+        self, query: SearchQuery, scope: RecallScope, kind: MemoryKind, limit: int = 10
+    ) -> list[SearchResult]:
+        return await self._database.search(partial(_find, self._agent, query, scope, kind, limit))
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         await self.set_embeddings({memory_id: embedding}, model)

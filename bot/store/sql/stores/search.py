@@ -1,13 +1,14 @@
-"""Embeddings, search for nearest vectors, and the word index.
+"""Embeddings, search for nearest vectors, and search by terms.
 
 PostgreSQL compares vectors with pgvector; for SQLite this module does, with numpy if it is installed.
 """
 
+import operator
 import struct
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
+from functools import lru_cache
 from heapq import nlargest
 from math import hypot
 from typing import Any
@@ -15,10 +16,10 @@ from uuid import UUID
 
 from sqlalchemy import (
     Connection,
-    Delete,
     Double,
+    Integer,
     Select,
-    Table,
+    TextClause,
     bindparam,
     case,
     delete,
@@ -26,44 +27,48 @@ from sqlalchemy import (
     literal,
     literal_column,
     select,
-    true,
+    text,
 )
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.store.protocols import RecallScope
-from bot.store.similarity import (
-    TRANSCRIPT_KINDS,
-    cosine,
-    index_words,
-    normalize_wording,
-    top_by_word_overlap,
-    word_weights,
+from bot.store.search import (
+    MAX_COUNTED,
+    MAX_MATCHES,
+    MAX_NEAREST,
+    MAX_POSTINGS,
+    MAX_TOPICS,
+    MAX_WITH_NEIGHBOURS,
+    Candidate,
+    SearchQuery,
+    idf,
+    parse_question,
+    rank_candidates,
+    term_prefix,
+    without_prefix,
+    wording_term,
 )
+from bot.store.similarity import TRANSCRIPT_KINDS, cosine
 from bot.store.sql.core.mapping import (
     NIL,
     Id,
     InsertStatement,
-    Json,
     Row,
     count_changed,
     items_parameter,
-    json_elements,
     limit_parameter,
     matches,
     parameter,
     rows_of,
 )
-from bot.store.sql.core.schema import embeddings, memories, words
+from bot.store.sql.core.schema import embeddings, memories
 from bot.store.sql.core.vector_cache import Matrix, RecallAudience, VectorCache, VectorCacheView, has_numpy, view_of
 
 SHARED_AUDIENCE = NIL
 BEFORE_FIRST = -1  # below every position
 MAX_HALF_FLOAT = 60_000.0  # half precision ends at 65,504; larger vectors are scaled to length 1
-
-EMPTY_WORD = ""  # every memory has it, for counting
-WORDING_PREFIX = "="  # before the digest of a whole text: no word begins with it
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +89,13 @@ class VectorQuery:
     kind: MemoryKind
 
 
+ZERO: ColumnElement[int] = literal_column("0")  # added to a column, it prevents the use of an index
 AUDIENCE = case(
     (memories.c.scope == MemoryScope.SHARED.value, literal(SHARED_AUDIENCE, Id())),
     (memories.c.scope == MemoryScope.WORLD.value, memories.c.world_id),
     else_=memories.c.room_id,
 )
 EMBEDDING_NAMES = ("agent_id", "model", "dimension", "kind", "audience", "memory", "vector")
-WORD_NAMES = ("agent_id", "kind", "word", "audience", "memory")
 
 
 def _save_embedding(insert: Any) -> Executable:
@@ -110,13 +115,11 @@ def _save_embedding(insert: Any) -> Executable:
 SAVE_EMBEDDING = InsertStatement(embeddings, (), _save_embedding)
 
 
-def _delete_of_memories(table: Table) -> Delete:
-    """Return a statement that deletes the rows about memories."""
-    positions = select(memories.c.position).where(matches(memories), memories.c.id.in_(items_parameter(memories.c.id)))
-    return delete(table).where(table.c.memory.in_(positions))
-
-
-DELETE_EMBEDDINGS, DELETE_WORDS = _delete_of_memories(embeddings), _delete_of_memories(words)
+DELETE_EMBEDDINGS = delete(embeddings).where(
+    embeddings.c.memory.in_(
+        select(memories.c.position).where(matches(memories), memories.c.id.in_(items_parameter(memories.c.id)))
+    )
+)
 EMBEDDING_SCOPE = matches(embeddings, "model", "dimension", "kind")
 CANDIDATES = (
     select(embeddings.c.memory, embeddings.c.vector)
@@ -238,79 +241,132 @@ def _compare_with_numpy(
     return pairs
 
 
-def _insert_words(insert: Any) -> Executable:
-    new_words = json_elements(bindparam("words", type_=Json())).table_valued("value", name="given")
-    columns = (memories.c.agent_id, memories.c.kind, new_words.c.value, AUDIENCE, memories.c.position)
-    source = select(*columns).join_from(memories, new_words, true()).where(matches(memories, "id"))
-    return insert.from_select(WORD_NAMES, source).on_conflict_do_nothing()  # type: ignore[no-any-return]
-
-
-INSERT_WORDS = InsertStatement(words, (), _insert_words)
-WORD_SCOPE = (
-    matches(words, "kind"),
-    words.c.audience.in_(items_parameter(words.c.audience, "audiences")),
-    words.c.word.in_(items_parameter(words.c.word)),
+# The positions of the newest memories that have one of some terms, as one text: reading thousands of rows takes longer.
+# PostgreSQL shall not read the whole table backwards for their order.
+FIND_TERMS = {
+    "sqlite": "SELECT {number}, group_concat(rowid) FROM (SELECT rowid FROM memory_terms "
+    f"WHERE memory_terms MATCH :terms{{number}} ORDER BY rowid DESC LIMIT {MAX_POSTINGS})",
+    "postgresql": "SELECT {number}, string_agg(CAST(position AS text), ',') FROM (SELECT position FROM (SELECT "
+    "position FROM memories WHERE string_to_array(terms, ' ') && string_to_array(:terms{number}, ' ') OFFSET 0) "
+    f"AS found ORDER BY position DESC LIMIT {MAX_POSTINGS}) AS newest",
+}
+MERGE_TERMS = text("INSERT INTO memory_terms (memory_terms, rank) VALUES ('merge', :pages)")
+CANDIDATE_ROWS = select(
+    memories.c.position, memories.c.id, memories.c.terms, memories.c.entity_id, memories.c.created_at
+).where(
+    memories.c.position.in_(items_parameter(memories.c.position)),
+    memories.c.agent_id + ZERO == bindparam("agent", type_=Integer()),
+    memories.c.kind == parameter(memories.c.kind, "kind_"),
+    AUDIENCE.in_(items_parameter(embeddings.c.audience, "audiences")),
 )
-COUNT_WORDS = select(words.c.word, func.count()).where(*WORD_SCOPE).group_by(words.c.word)
-FIND_WORDS = select(words.c.memory, words.c.word).where(*WORD_SCOPE)
-FIND_SAME_WORDING = (
-    select(memories.c.id)
-    .join(words, words.c.memory == memories.c.position)
-    .where(matches(words, "kind", "word", "audience"))
-    .limit(1)
+COUNT_LINES = select(func.count()).select_from(
+    select(memories.c.position)
+    .where(matches(memories, "kind"), memories.c.room_id.in_(items_parameter(memories.c.room_id, "audiences")))
+    .limit(MAX_COUNTED)
+    .subquery()
 )
 
 
-def store_words(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
-    """Index the words of memories other than messages."""
-    rows = [
-        {"agent": agent, "id_": memory.id, "words": _index_entries(memory)}
-        for memory in stored
-        if memory.kind not in TRANSCRIPT_KINDS
-    ]
-    INSERT_WORDS.execute_all(connection, rows)
+def _adjacent_position(function: Callable[[ColumnElement[int]], Any], is_wanted: Callable[[Any, Any], Any]) -> Any:
+    """Return the position of the memory of the same room and kind that comes before or after one."""
+    other = memories.alias("other")
+    in_room = (other.c[name] == memories.c[name] for name in ("agent_id", "room_id", "kind"))
+    query = select(function(other.c.position)).where(*in_room, is_wanted(other.c.position, memories.c.position))
+    return query.correlate(memories).scalar_subquery()
 
 
-def delete_words(connection: Connection, agent: int, ids: Sequence[UUID]) -> None:
-    """Delete the words of memories."""
-    count_changed(connection, DELETE_WORDS, ids, agent=agent)
+NEIGHBOURS = select(
+    memories.c.position, _adjacent_position(func.max, operator.lt), _adjacent_position(func.min, operator.gt)
+).where(memories.c.position.in_(items_parameter(memories.c.position)))
 
 
-def find_by_words(
-    connection: Connection, agent: int, text: str, recall_scope: RecallScope, kind: MemoryKind, limit: int
-) -> list[int]:
-    """Return the positions of the memories that share the most words with a text, best first."""
-    query_words = sorted(index_words(text))
-    if not query_words or not limit:
+def find_ranked(
+    connection: Connection, agent: int, query: SearchQuery, scope: RecallScope, kind: MemoryKind
+) -> list[tuple[int, float, dict[str, float]]]:
+    """Return the positions of the memories that a question finds, with scores and their parts, best first."""
+    question, audiences = parse_question(query), audiences_of(scope)
+    if kind in TRANSCRIPT_KINDS:
+        audiences.remove(SHARED_AUDIENCE)  # a conversation belongs to its room
+    prefixes = [term_prefix(kind, audience if audience != SHARED_AUDIENCE else None) for audience in audiences]
+    terms = [[prefix + term for prefix in prefixes for term in sorted(topic)] for topic in question.topics.values()]
+    found = dict(zip(question.topics, _find_positions(connection, terms), strict=True))
+    in_place = {"agent": agent, "kind_": kind, "audiences": audiences}
+    total = max([connection.scalar(COUNT_LINES, in_place) or 0, *map(len, found.values())])
+    weights = {label: idf(len(positions), total) for label, positions in found.items()}
+    rough: defaultdict[int, float] = defaultdict(float)
+    for label, positions in found.items():
+        for position in positions:
+            rough[position] += weights[label]
+    best = nlargest(MAX_MATCHES, rough, key=lambda position: (rough[position], position))
+    near: dict[int, float] = {}
+    if query.vector is not None:
+        vector = VectorQuery(tuple(query.vector), query.model, kind)
+        near = find_nearest(connection, agent, vector, audiences, MAX_NEAREST)
+    neighbours: dict[int, set[int]] = {}
+    if query.with_neighbours and kind == MemoryKind.MESSAGE:
+        neighbours = _find_neighbours(connection, {*best[:MAX_WITH_NEIGHBOURS], *list(near)[:MAX_WITH_NEIGHBOURS]})
+    rows = rows_of(connection, CANDIDATE_ROWS, {*best, *near, *neighbours}, **in_place)
+    candidates = {
+        position: Candidate(
+            position,
+            [without_prefix(term) for term in terms.split()],
+            author,
+            created_at,
+            tuple(neighbours.get(position, ())),
+        )
+        for position, memory_id, terms, author, created_at in rows
+        if memory_id not in query.excluded
+    }
+    return rank_candidates(question, candidates, weights, near, query.asked)
+
+
+@lru_cache(maxsize=2 * MAX_TOPICS)
+def select_positions(dialect: str, count: int) -> TextClause:
+    """Return the statement that finds the memories of so many topics."""
+    return text(" UNION ALL ".join(FIND_TERMS[dialect].format(number=number) for number in range(count)))
+
+
+def _find_positions(connection: Connection, topics: Sequence[Sequence[str]]) -> list[list[int]]:
+    """Return for each topic the positions of the newest memories that have one of its terms."""
+    if not topics:
         return []
-    scope = {"agent": agent, "kind_": kind, "audiences": audiences_of(recall_scope)}
-    counts = Counter(dict(map(tuple, rows_of(connection, COUNT_WORDS, [EMPTY_WORD, *query_words], **scope))))
-    total = counts.pop(EMPTY_WORD, 0)
-    weights = word_weights(counts, total)
-    shared: defaultdict[int, set[str]] = defaultdict(set)
-    for position, word in rows_of(connection, FIND_WORDS, weights, **scope):
-        shared[position].add(word)
-    newest = {position: shared[position] for position in sorted(shared, reverse=True)}
-    return top_by_word_overlap(newest, weights, total, limit)
+    dialect = connection.dialect.name
+    quoted = [
+        " OR ".join(f'"{term}"' for term in terms) if dialect == "sqlite" else " ".join(terms) for terms in topics
+    ]
+    values = {f"terms{number}": terms for number, terms in enumerate(quoted)}
+    rows = sorted(connection.execute(select_positions(dialect, len(topics)), values))
+    return [list(map(int, positions.split(","))) if positions else [] for _, positions in rows]
+
+
+def _find_neighbours(connection: Connection, positions: Collection[int]) -> dict[int, set[int]]:
+    """Return which lines of a conversation stand beside one another."""
+    neighbours: defaultdict[int, set[int]] = defaultdict(set)
+    for position, *others in rows_of(connection, NEIGHBOURS, positions):
+        for other in filter(None, others):
+            neighbours[position].add(other)
+            neighbours[other].add(position)
+    return neighbours
+
+
+def merge_deleted_terms(connection: Connection, pages: int) -> bool:
+    """Rewrite some pages of SQLite's index without the terms of what was deleted; return whether more may be left.
+
+    The first step has a negative number of pages: it begins to merge all parts of the index into one.
+    """
+    if connection.dialect.name != "sqlite":
+        return False  # PostgreSQL removes them when it vacuums
+    before = connection.exec_driver_sql("SELECT total_changes()").scalar_one()
+    connection.execute(MERGE_TERMS, {"pages": pages})
+    return int(connection.exec_driver_sql("SELECT total_changes()").scalar_one()) - int(before) >= 2
 
 
 def find_same_wording(connection: Connection, agent: int, memory: Memory, audience: UUID | None) -> UUID | None:
     """Return the id of a memory with the same text; PostgreSQL locks that text until the commit."""
-    digest = _digest(memory)
+    term = term_prefix(memory.kind, audience) + wording_term(memory.content.text, memory.entity_id)
     if connection.dialect.name == "postgresql":
-        connection.execute(select(func.pg_advisory_xact_lock(int.from_bytes(digest[:8], signed=True))))
-    key = {"kind_": memory.kind, "word_": _wording_entry(digest), "audience_": audience or SHARED_AUDIENCE}
-    return connection.execute(FIND_SAME_WORDING, {"agent": agent, **key}).scalar()
-
-
-def _index_entries(memory: Memory) -> list[str]:
-    return [EMPTY_WORD, _wording_entry(_digest(memory)), *index_words(memory.content.text)]
-
-
-def _wording_entry(digest: bytes) -> str:
-    return WORDING_PREFIX + digest.hex()
-
-
-def _digest(memory: Memory) -> bytes:
-    text = normalize_wording(memory.content.text).encode("utf-8", "replace")
-    return sha256(memory.entity_id.bytes + text).digest()[:16]
+        connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(term, 0))))
+    in_place = {"agent": agent, "kind_": memory.kind, "audiences": [audience or SHARED_AUDIENCE]}
+    [positions] = _find_positions(connection, [[term]])
+    rows = rows_of(connection, CANDIDATE_ROWS, positions, **in_place)
+    return rows[0][1] if rows else None

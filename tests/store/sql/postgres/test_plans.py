@@ -30,9 +30,9 @@ INDEXES = {
     "BY_TURN": (memories.MEMORIES_OF_TURN, "ix_memories_turn"),
     "UNEMBEDDED": (memories.UNEMBEDDED, "pk_memories"),
     "COUNT_IN_ROOM": (memories.COUNT_IN_ROOM, "ix_memories_room"),
-    "COUNTS": (search.COUNT_WORDS, "pk_words"),
-    "FOUND": (search.FIND_WORDS, "pk_words"),
-    "ALIKE": (search.FIND_SAME_WORDING, "pk_words"),
+    "COUNT_LINES": (search.COUNT_LINES, "ix_memories_room"),
+    "CANDIDATES": (search.CANDIDATE_ROWS, "pk_memories"),
+    "NEIGHBOURS": (search.NEIGHBOURS, "ix_memories_room"),
     "FIND": (ledger.FIND_RECEIPT, "uq_receipts_agent_id_id"),
     "FIND_BY_MEMORY": (ledger.FIND_BY_MEMORY, "ix_receipts_memory"),
     "ALL_OPEN": (ledger.RECEIPT_LISTS[True, False], "ix_receipts_open"),
@@ -117,6 +117,11 @@ def test_the_pipeline_uses_the_intended_index(postgres_server: PostgresServer, d
     assert index in plan
     assert "Seq Scan" not in plan
     assert name in SORTING or "Sort" not in plan
+
+
+def test_a_search_by_terms_uses_their_index(postgres_server: PostgresServer, database: str) -> None:
+    statement = str(search.select_positions("postgresql", 1)).replace(":terms0", "'x1 x2'")
+    assert "ix_memories_terms" in postgres_server.run(f"SET enable_seqscan = off; EXPLAIN {statement}", database)
 
 
 async def test_a_table_that_has_grown_gets_statistics_at_once(

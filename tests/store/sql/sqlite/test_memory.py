@@ -15,7 +15,7 @@ from bot.domain.ids import new_id
 from bot.domain.ledger import Delivery, DeliveryState, Outcome, Receipt, Step, StepState
 from bot.runtime.character_reload import AgentConfig
 from bot.store import InMemoryStore
-from bot.store.sql.core.schema import VERSION_TABLE
+from bot.store.sql.core.schema import metadata
 from bot.store.sql.sqlite import memory
 from bot.store.sql.stores import retention
 from bot.testing import make_message, running_agent
@@ -24,7 +24,7 @@ NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 
 
 def count_rows(connection: Connection) -> dict[str, int]:
-    names = [name for name in inspect(connection).get_table_names() if name != VERSION_TABLE]
+    names = [name for name in inspect(connection).get_table_names() if name in metadata.tables]
     counts = {name: connection.scalar(select(func.count()).select_from(table(name))) for name in names}
     return {name: count for name, count in counts.items() if count}
 

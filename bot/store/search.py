@@ -1,0 +1,342 @@
+"""How memories are found by a question, in every store: what it asks for, and how candidates are ranked.
+
+The score of a line is the sum of BM25 over what the question asks for: its words, the people that it names as authors,
+and who asks, where it says "I". An author counts by the share of the lines that they wrote, as a word does, so that no
+weight is needed. All other numbers stand here, each with its reason; none is fitted to questions.
+"""
+
+import re
+from calendar import monthrange
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import blake2s
+from math import log
+from statistics import mean, pstdev
+from types import MappingProxyType
+from uuid import UUID
+
+from bot.domain.environment import Entity
+from bot.domain.memory import Memory, MemoryKind
+from bot.store.similarity import TRANSCRIPT_KINDS, cosine, normalize_wording
+from bot.store.terms import find_languages, index_terms, question_terms, split_words, word_lists
+
+K1, B = 1.2, 0.75  # of BM25, as in Robertson and Zaragoza: The Probabilistic Relevance Framework (2009)
+# A line between two that match is about the same thing; one beside a single match is so about half of the time, and is
+# one of two. So each side lends a quarter: a neighbour never comes before the line that matches itself.
+NEIGHBOURS_SHARE = 0.25
+MAX_NEIGHBOURS_GAP = timedelta(hours=1)  # lines further apart belong to two conversations
+NAMED_TIME = 3.0  # a day or month that the question names counts like a word that one line of twenty has: log(20)
+LATER = timedelta(days=7)  # people tell of a day for about a week
+OWN_LINES = 0.5  # of the asked agent's lines: they repeat the words of questions; unless it is asked for them ("you")
+MAX_TOPICS = 64  # words of a question that are searched
+MAX_POSTINGS = 5_000  # lines that are read of one word: of a word that more lines have, the newest
+MAX_MATCHES = 200  # the lines that match best, of which the scores are computed in full
+MAX_NEAREST = 200  # the lines nearest in meaning; any other line counts as near as the last of them
+MAX_WITH_NEIGHBOURS = 40
+MAX_COUNTED = 10_000  # lines of a room: how many more there are hardly changes how much a rare word counts
+
+SEPARATOR = "·"  # no word has it
+YEAR = re.compile(r"\b(20\d\d)\b")
+DAY = re.compile(r"(?<!\d)(\d{1,2})(?:st|nd|rd|th|\.)?(?!\d)")
+ISO_DATE = re.compile(r"\b(20\d\d)-(\d\d)(?:-(\d\d))?\b")
+AMBIGUOUS_MONTHS = frozenset({"may", "march", "mars", "mai", "mei", "maj"})  # months only beside a number
+
+
+@dataclass(frozen=True, slots=True)
+class SearchQuery:
+    """A question: its text, who asks, the agent that is asked, and the people whom it may name.
+
+    With its vector and the model that made it, memories near in meaning are found too. `excluded` are the ids of
+    memories that are not searched, such as the message that asks. With neighbours, a message is found by what stands
+    beside it, too.
+    """
+
+    text: str
+    asker: UUID | None = None
+    asked: UUID | None = None
+    people: Sequence[Entity] = ()
+    vector: Sequence[float] | None = None
+    model: str = ""
+    excluded: Collection[UUID] = ()
+    with_neighbours: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A memory that was found: its score, and the parts of the score by their names."""
+
+    memory: Memory
+    score: float
+    parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a question asks for: `topics` has for each label the terms of which a line may have any.
+
+    `period` is the time that the question names; `is_addressed` tells whether it says "you".
+    """
+
+    topics: Mapping[str, frozenset[str]]
+    period: tuple[datetime, datetime] | None = None
+    is_addressed: bool = False
+
+
+def author_term(author: UUID) -> str:
+    """Return the term of the lines that a person or the agent wrote."""
+    return SEPARATOR + _digest(author.bytes, 4)
+
+
+def wording_term(text: str, author: UUID) -> str:
+    """Return the term of the memories of an author with the same text."""
+    return SEPARATOR * 2 + _digest(author.bytes + normalize_wording(text).encode("utf-8", "replace"), 16)
+
+
+def audience_mark(audience: UUID | None) -> str:
+    """Return what stands before the terms of memories that may be recalled in one place; None for everywhere."""
+    return _digest(audience.bytes if audience else b"", 4) + SEPARATOR
+
+
+def term_prefix(kind: MemoryKind, audience: UUID | None) -> str:
+    """Return what stands before the terms of memories of one kind in one place.
+
+    So a search reads what it may find there, and not what other places have. Two places with one prefix do no harm:
+    whether a memory may be recalled is asked again when it is read.
+    """
+    return audience_mark(audience) + _digest(kind.value.encode(), 2) + SEPARATOR
+
+
+def without_prefix(term: str) -> str:
+    """Return a term without its prefix."""
+    return term.split(SEPARATOR, 2)[2]
+
+
+def stored_terms(kind: MemoryKind, text: str, author: UUID, audience: UUID | None) -> str:
+    """Return the terms by which a memory is found, as they are stored; "" for a message without words."""
+    terms = list(index_terms(text))
+    if kind not in TRANSCRIPT_KINDS:
+        terms.append(wording_term(text, author))
+    if not terms:
+        return ""
+    prefix = term_prefix(kind, audience)
+    return " ".join([prefix + term for term in (*terms, author_term(author))])
+
+
+def _digest(data: bytes, size: int) -> str:
+    return blake2s(data, digest_size=size).hexdigest()
+
+
+def parse_question(query: SearchQuery) -> Question:
+    """Return what a question asks for."""
+    words = split_words(query.text)
+    languages = find_languages(words)
+    topics = question_terms(query.text)
+    named = _find_named(query.people, topics)
+    called = named.pop(query.asked, frozenset()) if query.asked is not None else frozenset()  # not asked about
+    topics = {word: topics[word] for word in list(topics)[:MAX_TOPICS] if word not in called}
+    if query.asker is not None and _has_any(words, "first_person", languages):
+        named.setdefault(query.asker, frozenset({"the asker"}))
+    for person, names in named.items():
+        label = f"by {' '.join(sorted(names))}"
+        topics[label] = topics.get(label, frozenset()) | {author_term(person)}
+    return Question(topics, find_period(query.text), _has_any(words, "second_person", languages))
+
+
+def _find_named(people: Iterable[Entity], words: Collection[str]) -> dict[UUID, frozenset[str]]:
+    """Return who is named by which words: of people of one name, those whose other names are there too."""
+    found = {
+        person.id: names
+        for person in people
+        if (names := frozenset(word for name in person.names for word in split_words(name) if word in words))
+    }
+    return {person: names for person, names in found.items() if not any(names < other for other in found.values())}
+
+
+def _has_any(words: Iterable[str], name: str, languages: Iterable[str]) -> bool:
+    return any(not set(word_lists(name)[language]).isdisjoint(words) for language in languages)
+
+
+def find_period(text: str) -> tuple[datetime, datetime] | None:
+    """Return the beginning and the end of the day, month or year that a text names; None if it names no month or year.
+
+    Without a year, the period is that of the year 1: it stands for every year.
+    """
+    if date := ISO_DATE.search(text):
+        return _period(int(date[1]), int(date[2]), int(date[3] or 0))
+    year_match = YEAR.search(text)
+    year = int(year_match[1]) if year_match else 0
+    words = split_words(text)
+    for months in word_lists("months").values():
+        for number, month in enumerate(months, 1):
+            if month not in words:
+                continue
+            around = text.casefold().partition(month)
+            day = DAY.search(around[0][-6:]) or DAY.match(around[2].lstrip(" ,."))
+            if day or year or month not in AMBIGUOUS_MONTHS:
+                return _period(year, number, int(day[1]) if day else 0)
+    return _period(year) if year else None
+
+
+def _period(year: int, month: int = 0, day: int = 0) -> tuple[datetime, datetime] | None:
+    try:
+        start = datetime(year or 1, month or 1, day or 1, tzinfo=UTC)
+    except ValueError:  # 2026-13-45
+        return None
+    if day:
+        return start, start + timedelta(days=1)
+    days = monthrange(start.year, start.month)[1] if month else 365
+    return start, start + timedelta(days=days)
+
+
+def is_in_period(time: datetime, period: tuple[datetime, datetime]) -> bool:
+    """Return whether something was written in a period or shortly afterwards."""
+    start, end = period
+    if start.year == 1:
+        try:
+            start, end = start.replace(year=time.year), start.replace(year=time.year) + (end - start)
+        except ValueError:  # 29 February
+            return False
+    return start <= time < end + LATER
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A line that may be found: its terms without prefix, author and time, and the candidates before and after it."""
+
+    position: int
+    terms: Sequence[str]
+    author: UUID
+    created_at: datetime
+    neighbours: tuple[int, ...] = ()
+
+
+def idf(count: int, total: int) -> float:
+    """Return how much a term counts that so many of all lines have."""
+    return log(1 + (total - count + 0.5) / (count + 0.5))
+
+
+def rank_candidates(
+    question: Question,
+    candidates: Mapping[int, Candidate],
+    weights: Mapping[str, float],
+    near: Mapping[int, float],
+    asked: UUID | None = None,
+) -> list[tuple[int, float, dict[str, float]]]:
+    """Return the positions of candidates with their scores and the parts of these, best first.
+
+    Of equal lines, of one author for instance, the one that says more comes first, then the newest.
+
+    `weights` has the IDF of each topic, `near` the similarities of the lines nearest in meaning.
+    """
+    if not candidates:
+        return []
+    mean_length = mean(_length(line) for line in candidates.values()) or 1.0
+    parts = {position: _match(question, line, weights, mean_length) for position, line in candidates.items()}
+    own = {position: sum(part.values()) for position, part in parts.items()}
+    for position, line in candidates.items():
+        lent = NEIGHBOURS_SHARE * sum(
+            own.get(other, 0.0) for other in line.neighbours if _is_close(line, candidates.get(other))
+        )
+        if lent:
+            parts[position]["neighbours"] = lent
+    if near:
+        _add_nearness(parts, near)
+    if not question.is_addressed:
+        for position in (position for position, line in candidates.items() if line.author == asked):
+            parts[position] = {label: OWN_LINES * value for label, value in parts[position].items()}
+    ranked = [(position, sum(part.values()), part) for position, part in parts.items() if part]
+    return sorted(ranked, key=lambda item: (item[1], _length(candidates[item[0]]), item[0]), reverse=True)
+
+
+def _match(question: Question, line: Candidate, weights: Mapping[str, float], mean_length: float) -> dict[str, float]:
+    """Return what each topic adds to the score of a line by BM25, and its time."""
+    found: dict[str, float] = {}
+    norm = K1 * (1 - B + B * _length(line) / mean_length)
+    author, counts = author_term(line.author), Counter(line.terms)
+    for label, terms in question.topics.items():
+        count = max(counts[term] for term in terms)  # not their sum: a text may be stored with two stems of a word
+        if author in terms:  # whose line it is does not depend on its length
+            found[label] = weights[label]
+        elif count:
+            found[label] = weights[label] * count * (K1 + 1) / (count + norm)
+    if question.period is not None and is_in_period(line.created_at, question.period):
+        found["time"] = NAMED_TIME
+    return found
+
+
+def _length(line: Candidate) -> int:
+    return sum(not term.startswith(SEPARATOR) for term in line.terms)
+
+
+def _is_close(line: Candidate, other: Candidate | None) -> bool:
+    return other is not None and abs(line.created_at - other.created_at) <= MAX_NEIGHBOURS_GAP
+
+
+def _add_nearness(parts: Mapping[int, dict[str, float]], near: Mapping[int, float]) -> None:
+    """Add how near in meaning each line is: both scores are standardised among the candidates, and count alike.
+
+    The deviation of the words' scores stays their unit, so nearness is brought to it.
+    """
+    least = min(near.values())
+    similarities = {position: near.get(position, least) for position in parts}
+    spread = pstdev(similarities.values())
+    unit = pstdev([sum(part.values()) for part in parts.values()]) or 1.0
+    for position, part in parts.items():
+        if nearness := similarities[position] - least:
+            part["meaning"] = nearness / spread * unit
+
+
+def rank_memories(query: SearchQuery, memories: Sequence[Memory]) -> list[SearchResult]:
+    """Return the memories of a list that a question means, best first, as a store finds them among all that it has."""
+    question = parse_question(query)
+    candidates = {
+        number: Candidate(
+            number,
+            (*index_terms(memory.content.text), author_term(memory.entity_id)),
+            memory.entity_id,
+            memory.created_at,
+        )
+        for number, memory in enumerate(memories)
+    }
+    counts = {
+        label: sum(not terms.isdisjoint(line.terms) for line in candidates.values())
+        for label, terms in question.topics.items()
+    }
+    weights = {label: idf(count, len(memories)) for label, count in counts.items()}
+    ranked = rank_candidates(question, candidates, weights, {}, query.asked)
+    return [SearchResult(memories[number], score, parts) for number, score, parts in ranked]
+
+
+def group_by_topic(
+    memories: Iterable[Memory], people: Iterable[Entity] = (), question: Sequence[float] | None = None
+) -> list[list[Memory]]:
+    """Return memories in groups of one author and one topic, each in the order of time, the groups as they came.
+
+    `people` are those whose names tell nothing of a topic, `question` is the vector of the question that found them.
+    """
+    names = {term for person in people for name in person.names for term in index_terms(name)}
+    groups: list[list[Memory]] = []
+    for memory in memories:
+        for group in groups:
+            is_same_author = group[0].entity_id == memory.entity_id
+            if is_same_author and any(_share_topic(memory, item, names, question) for item in group):
+                group.append(memory)
+                break
+        else:
+            groups.append([memory])
+    return [sorted(group, key=lambda memory: memory.created_at) for group in groups]
+
+
+def _share_topic(first: Memory, second: Memory, names: set[str], question: Sequence[float] | None) -> bool:
+    """Return whether two memories that a question found are about the same thing.
+
+    With vectors: whether they are nearer to one another than either is to the question. Otherwise whether they share a
+    third of the terms of the shorter one: more than two texts of some words share by chance.
+    """
+    if question is not None and first.embedding is not None and second.embedding is not None:
+        similarities = [cosine(question, vector) for vector in (first.embedding, second.embedding)]
+        return cosine(first.embedding, second.embedding) >= max(similarities)
+    terms = [set(index_terms(memory.content.text)) - names for memory in (first, second)]
+    return 3 * len(terms[0] & terms[1]) >= min(map(len, terms)) > 0
