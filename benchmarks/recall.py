@@ -30,10 +30,9 @@ from benchmarks.figures import Row, report_progress
 from benchmarks.group_talks import generate_talks
 from bot import Content, Entity, Memory, MemoryKind, RecallScope, derived_id
 from bot.store import SearchQuery, SearchResult, Store
-from bot.store.search import find_period
+from bot.store.search import find_period, index_terms, question_terms
 from bot.store.sql.core.base import Synchronous
 from bot.store.sql.sqlite.storage import OpenFiles
-from bot.store.terms import index_terms, question_terms
 
 DATA_FOLDER, WITH_VECTORS, MODEL = "RECALL_DATA", "BENCH_VECTORS", "embeddings"
 DEPTHS = (5, 20)

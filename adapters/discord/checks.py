@@ -8,7 +8,7 @@ import aiohttp
 from discord import ApplicationFlags, Permissions
 from discord.http import Route
 
-from adapters.discord.client import DiscordHttp, build_http
+from adapters.discord.adapter import DiscordHttp, build_http
 from adapters.discord.config import DEVELOPER_PORTAL_URL, DiscordSettings, Limits, read_settings
 from adapters.discord.errors import REQUEST_ERRORS, is_token_refused
 from adapters.discord.gateway import INVALID_TOKEN_MESSAGE

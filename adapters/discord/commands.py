@@ -13,11 +13,12 @@ from discord.http import Route
 from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
 from adapters.discord.incoming import EntityMapper, apply_rules, build_lineage
-from adapters.discord.outgoing import CHOICE_PREFIX, MessageBody
 from adapters.discord.sending import (
+    CHOICE_PREFIX,
     EPHEMERAL_FLAG,
     FOLLOW_UP_PATH,
     ORIGINAL_PATH,
+    MessageBody,
     ResponseKind,
     SendRequest,
     build_address,

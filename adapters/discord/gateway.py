@@ -9,11 +9,9 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from dataclasses import asdict, dataclass
-from datetime import datetime, timedelta
-from typing import Any, Self
+from typing import Any
 
 import aiohttp
 import discord
@@ -21,13 +19,12 @@ from discord.errors import ConnectionClosed
 from discord.gateway import DiscordWebSocket, ReconnectWebSocket
 from discord.http import HTTPClient, Route
 from discord.state import ConnectionState
-from discord.utils import snowflake_time
 from yarl import URL
 
 from adapters.discord.config import DEVELOPER_PORTAL_URL, DiscordSettings, Limits
-from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse, disconnect_cause_of, is_token_refused
+from adapters.discord.errors import REQUEST_ERRORS, disconnect_cause_of, is_token_refused
+from adapters.discord.receiving import POSITION, UNREADABLE, EventQueue, GatewayEvent, GatewaySession, QueueFull
 from adapters.discord.sharding import ShardId, ShardStatus
-from bot import Clock, Room
 from bot.platform import Backoff, BoundedDict, DisconnectCause, SlidingWindow, TaskSet
 from bot.store import LeaseSharing, StoreUnavailable
 
@@ -40,41 +37,9 @@ RETRY_SECONDS = 60.0  # seconds until an unknown guild is requested again
 logger = logging.getLogger(__name__)
 BEFORE_EVENT = "before_event"  # hook awaited with each event before the library reads it
 AFTER_EVENT = "after_event"  # hook awaited with each event and, where it could not be read, the error
-UNREADABLE, POSITION = "unreadable", "position"  # events beside those of the library
 FRAME_EVENT = "socket_event_type"  # the library's report of each frame, before it reads it
 RESUMABLE_CLOSE = 4000  # close code that keeps the session; 1000 and 1001 end it
 CLOSE_TIMEOUT = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class GatewaySession:
-    """A gateway session that can be resumed: its id, its URL and the last event that was stored."""
-
-    id: str
-    url: str
-    seq: int
-
-    def to_json(self) -> str:
-        """Return the session as JSON text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str | None) -> Self | None:
-        """Parse the text of `to_json`; return None for an empty or invalid text."""
-        try:
-            return cls(**json.loads(text)) if text else None
-        except (ValueError, TypeError):
-            return None
-
-
-@dataclass(frozen=True, slots=True)
-class GatewayEvent:
-    """One event as the library names it, the session up to it, and what Discord sent."""
-
-    name: str
-    args: tuple[Any, ...]
-    session: GatewaySession | None = None
-    raw: Any = None
 
 
 class DiscordClient(discord.Client):
@@ -208,68 +173,6 @@ def session_of(socket: DiscordWebSocket | None) -> GatewaySession | None:
     return GatewaySession(socket.session_id, str(socket.gateway), socket.sequence)
 
 
-class QueueFull(ReconnectWebSocket):
-    """The queue stayed full: the connection ends and is resumed once there is room."""
-
-
-class EventQueue:
-    """Bounded queue of gateway events.
-
-    Once `max_size` events wait, it is full until all are stored. Nothing more is read then: unread events
-    come again when the session is resumed, or are fetched.
-    """
-
-    def __init__(self, max_size: int) -> None:
-        self._max_size = max_size
-        self._events: asyncio.Queue[GatewayEvent] = asyncio.Queue()
-        self._has_room = asyncio.Event()
-        self._has_room.set()
-        self._in_progress = 0
-        self._is_full_logged = False
-
-    def __len__(self) -> int:
-        return self._events.qsize() + self._in_progress
-
-    def add(self, event: GatewayEvent) -> None:
-        """Add an event, also to a full queue: it was read already."""
-        self._events.put_nowait(event)
-        if len(self) >= self._max_size:
-            self._has_room.clear()
-
-    async def next(self, max_items: int) -> Sequence[GatewayEvent]:
-        """Wait for an event; return it with those that follow, at most `max_items`."""
-        events = [await self._events.get()]
-        while len(events) < max_items and not self._events.empty():
-            events.append(self._events.get_nowait())
-        self._in_progress = len(events)
-        return events
-
-    def mark_stored(self) -> None:
-        """Mark the events returned last as stored."""
-        self._in_progress = 0
-        if len(self):
-            return
-        self._has_room.set()
-        if self._is_full_logged:
-            self._is_full_logged = False
-            logger.warning("all queued Discord events are stored: reading continues")
-
-    async def require_room(self, timeout: float) -> None:
-        """Wait for room before reading on; raise QueueFull after `timeout` seconds."""
-        try:
-            async with asyncio.timeout(timeout):
-                await self._has_room.wait()
-        except TimeoutError:
-            if not self._is_full_logged:
-                self._is_full_logged = True
-                logger.warning("%d Discord events cannot be stored: reading pauses until they are", len(self))
-            raise QueueFull(None) from None
-
-    async def wait_for_room(self) -> None:
-        """Wait until there is room."""
-        await self._has_room.wait()
-
-
 class GuildFetcher:
     """Fetches unknown guilds into the library's cache before their first event is read."""
 
@@ -393,102 +296,6 @@ class IdentifyLimiter:
         """Count a new session."""
         for window in self._windows:
             window.reserve(self._clock(), self._clock())
-
-
-MAX_CHANNELS, MAX_KNOWN_CHANNELS = 3, 1000
-TOLERANCE = timedelta(seconds=20)  # within which the gateway may bring a message later than it can be read
-
-
-class GatewayProbe:
-    """Compares the newest messages of the channels that were active last with those that the gateway brought.
-
-    It asks only while the gateway is connected and quiet, and never for more than three channels at a time.
-    `status.unheard_since` is when the oldest message was written that the gateway should have brought; then
-    `reconnect` is called.
-    """
-
-    def __init__(
-        self,
-        send_request: Callable[..., Awaitable[Any]],
-        list_rooms: Callable[[], Awaitable[list[Room]]],
-        status: ShardStatus,
-        clock: Clock,
-        reconnect: Callable[[], None],
-    ) -> None:
-        self._send_request, self._list_rooms = send_request, list_rooms
-        self._status, self._clock, self._reconnect = status, clock, reconnect
-        self._newest = BoundedDict[str, int](MAX_KNOWN_CHANNELS)  # by channel: the newest message known to be brought
-        self._heard_at: datetime | None = None
-        self._has_listed = False
-
-    def note(self, channel_id: str, message_id: int) -> None:
-        """Note a message that the gateway brought."""
-        self._newest[channel_id] = max(message_id, self._newest.pop(channel_id, 0))
-        self._heard_at = self._clock()
-        if self._status.unheard_since is not None:
-            self._status.note_unheard(None)
-
-    def note_unreadable(self, raw: Any) -> None:
-        """Note an event that the gateway brought and that could not be read, if it is a message."""
-        match raw:
-            case {"d": {"id": str(message_id), "channel_id": str(channel_id)}} if message_id.isdecimal():
-                self.note(channel_id, int(message_id))
-
-    def reset(self) -> None:
-        """Forget what was brought: a connection has begun, and what was missed is read otherwise."""
-        self._newest.clear()
-        self._status.note_unheard(None)
-        self._has_listed = False
-
-    async def run(self, seconds: float) -> None:
-        """Probe every so many seconds, until cancelled."""
-        quiet = timedelta(seconds=min(seconds, 30.0))
-        while True:
-            await asyncio.sleep(seconds)
-            is_quiet = self._heard_at is None or self._clock() - self._heard_at >= quiet
-            if is_quiet and self._status.is_connected:
-                await self.check()
-
-    async def check(self) -> None:
-        """Compare once."""
-        if not self._newest and not self._has_listed:
-            self._has_listed = True
-            rooms = [room for room in await self._list_rooms() if room.external_id.isdecimal()]
-            for room in reversed(rooms[:MAX_CHANNELS]):
-                self._newest[room.external_id] = 0
-        unheard = []
-        for channel_id in list(self._newest)[-MAX_CHANNELS:]:
-            known = self._newest.get(channel_id, 0)
-            try:
-                newest = await self._read_newest(channel_id)
-            except ErrorResponse as error:
-                if error.is_final:
-                    self._newest.pop(channel_id, None)
-                continue
-            except REQUEST_ERRORS:  # whether the platform is reached at all, the connection itself tells
-                continue
-            if not known:
-                self._newest[channel_id] = max(newest, self._newest.get(channel_id, 0))
-            elif newest > self._newest.get(channel_id, newest):
-                unheard.append(snowflake_time(newest))
-        written_at = min(unheard, default=None)
-        is_late = written_at is not None and self._clock() - written_at >= TOLERANCE
-        self._status.note_unheard(written_at if is_late else None)
-        if is_late:
-            logger.warning(
-                "the gateway of Discord is connected but has brought nothing that was written since %s: "
-                "it is connected again, and what was missed is read",
-                written_at,
-            )
-            self._reconnect()
-
-    async def _read_newest(self, channel_id: str) -> int:
-        route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
-        messages = await self._send_request(route, params={"limit": 1})
-        match messages:
-            case [{"id": str(message_id)}] if message_id.isdecimal():
-                return int(message_id)
-        return 0
 
 
 CONNECT_TIMEOUT = 60.0

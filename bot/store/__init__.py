@@ -94,10 +94,9 @@ from bot.store.protocols import (
     UnembeddedPage,
     recall_audience,
 )
-from bot.store.search import SearchQuery, SearchResult, group_by_topic, rank_memories
+from bot.store.search import SearchQuery, SearchResult, group_by_topic, index_terms, rank_memories
 from bot.store.similarity import TRANSCRIPT_KINDS, cosine, index_words, normalize_wording
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
-from bot.store.terms import index_terms
 
 if TYPE_CHECKING:
     from bot.store.sql.core.base import SqlSettings

@@ -9,8 +9,17 @@ from bot.domain.content import Content
 from bot.domain.environment import Entity
 from bot.domain.ids import derived_id, new_id
 from bot.domain.memory import Memory, MemoryKind
-from bot.store.search import SearchQuery, author_term, find_period, group_by_topic, parse_question, rank_memories
-from bot.store.terms import find_languages, index_terms, question_terms
+from bot.store.search import (
+    SearchQuery,
+    author_term,
+    find_languages,
+    find_period,
+    group_by_topic,
+    index_terms,
+    parse_question,
+    question_terms,
+    rank_memories,
+)
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 PLACE = derived_id("place")

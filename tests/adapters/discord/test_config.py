@@ -5,8 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from adapters.discord import spec
-from adapters.discord.adapter import open_discord
-from adapters.discord.client import build_http
+from adapters.discord.adapter import build_http, open_discord
 from adapters.discord.config import DiscordSettings, Limits, find_trusted_origin, read_settings
 from bot import Character, ConfigError, SettingError, Settings
 from bot.settings import CHARACTER_FILE, Layer

@@ -11,8 +11,7 @@ import aiohttp
 import discord
 import pytest
 
-from adapters.discord.adapter import DiscordAdapter
-from adapters.discord.client import MAX_INVALID, RequestGuard
+from adapters.discord.adapter import MAX_INVALID, DiscordAdapter, RequestGuard
 from adapters.discord.config import Limits
 from adapters.discord.emulator.server import Fault, too_many_requests
 from adapters.discord.errors import DEFAULT_RETRY_SECONDS, ErrorResponse, parse_retry_after, to_delivery_error

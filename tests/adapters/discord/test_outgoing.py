@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from adapters.discord.emulator.rest import check_message
-from adapters.discord.outgoing import (
+from adapters.discord.sending import (
     CHOICE_PREFIX,
     MAX_TEXT_LENGTH,
     build_body,
