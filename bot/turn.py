@@ -418,7 +418,8 @@ class Turn:
     `obsolete_replies` are further replies of the earlier answer, which it removes.
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
-    next turn begin before this one has ended.
+    next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
+    shows at most, and `time_zone` is that of this world, in which prompts tell times.
     """
 
     agent: Agent
@@ -446,6 +447,12 @@ class Turn:
     on_progress: Callable[[str], None] | None = None
     release_room: Callable[[], None] = lambda: None
     trace: TurnTrace = field(default_factory=TurnTrace)
+    conversation_length: int = field(init=False)
+    time_zone: tzinfo = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.conversation_length = int(self.find_setting("CONVERSATION_LENGTH") or 20)
+        self.time_zone = self.agent.find_time_zone(self.world)
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -524,11 +531,6 @@ class Turn:
     def find_setting(self, name: str) -> str | None:
         """Return a setting: the world's own choice, else the agent's."""
         return self.world.settings.get(name) or self.agent.settings.get(name)
-
-    @property
-    def time_zone(self) -> tzinfo:
-        """The time zone of this world, in which prompts tell times."""
-        return self.agent.find_time_zone(self.world)
 
     def find_template(self, name: str) -> str:
         """Return a prompt template: the world's own, else the agent's; raises TemplateError where there is none."""

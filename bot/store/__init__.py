@@ -92,9 +92,8 @@ from bot.store.protocols import (
     Schemas,
     Store,
     UnembeddedPage,
-    recall_audience,
 )
-from bot.store.search import SearchQuery, SearchResult, group_by_topic, index_terms, rank_memories
+from bot.store.search import SearchQuery, SearchResult, group_by_topic, index_terms, rank_memories, recall_audience
 from bot.store.similarity import TRANSCRIPT_KINDS, cosine, index_words, normalize_wording
 from bot.store.storage import NO_SCHEMAS, CheckReport, Storage, UpgradeResult, report_progress
 

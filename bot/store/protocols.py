@@ -13,13 +13,13 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from bot.domain.ledger import CostDimension, CostEntry, ErasedUsage
-from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, MemoryScope
+from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore
 from bot.store.environment import EntityStore, WorldStore
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 from bot.store.lists import ListStore
-from bot.store.search import SearchQuery, SearchResult, stored_terms
+from bot.store.search import SearchQuery, SearchResult, recall_audience
 
 T = TypeVar("T")
 MAX_NAME_MATCHES = 20
@@ -87,18 +87,6 @@ class RecallScope:
         """Return whether a memory may be recalled here."""
         audience = recall_audience(memory)
         return audience in (None, self.world_id, self.room_id) or audience in self.also
-
-
-def recall_audience(memory: Memory) -> UUID | None:
-    """Return the room or world in which a memory may be recalled; None for everywhere."""
-    if memory.scope is MemoryScope.SHARED:
-        return None
-    return memory.world_id if memory.scope is MemoryScope.WORLD else memory.room_id
-
-
-def memory_terms(memory: Memory) -> str:
-    """Return the terms by which a memory is found, as they are stored."""
-    return stored_terms(memory.kind, memory.content.text, memory.entity_id, recall_audience(memory))
 
 
 @dataclass(frozen=True, slots=True)

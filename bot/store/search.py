@@ -30,7 +30,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from bot.domain.environment import Entity
-from bot.domain.memory import Memory, MemoryKind
+from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.store.similarity import TRANSCRIPT_KINDS, cosine, normalize_wording
 
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
@@ -246,6 +246,18 @@ def stored_terms(kind: MemoryKind, text: str, author: UUID, audience: UUID | Non
         return ""
     prefix = term_prefix(kind, audience)
     return " ".join([prefix + term for term in (*terms, author_term(author))])
+
+
+def recall_audience(memory: Memory) -> UUID | None:
+    """Return the room or world in which a memory may be recalled; None for everywhere."""
+    if memory.scope is MemoryScope.SHARED:
+        return None
+    return memory.world_id if memory.scope is MemoryScope.WORLD else memory.room_id
+
+
+def memory_terms(memory: Memory) -> str:
+    """Return the terms by which a memory is found, as they are stored."""
+    return stored_terms(memory.kind, memory.content.text, memory.entity_id, recall_audience(memory))
 
 
 def _digest(data: bytes, size: int) -> str:

@@ -173,14 +173,9 @@ def min_new_messages(length: int) -> int:
     return ceil(length / 4)
 
 
-def get_conversation_length(turn: Turn) -> int:
-    """Return how many of a room's last messages a prompt shows."""
-    return int(turn.find_setting("CONVERSATION_LENGTH") or 20)
-
-
 async def gather_input(turn: Turn) -> ReflectionInput:
     """Return the room's last messages and how many of them were evaluated."""
-    messages = await turn.agent.store.memories.recent(turn.room.id, get_conversation_length(turn))
+    messages = await turn.agent.store.memories.recent(turn.room.id, turn.conversation_length)
     evaluated = count_until(messages, await seen_until(turn))
     return ReflectionInput(tuple(messages), evaluated, turn.agent.id)
 

@@ -37,7 +37,6 @@ from plugins.bootstrap.evaluators.progress import (
     build_progress_marker,
     count_until,
     gather_input,
-    get_conversation_length,
 )
 
 ROOMS_KEY = "rooms"
@@ -181,14 +180,14 @@ def is_due(turn: Turn) -> bool | Awaitable[bool]:
     reflections = turn.agent.services[Reflections]
     if not reflections.can_start(turn.room.id):
         return False  # messages that arrive meanwhile are evaluated after the next one
-    is_enough_new = reflections.message_counter.is_enough(turn.room.id, get_conversation_length(turn))
+    is_enough_new = reflections.message_counter.is_enough(turn.room.id, turn.conversation_length)
     return _is_due_by_store(turn) if is_enough_new is None else is_enough_new
 
 
 async def _is_due_by_store(turn: Turn) -> bool:
     reflection_input = await gather_input(turn)
     turn.agent.services[Reflections].message_counter.count(turn.room.id, reflection_input.user_messages)
-    return reflection_input.is_due(get_conversation_length(turn))
+    return reflection_input.is_due(turn.conversation_length)
 
 
 @on(MessageReceived)
@@ -217,7 +216,7 @@ async def reflection(turn: Turn) -> None:
         reflection_input = await gather_input(turn)
         if not is_first:
             return
-        if not reflection_input.is_due(get_conversation_length(turn)):  # messages were deleted meanwhile
+        if not reflection_input.is_due(turn.conversation_length):  # messages were deleted meanwhile
             reflections.message_counter.count(turn.room.id, reflection_input.user_messages)
             return
         entities = await _find_entities(turn, reflection_input)

@@ -111,7 +111,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     The message to answer is always among them; the total length is limited. Between them are the results of
     the agent's actions, behind each message the reactions to it.
     """
-    limit, zone = conversation_length(turn), turn.time_zone
+    limit, zone = turn.conversation_length, turn.time_zone
     answered, agent_id, character = turn.message, turn.agent.id, turn.agent.character
     is_regeneration, starts = turn.is_regeneration, turn.agent.services[HistoryStarts]
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
@@ -167,11 +167,6 @@ def _find_greeting(turn: Turn) -> str:
     return turn.agent.character.greet(turn.author.name) if adapter and adapter.shows_greeting(turn.room) else ""
 
 
-def conversation_length(turn: Turn) -> int:
-    """Return how many messages the conversation in a prompt has at most."""
-    return int(turn.find_setting("CONVERSATION_LENGTH") or 20)
-
-
 def files_of(content: Content) -> list[Attachment]:
     """Return the files of a message and of the message to which it replies, without the spoken form of its text."""
     if not content.attachments and content.quotation is None:
@@ -181,7 +176,7 @@ def files_of(content: Content) -> list[Attachment]:
 
 async def has_recent_file(turn: Turn) -> bool:
     """Return whether one of the messages that a prompt shows has a file, or the message to which it replies."""
-    messages = await turn.agent.store.memories.recent(turn.room.id, conversation_length(turn))
+    messages = await turn.agent.store.memories.recent(turn.room.id, turn.conversation_length)
     return any(files_of(message.content) for message in messages)
 
 
@@ -315,7 +310,7 @@ def _message_line(
 )
 async def attachments(turn: Turn) -> ProviderResult:
     """Return the content of recent attachments, the newest if there are too many; marked as data."""
-    messages = await turn.agent.store.memories.recent(turn.room.id, conversation_length(turn))
+    messages = await turn.agent.store.memories.recent(turn.room.id, turn.conversation_length)
     recent_files: dict[str, Attachment] = {}
     for message in [*messages, *(item.message for item in turn.inputs)]:
         for file in files_of(message.content):

@@ -17,8 +17,8 @@ from bot.domain.memory import (
     MemoryKind,
     MemoryMatch,
 )
-from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage, memory_terms, recall_audience
-from bot.store.search import SearchQuery, SearchResult
+from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage
+from bot.store.search import SearchQuery, SearchResult, memory_terms, recall_audience
 from bot.store.similarity import TRANSCRIPT_KINDS
 from bot.store.sql.core.base import SqlStorePart, WindowKey, recent_cache_of
 from bot.store.sql.core.mapping import (
@@ -135,7 +135,8 @@ def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -
     UPSERT_MEMORY.execute_all(connection, [MEMORY.values(memory, agent) for memory in stored])
     if recent_cache := recent_cache_of(connection):
         recent_cache.notify(agent, stored)
-    search.store_embeddings(connection, agent, search.vectors_of(stored))
+    if embedded := [memory for memory in stored if memory.embedding is not None]:
+        search.store_embeddings(connection, agent, search.vectors_of(embedded))
 
 
 def as_stored(memory: Memory) -> Memory:
