@@ -279,6 +279,7 @@ class DiscordShard:
             on_interaction=lambda event: self._tasks.start(self._handle_interaction(event)),
             on_connected=self._on_connected,
         )
+        self.client.on_event = self.receiver.enqueue
         self._tasks = TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:

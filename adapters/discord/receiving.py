@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeGuard
+from typing import Any, ClassVar, Self, TypeGuard
 
 import discord
 from discord.gateway import ReconnectWebSocket
@@ -31,9 +31,6 @@ from bot.platform import (
     TaskSet,
 )
 from bot.store import StoreUnavailable
-
-if TYPE_CHECKING:
-    from adapters.discord.gateway import DiscordClient
 
 logger = logging.getLogger(__name__)
 UNREADABLE, POSITION = "unreadable", "position"  # events beside those of the library
@@ -318,7 +315,7 @@ class EventReceiver:
     def __init__(
         self,
         handle: AgentHandle,
-        client: "DiscordClient",
+        client: discord.Client,
         queue: EventQueue,
         probe: GatewayProbe,
         mapper: EntityMapper,
@@ -337,7 +334,6 @@ class EventReceiver:
         self._on_author, self._on_own_message = on_author, on_own_message
         self._on_interaction, self._on_connected = on_interaction, on_connected
         self.queue, self._probe = queue, probe
-        client.on_event = self.enqueue
         self._deferred: list[GatewayEvent] | None = None
         self._saved_session: GatewaySession | None = None
         self._has_changed = False  # since then, by an event that must not come again

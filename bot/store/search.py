@@ -208,6 +208,7 @@ class Question:
     is_addressed: bool = False
 
 
+@lru_cache(maxsize=4096)
 def author_term(author: UUID) -> str:
     """Return the term of the lines that a person or the agent wrote."""
     return SEPARATOR + _digest(author.bytes, 4)
@@ -426,21 +427,15 @@ def _add_nearness(parts: Mapping[int, dict[str, float]], near: Mapping[int, floa
 
 def rank_memories(query: SearchQuery, memories: Sequence[Memory]) -> list[SearchResult]:
     """Return the memories of a list that a question means, best first, as a store finds them among all that it has."""
-    question = parse_question(query)
-    candidates = {
-        number: Candidate(
-            number,
-            (*index_terms(memory.content.text), author_term(memory.entity_id)),
-            memory.entity_id,
-            memory.created_at,
-        )
-        for number, memory in enumerate(memories)
-    }
-    counts = {
-        label: sum(not terms.isdisjoint(line.terms) for line in candidates.values())
-        for label, terms in question.topics.items()
-    }
-    weights = {label: idf(count, len(memories)) for label, count in counts.items()}
+    question, counts = parse_question(query), Counter[str]()
+    candidates: dict[int, Candidate] = {}
+    for number, memory in enumerate(memories):
+        terms = (*index_terms(memory.content.text), author_term(memory.entity_id))
+        matched = [label for label, wanted in question.topics.items() if not wanted.isdisjoint(terms)]
+        if matched:
+            counts.update(matched)
+            candidates[number] = Candidate(number, terms, memory.entity_id, memory.created_at)
+    weights = {label: idf(counts[label], len(memories)) for label in question.topics}
     ranked = rank_candidates(question, candidates, weights, {}, query.asked)
     return [SearchResult(memories[number], score, parts) for number, score, parts in ranked]
 

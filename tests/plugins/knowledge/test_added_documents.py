@@ -286,4 +286,4 @@ async def test_a_deleted_document_leaves_neither_words_nor_vectors(tmp_path: Pat
     with closing(sqlite3.connect(file)) as connection:
         tables = ("memories", "embeddings")
         counts = [connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in tables]
-    assert counts == [0, 0, 0]
+    assert counts == [0, 0]
