@@ -1,8 +1,11 @@
-"""The REST client: the library's at a configurable base URL, and checks of requests after refusals.
+"""The Discord adapter: an account for every character that has a token, and its shards, each a gateway connection.
 
-The Discord adapter: an account for every character that has a token, and its shards, each a gateway connection.
+Requests are sent by the library's REST client at a configurable base URL, and checked after refusals.
 """
 
+import adapters.discord.library  # noqa: F401  # before anything else asks for the library
+
+# isort: split
 import asyncio
 import json
 import logging
@@ -21,7 +24,6 @@ import aiohttp
 import discord
 from discord.http import HTTPClient, Ratelimit, Route
 
-import adapters.discord.library  # noqa: F401  # before anything else asks for the library
 from adapters.discord.commands import CommandHandler, build_registration
 from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin, read_settings
 from adapters.discord.errors import (

@@ -1,4 +1,4 @@
-"""Gateway events in order: queue, backfill, inbox. Guild, channel and member events."""
+"""Gateway events in order: queue, probe of a quiet gateway, backfill, inbox. Guild, channel and member events."""
 
 import asyncio
 import json

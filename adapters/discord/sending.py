@@ -1,6 +1,4 @@
-"""Replies as message parts and request bodies. Pure functions.
-
-Sending, editing and finding messages.
+"""Sending, editing and finding messages: replies as message parts and request bodies.
 
 Responses to slash commands and buttons are sent with the token of their interaction.
 """

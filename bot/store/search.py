@@ -1,10 +1,8 @@
-"""The terms by which memories are found: stemmed words of their texts, in the languages of `languages.toml`.
+"""How memories are found by a question, in every store: their terms, what a question asks for, and the ranking.
 
-A text is stored with the stems of its own language, as its stop words tell it, or of all languages where they tell
-nothing. A word of a question stands for its stems in all languages: so the same word is found whatever the language
-was taken for, and its other forms where it was recognised.
-
-How memories are found by a question, in every store: what it asks for, and how candidates are ranked.
+Terms are stemmed words, in the languages of `languages.toml`. A text is stored with the stems of its own language, as
+its stop words tell it, or of all languages where they tell nothing. A word of a question stands for its stems in all
+languages: so the same word is found whatever the language was taken for, and its other forms where it was recognised.
 
 The score of a line is the sum of BM25 over what the question asks for: its words, the people that it names as authors,
 and who asks, where it says "I". An author counts by the share of the lines that they wrote, as a word does, so that no
