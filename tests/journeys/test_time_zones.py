@@ -83,7 +83,7 @@ async def test_a_world_has_its_own_time_zone_else_the_characters_else_the_operat
     found = load_settings({"TIMEZONE": character}, environment={"TIMEZONE": operator}).get("TIMEZONE")
     async with running_agent(settings={"TIMEZONE": found} if found else {}) as harness:
         turn = make_turn(harness.agent)
-        turn.world = replace(turn.world, settings={"TIMEZONE": world} if world else {})
+        turn = replace(turn, world=replace(turn.world, settings={"TIMEZONE": world} if world else {}))
         assert str(turn.time_zone) == expected
 
 
