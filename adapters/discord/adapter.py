@@ -189,9 +189,11 @@ class DiscordHttp(HTTPClient):
         return await super().static_login(token)
 
     def get_ratelimit(self, key: str) -> Ratelimit:
-        """Return the state of a bucket."""
-        self._try_clear_expired_ratelimits()
-        return self._buckets.setdefault(key, FailFastBucket(None))
+        """Return the state of a bucket; with a new one, those that are not used any more are dropped."""
+        if key not in self._buckets:
+            self._try_clear_expired_ratelimits()
+            self._buckets[key] = FailFastBucket(None)
+        return self._buckets[key]
 
     async def request(
         self,
