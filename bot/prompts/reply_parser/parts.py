@@ -717,9 +717,8 @@ def cut_turns(text: str, own_name: str, people: Collection[str]) -> str:
         if mark in ("```", "~~~"):
             in_code = "" if in_code == mark else in_code or mark
         elif not in_code and not previous.rstrip(" *").endswith(":"):
-            if _FORMAL_LINE.match(line) and not own.match(line):
-                break
-            if kept and people and others.match(line):
+            is_formal = _FORMAL_LINE.match(line) and not own.match(line)
+            if is_formal or (kept and people and others.match(line)):
                 break
             if kept and (head := own.match(line)):
                 line = line[head.end() :]
