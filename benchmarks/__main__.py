@@ -25,6 +25,7 @@ from benchmarks.tabs import measure_tabs
 from benchmarks.talking import measure_talking
 from benchmarks.telegram import measure_telegram
 from benchmarks.throughput import measure_throughput
+from benchmarks.unanswerable import measure_unanswerable
 from benchmarks.vectors import measure_vectors
 
 MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
@@ -43,6 +44,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "memory": measure_memory,
     "recall": measure_recall,
     "remembering": measure_remembering,
+    "unanswerable": measure_unanswerable,
     "speaking": measure_speaking,
     "console": measure_console,
     "tabs": measure_tabs,
