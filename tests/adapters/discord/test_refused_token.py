@@ -186,7 +186,7 @@ async def test_a_token_that_is_refused_at_the_start_is_tried_again(server: Emula
 async def test_an_answer_of_a_proxy_in_front_of_discord_is_no_final_failure(
     server: EmulatedServer, status: int, body: object
 ) -> None:
-    server.emulator.faults.append(Fault(SAY, status, body, {"Retry-After": "0"}, times=2))
+    server.emulator.faults.append(Fault(SAY, status, body, {"Retry-After": "0"}))
     async with server.run_bot():
         await server.emulator.people.say(server.lobby, server.kim, f"{server.call} ahoy")
         assert await server.emulator.recorder.wait_for_texts(1) == ["Aye."]

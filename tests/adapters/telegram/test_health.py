@@ -168,6 +168,7 @@ async def test_failed_webhook_deliveries_are_reported_briefly() -> None:
             await wait_for_state(harness, ConnectionState.CONNECTED)
 
 
+@pytest.mark.long  # the parts that wait try again after up to sixteen seconds
 async def test_no_model_is_asked_for_replies_beyond_a_few_that_wait_for_an_account_that_is_off() -> None:
     clock = SkippingClock(held=frozenset({FIRST_PAUSE_SECONDS, Limits().typing_seconds}))
     refusal = build_refusal(401, "Unauthorized")
