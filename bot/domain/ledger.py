@@ -177,7 +177,7 @@ class Receipt:
 
     `reason` is a sentence for people; `rule` is a `Rule` or the setting that decided. `supersede_count`
     counts how often a newer turn took the message over. A closed receipt is not `is_evaluated` until the
-    evaluators have run. `deaths` counts how often the process died while only this message was under way.
+    evaluators have run. `crash_count` counts how often the process died while only this message was under way.
     """
 
     id: UUID
@@ -198,7 +198,7 @@ class Receipt:
     model_calls: tuple[ModelCall, ...] = ()
     notes: tuple[str, ...] = ()
     is_evaluated: bool = True
-    deaths: int = 0
+    crash_count: int = 0
     edit_state: EditState = EditState.NORMAL
     origin: EventOrigin = EventOrigin.PLATFORM
 

@@ -49,9 +49,9 @@ def plan_recovery(interrupted: Sequence[Receipt]) -> CrashRecovery:
     released = [replace(receipt, outcome=Outcome.RECEIVED) for receipt in interrupted]
     if len(released) == 1:
         [alone] = released
-        deaths = alone.deaths + 1
-        note = f"the process died while only this message was under way ({deaths})"
-        released = [replace(alone, deaths=deaths, notes=(*alone.notes, note))]
+        crash_count = alone.crash_count + 1
+        note = f"the process died while only this message was under way ({crash_count})"
+        released = [replace(alone, crash_count=crash_count, notes=(*alone.notes, note))]
     is_first_crash = all(receipt.attempts <= 1 for receipt in interrupted)
     return CrashRecovery(tuple(released), 0 if is_first_crash else (len(released) + 1) // 2)
 

@@ -57,7 +57,7 @@ from bot.runs import Run, track_run
 from bot.settings import CoreSettings
 from bot.turn import Agent, Turn, TurnEnded, TurnInput
 
-MAX_DEATHS = 3
+MAX_CRASHES = 3
 MAX_INTERRUPTED = 1_000  # messages of which the model calls of interrupted turns are kept
 MAX_TRACKED_MESSAGES = 1000
 EDIT_INTERVAL_SECONDS = 5.0
@@ -174,8 +174,8 @@ class MessagePipeline:
             self._agent.events.emit(TurnEnded(self._agent.id, turn))
 
     async def _run_turn(self, turn: Turn, turn_input: TurnInput, participant_state: ParticipantState) -> None:
-        if turn_input.receipt.deaths >= MAX_DEATHS:
-            reason = f"the process died {MAX_DEATHS} times while only this message was under way"
+        if turn_input.receipt.crash_count >= MAX_CRASHES:
+            reason = f"the process died {MAX_CRASHES} times while only this message was under way"
             await self._close_failed(turn, TurnFailure(Rule.RESTART, reason, should_apologize=True))
             self._evaluation.mark_evaluated(turn_input)  # the message itself may be what ends the process
             return

@@ -32,7 +32,8 @@ from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.store.similarity import TRANSCRIPT_KINDS, cosine, normalize_wording
 
 WORD = re.compile(r"[^\W_]+(?:'[^\W_]+)?")
-MAX_WORDS = 5_000  # of a text: a longer one is found by its beginning
+MAX_WORDS = 2_000  # of a text: a longer one is found by its beginning
+MAX_WORD_LENGTH = 64  # stemming takes time, and the stems that are kept take memory, by length
 # Stemmers of other scripts than Latin, by the first word of the Unicode names of their letters.
 STEMMERS_OF_SCRIPTS = {
     "ARABIC": "arabic",
@@ -68,13 +69,13 @@ def split_words(text: str) -> list[str]:
     """Return the words of a text in lower case; of scripts without spaces, every pair of neighbouring characters."""
     found = WORD.findall(text.casefold().replace("’", "'"))
     if text.isascii() or not _UNSPACED.search(text):
-        return found
+        return [word[:MAX_WORD_LENGTH] for word in found]
     return [part for word in found for part in _split_unspaced(word)]
 
 
 def _split_unspaced(word: str) -> Iterable[str]:
     if not _UNSPACED.search(word) or len(word) < 3:
-        return (word,)
+        return (word[:MAX_WORD_LENGTH],)
     return (word[start : start + 2] for start in range(len(word) - 1))
 
 

@@ -20,7 +20,7 @@ from bot.store import InMemoryStore
 from bot.testing import make_message
 from tests.inbound.conftest import ManualClock
 
-MAX_DEATHS = 3
+MAX_CRASHES = 3
 MAX_STEPS = 10_000
 STEPS = 3  # of the event loop, in which a message is under way
 
@@ -59,7 +59,7 @@ class Bot:
                 attempts, claimed_at = receipt.attempts + 1, self.clock()
                 receipt = replace(receipt, outcome=Outcome.CLAIMED, attempts=attempts, claimed_at=claimed_at)
                 await self.store.ledger.save_receipts([receipt])
-            outcome = Outcome.FAILED if receipt.deaths >= MAX_DEATHS else Outcome.ANSWERED
+            outcome = Outcome.FAILED if receipt.crash_count >= MAX_CRASHES else Outcome.ANSWERED
             text = (await self.store.memories.memories([receipt.memory_id]))[receipt.memory_id].content.text
             under_way[receipt.id] = text
             for step in range(STEPS):
@@ -127,7 +127,7 @@ def test_what_ends_the_process_is_found_and_given_up_and_all_others_are_answered
     assert {outcome for text, outcome in outcomes.items() if text not in killers} <= {Outcome.ANSWERED}
     assert set(bot.alone_at_crash) <= killers
     halvings = math.ceil(math.log2(count + later)) + 2 if count + later > 1 else 1
-    assert bot.crashes <= len(killers) * (halvings + MAX_DEATHS)
+    assert bot.crashes <= len(killers) * (halvings + MAX_CRASHES)
 
 
 async def test_a_suspect_of_two_hundred_is_found_within_a_dozen_crashes() -> None:
@@ -197,10 +197,10 @@ def test_after_the_first_crash_everything_is_tried_again_at_once() -> None:
 
 def test_only_a_message_that_was_alone_counts_a_death() -> None:
     several = plan_recovery(receipts_of("a", "b", attempts=2)).released
-    assert [receipt.deaths for receipt in several] == [0, 0]
+    assert [receipt.crash_count for receipt in several] == [0, 0]
     [alone] = plan_recovery(receipts_of("a")).released
     [again] = plan_recovery([alone]).released
-    assert (alone.deaths, again.deaths) == (1, 2)
+    assert (alone.crash_count, again.crash_count) == (1, 2)
     assert again.notes[-1] == "the process died while only this message was under way (2)"
     assert {receipt.outcome for receipt in (*several, alone, again)} == {Outcome.RECEIVED}
 
@@ -244,4 +244,4 @@ async def test_what_a_clean_stop_interrupts_is_no_suspect(stops: int) -> None:
         await inbox.drain(0)
     [receipt] = await store.ledger.receipts()
 
-    assert receipt.deaths == 0
+    assert receipt.crash_count == 0

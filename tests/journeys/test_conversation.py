@@ -1359,7 +1359,7 @@ async def test_a_message_that_ended_the_process_three_times_gets_a_single_apolog
     store, model = InMemoryStore(), ScriptedModel()
     now = datetime.now(UTC)
     receipt = (await store.ledger.receive([make_message("Hello", sent_at=now)], now))[0].receipt
-    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3, deaths=2)])
+    await store.ledger.save_receipts([replace(receipt, outcome=Outcome.CLAIMED, attempts=3, crash_count=2)])
 
     async with running_agent(store=store, model=model) as harness:
         await harness.agent_runtime.inbox.processor.resume_all()

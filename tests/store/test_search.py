@@ -95,3 +95,14 @@ def test_lines_nearer_to_each_other_than_to_the_question_share_a_topic() -> None
     far = build_message("three", at=0, embedding=(0.0, 1.0))
     assert group_by_topic([near[0], far, near[1]], question=(1.0, 1.0)) == [[near[1], near[0]], [far]]
     assert [len(group) for group in group_by_topic([near[0], replace(near[1], entity_id=ADA_BERG.id)])] == [1, 1]
+
+
+@pytest.mark.parametrize("letter", ["a", "é", "ا"])
+def test_of_an_endless_word_the_beginning_is_a_term_by_which_it_is_found(letter: str) -> None:
+    terms = set(index_terms(letter * 200_000))
+    assert max(map(len, terms)) <= 64
+    assert any(not terms.isdisjoint(found) for found in question_terms(letter * 150_000).values())
+
+
+def test_a_text_without_an_end_has_a_bounded_number_of_terms() -> None:
+    assert len(set(index_terms(" ".join(f"word{number}" for number in range(50_000))))) <= 2_000

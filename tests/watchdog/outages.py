@@ -180,7 +180,7 @@ async def poison(scene: Scene) -> None:
     """Take up a message during which the process died three times."""
     now = scene.clock.wall()
     [event] = await scene.store.ledger.receive([make_message("Boo", sent_at=now, platform="telegram")], now)
-    receipt = replace(event.receipt, deaths=3, attempts=3)
+    receipt = replace(event.receipt, crash_count=3, attempts=3)
     await scene.store.ledger.save_receipts([receipt])
     inbox = scene.runtime.agents[0].inbox
     await inbox.processor.resume(receipt)

@@ -357,7 +357,7 @@ receipts = _ordered_table(
     *_columns(ModelCallsJson(), "model_calls"),
     *_columns(Json(tuple), "notes"),
     *_columns(Flag(), "is_evaluated", "is_open"),
-    _added_column("deaths", BigInteger(), "0"),
+    _added_column("crash_count", BigInteger(), "0"),
     _added_column("edit_state", EnumText(EditState), EditState.NORMAL),
     _added_column("origin", EnumText(EventOrigin), EventOrigin.PLATFORM),
     UniqueConstraint("agent_id", "id"),

@@ -22,7 +22,7 @@ RENAMED_COLUMNS = {
 # With the value that the rows have until they are changed below.
 ADDED_COLUMNS = {
     "worlds": {"grants": "{}", "settings": "{}"},
-    "receipts": {"deaths": "0", "edit_state": "normal", "origin": "platform"},
+    "receipts": {"crash_count": "0", "edit_state": "normal", "origin": "platform"},
     "steps": {"effect": ""},
 }
 FIGURES = ("calls", "tokens_in", "tokens_cached", "tokens_out", "cost")
@@ -39,7 +39,7 @@ DEATH_NOTE = '"the process died while only this message was under way'
 DECIDED_LATER = "is_open = 1 AND rule IN ('edited late', 'edited, ignored before', 'regenerated')"
 SPLIT_RECEIPTS = f"""
 UPDATE receipts SET
-  deaths = (length(notes) - length(replace(notes, '{DEATH_NOTE}', ''))) / {len(DEATH_NOTE)},
+  crash_count = (length(notes) - length(replace(notes, '{DEATH_NOTE}', ''))) / {len(DEATH_NOTE)},
   edit_state = CASE rule WHEN 'edited late' THEN 'late' WHEN 'edited, ignored before' THEN 'ignored'
     WHEN 'regenerated' THEN 'regenerated' ELSE 'normal' END,
   rule = CASE WHEN {DECIDED_LATER} THEN '' ELSE rule END,
@@ -58,7 +58,7 @@ def upgrade() -> None:
             op.execute(f"ALTER TABLE {table} RENAME COLUMN {old} TO {new}")
     for table, columns in ADDED_COLUMNS.items():
         for name, default in columns.items():
-            type_ = sa.BigInteger if name == "deaths" else sa.Text
+            type_ = sa.BigInteger if name == "crash_count" else sa.Text
             op.add_column(table, sa.Column(name, type_, nullable=False, server_default=default))
     _split_roles()
     _split_receipts()
