@@ -723,6 +723,14 @@ class ModelRouter:
             ModelType.TEXT_EMBEDDING, request, EmbeddingResult, max_handlers, max_retries=max_retries
         )
 
+    async def embed_question(self, text: str) -> tuple[Sequence[float] | None, str]:
+        """Return the vector of a question and its model; None if there is no embedding model, or it fails."""
+        if self.has_handler_for(ModelType.TEXT_EMBEDDING):
+            with suppress(ModelError):  # the words alone decide
+                result = await self.embed([text], is_question=True)
+                return result.vectors[0], result.model
+        return None, ""
+
     async def describe(self, request: ImageDescriptionRequest) -> TextResult:
         """Describe an image, with at most one retry of a busy model; raises as `text` does."""
         return await self._call(ModelType.IMAGE_DESCRIPTION, request, TextResult, max_retries=MAX_READING_RETRIES)

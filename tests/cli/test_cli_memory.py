@@ -63,11 +63,11 @@ def test_what_a_question_finds_in_a_room_is_explained_by_the_parts_of_the_scores
     assert entry([*command, "--json"]) == 0
     said, *_ = found = json.loads(capsys.readouterr().out)
     assert (said["text"], said["kind"]) == ("I moved to Graz", "message")
-    assert {part["name"] for part in said["parts"]} == {"move", "by the asker"}
+    assert {part["name"] for part in said["parts"]} == {"move", "by the asker", "meaning"}
     assert said["score"] == pytest.approx(sum(part["score"] for part in said["parts"]), abs=0.02)
     assert [item["text"] for item in found if item["kind"] == "fact"] == ["Alice lives in Graz."]
     assert entry(command) == 0
-    assert f"message, Alice, {said['at'][:16]}: I moved to Graz\n        by the asker " in capsys.readouterr().out
+    assert f"message, Alice, {said['at'][:16]}: I moved to Graz\n        meaning " in capsys.readouterr().out
 
     assert entry([*command[:4], "nowhere", "-c", FILE]) == 2
     assert "there is no room 'nowhere'" in capsys.readouterr().err

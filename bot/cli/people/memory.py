@@ -65,12 +65,10 @@ def explain(
 ) -> int:
     """Show which messages and facts of a room a question finds, and why: the parts that make up each score.
 
-    The words, people, times and neighbours are compared as in a turn; what a model adds that compares meanings is not
-    computed.
+    It is searched as in a turn, so the embedding model, if there is one, is asked for the vector of the question.
     """
     config = load_character_config(character)
-    agent_id = config.agent_config.agent_id
-    documents = read_store(config, lambda store: _explain(store, question, room, asker, agent_id))
+    documents = read_store(config, lambda store: _explain(store, question, room, asker, config))
     lines = []
     for item in documents:
         parts = ", ".join(f"{part['name']} {part['score']}" for part in item["parts"])
@@ -185,13 +183,18 @@ async def _search(store: Store, text: str) -> list[Memory]:
 
 
 async def _explain(
-    store: Store, question: str, room_name: str, asker: str | None, agent_id: UUID
+    store: Store, question: str, room_name: str, asker: str | None, config: CharacterConfig
 ) -> list[dict[str, Any]]:
     """Return the messages and facts that a question finds in a room, with their scores."""
+    from bot.runtime.agent_runtime import run_agent  # here, because help needs no pipeline
+
+    agent_id = config.agent_config.agent_id
     room = await _choose_room(store, room_name)
     people = await store.entities.participants(room.id, MAX_NAMED)
     asker_id = (await choose_person(store, asker, agent_id)).id if asker else None
-    query = SearchQuery(question, asker=asker_id, asked=agent_id, people=people)
+    async with run_agent(config.dry_run_config) as agent_runtime:
+        vector, model = await agent_runtime.agent.models.embed_question(question)
+    query = SearchQuery(question, asker=asker_id, asked=agent_id, people=people, vector=vector, model=model)
     scope = RecallScope(room.id, room.world_id)
     results = [
         result

@@ -29,7 +29,7 @@ from bot.prompts import describe_character
 from bot.store import SearchQuery
 from bot.text import escape_line, sanitize_name, shorten
 from plugins.bootstrap.evaluators.facts import fact_authors, fact_tellers, find_private_facts, quote_fact
-from plugins.bootstrap.providers.conversation import embed_question, has_recent_file
+from plugins.bootstrap.providers.conversation import has_recent_file
 
 Schema = Mapping[str, Any]
 NOT_LISTED = ("ENTITIES", "WORLD", "ACTION_STATE")
@@ -267,7 +267,7 @@ async def _find_by_similarity(turn: Turn, scope: RecallScope) -> list[Memory]:
         turn.message.content.text
     ]
     query = "\n".join(texts)[-MAX_QUERY_LENGTH:]
-    vector, model = await embed_question(agent, query)
+    vector, model = await agent.models.embed_question(query)
     search_query = SearchQuery(query, vector=vector, model=model)
     results = await agent.store.memories.find(search_query, scope, MemoryKind.FACT, MAX_FACTS)
     return [result.memory for result in results]

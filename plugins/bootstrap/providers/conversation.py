@@ -9,7 +9,6 @@ The provider CONTACTS: what UPDATE_CONTACT and UPDATE_ENTITY have stored.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, tzinfo
 from functools import lru_cache
 from typing import Any, Final
@@ -38,7 +37,6 @@ from bot import (
     provider,
     short_id,
 )
-from bot.models import ModelError, ModelType
 from bot.platform import BoundedDict
 from bot.prompts import (
     ANYBODY,
@@ -429,7 +427,7 @@ async def recall(turn: Turn) -> ProviderResult:
     Lines of one person on one topic stand together in the order of time, the latest marked.
     """
     question = turn.message.content.text[:MAX_QUESTION_LENGTH]
-    vector, model = await embed_question(turn.agent, question)
+    vector, model = await turn.agent.models.embed_question(question)
     people = await turn.agent.store.entities.participants(turn.room.id, MAX_NAMED)
     query = SearchQuery(
         question,
@@ -452,15 +450,6 @@ async def recall(turn: Turn) -> ProviderResult:
         data={"memories": [(message.id, None) for message in found]},
         authors={message.entity_id for message in found} | {ANYBODY},
     )
-
-
-async def embed_question(agent: Agent, question: str) -> tuple[Sequence[float] | None, str]:
-    """Return the vector of a question and its model; None if there is no embedding model, or it fails."""
-    if agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
-        with suppress(ModelError):  # the words alone decide
-            result = await agent.models.embed([question], is_question=True)
-            return result.vectors[0], result.model
-    return None, ""
 
 
 async def _quote_messages(turn: Turn, messages: Sequence[Memory], latest: Collection[UUID]) -> list[str]:

@@ -14,10 +14,11 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection
 
+from bot.store.search import MAX_COMPARED
 from bot.store.sql.core.mapping import Row
 
 MIN_CACHED_VECTORS = 500  # vectors; fewer are read as quickly
-MAX_BYTES = 192 * 1024 * 1024  # a room of 100,000 messages with vectors of 384 numbers has 147 MiB
+MAX_BYTES = 192 * 1024 * 1024  # the 40,000 vectors of 384 numbers that are compared of a room take 59 MiB
 WRITER_KEY, SEARCHER_KEY = "greenroom-matrices-watched", "greenroom-matrices-seen"
 SQL_FUNCTION = "greenroom_vector"
 KEY_COLUMNS = "{row}.agent_id, {row}.model, {row}.dimension, {row}.kind, {row}.audience, {row}.memory"
@@ -71,14 +72,15 @@ class Matrix:
     def find_nearest(self, vector: Sequence[float], limit: int) -> list[tuple[int, float]]:
         """Return the positions and similarities of the nearest vectors, nearest first."""
         numpy, count = _numpy(), len(self)
+        first = max(0, count - MAX_COMPARED)
         query = numpy.asarray(vector, dtype=numpy.float32)
         length = numpy.sqrt(query @ query)
         # not `@`: it uses several threads, which wait for one another on a busy machine
-        scores = numpy.einsum("ij,j->i", self._unit_vectors[:count], query / length if length else query)
-        limit = min(limit, count)
+        scores = numpy.einsum("ij,j->i", self._unit_vectors[first:count], query / length if length else query)
+        limit = min(limit, count - first)
         best = numpy.argpartition(-scores, limit - 1)[:limit]
         order = best[numpy.argsort(-scores[best], kind="stable")]
-        return [(self._positions[index], float(scores[index])) for index in order]
+        return [(self._positions[first + index], float(scores[index])) for index in order]
 
 
 class VectorCache:
@@ -138,7 +140,7 @@ class VectorCache:
             if cached is not None:
                 cached.extend(newer)
                 newer = self._matrices.pop(audience)
-            if len(newer) >= MIN_CACHED_VECTORS:
+            if MIN_CACHED_VECTORS <= len(newer) <= 2 * MAX_COMPARED:  # else the newest are read again
                 self._matrices[audience] = newer
             while sum(matrix.size for matrix in self._matrices.values()) > self._max_bytes:
                 del self._matrices[next(iter(self._matrices))]

@@ -35,6 +35,7 @@ from sqlalchemy.sql.expression import Executable
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.store.protocols import RecallScope
 from bot.store.search import (
+    MAX_COMPARED,
     MAX_COUNTED,
     MAX_MATCHES,
     MAX_NEAREST,
@@ -55,7 +56,6 @@ from bot.store.sql.core.mapping import (
     NIL,
     Id,
     InsertStatement,
-    Row,
     count_changed,
     items_parameter,
     limit_parameter,
@@ -121,22 +121,22 @@ DELETE_EMBEDDINGS = delete(embeddings).where(
     )
 )
 EMBEDDING_SCOPE = matches(embeddings, "model", "dimension", "kind")
-CANDIDATES = (
+NEWEST = (
     select(embeddings.c.memory, embeddings.c.vector)
     .where(EMBEDDING_SCOPE, matches(embeddings, "audience"), embeddings.c.memory > bindparam("after"))
-    .order_by(embeddings.c.memory)
+    .order_by(embeddings.c.memory.desc())
+    .limit(MAX_COMPARED)
 )
 
 
 def _nearest_in_postgresql() -> Select[Any]:
-    """Compare the vectors of the key; the similarity to a zero vector, NaN in pgvector, is 0."""
-    distance: ColumnElement[float] = embeddings.c.vector.op("<=>", return_type=Double())(
+    """Compare the newest vectors of an audience; the similarity to a zero vector, NaN in pgvector, is 0."""
+    newest = NEWEST.subquery()
+    distance: ColumnElement[float] = newest.c.vector.op("<=>", return_type=Double())(
         parameter(embeddings.c.vector, "wanted")
     )
     similarity = func.coalesce(func.nullif(1 - distance, literal_column("'NaN'")), 0).label("similarity")
-    is_visible = embeddings.c.audience.in_(items_parameter(embeddings.c.audience, "audiences"))
-    query = select(embeddings.c.memory, similarity).where(EMBEDDING_SCOPE, is_visible)
-    return query.order_by(similarity.desc()).limit(limit_parameter())
+    return select(newest.c.memory, similarity).order_by(similarity.desc()).limit(limit_parameter())
 
 
 NEAREST = _nearest_in_postgresql()
@@ -183,10 +183,9 @@ def find_nearest(
     if not limit:
         return {}
     key = (agent, query.model, len(query.vector), query.kind.value)
-    if connection.dialect.name == "postgresql":
-        values = {**_scope_values(*key), "wanted": pack_vector(query.vector), "audiences": audiences, "limit": limit}
-        return {row[0]: row[1] for row in connection.execute(NEAREST, values)}
     compare = _compare_with_numpy if has_numpy() else _compare_in_python
+    if connection.dialect.name == "postgresql":
+        compare = _compare_in_postgresql
     pairs = [
         pair
         for audience in dict.fromkeys(audiences)
@@ -195,14 +194,15 @@ def find_nearest(
     return dict(nlargest(limit, pairs, key=lambda pair: pair[1]))
 
 
-def _scope_values(agent: int, model: str, dimension: int, kind: str) -> dict[str, Any]:
-    return {"agent": agent, "model_": model, "dimension_": dimension, "kind_": kind}
-
-
-def _find_candidates(connection: Connection, audience: RecallAudience, after: int) -> Sequence[Row]:
-    scope = _scope_values(audience.agent, audience.model, audience.dimension, audience.kind)
-    values = {**scope, "audience_": UUID(bytes=audience.audience), "after": after}
-    return connection.execute(CANDIDATES, values).all()
+def _values_of(audience: RecallAudience, after: int = BEFORE_FIRST) -> dict[str, Any]:
+    return {
+        "agent": audience.agent,
+        "model_": audience.model,
+        "dimension_": audience.dimension,
+        "kind_": audience.kind,
+        "audience_": UUID(bytes=audience.audience),
+        "after": after,
+    }
 
 
 def pack_vector(vector: Sequence[float]) -> bytes:
@@ -218,10 +218,17 @@ def unpack_vector(data: bytes) -> tuple[float, ...]:
     return struct.unpack(f"<{len(data) // 2}e", data)
 
 
+def _compare_in_postgresql(
+    connection: Connection, audience: RecallAudience, query: VectorQuery, limit: int
+) -> list[tuple[int, float]]:
+    values = {**_values_of(audience), "wanted": pack_vector(query.vector), "limit": limit}
+    return [(position, similarity) for position, similarity in connection.execute(NEAREST, values)]
+
+
 def _compare_in_python(
     connection: Connection, audience: RecallAudience, query: VectorQuery, limit: int
 ) -> list[tuple[int, float]]:
-    rows = _find_candidates(connection, audience, BEFORE_FIRST)
+    rows = connection.execute(NEWEST, _values_of(audience))
     scored = ((position, cosine(query.vector, unpack_vector(data))) for position, data in rows)
     return nlargest(limit, scored, key=lambda pair: pair[1])
 
@@ -232,10 +239,10 @@ def _compare_with_numpy(
     """Compare the cached vectors of an audience and those stored since."""
     view = view_of(connection) or VectorCacheView(VectorCache())
     cached = view.cache.get(audience)
-    rows = _find_candidates(connection, audience, cached.newest if cached else BEFORE_FIRST)
+    rows = connection.execute(NEWEST, _values_of(audience, cached.newest if cached else BEFORE_FIRST)).all()
     pairs = cached.find_nearest(query.vector, limit) if cached else []
     if rows:
-        newer = Matrix(rows)
+        newer = Matrix(rows[::-1])
         pairs += newer.find_nearest(query.vector, limit)
         view.cache.store(audience, cached, newer, view.version)
     return pairs
