@@ -15,12 +15,13 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from functools import cache
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -566,37 +567,25 @@ class BoundedDict(LRUCache[K, V]):
 
 
 VARIABLE = "BOT_KILL_AT"
+CRASH_POINT = "greenroom.crash_point"
+
+crash_point = partial(sys.audit, CRASH_POINT)
+"""Report that a point is reached, by its name, as an audit event (PEP 578); nothing reads it without BOT_KILL_AT."""
 
 
-@dataclass(slots=True)
-class _CrashPoint:
-    """The configured point, and how many more times the process must reach it."""
+def kill_at(point: str) -> Callable[[str, tuple[object, ...]], None]:
+    """Return an audit hook that kills the process at a point, for example `turn.claimed:3`. Raises SettingError."""
+    name, _, number = point.partition(":")
+    if not number.isdecimal() or int(number) < 1:
+        raise SettingError(f"{VARIABLE} is {point!r}: it must look like turn.claimed:1")
+    remaining = iter(range(int(number) - 1, -1, -1))
 
-    name: str
-    remaining: int
-
-    def hit(self, name: str) -> None:
-        if name != self.name:
-            return
-        self.remaining -= 1
-        if not self.remaining:
+    def kill(event: str, arguments: tuple[object, ...]) -> None:
+        if event == CRASH_POINT and arguments == (name,) and not next(remaining):
             os.kill(os.getpid(), signal.SIGKILL)
 
-
-def crash_point(name: str) -> None:
-    """Kill the process if BOT_KILL_AT names this point and its count is reached."""
-    point = _configured_point()
-    if point is not None:
-        point.hit(name)
+    return kill
 
 
-@cache
-def _configured_point() -> _CrashPoint | None:
-    """Return the point named by BOT_KILL_AT, read once per process. Raises SettingError."""
-    text = os.environ.get(VARIABLE, "")
-    if not text:
-        return None
-    name, _, number = text.partition(":")
-    if not number.isdecimal() or int(number) < 1:
-        raise SettingError(f"{VARIABLE} is {text!r}: it must look like turn.claimed:1")
-    return _CrashPoint(name, int(number))
+if os.environ.get(VARIABLE):
+    sys.addaudithook(kill_at(os.environ[VARIABLE]))
