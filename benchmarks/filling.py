@@ -9,8 +9,8 @@ from typing import Any
 from benchmarks.exchange import Exchange, close_receipt, make_exchange, mark_attempting, mark_sent
 from bot.store import new_receipt
 from bot.store.sql.core.mapping import microseconds_of
-from bot.store.sql.stores.ledger import DELIVERY, RECEIPT, STEP
-from bot.store.sql.stores.memories import MEMORY
+from bot.store.sql.stores.ledger import DELIVERY, RECEIPT, STEP, delivery_columns, receipt_columns
+from bot.store.sql.stores.memories import MEMORY, memory_columns
 
 INTERVAL = timedelta(seconds=0.5)  # so that no row is old enough to expire
 Rows = Iterator[Sequence[Any]]
@@ -46,7 +46,7 @@ def _receipts(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows
     drafts = []
     for exchange in samples:
         receipt = close_receipt(new_receipt(exchange.inbound, exchange.at), exchange)
-        values = dict(zip(RECEIPT.stored_names, RECEIPT.encode(receipt, agent), strict=True))
+        values = dict(zip(RECEIPT.stored_names, RECEIPT.encode(receipt, agent, receipt_columns(receipt)), strict=True))
         drafts.append(values)
     for number in exchanges:
         values, at = drafts[number % len(drafts)], _at(samples, number)
@@ -59,7 +59,7 @@ def _receipts(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows
 def _memories(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
     drafts = [
         [
-            dict(zip(MEMORY.stored_names, MEMORY.encode(memory, agent), strict=True))
+            dict(zip(MEMORY.stored_names, MEMORY.encode(memory, agent, memory_columns(memory)), strict=True))
             for memory in (exchange.inbound.message, exchange.reply)
         ]
         for exchange in samples
@@ -82,7 +82,10 @@ def _steps(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
 
 def _deliveries(agent: int, samples: Sequence[Exchange], exchanges: range) -> Rows:
     parts = [mark_sent(mark_attempting(exchange.delivery, exchange)) for exchange in samples]
-    drafts = [dict(zip(DELIVERY.stored_names, DELIVERY.encode(part, agent), strict=True)) for part in parts]
+    drafts = [
+        dict(zip(DELIVERY.stored_names, DELIVERY.encode(part, agent, delivery_columns(part)), strict=True))
+        for part in parts
+    ]
     for number in exchanges:
         values, at = drafts[number % len(drafts)], _at(samples, number)
         values |= {"id": f"{number:032x}", "turn_id": _id(number, 4), "memory_id": _id(number, 3)}

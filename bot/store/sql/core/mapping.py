@@ -529,9 +529,9 @@ def column_names(table: Table) -> tuple[str, ...]:
 class RowMapping(Generic[T]):
     """The columns of a table and the dataclass of its rows, whose fields have the names of the columns.
 
-    `build` makes a value of its fields and of the columns that are none; it is the dataclass by default. `derive`
-    returns the values of columns that are no fields, `unread` of which are never read. `computed` are columns of which
-    the database makes the values. With `dict` as the class, rows are only read. It unpacks into the columns:
+    `build` makes a value of its fields and of the columns that are none; it is the dataclass by default. Columns that
+    are no fields get their values as `derived`; those in `unread` are never read. `computed` are columns of which the
+    database makes the values. With `dict` as the class, rows are only read. It unpacks into the columns:
     `select(*RECEIPT)`.
     """
 
@@ -541,7 +541,6 @@ class RowMapping(Generic[T]):
         cls: type[T],
         *,
         build: Callable[..., T] | None = None,
-        derive: Callable[[T], Values] = lambda _: {},
         unread: Sequence[str] = (),
         computed: Sequence[str] = (),
     ) -> None:
@@ -551,7 +550,6 @@ class RowMapping(Generic[T]):
         self.width = len(self.names)
         self._columns = tuple(table.c[name] for name in self.names)
         self._build: Callable[..., T] = build or cls
-        self._derive = derive
         known = {field.name for field in fields(cls)} if is_dataclass(cls) else set()
         self._fields = tuple(name for name in self.stored_names if name in known)
         self._get = attrgetter(*self._fields) if known else None
@@ -567,14 +565,16 @@ class RowMapping(Generic[T]):
     def __iter__(self) -> Iterator[ColumnElement[Any]]:
         return iter(self._columns)
 
-    def values(self, value: T, agent: int) -> dict[str, Any]:
-        """Return the values of the columns by name."""
+    def values(self, value: T, agent: int, derived: Values = MappingProxyType({})) -> dict[str, Any]:
+        """Return the values of the columns by name; those of `derived` come first."""
         assert self._get is not None, "a dataclass"
-        return {"agent_id": agent, **dict(zip(self._fields, self._get(value), strict=True)), **self._derive(value)}
+        return {"agent_id": agent, **dict(zip(self._fields, self._get(value), strict=True)), **derived}
 
-    def encode(self, value: T, agent: int, names: Sequence[str] = ()) -> tuple[Any, ...]:
+    def encode(
+        self, value: T, agent: int, derived: Values = MappingProxyType({}), *, names: Sequence[str] = ()
+    ) -> tuple[Any, ...]:
         """Return the values of columns as the driver takes them, of all stored ones in the table's order by default."""
-        values = self.values(value, agent)
+        values = self.values(value, agent, derived)
         return tuple([self._encoders[name](values[name]) for name in names or self.stored_names])
 
     def read(self, row: Row) -> T:

@@ -44,9 +44,11 @@ from bot.store.sql.stores.ledger import (
     INSERTED_NAMES,
     RECEIPT,
     RECEIPT_STATE_NAMES,
+    delivery_columns,
+    receipt_columns,
     with_role,
 )
-from bot.store.sql.stores.memories import MEMORY
+from bot.store.sql.stores.memories import MEMORY, memory_columns
 from bot.store.sql.stores.worlds import ENTITY, ROOM, WORLD
 
 T = TypeVar("T")
@@ -319,8 +321,8 @@ def receive_values(
     """Return the values of `RECEIVE` for an event."""
     agent = agent_row.number
     return (
-        *RECEIPT.encode(receipt, agent),
-        *MEMORY.encode(inbound.message, agent),
+        *RECEIPT.encode(receipt, agent, receipt_columns(receipt)),
+        *MEMORY.encode(inbound.message, agent, memory_columns(inbound.message)),
         *WORLD.encode(inbound.world, agent),
         *ROOM.encode(inbound.room, agent),
         *ENTITY.encode(inbound.author, agent),
@@ -431,10 +433,17 @@ def commit_values(agent: int, claim: LeaseClaim, turn_commit: TurnCommit) -> Row
     return (
         *_claim_values(agent, claim),
         *transpose(
-            [RECEIPT.encode(receipt, agent, UPDATED_NAMES) for receipt in turn_commit.receipts], len(UPDATED_NAMES)
+            [
+                RECEIPT.encode(receipt, agent, receipt_columns(receipt), names=UPDATED_NAMES)
+                for receipt in turn_commit.receipts
+            ],
+            len(UPDATED_NAMES),
         ),
         len(turn_commit.receipts),
-        *transpose([MEMORY.encode(reply, agent) for reply in turn_commit.replies], len(MEMORY.stored_names)),
+        *transpose(
+            [MEMORY.encode(reply, agent, memory_columns(reply)) for reply in turn_commit.replies],
+            len(MEMORY.stored_names),
+        ),
         *transpose(_numbered_rows(agent, deliveries), len(PLACED_NAMES)),
         [delivery.id for delivery in deliveries],
     )
@@ -450,7 +459,9 @@ def read_committed(turn_commit: TurnCommit, rows: Sequence[Row]) -> list[Deliver
 
 def save_delivery_values(agent: int, claim: LeaseClaim, delivery: Delivery) -> Row:
     """Return the values of `SAVE_DELIVERY`."""
-    state = DELIVERY.encode(delivery, agent, (*DELIVERY_STATE_NAMES, "agent_id", "id"))
+    state = DELIVERY.encode(
+        delivery, agent, delivery_columns(delivery), names=(*DELIVERY_STATE_NAMES, "agent_id", "id")
+    )
     return (*_claim_values(agent, claim), *state)
 
 
@@ -475,5 +486,6 @@ def _numbered_rows(agent: int, deliveries: Sequence[Delivery]) -> list[Row]:
     rows: list[Row] = []
     for delivery in deliveries:
         numbers[delivery.room_id] += 1
-        rows.append((*DELIVERY.encode(delivery, agent, INSERTED_NAMES), numbers[delivery.room_id]))
+        row = DELIVERY.encode(delivery, agent, delivery_columns(delivery), names=INSERTED_NAMES)
+        rows.append((*row, numbers[delivery.room_id]))
     return rows

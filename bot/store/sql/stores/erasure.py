@@ -88,7 +88,7 @@ from bot.store.sql.stores.ledger import (
     save_delivery,
     state_values,
 )
-from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived
+from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, memory_columns
 from bot.store.sql.stores.worlds import ENTITY, UPSERT_ENTITY, erase_names, find_entities, save_component
 
 ROWS_PER_WINDOW, ITEMS_PER_BATCH = 2_000, 50  # each takes some milliseconds
@@ -406,7 +406,7 @@ def _redact_replies(agent: int, words: ErasedWords, ids: Sequence[UUID], connect
     """Remove the words from replies, and from what was sent of them; delete the steps of their turns."""
     for reply in MEMORY.find(connection, FIND_MEMORIES, ids, agent=agent):
         redacted = words.remove_from_reply(reply)
-        values = {name: MEMORY.values(redacted, agent)[name] for name in ("content", "metadata", "terms")}
+        values = {name: getattr(redacted, name) for name in ("content", "metadata")} | memory_columns(redacted)
         connection.execute(SET_REPLY, {"agent": agent, "id_": reply.id, **values})
         search.delete_embeddings(connection, agent, [reply.id])
         if reply.turn_id is None:

@@ -59,7 +59,6 @@ from bot.store.sql.core.mapping import (
     parameter,
     position_key,
     rows_of,
-    storable_text,
     take_page,
     text_literal,
     upsert,
@@ -102,12 +101,13 @@ def _build_receipt(
     return Receipt(key=EventKey(platform, account, event_id, room_id, message_id, revision), room_id=room_id, **values)
 
 
-def _derive_receipt_columns(receipt: Receipt) -> dict[str, Any]:
+def receipt_columns(receipt: Receipt) -> dict[str, Any]:
+    """Return the values of the columns of a receipt that are no fields of it."""
     key = {name: getattr(receipt.key, name) for name in KEY_FIELDS}
     return {**key, "is_open": not receipt.outcome.is_final}
 
 
-RECEIPT = RowMapping(receipts, Receipt, build=_build_receipt, derive=_derive_receipt_columns, unread=["is_open"])
+RECEIPT = RowMapping(receipts, Receipt, build=_build_receipt, unread=["is_open"])
 RECEIPT_STATE_NAMES = RECEIPT.stored_names[RECEIPT.stored_names.index("outcome") :]  # the others never change
 IN_ROOM = matches(receipts, "room_id")
 NEWEST_FIRST = receipts.c.position.desc()
@@ -187,7 +187,9 @@ def find_by_keys(connection: Connection, agent: int, keys: Sequence[EventKey]) -
 
 def insert_receipts(connection: Connection, agent: int, receipts: Sequence[Receipt]) -> None:
     """Insert receipts of stored messages."""
-    INSERT_RECEIPT.execute_all(connection, [RECEIPT.values(receipt, agent) for receipt in receipts])
+    INSERT_RECEIPT.execute_all(
+        connection, [RECEIPT.values(receipt, agent, receipt_columns(receipt)) for receipt in receipts]
+    )
 
 
 def save_receipts(connection: Connection, agent: int, changed: Sequence[Receipt]) -> int:
@@ -197,7 +199,7 @@ def save_receipts(connection: Connection, agent: int, changed: Sequence[Receipt]
 
 def state_values(agent: int, receipt: Receipt) -> dict[str, Any]:
     """Return the values of `SET_STATE` for a receipt."""
-    values = RECEIPT.values(receipt, agent)
+    values = RECEIPT.values(receipt, agent, receipt_columns(receipt))
     return {"agent": agent, "id_": receipt.id, **{name: values[name] for name in RECEIPT_STATE_NAMES}}
 
 
@@ -230,12 +232,12 @@ def list_receipts(
 
 def event_key(key: EventKey) -> tuple[Any, ...]:
     """Return what identifies an event on its transport."""
-    return (storable_text(key.platform), storable_text(key.account), storable_text(key.event_id))
+    return key.platform, key.account, key.event_id
 
 
 def message_key(key: EventKey) -> tuple[Any, ...]:
     """Return what identifies a revision of a message in its room."""
-    return (key.room_id, storable_text(key.message_id), key.revision)
+    return key.room_id, key.message_id, key.revision
 
 
 def select_page(
@@ -355,7 +357,8 @@ def _build_delivery(*, content: Content, **values: Any) -> Delivery:
     return Delivery(content=content, replaces_external_id=replaces_external_id, draft_id=draft_id, **values)
 
 
-def _derive_delivery_columns(delivery: Delivery) -> dict[str, Any]:
+def delivery_columns(delivery: Delivery) -> dict[str, Any]:
+    """Return the values of the columns of a delivery that differ from its fields."""
     derived: dict[str, Any] = {"is_open": delivery.state in OPEN_STATES}
     values = (delivery.replaces_external_id, delivery.draft_id)
     if references := {key: value for key, value in zip(REFERENCE_KEYS, values, strict=True) if value}:
@@ -363,7 +366,7 @@ def _derive_delivery_columns(delivery: Delivery) -> dict[str, Any]:
     return derived
 
 
-DELIVERY = RowMapping(deliveries, Delivery, build=_build_delivery, derive=_derive_delivery_columns, unread=["is_open"])
+DELIVERY = RowMapping(deliveries, Delivery, build=_build_delivery, unread=["is_open"])
 INSERTED_NAMES = tuple(name for name in DELIVERY.stored_names if name != "seq")
 DELIVERY_STATE_NAMES = INSERTED_NAMES[INSERTED_NAMES.index("state") :]
 DELIVERY_POSITION = deliveries.c.position
@@ -393,7 +396,7 @@ DELIVERIES_OF_TURN = select(*DELIVERY).where(matches(deliveries, "turn_id")).ord
 
 def insert_delivery(connection: Connection, agent: int, delivery: Delivery) -> int | None:
     """Insert a delivery with the next sequence number of its room; return that, None if the delivery exists."""
-    values = DELIVERY.values(delivery, agent)
+    values = DELIVERY.values(delivery, agent, delivery_columns(delivery))
     del values["seq"]
     return INSERT_DELIVERY.execute(connection, values).scalar()
 
@@ -420,7 +423,7 @@ def find_deliveries(connection: Connection, agent: int, ids: Iterable[str]) -> l
 
 def save_delivery(agent: int, delivery: Delivery, connection: Connection) -> None:
     """Store a delivery's new state; insert the delivery if it is missing."""
-    values = DELIVERY.values(delivery, agent)
+    values = DELIVERY.values(delivery, agent, delivery_columns(delivery))
     state = {"agent": agent, "id_": delivery.id, **{name: values[name] for name in DELIVERY_STATE_NAMES}}
     if not connection.execute(UPDATE_DELIVERY, state).rowcount:
         insert_delivery(connection, agent, delivery)
@@ -622,7 +625,7 @@ def _receive_command(
     if not find_entities(connection, agent, {author.id}):
         put_entities(connection, agent, [author])
         touch_participants(connection, agent, [(room.id, author.id)])
-    if INSERT_IF_NEW.execute(connection, RECEIPT.values(receipt, agent)).rowcount:
+    if INSERT_IF_NEW.execute(connection, RECEIPT.values(receipt, agent, receipt_columns(receipt))).rowcount:
         return receipt
     return _find_known(connection, agent, receipt) or receipt
 

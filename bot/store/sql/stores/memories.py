@@ -36,7 +36,7 @@ from bot.store.sql.core.mapping import (
 from bot.store.sql.core.schema import IS_FACT, embeddings, memories
 from bot.store.sql.stores import search
 
-MEMORY = RowMapping(memories, Memory, derive=lambda memory: {"terms": memory_terms(memory)}, unread=["terms"])
+MEMORY = RowMapping(memories, Memory, unread=["terms"])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 IN_ROOM_OF_KIND = matches(memories, "room_id", "kind")
@@ -130,9 +130,14 @@ def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID
     return count
 
 
+def memory_columns(memory: Memory) -> dict[str, Any]:
+    """Return the values of the columns of a memory that are no fields of it."""
+    return {"terms": memory_terms(memory)}
+
+
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
     """Insert or replace memories by id, with their vectors."""
-    UPSERT_MEMORY.execute_all(connection, [MEMORY.values(memory, agent) for memory in stored])
+    UPSERT_MEMORY.execute_all(connection, [MEMORY.values(memory, agent, memory_columns(memory)) for memory in stored])
     if recent_cache := recent_cache_of(connection):
         recent_cache.notify(agent, stored)
     if embedded := [memory for memory in stored if memory.embedding is not None]:
@@ -145,7 +150,7 @@ def as_stored(memory: Memory) -> Memory:
     is_odd = memory.metadata or content.metadata or content.all_attachments or content.choices or memory.embedding_model
     if not is_odd and memory.external_id.isascii() and memory.created_at.tzinfo is UTC:
         return memory if memory.embedding is None else replace(memory, embedding=None)
-    return MEMORY.decode(MEMORY.encode(memory, 0, MEMORY.names))
+    return MEMORY.decode(MEMORY.encode(memory, 0, names=MEMORY.names))
 
 
 def _read_with_vectors(rows: Iterable[Row]) -> Iterator[tuple[int, Memory]]:

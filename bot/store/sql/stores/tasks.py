@@ -46,7 +46,7 @@ ELIGIBLE = and_(matches(tasks), is_flag(tasks.c.is_queued), is_flag(tasks.c.is_p
 NOW = parameter(tasks.c.next_run, "now")
 DUE = and_(ELIGIBLE, tasks.c.next_run <= NOW, or_(tasks.c.leased_until.is_(None), tasks.c.leased_until <= NOW))
 
-TASK = RowMapping(tasks, Task, derive=lambda task: {"is_queued": TaskTag.QUEUE in task.tags}, unread=["is_queued"])
+TASK = RowMapping(tasks, Task, unread=["is_queued"])
 UPSERT_TASK = upsert(tasks, ("agent_id", "id"), TASK.stored_names, unchanged=("leased_until", "fencing_token"))
 FIND_TASK = select(*TASK).where(matches(tasks, "id"))
 ALL_TASKS = select(*TASK).where(matches(tasks)).order_by(tasks.c.position)
@@ -138,10 +138,15 @@ def _held_key(agent: int, task: Task) -> dict[str, Any]:
     return {"agent": agent, "id_": task.id, "held_token": task.fencing_token}
 
 
+def _columns_of(task: Task) -> dict[str, Any]:
+    """Return the values of the columns of a task that are no fields of it."""
+    return {"is_queued": TaskTag.QUEUE in task.tags}
+
+
 def _complete_task(agent: int, task: Task, replacement: Task | None, connection: Connection) -> bool:
     if replacement is None:
         return connection.execute(DELETE_HELD_TASK, _held_key(agent, task)).rowcount == 1
-    values = TASK.values(replace(replacement, leased_until=None), agent)
+    values = TASK.values(replace(replacement, leased_until=None), agent, _columns_of(replacement))
     values = {name: values[name] for name in REPLACED_NAMES}
     return connection.execute(REPLACE_TASK, {**_held_key(agent, task), **values}).rowcount == 1
 
@@ -155,7 +160,7 @@ class SqlTasks(SqlStorePart):
         self._empty_rooms: set[UUID] = set()  # rooms without tasks: every message asks
 
     async def save_task(self, task: Task) -> None:
-        row = TASK.values(task, self._agent)
+        row = TASK.values(task, self._agent, _columns_of(task))
         try:
             await self._database.write(lambda db: UPSERT_TASK.execute_all(db, [row]))
         finally:

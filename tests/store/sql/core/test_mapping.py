@@ -56,12 +56,16 @@ NOTES = Table(
     Column("author", OptionalId(), nullable=False),
     Column("tag_count", Integer, nullable=False),
 )
-NOTE = RowMapping(NOTES, Note, derive=lambda note: {"tag_count": len(note.tags)}, unread=["tag_count"])
+NOTE = RowMapping(NOTES, Note, unread=["tag_count"])
 SAVE = upsert(NOTES, ["id"], NOTE.stored_names)
 ALL = select(*NOTE).where(matches(NOTES)).order_by(NOTES.c.position)
 FIND = select(*NOTE).where(matches(NOTES), NOTES.c.id.in_(items_parameter(NOTES.c.id)))
 SET_TAGS = update(NOTES).where(matches(NOTES, "id")).values(tags=parameter(NOTES.c.tags, "tags"))
 MARK_READ = update(NOTES).where(matches(NOTES), NOTES.c.id.in_(items_parameter(NOTES.c.id))).values(is_read=True)
+
+
+def values_of(note: Note) -> dict[str, Any]:
+    return NOTE.values(note, 1, {"tag_count": len(note.tags)})
 
 
 @pytest.fixture
@@ -75,7 +79,7 @@ def connection() -> Any:
 
 def test_a_value_is_read_as_it_was_stored(connection: Connection) -> None:
     notes = [Note("a\0", ("x", "y"), True, NOON), Note("b", (), False)]
-    SAVE.execute_all(connection, [NOTE.values(note, 1) for note in notes])
+    SAVE.execute_all(connection, [values_of(note) for note in notes])
     rows = connection.execute(ALL, {"agent": 1}).all()
     assert [NOTE.read(row) for row in rows] == [Note("a", ("x", "y"), True, NOON), notes[1]]
     assert connection.execute(select(NOTES.c.tag_count)).scalars().all() == [2, 0]
@@ -83,14 +87,14 @@ def test_a_value_is_read_as_it_was_stored(connection: Connection) -> None:
 
 def test_the_encoded_values_are_those_that_the_driver_stores_and_returns(connection: Connection) -> None:
     note = Note("a", ("x",), True, NOON)
-    SAVE.execute(connection, NOTE.values(note, 1))
+    SAVE.execute(connection, values_of(note))
     [stored] = connection.exec_driver_sql(f"SELECT {', '.join(NOTE.stored_names)} FROM notes").all()
-    assert NOTE.encode(note, 1) == tuple(stored)
+    assert NOTE.encode(note, 1, {"tag_count": 1}) == tuple(stored)
     assert NOTE.decode(stored[1:]) == note
 
 
 def test_columns_read_their_part_of_a_joined_row(connection: Connection) -> None:
-    SAVE.execute_all(connection, [NOTE.values(Note(name, (), False), 1) for name in ("a", "b")])
+    SAVE.execute_all(connection, [values_of(Note(name, (), False)) for name in ("a", "b")])
     other = NOTES.alias("other")
     columns = (*NOTE, *(other.c[name] for name in NOTE.names), other.c.position)
     joined = select(*columns).join_from(NOTES, other, other.c.position > NOTES.c.position)
@@ -100,7 +104,7 @@ def test_columns_read_their_part_of_a_joined_row(connection: Connection) -> None
 
 
 def test_values_of_a_condition_and_of_an_update_have_different_names(connection: Connection) -> None:
-    SAVE.execute(connection, NOTE.values(Note("a", (), False), 1))
+    SAVE.execute(connection, values_of(Note("a", (), False)))
     assert connection.execute(SET_TAGS, {"agent": 1, "id_": "a", "tags": ("new",)}).rowcount == 1
     assert connection.execute(SET_TAGS, {"agent": 2, "id_": "a", "tags": ("other",)}).rowcount == 0
     assert NOTE.read(connection.execute(ALL, {"agent": 1}).one()).tags == ("new",)
@@ -108,7 +112,7 @@ def test_values_of_a_condition_and_of_an_update_have_different_names(connection:
 
 def test_a_list_of_any_length_is_split(connection: Connection) -> None:
     names = [str(number) for number in range(2 * MAX_ITEMS + 1)]
-    SAVE.execute_all(connection, [NOTE.values(Note(name, (), False), 1) for name in names])
+    SAVE.execute_all(connection, [values_of(Note(name, (), False)) for name in names])
     assert count_changed(connection, MARK_READ, names, agent=1) == len(names)
     found = list(NOTE.read_all(rows_of(connection, FIND, [*names, "unknown"], agent=1)))
     assert sorted(note.id for note in found) == sorted(names)
@@ -122,7 +126,7 @@ def test_a_list_of_any_length_is_split(connection: Connection) -> None:
 def test_a_value_that_was_never_written_costs_only_its_own_row(
     connection: Connection, spoilt: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    SAVE.execute_all(connection, [NOTE.values(Note(name, (), False), 1) for name in (f"a {spoilt}", "b")])
+    SAVE.execute_all(connection, [values_of(Note(name, (), False)) for name in (f"a {spoilt}", "b")])
     connection.exec_driver_sql(f"UPDATE notes SET {spoilt} WHERE position = 1")
     rows = connection.execute(ALL, {"agent": 1}).all()
     assert [note.id for note in NOTE.read_all(rows)] == ["b"]
