@@ -5,12 +5,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from uuid import UUID
 
 from pydantic import SecretStr
@@ -45,33 +45,31 @@ T = TypeVar("T")
 TIMEZONE = "TIMEZONE"
 
 
-class Services:
-    """The running services of one agent, by class: `agent.services[Forecasts]`."""
+class Services(dict[type, Any]):
+    """The running services of one agent, by class: `agent.services[Forecasts]`.
+
+    A class whose service is not running stands for the first of its subclasses that runs. Without one, LookupError
+    with the reason is raised.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getitem__(self, kind: type[T]) -> T: ...
 
     def __init__(self) -> None:
-        self._running: dict[type, object] = {}
+        super().__init__()
         self._failures: dict[type, str] = {}
 
-    def __getitem__(self, kind: type[T]) -> T:
-        """Return the running service of a class, else the first of a subclass.
-
-        Raises LookupError with the reason where there is none.
-        """
-        running = self._running.get(kind)
-        if isinstance(running, kind):
-            return running
-        for service in self._running.values():
+    def __missing__(self, kind: type[T]) -> T:
+        for service in self.values():
             if isinstance(service, kind):
                 return service
         causes = (cause for failed_kind, cause in self._failures.items() if issubclass(failed_kind, kind))
         cause = next(causes, "no plugin of this agent brings it")
         raise LookupError(f"service {kind.__name__} is not running: {cause}")
 
-    def __contains__(self, kind: type) -> bool:
-        return any(isinstance(service, kind) for service in self._running.values())
-
-    def __iter__(self) -> Iterator[object]:
-        return iter(self._running.values())
+    def __contains__(self, kind: object) -> bool:
+        return isinstance(kind, type) and any(isinstance(service, kind) for service in self.values())
 
     @property
     def failures(self) -> Mapping[type, str]:
@@ -80,12 +78,12 @@ class Services:
 
     def add(self, service: object) -> None:
         """Register a started service."""
-        self._running[type(service)] = service
+        self[type(service)] = service
         self._failures.pop(type(service), None)
 
     def remove(self, kind: type, cause: str = "it has stopped") -> None:
-        """Remove a service and remember the reason, which `__getitem__` then reports."""
-        self._running.pop(kind, None)
+        """Remove a service and remember the reason, which a look-up then reports."""
+        self.pop(kind, None)
         self._failures[kind] = cause
 
 

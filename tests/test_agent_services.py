@@ -20,7 +20,7 @@ def test_a_service_is_found_by_its_class_and_by_the_classes_above() -> None:
     assert services[Radar] is radar
     assert services[Weather] is radar
     assert Weather in services
-    assert list(services) == [radar]
+    assert list(services.values()) == [radar]
 
 
 def test_a_service_that_no_plugin_provides_is_named() -> None:

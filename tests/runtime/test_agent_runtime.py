@@ -343,7 +343,7 @@ async def test_a_plugin_that_cannot_be_set_up_is_off_with_all_that_require_it() 
             "laundry": "it requires 'clothes', which is off: it requires 'weather', which is off: ValueError: no",
         }
         assert [provider.name for provider in resident.agent.catalog.providers] == ["TIME"]
-        assert [type(service).__name__ for service in resident.agent.services] == ["b"]
+        assert [type(service).__name__ for service in resident.agent.services.values()] == ["b"]
         assert "a-fake-password" in resident.agent.settings.secrets(Keys)
 
     assert log == ["start a", "start b", "stop b", "stop a", "start b", "stop b"]
@@ -385,7 +385,7 @@ async def test_a_service_that_does_not_start_is_tried_again_and_so_is_what_needs
             resident.agent.services[flaky]
         may_start.set()
         await until(lambda: needy in resident.agent.services)
-        assert {type(service) for service in resident.agent.services} == {flaky, needy}
+        assert {type(service) for service in resident.agent.services.values()} == {flaky, needy}
 
     assert log == ["start flaky", "start needy", "stop needy", "stop flaky"]
 

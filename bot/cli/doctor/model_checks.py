@@ -178,7 +178,7 @@ async def ask_model(agent: Agent, settings: Settings, prompt_bytes: int = 4_000)
     except ModelError as error:
         return [Finding(FindingStatus.FAIL, "model", str(error), OUTSIDE_ADVICE, is_outside=True)]
     ended = time.monotonic()
-    listings = (getattr(service, "listing", None) for service in agent.services)
+    listings = (getattr(service, "listing", None) for service in agent.services.values())
     texts = [listing.describe() for listing in listings if isinstance(listing, ModelListing)]
     findings = [Finding(FindingStatus.OK, "model", text) for text in texts if text]
     if result.model in bundled_names(PluginPurpose.FALLBACK_MODEL):

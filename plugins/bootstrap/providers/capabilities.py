@@ -185,7 +185,7 @@ def evaluators(turn: Turn) -> ProviderResult:
 @provider("CAPABILITIES", "What the services that run let the character do.", position=-85)
 def capabilities(turn: Turn) -> ProviderResult:
     """List the capabilities of the running services, in the order of their start."""
-    running = (service for service in turn.agent.services if isinstance(service, Service))
+    running = (service for service in turn.agent.services.values() if isinstance(service, Service))
     descriptions = tuple(service.capability for service in running if service.capability)
     return ProviderResult(
         text="\n".join(["# Abilities", *(f"- {text}" for text in descriptions)]) if descriptions else "",
