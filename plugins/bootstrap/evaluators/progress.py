@@ -8,12 +8,10 @@ from typing import Any, Self
 from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, Turn, derived_id, short_id
-from bot.platform import BoundedDict
 from bot.prompts import ANYBODY, AUTHORS_KEY, HistoryLine, is_all_own, render_history
 from bot.text import is_blank
 
 CONVERSATION_PAUSE = timedelta(hours=1)
-MAX_TRACKED_ROOMS = 10_000
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -178,52 +176,3 @@ async def gather_input(turn: Turn) -> ReflectionInput:
     messages = await turn.agent.store.memories.recent(turn.room.id, turn.conversation_length)
     evaluated = count_until(messages, await seen_until(turn))
     return ReflectionInput(tuple(messages), evaluated, turn.agent.id)
-
-
-@dataclass(slots=True)
-class _Conversation:
-    message_count: int
-    last_at: datetime
-    is_after_pause: bool = False
-
-
-class MessageCounter:
-    """Counts new user messages per room, starting from a count read from the store."""
-
-    def __init__(self) -> None:
-        self._conversations: BoundedDict[UUID, _Conversation] = BoundedDict(MAX_TRACKED_ROOMS)
-
-    def count(self, room_id: UUID, messages: Sequence[Memory]) -> None:
-        """Set a room's count to the new messages read from the store."""
-        if messages:
-            self._conversations[room_id] = _Conversation(len(messages), messages[-1].created_at)
-        else:
-            self._conversations.pop(room_id, None)
-
-    def mark_evaluated(self, room_id: UUID, messages: Sequence[Memory]) -> None:
-        """Subtract evaluated messages from the room's count."""
-        conversation = self._conversations.get(room_id)
-        if conversation is None:
-            self._conversations[room_id] = _Conversation(0, messages[-1].created_at)
-        else:
-            remaining = max(0, conversation.message_count - len(messages))
-            self._conversations[room_id] = _Conversation(remaining, conversation.last_at)
-
-    def add(self, message: Memory) -> None:
-        """Count a new message, if its room is tracked."""
-        conversation = self._conversations.get(message.room_id)
-        if conversation is not None:
-            conversation.message_count += 1
-            conversation.is_after_pause = (
-                conversation.is_after_pause or message.created_at - conversation.last_at >= CONVERSATION_PAUSE
-            )
-            conversation.last_at = message.created_at
-
-    def is_enough(self, room_id: UUID, length: int) -> bool | None:
-        """Return whether enough messages are new; None if the store must be read to know."""
-        conversation = self._conversations.get(room_id)
-        if conversation is None or (
-            conversation.is_after_pause and conversation.message_count < min_new_messages(length)
-        ):
-            return None
-        return conversation.message_count >= min_new_messages(length)

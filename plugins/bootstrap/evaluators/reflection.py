@@ -8,13 +8,15 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from bot import Agent, Entity, Memory, Relationship, Service, Turn, evaluator, on, short_id
 from bot.events import ChannelCleared, MessageReceived
 from bot.models import ModelError, ModelType, PromptTooLong, Purpose, TextRequest
+from bot.platform import BoundedDict
 from bot.prompts import ANYBODY, AUTHORS_KEY, render_template
 from bot.text import sanitize_name
 from plugins.bootstrap.evaluators.facts import (
@@ -31,18 +33,20 @@ from plugins.bootstrap.evaluators.facts import (
     within_daily_limit,
 )
 from plugins.bootstrap.evaluators.progress import (
-    MessageCounter,
+    CONVERSATION_PAUSE,
     MessagePosition,
     ReflectionInput,
     build_progress_marker,
     count_until,
     gather_input,
+    min_new_messages,
 )
 
 ROOMS_KEY = "rooms"
 MAX_ROOMS = 50
 MAX_TAGS = 8
 MAX_AUTHORS = 50
+MAX_TRACKED_ROOMS = 10_000
 MAX_TAG_LENGTH, MAX_TAG_WORDS = 30, 2
 
 
@@ -145,6 +149,55 @@ def _merge_authors(room_data: Mapping[str, Any], authors: Sequence[UUID]) -> lis
 
 logger = logging.getLogger(__name__)
 MAX_RUNNING = 64  # each holds its turn, with all that the prompt was composed of
+
+
+@dataclass(slots=True)
+class _Conversation:
+    message_count: int
+    last_at: datetime
+    is_after_pause: bool = False
+
+
+class MessageCounter:
+    """Counts new user messages per room, starting from a count read from the store."""
+
+    def __init__(self) -> None:
+        self._conversations: BoundedDict[UUID, _Conversation] = BoundedDict(MAX_TRACKED_ROOMS)
+
+    def count(self, room_id: UUID, messages: Sequence[Memory]) -> None:
+        """Set a room's count to the new messages read from the store."""
+        if messages:
+            self._conversations[room_id] = _Conversation(len(messages), messages[-1].created_at)
+        else:
+            self._conversations.pop(room_id, None)
+
+    def mark_evaluated(self, room_id: UUID, messages: Sequence[Memory]) -> None:
+        """Subtract evaluated messages from the room's count."""
+        conversation = self._conversations.get(room_id)
+        if conversation is None:
+            self._conversations[room_id] = _Conversation(0, messages[-1].created_at)
+        else:
+            remaining = max(0, conversation.message_count - len(messages))
+            self._conversations[room_id] = _Conversation(remaining, conversation.last_at)
+
+    def add(self, message: Memory) -> None:
+        """Count a new message, if its room is tracked."""
+        conversation = self._conversations.get(message.room_id)
+        if conversation is not None:
+            conversation.message_count += 1
+            conversation.is_after_pause = (
+                conversation.is_after_pause or message.created_at - conversation.last_at >= CONVERSATION_PAUSE
+            )
+            conversation.last_at = message.created_at
+
+    def is_enough(self, room_id: UUID, length: int) -> bool | None:
+        """Return whether enough messages are new; None if the store must be read to know."""
+        conversation = self._conversations.get(room_id)
+        if conversation is None or (
+            conversation.is_after_pause and conversation.message_count < min_new_messages(length)
+        ):
+            return None
+        return conversation.message_count >= min_new_messages(length)
 
 
 class Reflections(Service):
