@@ -573,12 +573,6 @@ class HistoryLine:
     reactions: tuple["ReactionCount", ...] = ()
     _rendered: tuple[tzinfo, str] | None = field(default=None, init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
-        if self.sent_at.tzinfo is None:
-            raise ValueError(f"the time of a line needs its zone, got {self.sent_at!r}; pass an aware datetime")
-        if not self.is_agent and not _ID.fullmatch(self.id):
-            raise ValueError(f"the id of a line is 1 to 32 hex digits, got {self.id!r}")
-
 
 @dataclass(frozen=True, slots=True)
 class ResultLine:
@@ -602,9 +596,16 @@ class ParsedLine:
 
 
 def render_line(line: HistoryLine, zone: tzinfo = UTC) -> str:
-    """Return a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`."""
+    """Return a message as `[12:03] Alice (id 7f3a): Hello`, the agent's own as `[12:04] Ada (you): Hi`.
+
+    Raises ValueError if its time has no zone, or its id is not 1 to 32 hex digits.
+    """
     if line._rendered is not None and line._rendered[0] is zone:
         return line._rendered[1]  # callers keep lines: most were in the previous prompt too
+    if line.sent_at.tzinfo is None:
+        raise ValueError(f"the time of a line needs its zone, got {line.sent_at!r}; pass an aware datetime")
+    if not line.is_agent and not _ID.fullmatch(line.id):
+        raise ValueError(f"the id of a line is 1 to 32 hex digits, got {line.id!r}")
     mark = "you" if line.is_agent else f"id {line.id}"
     text = truncate_line(line.text, MAX_OPEN_MESSAGE_LENGTH if line.is_open else MAX_MESSAGE_LENGTH)
     rendered = f"[{line.sent_at.astimezone(zone):%H:%M}] {sanitize_name(line.name)} ({mark}): {text}"

@@ -648,7 +648,8 @@ async def attempt_call(
     else:
         return result
     finally:
-        if cancellation.requested:
+        was_cancelled = cancellation.requested  # also if the handler swallowed it
+        if was_cancelled:
             error = "cancelled"
         with suppress(ValueError):  # a call stopped by force ends in another context
             current_call.reset(token)
@@ -656,12 +657,12 @@ async def attempt_call(
         if (trace := current_trace.get()) is not None:
             sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
             trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
-        was_stopped = cancellation.requested or timeout.expired()
+        was_stopped = was_cancelled or timeout.expired()
         attempt.call = build_model_call(
             handler, pending.kind, request, result, ended_at - started_at, error, progress, was_stopped=was_stopped
         )
         record(attempt.call)
-        if cancellation.requested:  # also if the handler swallowed the cancellation
+        if was_cancelled:
             raise asyncio.CancelledError
 
 

@@ -168,9 +168,8 @@ class Outbox:
         self._queue = SendQueue(
             ledger,
             self._drafts,
-            on_sent=self._on_sent,
             on_held=lambda delivery: self.held_parts.add(delivery),
-            on_finished=lambda delivery: events.emit(DeliveryFinished(agent_id, delivery)),
+            on_finished=self._on_finished,
             sharing=sharing,
             clock=clock,
             sleep=sleep,
@@ -419,15 +418,15 @@ class Outbox:
             self._queue.enqueue_committed(committed, deliveries)
         self._queue.end_commit(room_ids)
 
-    def _on_sent(self, delivery: Delivery) -> None:
-        if delivery.content.source == RESPONSE_SOURCE:  # it is no message of the conversation
-            return
-        has_recording = any(attachment.kind is MediaKind.AUDIO for attachment in delivery.content.attachments)
-        kind = VoiceMessageSent if has_recording else MessageSent
-        event = kind(
-            self._agent_id, delivery.memory_id, delivery.room_id, delivery.turn_id, external_id=delivery.external_id
-        )
-        self._events.emit(event)
+    def _on_finished(self, delivery: Delivery, is_message_whole: bool) -> None:
+        events: list[DeliveryFinished | MessageSent] = [DeliveryFinished(self._agent_id, delivery)]
+        if is_message_whole and delivery.content.source != RESPONSE_SOURCE:  # that is no message of the conversation
+            has_recording = any(attachment.kind is MediaKind.AUDIO for attachment in delivery.content.attachments)
+            kind = VoiceMessageSent if has_recording else MessageSent
+            ids = (delivery.memory_id, delivery.room_id, delivery.turn_id)
+            events.append(kind(self._agent_id, *ids, external_id=delivery.external_id))
+        for event in events:
+            self._events.emit(event)
 
 
 TYPING_TIMEOUT = 5.0

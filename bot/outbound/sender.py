@@ -556,8 +556,8 @@ class SendQueue:
 
     A delivery for a platform that is not connected waits; so does one in a room with an open commit, which
     may bring what comes before it. One of unknown outcome delays the others of its room for at most a minute;
-    then they pass it. `on_sent` receives the last delivery of every message that arrived whole, `on_held`
-    each delivery of which it cannot be found out whether it arrived, `on_finished` each that is not attempted again.
+    then they pass it. `on_held` receives each delivery of which it cannot be found out whether it arrived,
+    `on_finished` each that is not attempted again, and whether it completes a message that has arrived whole.
     """
 
     def __init__(
@@ -565,9 +565,8 @@ class SendQueue:
         ledger: Ledger,
         drafts: DraftReplacements,
         *,
-        on_sent: Callable[[Delivery], None],
         on_held: Callable[[Delivery], None],
-        on_finished: Callable[[Delivery], None],
+        on_finished: Callable[[Delivery, bool], None],
         sharing: WorkSharing | None,
         clock: Clock,
         sleep: Sleep,
@@ -575,7 +574,7 @@ class SendQueue:
     ) -> None:
         self._ledger = ledger
         self._drafts = drafts
-        self._on_sent, self._on_held, self._on_finished = on_sent, on_held, on_finished
+        self._on_held, self._on_finished = on_held, on_finished
         self._clock = clock
         self._shutdown_deadline = shutdown_deadline
         self.adapters: dict[str, Adapter] = {}
@@ -885,16 +884,12 @@ class SendQueue:
         if delivery.draft_id and self._drafts.note_finished(delivery):
             return
         message_id, is_last = delivery.memory_id, not room_queue.has_message(delivery)
-        self._on_finished(delivery)
+        if delivery.state is not DeliveryState.SENT:
+            self._incomplete.add(message_id)
+        self._on_finished(delivery, is_last and message_id not in self._incomplete)
+        if is_last:
+            self._incomplete.discard(message_id)
         if delivery.state is DeliveryState.UNKNOWN:
             self._on_held(delivery)
         elif delivery.state is not DeliveryState.SENT:
             logger.warning("delivery %s is %s: %s", delivery.id, delivery.state, delivery.cause)
-        if delivery.state is not DeliveryState.SENT:
-            self._incomplete.add(message_id)
-        if not is_last:
-            return
-        if message_id in self._incomplete:
-            self._incomplete.discard(message_id)
-            return
-        self._on_sent(delivery)

@@ -96,12 +96,12 @@ def test_an_almost_valid_line_is_not_parsed(text: str) -> None:
 @pytest.mark.parametrize("bad_id", ["", "x1", "7f 3a", "1): x", "\n", "0" * 33, "１"])
 def test_an_id_that_is_not_hexadecimal_is_rejected(bad_id: str) -> None:
     with pytest.raises(ValueError, match="hex digits"):
-        HistoryLine(NOON, "A", bad_id, "x")
+        render_line(HistoryLine(NOON, "A", bad_id, "x"))
 
 
 def test_a_time_without_zone_is_rejected() -> None:
     with pytest.raises(ValueError, match="aware datetime"):
-        HistoryLine(datetime(2026, 11, 21), "A", "1", "x")
+        render_line(HistoryLine(datetime(2026, 11, 21), "A", "1", "x"))
 
 
 @pytest.mark.failure("G-06")
