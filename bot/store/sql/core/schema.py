@@ -249,10 +249,7 @@ disclosures = _keyed_table(
 
 # How many referrals there were on a day (UTC), by the category of distress; whose they were is not stored.
 care_counts = _keyed_table(
-    "care_counts",
-    *_columns(Day(), "day", key=True),
-    *_texts("category", key=True),
-    *_numbers("count"),
+    "care_counts", *_columns(Day(), "day", key=True), *_texts("category", key=True), *_numbers("count")
 )
 
 relationships = _ordered_table(

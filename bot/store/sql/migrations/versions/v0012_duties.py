@@ -1,5 +1,7 @@
 """Notices, referrals, marks of people, and rooms that a platform restricts by age."""
 
+from typing import Any
+
 import sqlalchemy as sa
 from alembic import op
 
@@ -30,7 +32,7 @@ def upgrade() -> None:
     _create("care_counts", ("day", "category"), *_texts("day", "category"), _number("count"))
 
 
-def _create(name: str, keys: tuple[str, ...], *columns: sa.Column[object]) -> None:
+def _create(name: str, keys: tuple[str, ...], *columns: sa.Column[Any]) -> None:
     """Create a table whose key begins with the agent."""
     op.create_table(
         name,
