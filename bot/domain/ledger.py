@@ -53,6 +53,7 @@ class Rule(StrEnum):
     RESPOND_TO_BOTS = "RESPOND_TO_BOTS"
     MUTED = "MUTED"
     PERSON_MUTED = "person muted"
+    MATURE_CONTENT = "content: mature"
     CANNOT_SEND = "cannot send"
     FOLLOWED = "FOLLOWED"
     BYPASS_TYPES = "SHOULD_RESPOND_BYPASS_TYPES"
