@@ -40,8 +40,8 @@ from bot.domain.inbound import (
     is_complete,
     list_versions,
 )
-from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
-from bot.domain.memory import ACCESS_TOKEN_KEY
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, EventKey
+from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -83,7 +83,7 @@ from bot.inbound.agent_handle import (
 from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.operate.activity import ActivityRange, AgentActivity, Arrivals, Spending
-from bot.operate.people import FoundFact, People, Person, PersonWorld, describe_memory
+from bot.operate.people import FoundFact, GivenNotice, People, Person, PersonWorld, describe_memory
 from bot.operate.tools import (
     CharacterCheck,
     CharacterText,
@@ -160,6 +160,7 @@ __all__ = [
     "ACCESS_TOKEN_KEY",
     "DELIVERY_STATES",
     "DROPPED_CAUSE",
+    "NOTICE_KEY",
     "NOT_SENT_ERRORS",
     "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
@@ -203,6 +204,7 @@ __all__ = [
     "DeliveryDecision",
     "DeliveryError",
     "DeliveryHeld",
+    "DeliveryKind",
     "DeliveryState",
     "DeliveryStatus",
     "DeliveryUnknown",
@@ -220,6 +222,7 @@ __all__ = [
     "FoundFact",
     "FoundPost",
     "GateCheck",
+    "GivenNotice",
     "GuessLimiter",
     "HttpProblem",
     "HttpServer",

@@ -4,8 +4,9 @@
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
@@ -18,31 +19,37 @@ from pydantic import SecretStr
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import MemorySemaphore
 from bot.costs.budget import Budget
-from bot.domain.character import ActionSpec, Catalog, Character, WorldSettingState
+from bot.domain.character import ActionSpec, Catalog, Character, ContentRating, WorldSettingState
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_words
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
 from bot.domain.ledger import ActionResult, EditState, EventKey, ModelCall, Receipt, State
-from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
+from bot.domain.memory import AUTHORS_KEY, NOTICE_KEY, Memory, MemoryKind
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
 from bot.fetch.documents import DocumentReader
 from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
+from bot.outbound.human_claims import replace_human_claims
+from bot.outbound.notices import GROUP_RULE, MINOR_INTERVAL, PRIVATE_RULE, Notice, NoticeRule
 from bot.outbound.outbox import Outbox, Speech
 from bot.outbound.sender import OutgoingReply
 from bot.prompts.template_language import render_template
 from bot.prompts.templates import find_problems, find_template
 from bot.receipts import TurnTrace
-from bot.settings import Settings, find_time_zone
+from bot.settings import MinorRule, Settings, find_time_zone, parse_minor_rules, room_setting
 from bot.store.protocols import RecallScope, Store
 from bot.text import sanitize_name, suggest, truncate_line
+from bot.user_texts import user_text
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 TIMEZONE = "TIMEZONE"
+AI_NOTICE, AI_NOTICE_TEXT, MINORS = "AI_NOTICE", "AI_NOTICE_TEXT", "MINORS"
+AGE_RESTRICTED_ROOMS = "AGE_RESTRICTED_ROOMS"
 
 
 class Services(dict[type, Any]):
@@ -231,7 +238,8 @@ class Agent:
     `id` is also its entity: its own messages carry it. `character`, `settings` and `templates`
     may change while the agent runs: read them when they are needed. `folder` is where the character's file is; None
     for a character without one. `memory` bounds what all agents of the process hold of files and responses, see
-    MEMORY_LIMIT. `muted_people` are those whose messages are stored and not answered.
+    MEMORY_LIMIT. `muted_people` are those whose messages are stored and not answered, `minors` those who are marked as
+    minors.
     """
 
     id: UUID
@@ -250,6 +258,7 @@ class Agent:
     clock: Clock = system_clock
     folder: Path | None = None
     muted_people: set[UUID] = field(default_factory=set)
+    minors: set[UUID] = field(default_factory=set)
     document_reader: DocumentReader = field(default_factory=DocumentReader, repr=False)
 
     @property
@@ -281,6 +290,21 @@ class Agent:
     def world_settings(self) -> WorldSettings:
         """The settings of worlds that the plugins declare."""
         return self.components.world_settings
+
+    @property
+    def notice_text(self) -> str:
+        """The text of the AI notice: the character's own, else that of the language."""
+        text, name = self.settings.get(AI_NOTICE_TEXT), sanitize_name(self.name)
+        if not text:
+            return user_text("notices.ai", name=name)
+        return replace_human_claims(" ".join(text.replace("{name}", name).split()))[0]
+
+    def may_speak_in(self, room: Room) -> bool:
+        """Return whether the character may speak in a room: one whose content is mature only where adults are."""
+        if self.character.content is ContentRating.GENERAL or room.is_age_restricted:
+            return True
+        listed = {name.strip() for name in (self.settings.get(AGE_RESTRICTED_ROOMS) or "").split(",")}
+        return not listed.isdisjoint({room.platform, f"{room.platform}:{room.external_id}"})
 
     def find_time_zone(self, world: World | None = None) -> tzinfo:
         """Return the time zone of a world (`TIMEZONE`), by default the agent's."""
@@ -315,9 +339,13 @@ class Agent:
     async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
         """Send a message in a room without being asked: a reminder, a greeting, news.
 
-        Return the message once it is stored and queued; None where the content filter left nothing. With a
-        `key` it is sent once, however often this is called with it: work that may run again passes its own.
+        Return the message once it is stored and queued; None where the content filter left nothing, and where a
+        character of mature content may not speak. With a `key` it is sent once, however often this is called with
+        it: work that may run again passes its own.
         """
+        if not self.may_speak_in(room):
+            logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
+            return None
         if isinstance(content, str):
             content = Content(text=content)
         turn_id = derived_id(self.id, "said", key) if key else new_id()
@@ -413,7 +441,8 @@ class Turn:
     point it `is_committed`, and `is_closing` once its outcome is being stored. One that `is_cancelled` sends no
     more, because its messages were edited or deleted; one that `is_stopped` sends what is shown of its reply at
     most, because a person stopped it. The first reply of one that `replaces` something is sent as an edit of it;
-    `obsolete_replies` are further replies of the earlier answer, which it removes.
+    `obsolete_replies` are further replies of the earlier answer, which it removes. `unnotified` are the authors who get
+    the AI notice with its first reply; None as long as that was not looked up.
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
@@ -440,6 +469,7 @@ class Turn:
     is_closing: bool = False
     replaces: Memory | None = None
     obsolete_replies: tuple[UUID, ...] = ()
+    unnotified: frozenset[UUID] | None = None
     result_authors: set[UUID] = field(default_factory=set)
     running_actions: list[str] = field(default_factory=list)
     on_progress: Callable[[str], None] | None = None
@@ -575,9 +605,39 @@ class Turn:
         existing = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
         if existing is not None:
             return existing
-        stored = await self.agent.outbox.commit([await self.with_speech(outgoing)])
+        stored = await self.send([await self.with_speech(outgoing)])
         self.replies += stored
         return stored[0] if stored else None
+
+    async def find_unnotified(self) -> frozenset[UUID]:
+        """Return the authors to whom the AI notice is due: it precedes the turn's first reply. Raises StoreUnavailable.
+
+        A bot gets none, and none is sent where the platform says it in another place.
+        """
+        if self.unnotified is None:
+            adapter = self.agent.outbox.adapters.get(self.room.platform)
+            rule = self.notice_rule
+            rules = {}
+            for author in {item.author.id: item.author for item in self.inputs if not item.author.is_bot}.values():
+                is_minor = self.room_is_for_minors or author.id in self.agent.minors
+                has_own_rule = is_minor and MinorRule.NOTICE in self.minor_rules
+                rules[author.id] = rule.at_least_every(MINOR_INTERVAL) if has_own_rule else rule
+            is_shown = adapter is None or adapter.shows_notices or adapter.labels_posts
+            notices = self.agent.outbox.notices
+            self.unnotified = await notices.find_due(rules, self.agent.clock()) if is_shown else frozenset()
+        return self.unnotified
+
+    async def send(
+        self, replies: Sequence[OutgoingReply], receipts: Sequence[Receipt] = (), action_results: Sequence[Memory] = ()
+    ) -> list[Memory]:
+        """Commit replies as `Outbox.commit` does, together with the AI notice where it is due."""
+        notice = None
+        if replies and (unnotified := await self.find_unnotified()):
+            notice = Notice(self.agent.notice_text, unnotified)
+        stored = await self.agent.outbox.commit(replies, receipts, action_results, notice=notice)
+        if stored:
+            self.unnotified = frozenset()
+        return stored
 
     def report_progress(self, text: str) -> None:
         """Show how far the running action is, in the message that says that it is under way.
@@ -587,6 +647,32 @@ class Turn:
         """
         if self.on_progress is not None:
             self.on_progress(text)
+
+    @property
+    def notice_rule(self) -> NoticeRule:
+        """When the AI notice is due here to people who are no minors."""
+        value = self.agent.settings.get(AI_NOTICE)
+        if value is not None:
+            return NoticeRule.parse(value)
+        return PRIVATE_RULE if self.room.type.is_direct else GROUP_RULE
+
+    @property
+    def minor_rules(self) -> frozenset[MinorRule]:
+        """What holds for minors."""
+        return parse_minor_rules(self.agent.settings.get(MINORS))
+
+    @property
+    def room_is_for_minors(self) -> bool:
+        """Whether an admin has marked the room, or the one around it, as one of minors."""
+        settings = self.world.settings
+        rooms = (self.room.id, self.room.parent_id)
+        return bool(settings) and any(settings.get(room_setting(MINORS, room)) == "on" for room in rooms if room)
+
+    @property
+    def has_minor(self) -> bool:
+        """Whether one of the authors, or the room, is marked as a minor's."""
+        minors = self.agent.minors
+        return self.room_is_for_minors or (bool(minors) and any(item.author.id in minors for item in self.inputs))
 
     @property
     def is_spoken(self) -> bool:
@@ -645,7 +731,8 @@ class Turn:
             revisions = earlier.metadata.get(REVISIONS_KEY, ())
             if earlier.turn_id != self.id:  # else an earlier attempt at this turn has replaced it
                 revisions = list_revisions(earlier, self.agent.clock())
-            metadata = {**memory.metadata, REVISIONS_KEY: revisions}
+            given = {name: earlier.metadata[name] for name in (NOTICE_KEY,) if name in earlier.metadata}
+            metadata = {**memory.metadata, **given, REVISIONS_KEY: revisions}
             memory = replace(memory, id=earlier.id, created_at=earlier.created_at, metadata=metadata)
             return OutgoingReply(memory, self.room, reply_index, self.message.external_id, self.replaces)
         return OutgoingReply(memory, self.room, reply_index, self.message.external_id)

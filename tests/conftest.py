@@ -42,12 +42,13 @@ def pytest_configure() -> None:
     Garbage is collected seldom, as in the bot: collecting the tests makes millions of objects that stay.
     Bytecode is cached, so that not every process compiles the whole bot. Signals that a shell ignores for
     background jobs are enabled. Only one root certificate is loaded: reading the system's two hundred for
-    each client takes longer than most tests.
+    each client takes longer than most tests. Bots send AI notices only where a test asks for them.
     """
     gc.set_threshold(*GC_THRESHOLDS)
     sys.dont_write_bytecode = False
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ["SSL_CERT_FILE"] = str(ROOT_CERTIFICATE)
+    os.environ["AI_NOTICE"] = "off"
     for number, heard in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, heard)

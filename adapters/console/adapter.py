@@ -13,7 +13,7 @@ from adapters.console.incoming import PLATFORM, build_command_invocation, build_
 from adapters.console.outgoing import format_reply, save_file, strip_terminal_codes
 from adapters.console.terminal_io import InteractiveInput, PipedInput, run_in_daemon_thread, write_all
 from bot import ConfigError, Receipt, Room, new_id, system_clock
-from bot.platform import Adapter, AgentHandle, Delivery, TerminalSession, Undeliverable
+from bot.platform import Adapter, AgentHandle, Delivery, DeliveryKind, TerminalSession, Undeliverable
 from bot.text import user_text
 
 ERASE_LINE = "\r\x1b[K"
@@ -92,8 +92,9 @@ class ConsoleAdapter(Adapter):
     async def deliver(self, delivery: Delivery) -> str:
         """Write a reply. Raises Undeliverable if the output is closed."""
         text = f"{format_reply(delivery.content)}\n"
+        is_notice = delivery.kind is DeliveryKind.NOTICE
         if isinstance(self._input, InteractiveInput):
-            text = self._remaining_text(delivery.memory_id, text)
+            text = f"{self._clear_typing()}{text}" if is_notice else self._remaining_text(delivery.memory_id, text)
             self._partial_reply = None
             if self._input.is_waiting:
                 text = f"{ERASE_LINE}{text}{self._input.prompt_line()}"
@@ -119,6 +120,10 @@ class ConsoleAdapter(Adapter):
         greeting = self._handle.character.greet(place.author.name)
         if greeting and not await self._handle.conversations.messages(place.room.id, 1):
             await self.show(f"{self._handle.character.name}: {greeting}")
+
+    def render_notice(self, text: str) -> str:
+        """Return the line in brackets: it is nothing that the character says."""
+        return f"[{text}]"
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the interval between updates of a streamed reply; None outside of a terminal."""

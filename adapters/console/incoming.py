@@ -30,6 +30,7 @@ def build_inbound_message(
         external_id=user,
         account=account,
         name=f"Terminal of {name}",
+        is_age_restricted=True,  # it is the operator's
     )
     content = Content(text=text, source=PLATFORM)
     return InboundMessage.build(

@@ -703,6 +703,10 @@ class DiscordAdapter(Adapter):
         """Split a reply into messages."""
         return split_reply(content)
 
+    def render_notice(self, text: str) -> str:
+        """Return the line in small letters."""
+        return f"-# {text}"
+
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part, with its own id as nonce."""
         return await self._account_of(delivery).deliver(delivery)

@@ -79,6 +79,7 @@ class EntityMapper:
             account=self.account,
             name=str(getattr(channel, "name", None) or ("" if guild_id or person is None else person.name)),
             parent_id=self.room_id(parent_id) if parent_id else None,
+            is_age_restricted=_is_age_restricted(channel),
         )
 
     def to_entity(self, user: discord.abc.User, *, is_webhook: bool = False) -> Entity:
@@ -92,6 +93,12 @@ class EntityMapper:
             is_bot=bool(user.bot or is_webhook),
             metadata={"username": user.name},
         )
+
+
+def _is_age_restricted(channel: object) -> bool:
+    """Return whether Discord lets only adults into a channel; a thread is under the rule of its channel."""
+    is_nsfw = getattr(channel, "is_nsfw", None)
+    return bool(is_nsfw and is_nsfw())
 
 
 def channel_type_of(channel: object, guild_id: int | None) -> ChannelType:

@@ -89,6 +89,10 @@ class TelegramAdapter(Adapter):
         """Split a reply into messages."""
         return split_reply(content)
 
+    def render_notice(self, text: str) -> str:
+        """Return the line in italics."""
+        return f"_{text}_"
+
     def stream_interval(self, room: Room) -> float | None:
         """Return the seconds between two edits of a draft; a group allows 20 messages and edits a minute."""
         target = ChatTarget.parse(room.external_id)

@@ -11,6 +11,7 @@ from adapters.web.config import PLATFORM, Limits, WebSettings
 from adapters.web.incoming import is_conversation_name
 from adapters.web.live import ControlRequested, TypingChanged
 from adapters.web.middleware import build_refusal_response
+from adapters.web.outgoing import build_sent_notice
 from adapters.web.queries import load_message
 from bot import CoreSettings, Room, Secret, SettingError
 from bot.platform import (
@@ -20,6 +21,7 @@ from bot.platform import (
     AgentHandle,
     ConnectionStatus,
     Delivery,
+    DeliveryKind,
     FetchError,
     HttpServer,
     TrustedProxies,
@@ -107,6 +109,9 @@ class WebAdapter(Adapter):
     async def deliver(self, delivery: Delivery) -> str:
         """Publish a reply to the clients in the room; later clients read it from the store."""
         broadcaster = self._web_app.broadcaster
+        if delivery.kind is DeliveryKind.NOTICE:
+            self._publish_notice(delivery)
+            return str(delivery.memory_id)
         if broadcaster.has_listeners(delivery.room_id):
             handle = self._handles.get(UUID(delivery.account))
             message = await load_message(handle, delivery.memory_id) if handle else None
@@ -116,6 +121,10 @@ class WebAdapter(Adapter):
         else:
             broadcaster.drafts.end(delivery.room_id, delivery.memory_id)
         return str(delivery.memory_id)
+
+    def _publish_notice(self, delivery: Delivery) -> None:
+        if (handle := self._handles.get(UUID(delivery.account))) is not None:
+            self._web_app.broadcaster.publish(delivery.room_id, build_sent_notice(delivery, handle))
 
     async def edit(self, delivery: Delivery) -> str:
         """Publish a new version of a reply to the clients in the room."""

@@ -10,6 +10,7 @@ from adapters.web.files import UPLOAD_PREFIX
 from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
 from bot.models import ModelType
 from bot.platform import (
+    NOTICE_KEY,
     AgentHandle,
     CommandInvocation,
     Delivery,
@@ -76,6 +77,38 @@ def build_message_body(
         is_complete=is_complete(memory),
         edited_at=versions[-1].at if is_edited else None,
         **figures,
+    )
+
+
+def build_notice_body(reply: Memory, agent_id: UUID, agent_name: str) -> schemas.MessageBody | None:
+    """Return the AI notice that was sent before a reply, which is stored with it; None if there was none."""
+    notice = reply.metadata.get(NOTICE_KEY)
+    if notice is None:
+        return None
+    return schemas.MessageBody.build(
+        reply.content,
+        id=notice["id"],
+        room_id=reply.room_id,
+        author=build_author_body(reply.entity_id, agent_name, agent_id),
+        text=notice["text"],
+        created_at=reply.created_at,
+        actions=[],
+        attachments=[],
+        kind="notice",
+    )
+
+
+def build_sent_notice(delivery: Delivery, handle: AgentHandle) -> schemas.MessageBody:
+    """Return an AI notice that is sent just now, as `build_notice_body` returns it later."""
+    return schemas.MessageBody.build(
+        delivery.content,
+        id=delivery.memory_id,
+        room_id=delivery.room_id,
+        author=build_author_body(handle.agent_id, handle.character.name, handle.agent_id),
+        created_at=delivery.created_at,
+        actions=[],
+        attachments=[],
+        kind="notice",
     )
 
 

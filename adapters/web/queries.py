@@ -8,7 +8,7 @@ from uuid import UUID
 
 from adapters.web.config import DELETED_KEY, PLATFORM
 from adapters.web.json_io import HttpProblem, build_not_found
-from adapters.web.outgoing import build_figures, build_message_body
+from adapters.web.outgoing import build_figures, build_message_body, build_notice_body
 from adapters.web.schemas import MessageBody, MessageResponse, UsedMemoryBody
 from bot import ChannelType, Memory, MemoryKind, Outcome, Receipt, Room, TemporaryError
 from bot.platform import AgentHandle
@@ -202,7 +202,8 @@ async def load_room_messages(handle: AgentHandle, room_id: UUID, limit: int) -> 
     messages = await handle.conversations.messages(room_id, limit)
     receipts = await handle.conversations.receipts(room_id=room_id, limit=limit)
     outcomes = {receipt.memory_id: receipt for receipt in reversed(receipts)}  # of several, the newest
-    return await _build_message_bodies(handle, messages, outcomes)
+    bodies = await _build_message_bodies(handle, messages, outcomes)
+    return list(_with_notices(handle, messages, bodies))
 
 
 async def load_message(handle: AgentHandle, message_id: UUID) -> MessageBody | None:
@@ -221,7 +222,8 @@ async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBod
     if receipt.turn_id is None or receipt.outcome is Outcome.SUPERSEDED:
         return []
     replies = await handle.conversations.replies(receipt.turn_id, receipt.room_id)
-    return await _build_message_bodies(handle, [reply for reply in replies if reply.entity_id == handle.agent_id])
+    own = [reply for reply in replies if reply.entity_id == handle.agent_id]
+    return list(_with_notices(handle, own, await _build_message_bodies(handle, own)))
 
 
 async def load_message_response(handle: AgentHandle, receipt: Receipt, room: str = "") -> MessageResponse:
@@ -235,6 +237,16 @@ async def load_message_response(handle: AgentHandle, receipt: Receipt, room: str
         room=room,
         **build_figures(receipt, handle.character.name),
     )
+
+
+def _with_notices(
+    handle: AgentHandle, memories: Iterable[Memory], bodies: Iterable[MessageBody]
+) -> Iterator[MessageBody]:
+    """Yield messages, each reply after the AI notice that was sent before it."""
+    for memory, body in zip(memories, bodies, strict=True):
+        if (notice := build_notice_body(memory, handle.agent_id, handle.character.name)) is not None:
+            yield notice
+        yield body
 
 
 async def _build_message_bodies(

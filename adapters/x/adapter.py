@@ -37,6 +37,7 @@ class XAdapter(Adapter):
 
     platform = PLATFORM
     links_parts = True
+    shows_notices = False  # the profile has it, and with AI_NOTICE_POSTS each post a label
     marks_late_parts = False  # X refuses the same text twice, which a mark would change
 
     def __init__(self, handles: Sequence[AgentHandle], *, time_source: TimeSource = REAL_TIME) -> None:
@@ -46,6 +47,7 @@ class XAdapter(Adapter):
         self.is_trusted_audience = not any(
             x_account.settings.is_default("x_api_base_url") for x_account in self._accounts.values()
         )
+        self.labels_posts = any(x_account.sender.label for x_account in self._accounts.values())
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -80,7 +82,7 @@ class XAdapter(Adapter):
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a text into posts."""
-        return split_reply(content)
+        return split_reply(content, next(filter(None, (item.sender.label for item in self._accounts.values())), ""))
 
     async def deliver(self, delivery: Delivery) -> str:
         """Send one part and return the post's id."""

@@ -41,6 +41,7 @@ FIELDS: dict[str, Any] = {
         "entities",
         "in_reply_to_user_id",
         "note_tweet",
+        "possibly_sensitive",
         "referenced_tweets",
     ],
     "user_fields": ["name", "username"],

@@ -102,6 +102,7 @@ class Post(Payload):
     attachments: MediaKeys = MediaKeys()
     note_tweet: LongText | None = None
     edit_history_tweet_ids: tuple[Id, ...] = ()
+    possibly_sensitive: bool = False
 
     @property
     def versions(self) -> tuple[str, ...]:
@@ -255,8 +256,8 @@ def build_feed_room(identity: BotIdentity) -> Room:
     )
 
 
-def build_conversation_room(identity: BotIdentity, conversation_id: str) -> Room:
-    """Return the room of a conversation, whose id is that of its first post."""
+def build_conversation_room(identity: BotIdentity, conversation_id: str, *, is_sensitive: bool = False) -> Room:
+    """Return the room of a conversation, whose id is that of its first post; X shows sensitive posts to adults only."""
     return Room(
         id=derived_id(identity.agent_id, PLATFORM, "conversation", conversation_id),
         world_id=build_world(identity).id,
@@ -265,6 +266,7 @@ def build_conversation_room(identity: BotIdentity, conversation_id: str) -> Room
         external_id=conversation_id,
         account=identity.account_id,
         name=f"Conversation {conversation_id}",
+        is_age_restricted=is_sensitive,
     )
 
 
@@ -281,7 +283,8 @@ def to_inbound_message(
 
     `conversation_post` is the post in whose conversation it appears, if that is not its own.
     """
-    room = build_conversation_room(identity, (conversation_post or post).conversation)
+    is_sensitive = post.possibly_sensitive or (conversation_post is not None and conversation_post.possibly_sensitive)
+    room = build_conversation_room(identity, (conversation_post or post).conversation, is_sensitive=is_sensitive)
     user = page.users.get(post.author_id) or User(id=post.author_id)
     author = _to_entity(user, identity)
     content = Content(

@@ -239,12 +239,12 @@ _MENTION = re.compile(  # as X detects them: after any character but a letter, a
 )
 
 
-def split_reply(content: Content) -> list[Content]:
+def split_reply(content: Content, label: str = "") -> list[Content]:
     """Split a text into posts, the pictures with the first; a like or a repost is one part.
 
     More than four pictures go with the posts after it, if need be with posts of their number alone. URLs of files
     without data are appended to the text, and the names of files that cannot be posted. A reply has at most
-    MAX_REPLY_POSTS parts.
+    MAX_REPLY_POSTS parts. The first one leaves room for a label before it.
     """
     operation = content.operation
     if operation is not None and not operation.creates_post:
@@ -258,7 +258,8 @@ def split_reply(content: Content) -> list[Content]:
     links = [item.url for item in content.attachments if item.data is None and item.url.startswith("http")]
     refused = [item.name or item.title or item.id for item in files if item not in pictures]
     notes = [f"(could not be posted: {', '.join(refused)})"] if refused else []
-    pieces = split_text("\n".join([content.text, *links, *notes]).strip())
+    pieces = split_text(label + "\n".join([content.text, *links, *notes]).strip())
+    pieces[0] = pieces[0].removeprefix(label)
     pieces += [f"{number}/{len(batches)}" for number in range(len(pieces) + 1, len(batches) + 1)]
     if is_reply:
         pieces = _limit_posts(pieces)

@@ -12,12 +12,13 @@ from adapters.x.incoming import Page, Post, text_of
 from adapters.x.outgoing import remove_mentions
 from adapters.x.rate_limits import Quota
 from adapters.x.receiving import OwnTimeline
-from bot import Content
+from bot import Content, CoreSettings
 from bot.platform import (
     AgentHandle,
     BoundedDict,
     Delivery,
     DeliveryHeld,
+    DeliveryKind,
     DeliveryState,
     DeliveryUnknown,
     NotSent,
@@ -26,6 +27,7 @@ from bot.platform import (
     TimeSource,
     Undeliverable,
 )
+from bot.text import user_text
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,7 @@ CLOCK_SKEW = timedelta(minutes=2)  # between X's clock and ours
 MAX_REJECTED = 1000
 DRY_RUN_PREFIX = "dry-run-"
 DUPLICATE_TEXT = "duplicate"
+PROFILE = "profile"  # the id of a notice that a process without the adapter has committed
 UNREADABLE = "our timeline on X cannot be read"
 _SCHEME = re.compile(r"\bhttps?://", re.IGNORECASE)
 _STATUS_URL = re.compile(r"(?:twitter|x)\.com/\w+/status/\d+\S*", re.IGNORECASE)
@@ -54,6 +57,8 @@ class MessageSender:
         self._conversations = handle.conversations
         self._client = client
         self._is_dry_run = settings.x_dry_run
+        is_labelled = handle.settings.load(CoreSettings).ai_notice_posts
+        self.label = f"{user_text('notices.ai_post')} " if is_labelled else ""
         self._permissions = permissions
         self._content_rules = ContentRules(settings)
         self._timeline = OwnTimeline(client)
@@ -65,7 +70,9 @@ class MessageSender:
         self._rejected_duplicates = BoundedDict[str, datetime](MAX_REJECTED)
 
     async def deliver(self, delivery: Delivery) -> str:
-        """Send one part and return the post's id; a dry run only logs it."""
+        """Send one part and return the post's id; a dry run only logs it. An AI notice is in the profile already."""
+        if delivery.kind is DeliveryKind.NOTICE:
+            return PROFILE
         await self._check_content(delivery)
         if self._is_dry_run:
             logger.info("X_DRY_RUN: would be sent to %s: %r", delivery.target, delivery.content.text)
@@ -103,7 +110,7 @@ class MessageSender:
         content = delivery.content
         if content.operation is not None and not content.operation.creates_post:
             return await self._react(content.operation)
-        reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
+        reply_to_id, text = await self._find_reply_target(delivery), self._text_to_send(delivery)
         first_part = await self._find_part(delivery, 0) or delivery
         if addressee := await self._permissions.find_addressee(first_part):
             await self._permissions.check_reply(first_part, addressee)
@@ -161,6 +168,13 @@ class MessageSender:
         self._rejected_duplicates[delivery.id] = self._clock()
         raise DeliveryUnknown("X reports a duplicate: the timeline will show whether it is this part") from error
 
+    def _text_to_send(self, delivery: Delivery) -> str:
+        """Return the text as it is sent, the first part with the label; the same for every attempt."""
+        is_reply = bool(delivery.reply_to) or delivery.target != delivery.account
+        text = delivery.content.text
+        text = remove_mentions(text) if is_reply else text
+        return text if delivery.part else self.label + text
+
     async def _find_post(self, delivery: Delivery) -> str:
         """Search our latest posts.
 
@@ -175,7 +189,7 @@ class MessageSender:
 
     async def _search_timeline(self, delivery: Delivery) -> str:
         since = (delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW
-        reply_to_id, text = await self._find_reply_target(delivery), _text_to_send(delivery)
+        reply_to_id, text = await self._find_reply_target(delivery), self._text_to_send(delivery)
         quoted_id = _quoted_id_of(delivery.content)
         timeline = await self._timeline.read(since)
         for page in timeline.pages:
@@ -190,13 +204,6 @@ def _quoted_id_of(content: Content) -> str:
     """Return the id of the post that a content quotes; empty if it quotes none."""
     operation = content.operation
     return operation.post_id if operation and operation.kind is PostOperationKind.QUOTE else ""
-
-
-def _text_to_send(delivery: Delivery) -> str:
-    """Return the text as it is sent; the same for every attempt."""
-    is_reply = bool(delivery.reply_to) or delivery.target != delivery.account
-    text = delivery.content.text
-    return remove_mentions(text) if is_reply else text
 
 
 def find_matching_post(page: Page, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:

@@ -459,6 +459,8 @@ class Adapter(ABC):
     links_parts: ClassVar[bool] = False  # a part refers to the one before it, and cannot be sent before it
     marks_late_parts: ClassVar[bool] = True  # a part that later ones have passed begins with a notice
     shows_versions: ClassVar[bool] = False  # readers see that a reply is incomplete, or is being replaced by a new one
+    shows_notices: ClassVar[bool] = True  # the AI notice is a message of its own; else the profile has it
+    labels_posts: bool = False  # what is sent has a label that says it is by an AI; known once it is built
     shows_choices: ClassVar[bool] = False  # as buttons or a list; else they stand in the text, numbered
     sends_response_files: ClassVar[bool] = False  # of commands: the `attachments` of a `CommandResponse`
     hides_responses: ClassVar[bool] = False  # a response that is ephemeral is seen by the sender of the command only
@@ -480,6 +482,10 @@ class Adapter(ABC):
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into parts that the platform accepts; pure."""
         return [content]
+
+    def render_notice(self, text: str) -> str:
+        """Return the line of an AI notice as a small remark in the platform's markup; pure."""
+        return text
 
     @abstractmethod
     async def deliver(self, delivery: Delivery) -> str:

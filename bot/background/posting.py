@@ -88,7 +88,7 @@ class PostScheduler:
         if feed is not None and feed.interval is None:
             await agent.store.tasks.delete_task(task.id)
             return
-        if feed is None or feed.interval is None or feed.pause_reason:
+        if feed is None or feed.interval is None or feed.pause_reason or not agent.may_speak_in(feed.room):
             delay = RECHECK_INTERVAL
         else:
             delay = self._draw_interval(feed.interval)

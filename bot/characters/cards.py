@@ -28,6 +28,7 @@ from pydantic import JsonValue
 
 from bot.characters.conversion import FieldReader, is_empty, to_json
 from bot.characters.source import Format, KeyPath, Node, ReportCollector
+from bot.domain.character import ContentRating
 from bot.errors import CharacterError
 
 PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
@@ -393,8 +394,9 @@ def _member(entry: Mapping[str, Node], key: str) -> Node | None:
 
 
 EXTENSION: Final = "greenroom"  # the extension of a card that holds fields which a card has no place for
-EXTENSION_FIELDS: Final = ("username", "topics", "postExamples", "style", "suggestions")
+EXTENSION_FIELDS: Final = ("username", "topics", "postExamples", "style", "suggestions", "content")
 PERSONALITY, SCENARIO = "Personality: ", "Scenario: "  # begin those lines of a bio
+MATURE_TAGS: Final = frozenset({"nsfw", "r18", "18+"})
 MAX_ADJECTIVES_LENGTH: Final = 300
 
 _CARD_FORMATS: Final[Mapping[str, Format]] = {"chara_card_v2": Format.CARD_V2, "chara_card_v3": Format.CARD_V3}
@@ -474,6 +476,9 @@ class _CardConversion:
             fields |= read_lorebook(self._members["character_book"], path, self._collector, self._macros)
         about = {key: _plain(to_json(node)) for key, node in self._members.items() if key in _ABOUT_CARD}
         about = {key: value for key, value in about.items() if value not in (None, "", [], {})}
+        if self._has_mature_tag():
+            fields["content"] = ContentRating.MATURE.value
+            self._note_mapped("read as content: mature, so the character speaks only where adults are", "tags")
         if about:
             fields["card"] = about
             self._collector.add_preserved(root.offset, self._path, f"kept as card, without effect: {', '.join(about)}")
@@ -482,6 +487,10 @@ class _CardConversion:
                 self._collector.add_ignored(node.key_offset, (*self._path, key), "has no counterpart here")
         self._macros.report_lost(self._collector, self._path)
         return fields
+
+    def _has_mature_tag(self) -> bool:
+        tags = to_json(self._members["tags"]) if "tags" in self._members else []
+        return isinstance(tags, list) and any(str(tag).strip().lower() in MATURE_TAGS for tag in tags)
 
     def _read_prompts(self) -> Fields:
         fields: Fields = {}

@@ -15,7 +15,7 @@ from uuid import UUID
 from pydantic import JsonValue
 
 from bot.characters.source import Format, KeyPath, Node, ReportCollector
-from bot.domain.character import AVATAR_SETTING, Character, KnowledgeItem, Style
+from bot.domain.character import AVATAR_SETTING, Character, ContentRating, KnowledgeItem, Style
 from bot.domain.ids import derived_id
 from bot.text import find_closest, suggest
 
@@ -228,6 +228,7 @@ class _Conversion:
             "nft": self._read_object,
             "people": reader.texts,
             "extends": reader.texts,
+            "content": self._read_rating,
         }
 
     def convert(self, root: Node) -> tuple[Fields, Format]:
@@ -292,6 +293,13 @@ class _Conversion:
     def _read_templates(self, node: Node, path: KeyPath) -> dict[str, str]:
         members = self._reader.mapping(node, path)
         return {key: self._reader.text(member, (*path, key)) for key, member in members.items()}
+
+    def _read_rating(self, node: Node, path: KeyPath) -> str:
+        text = self._reader.text(node, path).strip().lower()
+        if text not in set(ContentRating):
+            self._collector.add_problem(node.offset, path, f"must be one of {', '.join(ContentRating)}")
+            return ContentRating.GENERAL
+        return text
 
     def _read_suggestions(self, node: Node, path: KeyPath) -> tuple[str, ...]:
         if isinstance(node.value, dict):  # of another tool: older versions kept it

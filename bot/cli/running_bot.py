@@ -179,6 +179,10 @@ class RemoteOperations:
         """Delete a person's data, as they could with `/forget-me`."""
         return ForgottenResponse.model_validate((await self._send("POST", f"/api/people/{entity_id}/forget")).body)
 
+    async def mark_minor(self, entity: Entity, *, is_minor: bool, source: str = "") -> None:
+        """Store whether a person is a minor."""
+        await self._send("POST", f"/api/people/{entity.id}/{'mark' if is_minor else 'unmark'}-minor")
+
     async def _send(
         self, method: str, path: str, body: Any = None, allowed: Collection[HTTPStatus] = (HTTPStatus.OK,)
     ) -> HttpReply:

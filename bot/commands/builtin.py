@@ -29,7 +29,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.receipts import COMMAND_RULE, describe_receipt
 from bot.settings import CoreSettings, Settings, room_setting
 from bot.text import redactor_of, sanitize_name, shorten
-from bot.turn import Agent
+from bot.turn import MINORS, Agent
 from bot.user_texts import user_text
 
 SETTINGS_COMMAND = "settings"
@@ -190,6 +190,7 @@ class BuiltinCommands:
             command("responsiveness", user_text("commands.responsiveness.description"), role=Role.ADMIN)(
                 self.responsiveness
             ),
+            command("minors", user_text("commands.minors.description"), role=Role.ADMIN)(self.minors),
             command("privacy", user_text("commands.privacy.description"))(self.privacy),
             command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
             command(EXPORT_COMMAND, user_text("commands.export_me.description"))(self.export_me),
@@ -258,6 +259,15 @@ class BuiltinCommands:
         value = "" if level == "default" else level
         await agent.store.worlds.set_setting(world.id, room_setting(RESPONSIVENESS, room.id), value)
         return user_text("commands.responsiveness.done", level=level)
+
+    async def minors(self, context: CommandContext, mark: Literal["on", "off"] = "on") -> str:
+        """Mark the room as one of minors, or remove the mark."""
+        agent, room, world = context.agent, context.invocation.room, context.invocation.world
+        if await agent.store.worlds.world(world.id) is None:
+            await agent.store.worlds.save_world(world, [room])
+        value = mark if mark == "on" else ""
+        await agent.store.worlds.set_setting(world.id, room_setting(MINORS, room.id), value)
+        return user_text(f"commands.minors.{mark}")
 
     async def privacy(self, context: CommandContext) -> str:
         """Describe the stored personal data."""

@@ -95,6 +95,13 @@ class KnowledgeItem(_CharacterModel):
         return bool(self.path or self.directory or self.is_keyed)
 
 
+class ContentRating(StrEnum):
+    """For whom the content of a character is."""
+
+    GENERAL = "general"
+    MATURE = "mature"
+
+
 AVATAR_SETTING = "avatar"  # of elizaOS: the picture
 
 
@@ -103,6 +110,7 @@ class Character(_CharacterModel):
 
     `bot.characters` reads the files, converts old formats and keeps secrets out: a `Character` from there
     holds none. `adapters` are the platforms named by the file; empty means every platform that has a token.
+    One whose `content` is mature speaks only where adults are.
     `suggestions` (how to begin a conversation) and `picture` are for pages and stand in no prompt. `client_config`,
     `twitter_profile`, `nft`, `people` and `extends` are preserved for other tools and have no effect here.
     """
@@ -133,6 +141,7 @@ class Character(_CharacterModel):
     nft: Mapping[str, JsonValue] = Field(default_factory=dict)
     people: Texts = ()
     extends: Texts = ()
+    content: ContentRating = ContentRating.GENERAL
 
     @property
     def background(self) -> tuple[str, ...]:

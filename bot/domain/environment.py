@@ -134,7 +134,8 @@ class Room:
     """One place with a sequence of messages.
 
     `account` is the platform account through which the agent is present, and `external_id` the platform's id
-    of the room: together with `platform` they say where a reply goes.
+    of the room: together with `platform` they say where a reply goes. A platform lets only adults into a room that
+    `is_age_restricted`.
     """
 
     id: UUID
@@ -146,6 +147,7 @@ class Room:
     name: str = ""
     parent_id: UUID | None = None
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    is_age_restricted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,36 @@ class Entity:
     def name(self) -> str:
         """The current display name, as the platform gave it."""
         return self.names[0] if self.names else ""
+
+
+class PersonMark(StrEnum):
+    """What a person or an operator has set about a platform account.
+
+    NOT_READ: nothing that it writes is stored, sent to a model or quoted. MINOR: the person is a minor.
+    """
+
+    NOT_READ = "not_read"
+    MINOR = "minor"
+
+
+class MarkOrigin(StrEnum):
+    """Who set a mark: the person, an operator, or a platform's role."""
+
+    PERSON = "person"
+    OPERATOR = "operator"
+    ROLE = "role"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedPerson:
+    """A mark of a platform account; it stays when everything else about the account is erased."""
+
+    entity_id: UUID
+    mark: PersonMark
+    platform: str
+    external_id: str
+    origin: MarkOrigin
+    at: datetime
 
 
 @dataclass(frozen=True, slots=True)

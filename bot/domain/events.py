@@ -138,6 +138,14 @@ class MarkupRemoved(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class HumanClaimsReplaced(Event):
+    """A reply claimed to be by a human: its claims were replaced before it was sent."""
+
+    room_id: UUID
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceMessageSent(MessageSent):
     """A message of the agent that ends with a recording reached its platform."""
 

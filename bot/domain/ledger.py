@@ -53,6 +53,7 @@ class Rule(StrEnum):
     RESPOND_TO_BOTS = "RESPOND_TO_BOTS"
     MUTED = "MUTED"
     PERSON_MUTED = "person muted"
+    MATURE_CONTENT = "content: mature"
     CANNOT_SEND = "cannot send"
     FOLLOWED = "FOLLOWED"
     BYPASS_TYPES = "SHOULD_RESPOND_BYPASS_TYPES"
@@ -256,6 +257,28 @@ class DeliveryState(StrEnum):
     CANCELLED = "cancelled"
 
 
+class DeliveryKind(StrEnum):
+    """What an outgoing part is: of a reply or a post, or a text of the operator's that no model writes.
+
+    A NOTICE says that an AI writes here; a REFERRAL names help to a person in distress.
+    """
+
+    REPLY = "reply"
+    NOTICE = "notice"
+    REFERRAL = "referral"
+
+
+@dataclass(frozen=True, slots=True)
+class Disclosure:
+    """The last notice or referral that a person got: when, in which room, and as which delivery."""
+
+    entity_id: UUID
+    kind: DeliveryKind
+    at: datetime
+    room_id: UUID
+    delivery_id: str
+
+
 @dataclass(frozen=True, slots=True)
 class Delivery:
     """One outgoing part of a reply.
@@ -290,6 +313,7 @@ class Delivery:
     replaces_external_id: str = ""
     draft_id: str = ""
     late_notice: str = ""
+    kind: DeliveryKind = DeliveryKind.REPLY
 
     @property
     def possible_texts(self) -> tuple[str, ...]:

@@ -12,6 +12,8 @@ from bot.domain.content import Content
 
 ACCESS_TOKEN_KEY = "access_token_id"  # in the metadata of a message, and of a fact from it: with which it was sent
 AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words it may repeat
+# in the metadata of a reply: `id` and `text` of the AI notice that was sent before it
+NOTICE_KEY = "ai_notice"
 PROGRESS_KEY = "progress"  # in the metadata of a message that only says that an action is under way: its versions
 MAX_KIND_LENGTH = 64
 CUSTOM_KIND = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")

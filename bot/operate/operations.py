@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from bot.domain.environment import Entity
 from bot.domain.inbound import ErasureResult
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.operate.conversations import ConversationReader
@@ -203,6 +204,10 @@ class Operations:
         else:
             await self.people.correct_fact(fact, text, source=source)
         return True
+
+    async def mark_minor(self, entity: Entity, *, is_minor: bool, source: str) -> None:
+        """Store whether a person is a minor."""
+        await self.people.mark_minor(entity, is_minor=is_minor, source=source)
 
     async def forget_person(self, entity_id: UUID, *, source: str) -> ForgottenResponse:
         """Delete a person's data, as they could with `/forget-me`."""

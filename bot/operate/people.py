@@ -20,14 +20,26 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
 from bot.concurrency.tasks import TaskSet, run_isolated
-from bot.domain.environment import Component, Entity, PersonActivity, Relationship, Role, Room, World
+from bot.domain.environment import (
+    Component,
+    Entity,
+    MarkedPerson,
+    MarkOrigin,
+    PersonActivity,
+    PersonMark,
+    Relationship,
+    Role,
+    Room,
+    World,
+)
 from bot.domain.events import EntityErased
-from bot.domain.ledger import CostDimension, Outcome, Receipt, Rule
+from bot.domain.ledger import CostDimension, DeliveryKind, DeliveryState, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import BotError, ModelError, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.models.router import ModelRouter
 from bot.models.types import ModelType
+from bot.operate.results import Result, name_room
 from bot.store.environment import EntityStore
 from bot.store.ledger import ReceiptQuery
 from bot.store.protocols import LogKind, MemoryPage, RecallScope, Store
@@ -40,11 +52,20 @@ async def load_muted_people(store: Store) -> set[UUID]:
     return {UUID(muted_id) for muted_id in await store.cache.get(MUTED_KEY) or ()}
 
 
-async def refresh_muted_people(store: Store, muted: set[UUID]) -> None:
-    """Bring the ids up to date, which an operator may have changed at another process."""
-    stored = await load_muted_people(store)
-    muted &= stored
-    muted |= stored
+async def load_minors(store: Store) -> set[UUID]:
+    """Return the ids of the people who are marked as minors."""
+    return {person.entity_id for person in await store.entities.marked_people(PersonMark.MINOR)}
+
+
+async def refresh_people(store: Store, muted: set[UUID], minors: set[UUID]) -> None:
+    """Bring the ids of muted people and of minors up to date, which an operator may have changed at another process."""
+    _replace(muted, await load_muted_people(store))
+    _replace(minors, await load_minors(store))
+
+
+def _replace(ids: set[UUID], stored: set[UUID]) -> None:
+    ids &= stored
+    ids |= stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +94,16 @@ class FoundFact:
     similarity: float | None
 
 
+class GivenNotice(Result):
+    """The last AI notice to a person: when and where, and the state of its delivery; null where that is gone."""
+
+    at: datetime
+    room_id: UUID
+    room: str
+    delivery_id: str
+    state: DeliveryState | None
+
+
 class People:
     """The people of one agent as an operator sees and changes them.
 
@@ -87,11 +118,14 @@ class People:
         *,
         store: Store,
         muted: set[UUID],
+        minors: set[UUID] | None = None,
         models: ModelRouter | None = None,
+        clock: Clock = system_clock,
         flush_activity: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._muted, self._mute_lock = muted, asyncio.Lock()
+        self._minors, self._clock = set[UUID]() if minors is None else minors, clock
         self._store, self._models = store, models
         self._flush_activity = flush_activity
 
@@ -188,12 +222,48 @@ class People:
     async def mute(self, entity_id: UUID, *, is_muted: bool, source: str) -> None:
         """Store whether a person's messages are answered; it holds from the next one on, and after a restart."""
         async with self._mute_lock:
-            await refresh_muted_people(self._store, self._muted)
+            _replace(self._muted, await load_muted_people(self._store))
             muted = self._muted | {entity_id} if is_muted else self._muted - {entity_id}
             await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))
             self._muted.clear()
             self._muted.update(muted)
         await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
+
+    def is_minor(self, entity_id: UUID) -> bool:
+        """Return whether a person is marked as a minor."""
+        return entity_id in self._minors
+
+    async def mark_minor(self, entity: Entity, *, is_minor: bool, source: str) -> None:
+        """Store whether a person is a minor; it holds from the next message on, and after a restart.
+
+        The mark stays when the person's data are deleted.
+        """
+        entities, mark = self._store.entities, PersonMark.MINOR
+        if is_minor:
+            account = (entity.platform, entity.external_id)
+            marked = MarkedPerson(entity.id, mark, *account, MarkOrigin.OPERATOR, self._clock())
+            await entities.mark_person(marked)
+            self._minors.add(entity.id)
+        else:
+            await entities.unmark_person(entity.id, mark)
+            self._minors.discard(entity.id)
+        await self._log("MARK_MINOR" if is_minor else "UNMARK_MINOR", {"person": str(entity.id)}, source)
+
+    async def last_notice(self, entity_id: UUID) -> GivenNotice | None:
+        """Return when a person was last told that an AI writes, and whether that has arrived; None if never."""
+        disclosures = await self._store.ledger.disclosures([entity_id])
+        notice = next((item for item in disclosures if item.kind is DeliveryKind.NOTICE), None)
+        if notice is None:
+            return None
+        room = await self._store.worlds.room(notice.room_id)
+        delivery = await self._store.ledger.delivery(notice.delivery_id)
+        return GivenNotice(
+            at=notice.at,
+            room_id=notice.room_id,
+            room="" if room is None else name_room(room),
+            delivery_id=notice.delivery_id,
+            state=None if delivery is None else delivery.state,
+        )
 
     def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
         """Yield all memories of a person, newest first, page by page; this reads the whole store."""

@@ -1,11 +1,11 @@
-"""Last filter before sending: secrets, markup that models leave around answers, data-carrying links.
+"""Last filter before sending: secrets, markup that models leave around answers, claims to be human, links with data.
 
 Platforms open the links of a message to preview them. So a link that carries data to a host that the operator
 did not allow is written as text: it can be read, and nothing opens it.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from urllib.parse import unquote
@@ -14,6 +14,7 @@ from uuid import UUID
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import BoundedDict
 from bot.domain.content import MAX_CHOICES, Attachment, Choice, Content
+from bot.outbound.human_claims import replace_human_claims
 from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.reader import read_reply
 from bot.text import is_blank, redact, redactor_of, sanitize_text
@@ -99,12 +100,19 @@ PARTIAL_MARKUP = re.compile(r"<[^<>]{0,100}\Z|^\[(?:[\d:]{0,5}|\d\d:\d\d\][^\n]{
 class OutgoingFilter:
     """The content filter of one agent, which knows what each room was sent before.
 
-    So a secret cannot leave in two messages, nor data in many links.
+    So a secret cannot leave in two messages, nor data in many links. `on_claims` is given the room of a reply, and how
+    many claims to be human were replaced in it.
     """
 
     def __init__(
-        self, secrets: Collection[str] = (), link_policy: LinkPolicy | None = None, *, clock: Clock = system_clock
+        self,
+        secrets: Collection[str] = (),
+        link_policy: LinkPolicy | None = None,
+        *,
+        on_claims: Callable[[UUID, int], None] = lambda room_id, count: None,
+        clock: Clock = system_clock,
     ) -> None:
+        self._on_claims = on_claims
         self._secrets = frozenset(secrets)
         self._link_policy = link_policy
         self._clock = clock
@@ -118,9 +126,11 @@ class OutgoingFilter:
         Return also the names of the markup that was removed from it.
         """
         before, budget = self._tails.get(room_id, ""), self._link_budget(room_id)
-        filtered, link_data, markup = _filter(content, self._secrets, self._link_policy, before, budget)
+        filtered, link_data, markup, claim_count = _filter(content, self._secrets, self._link_policy, before, budget)
         if filtered is None:
             return None, markup
+        if claim_count:
+            self._on_claims(room_id, claim_count)
         if self._tail_length:
             self._tails[room_id] = (before + filtered.text)[-self._tail_length :]
         if link_data:
@@ -147,8 +157,8 @@ def filter_outgoing(
 ) -> Content | None:
     """Return a reply that may be sent, or None where nothing is left of it.
 
-    Markup that models leave around answers is removed, secrets are redacted, links that carry too much are defanged,
-    and the length is bounded. The visible texts of attachments are redacted too.
+    Markup that models leave around answers is removed, claims to be human are replaced, secrets are redacted, links
+    that carry too much are defanged, and the length is bounded. The visible texts of attachments are redacted too.
     """
     return _filter(content, secrets, link_policy)[0]
 
@@ -159,12 +169,14 @@ def _filter(
     link_policy: LinkPolicy | None,
     before: str = "",
     link_budget: int = MAX_MESSAGE_LINK_DATA,
-) -> tuple[Content | None, int, list[str]]:
-    """Return the filtered reply, the characters of its links, and the names of the markup that was removed from it.
+) -> tuple[Content | None, int, list[str], int]:
+    """Return the filtered reply, the characters of its links, the names of the markup that was removed from it, and how
+    many claims to be human were replaced.
 
     The room was sent the text `before`.
     """
     text, markup = remove_markup(_sanitize(content.text))
+    text, claim_count = replace_human_claims(text)
     text, link_data = redactor_of(frozenset(secrets)).redact(text, before).strip(), 0
     if link_policy is not None:
         text, link_data = link_policy.defang(text, secrets, link_budget)
@@ -173,12 +185,12 @@ def _filter(
     if is_blank(text):
         text = ""
     if not text and not content.attachments:
-        return None, 0, markup
+        return None, 0, markup, 0
     attachments = tuple(_filter_attachment(attachment, secrets) for attachment in content.attachments)
     choices = tuple(Choice(redact(choice.label, secrets), choice.value) for choice in content.choices[:MAX_CHOICES])
     if (text, attachments, choices) == (content.text, content.attachments, content.choices):
-        return content, link_data, markup
-    return replace(content, text=text, attachments=attachments, choices=choices), link_data, markup
+        return content, link_data, markup, 0
+    return replace(content, text=text, attachments=attachments, choices=choices), link_data, markup, claim_count
 
 
 def is_empty_reply(text: str) -> bool:

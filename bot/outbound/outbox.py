@@ -30,6 +30,7 @@ from bot.domain.environment import Room
 from bot.domain.events import (
     ControlMessage,
     DeliveryFinished,
+    HumanClaimsReplaced,
     MarkupRemoved,
     MessageClosed,
     MessageHeld,
@@ -37,15 +38,17 @@ from bot.domain.events import (
     ModelRetried,
     VoiceMessageSent,
 )
+from bot.domain.ids import delivery_id, derived_id
 from bot.domain.inbound import RESPONSE_SOURCE
-from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, Receipt, Step
-from bot.domain.memory import Memory
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Disclosure, Receipt, Step
+from bot.domain.memory import NOTICE_KEY, Memory
 from bot.errors import ModelError, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.models.router import ModelRouter
 from bot.models.types import ModelType, SpeechRequest
 from bot.outbound.content_filter import LinkPolicy, OutgoingFilter
 from bot.outbound.drafts import Draft, Drafts, is_draft
+from bot.outbound.notices import NOTICE_REPLY_INDEX, Notice, NoticeLog
 from bot.outbound.sender import (
     CANCEL_GRACE_SECONDS,
     OPEN_STATES,
@@ -151,7 +154,7 @@ class Outbox:
         self._agent_id = agent_id
         self._clock = clock
         self._secrets = frozenset(secrets)
-        self._filter = OutgoingFilter(self._secrets, link_policy, clock=clock)
+        self._filter = OutgoingFilter(self._secrets, link_policy, on_claims=self._report_claims, clock=clock)
         self.filter_text = self._filter.filter_partial
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
@@ -181,6 +184,7 @@ class Outbox:
         self._typing = TypingIndicator(self.adapters)
         self.show_typing = self._typing.show
         self.held_parts = HeldParts(ledger, events, agent_id, self.ownership, clock)
+        self.notices = NoticeLog(ledger, events)
 
     def connect(self, adapter: Adapter) -> None:
         """Make a platform reachable; what waits for it is sent now."""
@@ -200,13 +204,17 @@ class Outbox:
         replies: Sequence[OutgoingReply] = (),
         receipts: Sequence[Receipt] = (),
         action_results: Sequence[Memory] = (),
+        *,
+        notice: Notice | None = None,
     ) -> list[Memory]:
         """Store replies, their deliveries, receipts and results of actions in one transaction, then send.
 
-        Return the replies as they were stored; one of which the content filter leaves nothing is dropped.
+        The notice, and that it was given, is stored with them, and it is sent before the first reply. Return the
+        replies as they were stored; one of which the content filter leaves nothing is dropped.
         """
         stored: list[Memory] = []
         deliveries: list[Delivery] = []
+        notices: list[Delivery] = []
         for reply in replies:
             content, markup = self._filter.filter(reply.memory.content, reply.memory.room_id)
             if markup:
@@ -217,6 +225,11 @@ class Outbox:
             reply = self._with_current_room(reply)
             if content is not reply.memory.content:
                 reply = replace(reply, memory=replace(reply.memory, content=content))
+            if notice is not None and not stored and self._shows_notices(reply.room):
+                notices.append(self._build_notice(notice, reply))
+                given = {"id": str(notices[0].memory_id), "text": notice.text}
+                metadata = {**reply.memory.metadata, NOTICE_KEY: given}
+                reply = replace(reply, memory=replace(reply.memory, metadata=metadata))
             stored.append(reply.memory)
             deliveries += await self._split(reply)
         if self._drafts.by_turn:
@@ -225,8 +238,32 @@ class Outbox:
             }
             deliveries = await self._drafts.replace_drafts(deliveries, closed_turns)
         results = map(self._redact_result, action_results)
-        await self._commit(TurnCommit((*stored, *results), tuple(deliveries), tuple(receipts)))
+        disclosures = _disclose(notice, [*notices, *deliveries]) if notice is not None else ()
+        turn_commit = TurnCommit((*stored, *results), (*notices, *deliveries), tuple(receipts), disclosures)
+        await self._commit(turn_commit)
+        self.notices.note(disclosures)
         return stored
+
+    def _shows_notices(self, room: Room) -> bool:
+        adapter = self.adapters.get(room.platform)
+        return adapter is None or adapter.shows_notices
+
+    def _build_notice(self, notice: Notice, reply: OutgoingReply) -> Delivery:
+        """Return the delivery of a notice that is sent before a reply."""
+        room, turn_id = reply.room, reply.memory.turn_id or reply.memory.id
+        return Delivery(
+            id=delivery_id(turn_id, NOTICE_REPLY_INDEX, 0),
+            turn_id=turn_id,
+            room_id=room.id,
+            memory_id=derived_id(turn_id, NOTICE_KEY),
+            platform=room.platform,
+            account=room.account,
+            target=room.external_id,
+            part=0,
+            content=Content(text=notice.text, in_reply_to=reply.memory.content.in_reply_to),
+            created_at=self._clock(),
+            kind=DeliveryKind.NOTICE,
+        )
 
     async def commit_response(
         self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None
@@ -242,6 +279,11 @@ class Outbox:
         ids = ", ".join(str(receipt.id) for receipt in receipts) or f"of turn {memory.turn_id}"
         logger.warning("markup of the model was removed from a reply before it was sent: %s (receipt %s)", found, ids)
         self._events.emit(MarkupRemoved(self._agent_id, memory.room_id, tuple(found)))
+
+    def _report_claims(self, room_id: UUID, count: int) -> None:
+        """Report claims to be human that were replaced in a reply."""
+        logger.warning("a reply in room %s claimed to be by a human: %d claims were replaced", room_id, count)
+        self._events.emit(HumanClaimsReplaced(self._agent_id, room_id, count))
 
     def open_draft(self, room: Room, turn_id: UUID, build_reply: Callable[[], OutgoingReply]) -> Draft | None:
         """Return what shows a reply while it is written; None where the platform takes whole replies only.
@@ -420,13 +462,23 @@ class Outbox:
 
     def _on_finished(self, delivery: Delivery, is_message_whole: bool) -> None:
         events: list[DeliveryFinished | MessageSent] = [DeliveryFinished(self._agent_id, delivery)]
-        if is_message_whole and delivery.content.source != RESPONSE_SOURCE:  # that is no message of the conversation
+        is_reply = delivery.kind is DeliveryKind.REPLY and delivery.content.source != RESPONSE_SOURCE
+        if is_message_whole and is_reply:  # the others are no messages of the conversation
             has_recording = any(attachment.kind is MediaKind.AUDIO for attachment in delivery.content.attachments)
             kind = VoiceMessageSent if has_recording else MessageSent
             ids = (delivery.memory_id, delivery.room_id, delivery.turn_id)
             events.append(kind(self._agent_id, *ids, external_id=delivery.external_id))
         for event in events:
             self._events.emit(event)
+
+
+def _disclose(notice: Notice, deliveries: Sequence[Delivery]) -> tuple[Disclosure, ...]:
+    """Return who is told by the first of these deliveries that an AI writes."""
+    return tuple(
+        Disclosure(person, DeliveryKind.NOTICE, first.created_at, first.room_id, first.id)
+        for first in deliveries[:1]
+        for person in sorted(notice.people)
+    )
 
 
 TYPING_TIMEOUT = 5.0

@@ -27,7 +27,7 @@ from bot.concurrency.tasks import BoundedSet, CancellationScope, crash_point
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ids import delivery_id
-from bot.domain.ledger import Delivery, DeliveryState
+from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState
 from bot.domain.memory import Memory
 from bot.errors import DeliveryHeld, DeliveryUnknown, LeaseLost, MessageGone, NotSent, StoreUnavailable, Undeliverable
 from bot.store.ledger import Ledger, ProcessRole, WorkSharing
@@ -448,7 +448,14 @@ class RoomSender:
         return delivery
 
     async def _as_sent(self, adapter: Adapter, queue: SendingQueue, delivery: Delivery) -> Delivery:
-        """Return a delivery as the adapter is given it: with a notice if others have arrived before it."""
+        """Return a delivery as the adapter is given it: marked if others have arrived before it.
+
+        An AI notice has the platform's form.
+        """
+        if delivery.kind is DeliveryKind.NOTICE:
+            return replace(
+                delivery, content=replace(delivery.content, text=adapter.render_notice(delivery.content.text))
+            )
         if not isinstance(queue, UnclearQueue):
             return delivery
         if queue.is_passed is None:

@@ -182,7 +182,7 @@ async def close_turn(
     receipts = [receipt for _, receipt in closing]
     if turn.obsolete_replies and (outgoing or turn.replies):
         await turn.agent.store.memories.remove(turn.obsolete_replies)
-    turn.replies += await turn.agent.outbox.commit(outgoing, receipts, build_result_memories(turn))
+    turn.replies += await turn.send(outgoing, receipts, build_result_memories(turn))
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
     for turn_input in turn.inputs:

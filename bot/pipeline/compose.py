@@ -17,8 +17,9 @@ from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
 from bot.prompts.template_language import render_template
-from bot.prompts.templates import SYSTEM, request_json
+from bot.prompts.templates import IDENTITY_RULE, NO_ROMANCE_RULE, SYSTEM, request_json
 from bot.receipts import ALL_PROVIDERS, SEPARATOR
+from bot.settings import MinorRule
 from bot.text import grapheme_boundary_before, truncate_history
 from bot.turn import Turn
 
@@ -128,12 +129,14 @@ class Composer:
         return Content(text=self.render(turn, template)) if template else None
 
     def render_system(self, turn: Turn) -> str:
-        """Render the character's system prompt, or the default one."""
+        """Render the character's system prompt, or the default one, followed by what holds for every character."""
         source = turn.agent.character.system or turn.find_template(SYSTEM)
         try:
-            return render_template(source, _values_of(turn))
+            source = render_template(source, _values_of(turn))
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
-            return source
+            logger.debug("the system prompt of %s is used as it is", turn.agent.name)
+        has_no_romance = turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules
+        return "\n".join([source, IDENTITY_RULE, *([NO_ROMANCE_RULE] if has_no_romance else ())])
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         providers, find_provider = self.registry.providers, self.registry.find_provider

@@ -256,7 +256,7 @@ class ActionProgress:
             count = earlier.metadata[PROGRESS_KEY] + 1
             memory = replace(memory, created_at=earlier.created_at, metadata={PROGRESS_KEY: count})
         index = (self._step + 1) * REPLIES_PER_STEP - memory.metadata[PROGRESS_KEY]  # behind the replies of the step
-        await agent.outbox.commit([OutgoingReply(memory, turn.room, index, turn.message.external_id, earlier)])
+        await turn.send([OutgoingReply(memory, turn.room, index, turn.message.external_id, earlier)])
 
     async def _can_edit(self, earlier: Memory, text: str) -> bool:
         """Return whether the message can show another text: it has arrived, and the platform has edits."""

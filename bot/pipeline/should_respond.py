@@ -517,6 +517,13 @@ def _check_muted(context: RuleContext) -> ResponseDecision | None:
     return None
 
 
+def _check_age(context: RuleContext) -> ResponseDecision | None:
+    if context.turn.agent.may_speak_in(context.turn.room):
+        return None
+    reason = "the character's content is mature, and the room is not restricted to adults (AGE_RESTRICTED_ROOMS)"
+    return ResponseDecision(False, reason, Rule.MATURE_CONTENT)
+
+
 def _check_sending(context: RuleContext) -> ResponseDecision | None:
     platform = context.turn.room.platform
     if not context.turn.agent.outbox.is_full(platform):
@@ -602,6 +609,7 @@ RULES_BEFORE_LIMITS: tuple[RuleCheck, ...] = (
     _check_empty,
     _check_bot,
     _check_muted,
+    _check_age,
     _check_sending,
     _check_budget,
 )

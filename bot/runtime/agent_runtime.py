@@ -58,7 +58,7 @@ from bot.models.types import ModelType
 from bot.operate.activity import AgentActivity
 from bot.operate.conversations import ConversationReader
 from bot.operate.operations import Operations
-from bot.operate.people import People, PersonActivityRecorder, load_muted_people
+from bot.operate.people import People, PersonActivityRecorder, load_minors, load_muted_people
 from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
@@ -543,7 +543,15 @@ def build_handle(
             store,
             ConversationReader(store, meter.flush, pipeline.traces.flush),
             UndeliveredParts(store.ledger, agent.outbox),
-            People(agent.id, store=store, models=agent.models, flush_activity=activity.flush, muted=agent.muted_people),
+            People(
+                agent.id,
+                store=store,
+                muted=agent.muted_people,
+                minors=agent.minors,
+                models=agent.models,
+                flush_activity=activity.flush,
+                clock=clock,
+            ),
             edits.erase_entity,
         ),
         activity=AgentActivity(
@@ -690,6 +698,7 @@ async def _running_agent(
             clock=config.clock,
             folder=config.folder,
             muted_people=await load_muted_people(store),
+            minors=await load_minors(store),
         )
         await store.entities.save_entities([Entity(agent.id, "greenroom", str(agent.id), (config.character.name,))])
         bind_components(agent, config.plugins, components, rooms)
@@ -710,7 +719,7 @@ async def _running_agent(
             await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))
             workers = [post_scheduler.worker, ConfirmedActions(registry, pipeline.active_turns).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
-        await enter(WorkSharingLoop(store, inbox, agent.outbox, agent.muted_people, config.clock))
+        await enter(WorkSharingLoop(store, inbox, agent.outbox, agent.muted_people, agent.minors, config.clock))
         reloader = CharacterReloader(loaded_config, agent, definition, pipeline)
         handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
         if not config.is_idle:

@@ -10,12 +10,13 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 from uuid import UUID
 
 from dotenv.parser import Binding, parse_stream
-from pydantic import ByteSize, Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
+from pydantic import AfterValidator, ByteSize, Field, ValidationError, ValidatorFunctionWrapHandler, field_validator
 
 from bot.concurrency.tasks import DEFAULT_MEMORY_LIMIT
 from bot.errors import SettingError
@@ -29,11 +30,53 @@ from bot.settings.model import (
     is_secret_name,
     secret_fields,
 )
+from bot.user_texts import user_phrases
 
 
 def room_setting(name: str, room_id: UUID) -> str:
     """Return the name under which the choice of a room stands among the settings of its world."""
     return f"{name}:{room_id}"
+
+
+class MinorRule(StrEnum):
+    """What may hold for people and rooms that are marked as minors: the AI notice every hour, no romance."""
+
+    NOTICE = "notice"
+    NO_ROMANCE = "no-romance"
+
+
+OFF = "off"
+NOTICE_PATTERN = re.compile(r"off|first|hours:([1-9]\d{0,2})")
+
+
+def _check_notice(value: str) -> str:
+    if not NOTICE_PATTERN.fullmatch(value):
+        raise ValueError("must be off, first or hours:N, as in hours:3")
+    return value
+
+
+def _check_notice_text(value: str) -> str:
+    words = "|".join(re.escape(word) for word in user_phrases("ai_words"))
+    if value and not re.search(rf"(?<![^\W\d_])(?:{words})", value, re.IGNORECASE):
+        raise ValueError("must say that an AI writes, as in: {name} is an AI")
+    return value
+
+
+def _check_minor_rules(value: str) -> str:
+    parse_minor_rules(value)
+    return value
+
+
+def parse_minor_rules(value: str | None) -> frozenset[MinorRule]:
+    """Return the rules of a value of MINORS; all of them for None. Raises ValueError for an unknown one."""
+    if value is None:
+        return frozenset(MinorRule)
+    names = [name.strip() for name in value.split(",") if name.strip()]
+    if names == [OFF]:
+        return frozenset()
+    if unknown := set(names) - set(MinorRule):
+        raise ValueError(f"{min(unknown)!r} is none of the rules {', '.join(MinorRule)}; off is for none of them")
+    return frozenset(map(MinorRule, names))
 
 
 class CoreSettings(SettingsModel):
@@ -56,6 +99,7 @@ class CoreSettings(SettingsModel):
             "MAX_MULTISTEP_ITERATIONS",
             "VOICE_REPLIES",
             "TIMEZONE",
+            "AI_NOTICE_TEXT",
         ]
     )
     # What a world may choose for itself: no secret, and nothing that concerns another world.
@@ -122,6 +166,29 @@ class CoreSettings(SettingsModel):
         pattern="^(person|room)$",
         description="Where facts are used that a person told alone with the bot: `person` (wherever they talk with it "
         "alone by the same account of a platform, or on the web with the same token and `user`), `room` (only there).",
+    )
+    ai_notice: Annotated[str, AfterValidator(_check_notice)] | None = Field(
+        None,
+        description="When a person reads that an AI writes, in a line before a reply: `off`, `first` (once, before the "
+        "first one), `hours:N` (again after N hours of talk). Unset, it is `hours:3` in private chats and `first` in "
+        "groups. On X the profile says it, see AI_NOTICE_POSTS.",
+    )
+    ai_notice_text: Annotated[str, AfterValidator(_check_notice_text)] = Field(
+        "",
+        max_length=300,
+        description="The text of this line, with `{name}` for the character's name; empty for the usual one. It must "
+        "say that an AI writes.",
+    )
+    ai_notice_posts: bool = Field(False, description="Whether each post on X begins with a label that an AI wrote it.")
+    minors: Annotated[str, AfterValidator(_check_minor_rules)] = Field(
+        "notice,no-romance",
+        description="What holds for people and rooms that are marked as minors (`bot person mark`, /minors): `notice` "
+        "(AI_NOTICE every hour, whatever else it is), `no-romance`; `off` for neither.",
+    )
+    age_restricted_rooms: CommaList = Field(
+        (),
+        description="Where a character whose content is mature may speak beside rooms that their platform restricts to "
+        "adults, and the terminal: `platform` or `platform:id of the room`, as in `web,telegram:-1001234`.",
     )
     response_timeout: int = Field(
         3_600_000, ge=1000, description="How long one message may take in all, in milliseconds."

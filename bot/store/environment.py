@@ -5,7 +5,18 @@ from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
+from bot.domain.environment import (
+    Component,
+    Entity,
+    MarkedPerson,
+    ParticipantState,
+    PersonActivity,
+    PersonMark,
+    Relationship,
+    Role,
+    Room,
+    World,
+)
 
 
 class WorldStore(Protocol):
@@ -99,6 +110,15 @@ class EntityStore(Protocol):
 
     async def activity(self, entity_id: UUID) -> PersonActivity | None:
         """Return the activity of an entity; None for one that never wrote."""
+
+    async def mark_person(self, person: MarkedPerson) -> None:
+        """Store a mark of a platform account; it replaces the same mark of it."""
+
+    async def unmark_person(self, entity_id: UUID, mark: PersonMark) -> None:
+        """Remove a mark of a platform account."""
+
+    async def marked_people(self, mark: PersonMark) -> list[MarkedPerson]:
+        """Return the platform accounts that have a mark."""
 
     async def active_entities(
         self, limit: int = 50, before: tuple[datetime, UUID] | None = None

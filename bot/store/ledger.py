@@ -26,7 +26,7 @@ from bot.domain.inbound import (
     StreamCursor,
     UnreadableEvent,
 )
-from bot.domain.ledger import CostEntry, CostHold, Delivery, HeldCosts, ModelCall, Outcome, Receipt, Step
+from bot.domain.ledger import CostEntry, CostHold, Delivery, Disclosure, HeldCosts, ModelCall, Outcome, Receipt, Step
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 
@@ -148,12 +148,13 @@ class StoreHealth:
 @dataclass(frozen=True, slots=True)
 class TurnCommit:
     """What a turn writes in one transaction: `replies` to memory, with the results of its actions,
-    `deliveries` to the outbox, `receipts` in their new state.
+    `deliveries` to the outbox, `receipts` in their new state, `disclosures` that the deliveries make to people.
     """
 
     replies: tuple[Memory, ...] = ()
     deliveries: tuple[Delivery, ...] = ()
     receipts: tuple[Receipt, ...] = ()
+    disclosures: tuple[Disclosure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +262,8 @@ class ReceiptStore(Protocol):
         """Store a commit; return its deliveries with their position in the room.
 
         A delivery that is already stored stays unchanged; a receipt as in `save_receipts`. If every receipt
-        is final already, another process has closed them, and nothing new is stored.
+        is final already, another process has closed them, and nothing new is stored. A disclosure replaces the
+        person's last one of its kind; one whose delivery is not stored is left out.
         """
 
 
@@ -309,6 +311,9 @@ class LookupStore(Protocol):
 
     async def delivery(self, delivery_id: str) -> Delivery | None:
         """Return a delivery by its id."""
+
+    async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
+        """Return the last notice and the last referral of each of these people, if any."""
 
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
         """Return the latest deliveries that have not arrived, in sending order.

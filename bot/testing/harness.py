@@ -76,12 +76,14 @@ async def running_agent(
 ) -> AsyncIterator[AgentHarness]:
     """Run an agent with bootstrap, these plugins, the plugins they require and a scripted model.
 
+    It sends no AI notices, unless AI_NOTICE is among the settings.
+
     Raises PluginError if a required plugin is not installed, for two plugins of one name and for plugins that require
     each other, as the loader does.
     """
     model, adapter = model or ScriptedModel(), adapter or RecordingAdapter()
     character = character or Character(name="Ada")
-    layers = [Layer("the test", settings or {})]
+    layers = [Layer("the test", {"AI_NOTICE": "off", **(settings or {})})]
     all_plugins = sort_plugins((*add_required(plugins), model.plugin))
     config = AgentConfig(character, all_plugins, Settings(layers), store, clock, folder, role=role)
     async with Runtime([config], is_strict=True) as runtime:

@@ -98,8 +98,8 @@ class ForkServer:
 
 
 def inherited_variables(*names: str) -> dict[str, str]:
-    """Return the environment variables of these names that are set."""
-    return {name: os.environ[name] for name in names if name in os.environ}
+    """Return the environment variables of these names that are set, and whether AI notices are sent."""
+    return {name: os.environ[name] for name in (*names, "AI_NOTICE") if name in os.environ}
 
 
 @dataclass(slots=True, eq=False)

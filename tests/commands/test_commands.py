@@ -35,6 +35,7 @@ BUILT_IN = [
     "mute",
     "unmute",
     "responsiveness",
+    "minors",
     "privacy",
     "forget-me",
     "export-me",
@@ -170,6 +171,16 @@ async def test_an_admin_chooses_for_a_room_how_readily_the_agent_speaks() -> Non
         assert elsewhere.rule == "shouldRespond: IGNORE"
         await give(harness, "responsiveness", arguments={"level": "default"}, role=Role.ADMIN)
         assert (await harness.send("hello again, everybody?", kind=GROUP)).rule == "shouldRespond: IGNORE"
+
+
+async def test_an_admin_marks_a_room_as_one_of_minors() -> None:
+    async with running_agent() as harness:
+        assert (await give(harness, "minors")).text == "/minors needs the role ADMIN here."
+        assert "every hour" in (await give(harness, "minors", role=Role.ADMIN)).text
+        await harness.send("Ada, hello", kind=GROUP)
+        assert (await give(harness, "minors", arguments={"mark": "off"}, role=Role.ADMIN)).text.startswith("Nothing")
+        await harness.send("Ada, hello", kind=GROUP, author="Bob")
+    assert [part.kind.value for part in harness.adapter.sent] == ["notice", "reply", "reply"]
 
 
 async def test_being_alone_makes_no_person_an_owner() -> None:

@@ -91,7 +91,7 @@ async def bot(tmp_path: Path, blocking_model: BlockingModel) -> AsyncIterator[Ru
 
 @asynccontextmanager
 async def running_bot(folder: Path, blocking_model: BlockingModel) -> AsyncIterator[RunningBot]:
-    values = {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0", "SERVER_TOKEN": TOKEN}
+    values = {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "AI_NOTICE": "off"}
     plan = AgentConfig(
         Character(name="Ada"), (bootstrap, sql, blocking_model.plugin()), Settings([Layer("the test", values)])
     )

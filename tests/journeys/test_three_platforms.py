@@ -178,7 +178,7 @@ async def on_all() -> AsyncIterator[list[Platform]]:
     async with AsyncExitStack() as stack:
         platforms: list[Platform] = [await stack.enter_async_context(kind()) for kind in (Discord, Telegram, X)]
         values = {name: value for platform in platforms for name, value in platform.settings.items()}
-        settings = Settings([Layer("the test", {**values, "STREAMING": "false"})])
+        settings = Settings([Layer("the test", {**values, "STREAMING": "false", "AI_NOTICE": "off"})])
         model = ScriptedModel(model_answer("Aye."))
         config = AgentConfig(Character(name="Ada"), (bootstrap, model.plugin), settings, InMemoryStore())
         runtime = await stack.enter_async_context(Runtime([config]))
@@ -230,7 +230,7 @@ class Slow(Adapter):
 async def test_no_platform_waits_at_the_start_until_another_platform_is_connected() -> None:
     may_connect = asyncio.Event()
     async with Discord() as discord:
-        settings = Settings([Layer("the test", {**discord.settings, "STREAMING": "false"})])
+        settings = Settings([Layer("the test", {**discord.settings, "STREAMING": "false", "AI_NOTICE": "off"})])
         model = ScriptedModel(model_answer("Aye."))
         config = AgentConfig(Character(name="Ada"), (bootstrap, model.plugin), settings, InMemoryStore())
         specs = [

@@ -20,7 +20,7 @@ from plugins.offline import plugin as offline
 @asynccontextmanager
 async def running(folder: Path, **stores: InMemoryStore) -> AsyncIterator[WebAdapter]:
     """Start what `bot run` starts without any token: the page alone, on the offline model."""
-    settings = Settings([Layer("the test", {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0"})])
+    settings = Settings([Layer("the test", {"BOT_DATA_DIR": str(folder), "SERVER_PORT": "0", "AI_NOTICE": "off"})])
     plans = [AgentConfig(Character(name=name), (bootstrap, offline), settings, store) for name, store in stores.items()]
     async with Runtime(plans, [web]) as runtime:
         [adapter] = runtime.adapters

@@ -88,7 +88,12 @@ async def test_a_character_file_cannot_configure_link_hosts() -> None:
     model = ScriptedModel(model_answer(f"https://evil.test/?{DATA}"))
     values = {"LINK_HOSTS": "evil.test"}
     file = Layer("the character's settings", values, is_operator=False)
-    plan = AgentConfig(Character(name="Ada"), (model.plugin,), Settings([file]), InMemoryStore())
+    plan = AgentConfig(
+        Character(name="Ada"),
+        (model.plugin,),
+        Settings([file, Layer("the test", {"AI_NOTICE": "off"})]),
+        InMemoryStore(),
+    )
     async with Runtime([plan]) as runtime:
         adapter = RecordingAdapter()
         await runtime.connect(adapter)

@@ -11,7 +11,7 @@ from bot.pipeline.compose import MAX_TEXT_LENGTH, Composer
 from bot.plugin_system.components import Provider, provider
 from bot.plugin_system.plugin import Plugin
 from bot.plugin_system.registry import Registry
-from bot.prompts.templates import MESSAGE_HANDLER
+from bot.prompts.templates import IDENTITY_RULE, MESSAGE_HANDLER
 from bot.testing import AgentHarness, make_turn, running_agent
 from bot.turn import Turn
 
@@ -197,10 +197,10 @@ async def test_names_and_texts_in_templates_are_kept_on_a_single_line_and_are_no
 async def test_the_system_prompt_is_that_of_the_character_or_the_default() -> None:
     async with running_agent() as harness:
         turn = make_turn(harness.agent, "Hello")
-        assert composer().render_system(turn).startswith("You are Ada, a person")
+        assert composer().render_system(turn).startswith("You are Ada, a character in a chat")
     async with running_agent(character=Character(name="Eve", system="You are {{agentName}}.")) as harness:
         turn = make_turn(harness.agent, "Hello")
-        assert composer().render_system(turn) == "You are Eve."
+        assert composer().render_system(turn) == f"You are Eve.\n{IDENTITY_RULE}"
 
 
 async def test_only_existing_providers_not_composed_yet_are_missing(turn: Turn) -> None:

@@ -95,7 +95,8 @@ def saying(name: str) -> Provider:
 
 
 def plan(*plugins: Plugin, **details: object) -> AgentConfig:
-    kept = {"character": Character(name="Ada"), "settings": Settings(), **details}
+    settings = Settings([Layer("the test", {"AI_NOTICE": "off"})])
+    kept = {"character": Character(name="Ada"), "settings": settings, **details}
     return AgentConfig(plugins=plugins, **kept)  # type: ignore[arg-type]
 
 

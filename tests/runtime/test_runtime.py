@@ -26,7 +26,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.runtime import runtime as runtime_module
 from bot.runtime.character_reload import AgentConfig
 from bot.runtime.runtime import Runtime
-from bot.settings import Settings, SettingsModel
+from bot.settings import Layer, Settings, SettingsModel
 from bot.store import InMemoryStore
 from bot.testing import RecordingAdapter, ScriptedModel, make_message, model_answer
 from bot.turn import Agent, Turn
@@ -62,7 +62,7 @@ def spec(adapter: RecordingAdapter, opened: list[list[AgentHandle]] | None = Non
 
 def plan(name: str = "Ada", model: ScriptedModel | None = None, **details: Any) -> AgentConfig:
     plugins = (*details.pop("plugins", ()), (model or ScriptedModel(model_answer(f"I am {name}."))).plugin)
-    return AgentConfig(Character(name=name), plugins, Settings(), **details)
+    return AgentConfig(Character(name=name), plugins, Settings([Layer("the test", {"AI_NOTICE": "off"})]), **details)
 
 
 async def test_agents_live_first_and_platforms_leave_first() -> None:

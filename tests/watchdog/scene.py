@@ -191,7 +191,7 @@ async def open_scene(
     store = store if store is not None else InMemoryStore(clock.wall)
     async with owner.listen():
         webhook_settings = {"OWNER_WEBHOOK_URL": owner.url, "OWNER_WEBHOOK_SECRET": SECRET}
-        layers = [Layer("the test", {**webhook_settings, **(settings or {})})]
+        layers = [Layer("the test", {"AI_NOTICE": "off", **webhook_settings, **(settings or {})})]
         config = AgentConfig(
             Character(name="Ada"), (bootstrap, model.plugin, *plugins), Settings(layers), store, clock.wall
         )

@@ -18,7 +18,7 @@ from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
 from bot import Component
-from bot.platform import AgentHandle, ForgottenResponse, Person, describe_memory
+from bot.platform import AgentHandle, ForgottenResponse, GivenNotice, Person, describe_memory
 
 SOURCE = "HTTP API"  # in the log of who changed what
 SearchText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)]
@@ -43,7 +43,7 @@ class AccountBody(ResponseModel):
 class PersonBody(ResponseModel):
     """A person who wrote: when first and last, how many messages, and how many of them were answered.
 
-    The messages of one who `is_muted` are stored and not answered.
+    The messages of one who `is_muted` are stored and not answered; one who `is_minor` is marked as a minor.
     """
 
     id: UUID
@@ -57,6 +57,7 @@ class PersonBody(ResponseModel):
     answered: int
     facts: int
     is_muted: bool
+    is_minor: bool
 
 
 class PeopleResponse(ResponseModel):
@@ -107,8 +108,9 @@ class RelationshipBody(ResponseModel):
 
 
 class PersonResponse(PersonBody):
-    """A person with their roles, contacts and relationships."""
+    """A person with their roles, contacts and relationships, and when they last got an AI notice; null if never."""
 
+    notice: GivenNotice | None
     roles: list[PersonRoleBody]
     contacts: list[ContactBody]
     relationships: list[RelationshipBody]
@@ -147,7 +149,7 @@ class PeopleApi:
 
     @operation("GET", "/api/people/{id}", "person", Access.READ, query=AgentQuery)
     async def show_person(self, request: web.Request) -> PersonResponse:
-        """Return a person with their roles, contacts and relationships."""
+        """Return a person with their roles, contacts and relationships, and their last AI notice."""
         handle, person = await find_person(self._directory, request)
         people, entity_id = handle.people, person.entity.id
         worlds, components = await people.worlds(entity_id), await people.components(entity_id)
@@ -156,6 +158,7 @@ class PeopleApi:
         names = await load_names(handle, others)
         return PersonResponse(
             **_person_fields(handle, person),
+            notice=await people.last_notice(entity_id),
             roles=[
                 PersonRoleBody(
                     world_id=item.world.id,
@@ -193,6 +196,21 @@ class PeopleApi:
     async def unmute_person(self, request: web.Request) -> PersonBody:
         """Answer a person again."""
         return await self._set_muted(request, is_muted=False)
+
+    @operation("POST", "/api/people/{id}/mark-minor", "mark-minor", Access.CHANGE, (503,), query=AgentQuery)
+    async def mark_minor(self, request: web.Request) -> PersonBody:
+        """Mark a person as a minor: MINORS says what holds then."""
+        return await self._set_minor(request, is_minor=True)
+
+    @operation("POST", "/api/people/{id}/unmark-minor", "unmark-minor", Access.CHANGE, (503,), query=AgentQuery)
+    async def unmark_minor(self, request: web.Request) -> PersonBody:
+        """Remove the mark of a minor from a person."""
+        return await self._set_minor(request, is_minor=False)
+
+    async def _set_minor(self, request: web.Request, *, is_minor: bool) -> PersonBody:
+        handle, person = await find_person(self._directory, request)
+        await handle.people.mark_minor(person.entity, is_minor=is_minor, source=SOURCE)
+        return PersonBody.model_validate(_person_fields(handle, person))
 
     async def _set_muted(self, request: web.Request, *, is_muted: bool) -> PersonBody:
         handle, person = await find_person(self._directory, request)
@@ -262,6 +280,7 @@ def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
         "answered": activity.answered if activity else 0,
         "facts": person.fact_count,
         "is_muted": handle.people.is_muted(entity.id),
+        "is_minor": handle.people.is_minor(entity.id),
     }
 
 

@@ -3,6 +3,7 @@
 HTTP handlers of messages to agents.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Annotated
@@ -17,7 +18,7 @@ from adapters.web.incoming import is_command, is_own_room, name_room, parse_api_
 from adapters.web.json_io import HttpProblem, build_not_found, validate_with
 from adapters.web.messages import MessageService, MessageStreams
 from adapters.web.openapi import ReadBody, operation
-from adapters.web.outgoing import build_message_body
+from adapters.web.outgoing import build_message_body, build_notice_body
 from adapters.web.queries import AgentDirectory, format_page_keys, merge_pages, parse_id, parse_page_keys
 from adapters.web.schemas import (
     KEY_ADAPTER,
@@ -151,7 +152,7 @@ class RoomsApi:
             items = page.items[::-1]
         newest = items[-1][0] if items else after
         authors = await handle.conversations.authors([item.memory for _, item in items])
-        bodies = [_build_message(item, handle, authors) for _, item in items]
+        bodies = [body for _, item in items for body in _build_messages(item, handle, authors)]
         return MessagesResponse(
             messages=bodies,
             next=None if page.next is None else format_page_keys([page.next]),
@@ -171,10 +172,13 @@ def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
     )
 
 
-def _build_message(item: ListedMessage, handle: AgentHandle, authors: dict[UUID, Entity]) -> RoomMessageBody:
+def _build_messages(item: ListedMessage, handle: AgentHandle, authors: dict[UUID, Entity]) -> Iterator[RoomMessageBody]:
+    """Yield a message, after the AI notice that was sent before it."""
+    if (notice := build_notice_body(item.memory, handle.agent_id, handle.character.name)) is not None:
+        yield RoomMessageBody(**dict(notice))
     body = build_message_body(item.memory, handle.agent_id, authors, item.receipt, agent_name=handle.character.name)
     headline = None if item.receipt is None else describe_receipt(item.receipt, handle.character.name)
-    return RoomMessageBody(**dict(body), headline=headline)
+    yield RoomMessageBody(**dict(body), headline=headline)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,15 @@ from adapters.web.json_io import HttpProblem
 from adapters.web.openapi import METRICS_PATH, operation, package_version
 from adapters.web.queries import AgentDirectory
 from bot import Outcome, system_clock
-from bot.events import DeliveryFinished, MarkupRemoved, MessageClosed, MessageReceived, ModelUsed, TaskEnded
+from bot.events import (
+    DeliveryFinished,
+    HumanClaimsReplaced,
+    MarkupRemoved,
+    MessageClosed,
+    MessageReceived,
+    ModelUsed,
+    TaskEnded,
+)
 from bot.models import ModelStatus
 from bot.platform import AgentHandle, Arrivals, ConnectionStatus, DeliveryState, LazyImport, Spending, install_command
 from bot.store import OpenItems, StoreUnavailable, TaskBacklog
@@ -96,6 +104,7 @@ class EventCounters:
         self.models: defaultdict[tuple[UUID, str, str], ModelSums] = defaultdict(ModelSums)
         self.task_runs: Counter[tuple[UUID, str]] = Counter()
         self.markup: Counter[tuple[UUID, str]] = Counter()
+        self.human_claims: Counter[UUID] = Counter()
         self._rules, self._models = LabelValues(), LabelValues()
 
     def subscribe(self, handles: Iterable[AgentHandle]) -> None:
@@ -107,6 +116,10 @@ class EventCounters:
             handle.subscribe(ModelUsed, self._on_model)
             handle.subscribe(TaskEnded, self._on_task)
             handle.subscribe(MarkupRemoved, self._on_markup)
+            handle.subscribe(HumanClaimsReplaced, self._on_claims)
+
+    def _on_claims(self, event: HumanClaimsReplaced) -> None:
+        self.human_claims[event.agent_id] += event.count
 
     def _on_markup(self, event: MarkupRemoved) -> None:
         for dialect in event.dialects:

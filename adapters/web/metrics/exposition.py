@@ -81,6 +81,12 @@ class FigureCollector(Collector):
             {(names[agent], dialect): count for (agent, dialect), count in counters.markup.items()},
         )
         yield _counter(
+            "human_claims_replaced",
+            "Claims to be human that were replaced in replies just before they were sent.",
+            ("agent",),
+            {(names[agent],): count for agent, count in counters.human_claims.items()},
+        )
+        yield _counter(
             "task_runs",
             "Runs of scheduled tasks.",
             ("agent", "result"),

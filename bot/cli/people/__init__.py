@@ -1,1 +1,1 @@
-"""`bot person`: export and delete what is stored about a person."""
+"""`bot person`: show, mark, export and delete what is stored about a person."""

@@ -1,10 +1,10 @@
-"""Export everything that is stored about a person, or delete it."""
+"""Show, mark, export or delete a person: what is stored about them."""
 
 import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
@@ -13,16 +13,16 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, is_confirmed, new_group, print_result
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Entity
+from bot.domain.environment import Entity, PersonMark
 from bot.errors import ConfigError
-from bot.operate.people import ArchiveCounts, find_people, write_person_archive
+from bot.operate.people import ArchiveCounts, People, find_people, load_minors, write_person_archive
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
 from bot.text import redactor_of
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
 MAX_SHOWN_PEOPLE = 20
-app = new_group("Export everything that is stored about a person, or delete it.")
+app = new_group("Show or mark a person, export everything that is stored about them, or delete it.")
 PersonText = Annotated[
     str, typer.Argument(metavar="PERSON", help="A name, the id of the account on its platform, or an id of the API.")
 ]
@@ -73,6 +73,61 @@ def forget(
     deleted = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
     lines = [f"{_describe(entity)}: deleted {deleted or 'nothing, there was nothing'}"]
     return print_result({"id": entity.id, "deleted": counts}, lines, as_json=as_json, indent=None)
+
+
+@app.command(epilog=examples("bot person show Ada", "bot person show 123456789 --json"))
+def show(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Show a person: accounts, messages, marks, and when they were told that an AI writes."""
+    config = load_character_config(character)
+    document = read_store(config, lambda store: _describe_person(store, person, config.agent_config.agent_id))
+    notice = document["notice"]
+    notified = "never"
+    if notice is not None:
+        notified = (
+            f"{notice.at.astimezone():%Y-%m-%d %H:%M} in {notice.room or notice.room_id} ({notice.state or 'unknown'})"
+        )
+    lines = [
+        f"{document['name'] or 'without a name'} ({document['platform']} {document['external_id']})",
+        f"  id                  {document['id']}",
+        f"  messages            {document['messages']:,}, {document['answered']:,} of them answered",
+        f"  marked as           {', '.join(document['marks']) or 'nothing'}",
+        f"  told of the AI      {notified}",
+    ]
+    document["notice"] = None if notice is None else notice.model_dump()
+    return print_result(document, lines, as_json=as_json, indent=None)
+
+
+@app.command(epilog=examples("bot person mark Ada --minor", "bot person mark 123456789 --no-minor"))
+def mark(
+    person: PersonText,
+    is_minor: Annotated[bool, typer.Option("--minor/--no-minor", help="Whether the person is a minor.")],
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Mark a person as a minor, or remove the mark; MINORS says what holds for minors."""
+    config = load_character_config(character)
+    entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
+    run_connected(config, lambda operations: operations.mark_minor(entity, is_minor=is_minor, source=SOURCE))
+    lines = [f"{_describe(entity)}: {'marked as a minor' if is_minor else 'not marked as a minor any more'}"]
+    return print_result({"id": entity.id, "is_minor": is_minor}, lines, as_json=as_json, indent=None)
+
+
+async def _describe_person(store: Store, text: str, agent_id: UUID) -> dict[str, Any]:
+    """Return what `bot person show` tells, with the notice as `GivenNotice`."""
+    entity = await choose_person(store, text, agent_id)
+    activity = await store.entities.activity(entity.id)
+    minors = await load_minors(store)
+    return {
+        "id": entity.id,
+        "name": entity.name,
+        "platform": entity.platform,
+        "external_id": entity.external_id,
+        "names": list(entity.names),
+        "messages": activity.messages if activity else 0,
+        "answered": activity.answered if activity else 0,
+        "marks": [PersonMark.MINOR.value] if entity.id in minors else [],
+        "notice": await People(agent_id, store=store, muted=set()).last_notice(entity.id),
+    }
 
 
 async def _export(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:

@@ -17,6 +17,7 @@ from adapters.console.terminal_io import InteractiveInput, PipedInput
 from bot import AgentConfig, Attachment, Character, ConfigError, Content, MediaKind, Outcome, Runtime, Settings
 from bot.platform import AdapterSpec, AgentHandle
 from bot.plugin_system.loading import find_plugin
+from bot.settings import Layer
 from bot.testing import Restart, ScriptedModel, StreamedText, model_answer
 
 pytestmark = pytest.mark.usefixtures("nothing_held_back")
@@ -58,7 +59,8 @@ async def run_console(model: ScriptedModel, *, is_terminal: bool = False) -> Asy
         adapters.append(ConsoleAdapter(handle, input_lines=input_lines, output=writing))
         return adapters[0]
 
-    config = AgentConfig(Character(name="Ada"), (bootstrap, model.plugin), Settings())
+    settings = Settings([Layer("the test", {"AI_NOTICE": "off"})])
+    config = AgentConfig(Character(name="Ada"), (bootstrap, model.plugin), settings)
     try:
         async with Runtime([config], [AdapterSpec("console", open_adapter, spec.settings)]) as runtime:
             yield ConsoleSetup(adapters[0], runtime, screen, keys)

@@ -50,6 +50,7 @@ class Cluster:
             "DISCORD_API_TOKEN": TOKEN,
             "DISCORD_API_BASE_URL": self._server.emulator.url,
             "STREAMING": "false",
+            "AI_NOTICE": "off",
             "MESSAGES_PER_PERSON": "0",
         }
         async with OpenServers().open_store(self._address, ADA) as store:

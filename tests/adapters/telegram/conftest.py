@@ -144,7 +144,8 @@ async def run_character(
     """Run Ada on an emulator while the block runs."""
     bot = telegram.state.bots.get(token) or telegram.add_bot(token, reads_all=reads_all)
     model, clock = ScriptedModel(script), clock or SkippingClock()
-    layers = [Layer("the test", {**telegram.settings(bot), "STREAMING": "false", **(settings or {})})]
+    values = {**telegram.settings(bot), "STREAMING": "false", "AI_NOTICE": "off", **(settings or {})}
+    layers = [Layer("the test", values)]
     character = Character(name="Ada", settings=dict(rules or {}))
     plan = AgentConfig(character, (bootstrap, model.plugin, *plugins), Settings(layers), store or InMemoryStore())
     async with Runtime([plan]) as runtime:

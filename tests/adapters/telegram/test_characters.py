@@ -17,7 +17,7 @@ SECOND = "2000002:not-a-real-token"
 
 def plan(emulator: Emulator, name: str, token: str, **settings: str) -> AgentConfig:
     """Return the configuration of a character that answers with its name."""
-    values = {"TELEGRAM_API_BASE_URL": emulator.url, "STREAMING": "false", **settings}
+    values = {"TELEGRAM_API_BASE_URL": emulator.url, "STREAMING": "false", "AI_NOTICE": "off", **settings}
     layers = [Layer("the test", {**values, "TELEGRAM_BOT_TOKEN": token})]
     model = ScriptedModel(model_answer(f"{name} here."))
     character = Character(name=name, settings={"telegram": {"rooms": {"*": {"answers": "mentions"}}}})

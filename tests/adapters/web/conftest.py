@@ -208,7 +208,7 @@ async def run_server(
     folder: Path | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Run a server for agents with these names during the block."""
-    layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, **(settings or {})})]
+    layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "AI_NOTICE": "off", **(settings or {})})]
     script = EchoModel()
     configs = [
         AgentConfig(

@@ -103,6 +103,7 @@ def run_x(emulator: Emulator, clock: ManualClock, tmp_path: Path) -> RunX:
         values = {
             **emulator.environment,
             "BOT_DATA_DIR": str(tmp_path),
+            "AI_NOTICE": "off",
             "X_TIME_ZONE": "UTC",
             "X_MONTHLY_READS": "10000",
             **settings,

@@ -174,7 +174,8 @@ async def run_bots(*bots: Bot) -> AsyncIterator[Running]:
                 bot.emulator = await stack.enter_async_context(EMULATORS[bot.platform]())
                 bot.prepare(bot.emulator)
             account = ACCOUNTS[bot.platform](bot, number) if bot.platform else {}
-            common = {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "STREAMING": "false", "BOT_DATA_DIR": folder}
+            common = {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "STREAMING": "false", "AI_NOTICE": "off"}
+            common["BOT_DATA_DIR"] = folder
             settings = Settings([Layer("the test", {**common, **account, **bot.settings})])
             plugins = (bootstrap, *((ScriptedModel(bot.script).plugin,) if bot.has_model else ()), *bot.plugins)
             character = Character(name=bot.name, settings=dict(bot.rules))

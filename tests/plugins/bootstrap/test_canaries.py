@@ -154,6 +154,6 @@ async def test_secrets_of_the_operator_are_in_no_prompt_no_reply_and_no_database
         texts = [part.content.text for part in harness.adapter.sent if part.target == "lobby"]
         logs = await store.logs.logs(limit=1000)
     assert len(public) > 3
-    assert "a person with a character of your own" in texts[-1]  # the prompt itself is no secret
+    assert "a character in a chat" in texts[-1]  # the prompt itself is no secret
     assert not CANARY.search(repr((public, texts, logs)))
     assert set(re.findall(rb"canary-\d{4}", kept_in(tmp_path))) == {b"canary-0099"}

@@ -123,7 +123,7 @@ async def test_every_text_has_a_comparable_vector(ada: AgentHarness) -> None:
 
 async def test_a_whole_conversation_without_key_or_network(capsys: pytest.CaptureFixture[str]) -> None:
     adapter = RecordingAdapter()
-    plan = AgentConfig(ADA, (bootstrap, plugin), Settings([Layer("the test", {})]))
+    plan = AgentConfig(ADA, (bootstrap, plugin), Settings([Layer("the test", {"AI_NOTICE": "off"})]))
     async with Runtime([plan]) as runtime:
         await runtime.connect(adapter)
         inbox = runtime.agents[0].inbox
@@ -149,7 +149,7 @@ async def test_a_whole_conversation_without_key_or_network(capsys: pytest.Captur
 async def talk(*lines: tuple[str, str]) -> list[str]:
     """Return what Ada, who knows no other model, answers in a direct message to each line of a person."""
     adapter = RecordingAdapter()
-    config = AgentConfig(ADA, (bootstrap, plugin), Settings([Layer("the test", {})]))
+    config = AgentConfig(ADA, (bootstrap, plugin), Settings([Layer("the test", {"AI_NOTICE": "off"})]))
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
         [agent_runtime] = runtime.agents
@@ -256,7 +256,7 @@ async def test_an_action_is_tried_without_a_language_model_and_its_result_is_sho
 
     adapter = RecordingAdapter()
     marking = Plugin("marking", actions=[mark])
-    config = AgentConfig(ADA, (bootstrap, marking, plugin), Settings([Layer("the test", {})]))
+    config = AgentConfig(ADA, (bootstrap, marking, plugin), Settings([Layer("the test", {"AI_NOTICE": "off"})]))
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
         [agent_runtime] = runtime.agents

@@ -28,8 +28,8 @@ from sqlalchemy import (
 from sqlalchemy.schema import SchemaItem
 from sqlalchemy.types import TypeEngine
 
-from bot.domain.environment import ChannelType, ParticipantState, Role
-from bot.domain.ledger import DeliveryState, EditState, EventOrigin, Outcome, StepState
+from bot.domain.environment import ChannelType, MarkOrigin, ParticipantState, PersonMark, Role
+from bot.domain.ledger import DeliveryKind, DeliveryState, EditState, EventOrigin, Outcome, StepState
 from bot.domain.memory import MemoryKind, MemoryScope
 from bot.store.sql.core.mapping import (
     ContentJson,
@@ -50,8 +50,8 @@ from bot.store.sql.core.mapping import (
     Time,
 )
 
-VERSION = "0011"
-COMPATIBLE_FROM = "0011"  # processes of these versions and later may work beside this one
+VERSION = "0012"
+COMPATIBLE_FROM = "0012"  # processes of these versions and later may work beside this one
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
@@ -178,6 +178,7 @@ rooms = _ordered_table(
     *_ids("parent_id", nullable=True),
     *_columns(Json(), "metadata"),
     *_numbers("active"),
+    _added_column("is_age_restricted", Flag(), "0"),
     UniqueConstraint("agent_id", "id"),
     Index("ix_rooms_active", "agent_id", "active"),
     Index("ix_rooms_world", "agent_id", "world_id", "active"),
@@ -224,6 +225,31 @@ activity = _keyed_table(
     *_times("first_at", "last_at"),
     *_numbers("messages", "answered"),
     Index("ix_activity_last", "agent_id", "last_at", "entity_id"),
+)
+
+# Marks of platform accounts, which stay when the person's rows are erased.
+person_marks = _keyed_table(
+    "person_marks",
+    *_ids("entity_id", key=True),
+    *_columns(EnumText(PersonMark), "mark", key=True),
+    *_texts("platform", "external_id"),
+    *_columns(EnumText(MarkOrigin), "origin"),
+    *_times("at"),
+)
+
+# The last notice and the last referral of each person.
+disclosures = _keyed_table(
+    "disclosures",
+    *_ids("entity_id", key=True),
+    *_columns(EnumText(DeliveryKind), "kind", key=True),
+    *_times("at"),
+    *_ids("room_id"),
+    *_texts("delivery_id"),
+)
+
+# How many referrals there were on a day (UTC), by the category of distress; whose they were is not stored.
+care_counts = _keyed_table(
+    "care_counts", *_columns(Day(), "day", key=True), *_texts("category", key=True), *_numbers("count")
 )
 
 relationships = _ordered_table(
@@ -401,6 +427,7 @@ deliveries = _ordered_table(
     *_times("first_attempt_at", nullable=True),
     *_texts("external_id", "reply_to", "cause"),
     *_columns(Flag(), "is_open"),
+    _added_column("kind", EnumText(DeliveryKind), DeliveryKind.REPLY),
     UniqueConstraint("agent_id", "id"),
     UniqueConstraint("agent_id", "room_id", "seq"),
     Index("ix_deliveries_turn", "agent_id", "turn_id", "position"),

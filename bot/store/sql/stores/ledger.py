@@ -43,7 +43,17 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import Delivery, DeliveryState, EventKey, EventOrigin, ModelCall, Outcome, Receipt, Step
+from bot.domain.ledger import (
+    Delivery,
+    DeliveryState,
+    Disclosure,
+    EventKey,
+    EventOrigin,
+    ModelCall,
+    Outcome,
+    Receipt,
+    Step,
+)
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, TurnCommit
 from bot.store.lists import Page
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
@@ -68,6 +78,7 @@ from bot.store.sql.core.schema import (
     UNFINISHED,
     cursors,
     deliveries,
+    disclosures,
     entities,
     memories,
     receipts,
@@ -544,6 +555,11 @@ UNDELIVERED = (
     .order_by(deliveries.c.position.desc())
     .limit(limit_parameter())
 )
+DISCLOSURE = RowMapping(disclosures, Disclosure)
+SAVE_DISCLOSURE = upsert(disclosures, ("agent_id", "entity_id", "kind"), DISCLOSURE.stored_names)
+FIND_DISCLOSURES = select(*DISCLOSURE).where(
+    matches(disclosures), disclosures.c.entity_id.in_(items_parameter(disclosures.c.entity_id))
+)
 STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
 STEPS_OF_TURN = select(*STEP).where(matches(steps, "turn_id"))
@@ -678,6 +694,10 @@ class SqlLookups(SqlReceiptLists):
         found = await self._database.read(lambda db: find_deliveries(db, self._agent, [delivery_id]))
         return next(iter(found), None)
 
+    async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
+        find = partial(DISCLOSURE.find, statement=FIND_DISCLOSURES, items=set(entity_ids), agent=self._agent)
+        return await self._database.read(find)
+
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
         return list(DELIVERY.read_all(reversed(await self._search(UNDELIVERED, limit=limit))))
 
@@ -685,11 +705,22 @@ class SqlLookups(SqlReceiptLists):
         return list(UNREADABLE.read_all(await self._read(LIST_UNREADABLE, limit=limit)))
 
 
+def save_disclosures(
+    connection: Connection, agent: int, disclosed: Sequence[Disclosure], stored: Sequence[Delivery]
+) -> None:
+    """Store the disclosures whose deliveries are stored."""
+    stored_ids = {delivery.id for delivery in stored}
+    rows = [DISCLOSURE.values(item, agent) for item in disclosed if item.delivery_id in stored_ids]
+    SAVE_DISCLOSURE.execute_all(connection, rows)
+
+
 def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
     if turn_commit.receipts and not save_receipts(connection, agent, turn_commit.receipts):
         return find_deliveries(connection, agent, [delivery.id for delivery in turn_commit.deliveries])
     put_memories(connection, agent, turn_commit.replies)
-    return insert_deliveries(connection, agent, turn_commit.deliveries)
+    stored = insert_deliveries(connection, agent, turn_commit.deliveries)
+    save_disclosures(connection, agent, turn_commit.disclosures, stored)
+    return stored
 
 
 def _close_command(

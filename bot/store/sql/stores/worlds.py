@@ -28,7 +28,18 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import Executable
 
-from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
+from bot.domain.environment import (
+    Component,
+    Entity,
+    MarkedPerson,
+    ParticipantState,
+    PersonActivity,
+    PersonMark,
+    Relationship,
+    Role,
+    Room,
+    World,
+)
 from bot.domain.inbound import anonymize_private_chat
 from bot.store.protocols import MAX_NAME_MATCHES
 from bot.store.sql.core.base import AgentRow, SqlStorePart
@@ -49,12 +60,22 @@ from bot.store.sql.core.mapping import (
     storable_text,
     upsert,
 )
-from bot.store.sql.core.schema import activity, components, entities, participants, relationships, rooms, worlds
+from bot.store.sql.core.schema import (
+    activity,
+    components,
+    entities,
+    participants,
+    person_marks,
+    relationships,
+    rooms,
+    worlds,
+)
 
 ENTITY = RowMapping(entities, Entity)
 COMPONENT = RowMapping(components, Component)
 RELATIONSHIP = RowMapping(relationships, Relationship)
 ACTIVITY = RowMapping(activity, PersonActivity)
+MARK = RowMapping(person_marks, MarkedPerson)
 END = (EPOCH.replace(year=9999), UUID(int=2**128 - 1))  # after every time and id
 
 
@@ -124,6 +145,9 @@ FIND_RELATIONSHIPS = (
     .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
 )
 
+UPSERT_MARK = upsert(person_marks, ("agent_id", "entity_id", "mark"), MARK.stored_names)
+DELETE_MARK = delete(person_marks).where(matches(person_marks, "entity_id", "mark"))
+FIND_MARKED = select(*MARK).where(matches(person_marks, "mark")).order_by(person_marks.c.at)
 ADD_ACTIVITY = InsertStatement(activity, ACTIVITY.stored_names, _add_activity)
 FIND_ACTIVITY = select(*ACTIVITY).where(matches(activity, "entity_id"))
 ACTIVE_ENTITIES = (
@@ -246,6 +270,17 @@ class SqlEntities(SqlStorePart):
     async def activity(self, entity_id: UUID) -> PersonActivity | None:
         rows = await self._read(FIND_ACTIVITY, entity_id_=entity_id)
         return ACTIVITY.read(rows[0]) if rows else None
+
+    async def mark_person(self, person: MarkedPerson) -> None:
+        row = MARK.values(person, self._agent)
+        await self._database.write(lambda db: UPSERT_MARK.execute_all(db, [row]))
+
+    async def unmark_person(self, entity_id: UUID, mark: PersonMark) -> None:
+        values = {"agent": self._agent, "entity_id_": entity_id, "mark_": mark}
+        await self._database.write(lambda db: db.execute(DELETE_MARK, values))
+
+    async def marked_people(self, mark: PersonMark) -> list[MarkedPerson]:
+        return list(MARK.read_all(await self._read(FIND_MARKED, mark_=mark)))
 
     async def active_entities(
         self, limit: int = 50, before: tuple[datetime, UUID] | None = None

@@ -149,7 +149,7 @@ async def test_the_copy_that_an_upgrade_makes_leads_back_to_the_version_before(
 
 def dump(file: Path) -> list[str]:
     with closing(sqlite3.connect(file)) as connection:
-        return list(connection.iterdump())
+        return sorted(connection.iterdump())
 
 
 async def test_roles_that_are_no_json_do_not_stop_the_upgrade_that_splits_them(

@@ -127,7 +127,8 @@ async def test_a_single_gateway_at_a_time_connects_a_platform_and_senders_receiv
         spec = AdapterSpec("test", lambda handles: Connection(entered), NoSettings)
         async with OpenServers().open_store(address, ADA) as store:
             plugins = (*add_required(()), ScriptedModel().plugin)
-            config = AgentConfig(Character(name="Ada"), plugins, Settings(()), store, role=role)
+            settings = Settings([Layer("test", {"AI_NOTICE": "off"})])
+            config = AgentConfig(Character(name="Ada"), plugins, settings, store, role=role)
             async with Runtime([config], [spec]) as entered_runtime:
                 yield entered_runtime
 

@@ -284,7 +284,7 @@ export class Room {
 
   /** Return whether a message to the agent has a reply here. */
   hasReply(id) {
-    return this.messages.some((message) => message.in_reply_to === id);
+    return this.messages.some((message) => message.in_reply_to === id && message.kind !== "notice");
   }
 
   /** Return the outcome of the message that a reply answers, if this is the last reply to it. */

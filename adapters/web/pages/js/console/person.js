@@ -11,6 +11,10 @@ import { Button, Card, Chip, Face, Icon, IconButton, Search, Select } from "../u
 
 const AUDIENCES = [["", "Any audience"], ["room", "One room"], ["world", "A whole server"], ["everyone", "Everyone"]];
 const MAX_LENGTH = 1000;
+const NOTICE_STATES = {
+  sent: "It has arrived", pending: "It waits to be sent", attempting: "It is being sent", failed: "It could not be sent",
+  unknown: "It is not known whether it has arrived", cancelled: "It was withdrawn",
+};
 const ICONS = new Set(["discord", "telegram", "x", "web"]);
 
 /** The page of a person. */
@@ -29,7 +33,7 @@ export function PersonPage({ id, session, query, navigate }) {
     ${!person && !error && html`<${Skeleton} />`}
     ${person && html`<${Head} ...${{ person, name }} /><div class="person-grid">
       <${Facts} ...${{ path, person, query, isOperator }} />
-      <div class="stack"><${Accounts} person=${person} /><${Roles} person=${person} /><${Contacts} person=${person} />
+      <div class="stack"><${Accounts} person=${person} /><${Notice} notice=${person.notice} /><${Roles} person=${person} /><${Contacts} person=${person} />
         <${Relationships} person=${person} agent=${agent} /></div></div>`}</div></div>`;
 }
 
@@ -50,7 +54,12 @@ function Actions({ path, agent, person, name, back, onChange }) {
     toast(changed.is_muted ? "Muted: messages are stored and not answered" : "Answered again");
     return onChange();
   }, setError);
+  const markMinor = () => post(`${path}/${person.is_minor ? "unmark" : "mark"}-minor`, undefined, { query: { agent } }).then((changed) => {
+    toast(changed.is_minor ? "Marked as a minor" : "Not marked as a minor any more");
+    return onChange();
+  }, setError);
   return html`<${Button} icon=${person.is_muted ? "sound" : "silent"} onClick=${mute}>${person.is_muted ? "Unmute" : "Mute"}</${Button}>
+    <${Button} onClick=${markMinor}>${person.is_minor ? "Unmark as a minor" : "Mark as a minor"}</${Button}>
     <${Button} icon="down" href=${address(`${path}/export`, { agent }).href} download>Export</${Button}>
     <${Button} kind="danger" icon="trash" onClick=${forget}>Forget</${Button}>${error && html`<${ErrorNote} error=${error} />`}`;
 }
@@ -61,7 +70,7 @@ function Head({ person, name }) {
         ${" "}${countOf(person.messages, "message")}, ${formatCount(person.answered)} answered`
     : "Has not written yet";
   return html`<section class="card" aria-label=${name}><div class="pad person-head"><${Face} name=${name} size="l" isPerson />
-    <div class="grow"><h1>${name}${person.is_muted && html`${" "}<${Chip} tone="warn" icon="silent">muted</${Chip}>`}</h1><p class="q2">${seen}</p></div></div></section>`;
+    <div class="grow"><h1>${name}${person.is_muted && html`${" "}<${Chip} tone="warn" icon="silent">muted</${Chip}>`}${person.is_minor && html`${" "}<${Chip}>minor</${Chip}>`}</h1><p class="q2">${seen}</p></div></div></section>`;
 }
 
 function Facts({ path, person, query, isOperator }) {
@@ -127,6 +136,12 @@ function Accounts({ person }) {
   return html`<${Card} title="Accounts"><ul class="facts-list">${person.accounts.map((account) => html`
     <li key=${account.platform}><span class="grow"><${Platform} name=${account.platform} />
       <span class="q">${[account.external_id, ...account.names.slice(1)].filter(Boolean).join(", ")}</span></span></li>`)}</ul></${Card}>`;
+}
+
+function Notice({ notice }) {
+  const told = notice && html`<p>Told <${Time} at=${notice.at} /> in <a href=${link(`console/rooms/${notice.room_id}`)}>${notice.room || "a room"}</a></p>
+    <p class="q">${NOTICE_STATES[notice.state] ?? "Its delivery is not stored any more"}</p>`;
+  return html`<${Card} title="AI notice" padded>${told || html`<p class="q">Not told yet</p>`}</${Card}>`;
 }
 
 function Roles({ person }) {

@@ -171,7 +171,7 @@ function Line({ row, isUnder, answered, isPicked }) {
       aria-label=${`${name} ${formatTime(row.created_at, "second")}: ${said.slice(0, LONGEST_NAME)}`}>${name} ${time}</a>` : html`${name} ${time}`}</p>
     ${answered && html`<${Replied} by=${answered.author.name || "unknown"} text=${answered.text || "a message"} />`}
     <${Files} files=${row.attachments} />
-    ${text ? html`<${Markdown} text=${text} />` : !row.attachments?.length && html`<p class="body q">(no text)</p>`}
+    ${row.kind === "notice" ? html`<p class="body hint">${text}</p>` : text ? html`<${Markdown} text=${text} />` : !row.attachments?.length && html`<p class="body q">(no text)</p>`}
     ${!author.is_agent && html`<${Result} row=${row} />`}</li>`;
 }
 
