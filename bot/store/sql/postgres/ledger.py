@@ -39,7 +39,7 @@ from bot.store.sql.postgres.ledger_statements import (
     values_row,
 )
 from bot.store.sql.stores import search
-from bot.store.sql.stores.ledger import STEP, SqlLedger, receive, save_steps
+from bot.store.sql.stores.ledger import STEP, SqlLedger, count_referrals, receive, save_disclosures, save_steps
 
 SAVE_STEP = RawStatement(
     f"INSERT INTO steps ({column_list(STEP.stored_names)}) {values_row(steps, STEP.stored_names)} "
@@ -92,8 +92,8 @@ class PostgresLedger(SqlLedger):
         claim = await self._leases.claim_for_commit(turn_commit)
         has_vectors = any(reply.embedding is not None for reply in turn_commit.replies)
         with self._drop_lost_rooms(claim):
-            if has_vectors:
-                work = partial(_commit_with_vectors, self._agent, claim, turn_commit)
+            if has_vectors or turn_commit.disclosures:
+                work = partial(_commit_in_transaction, self._agent, claim, turn_commit)
                 stored = await self._main_queries.run_in_transaction(work)
             else:
                 rows = await self._commits.call(commit_values(self._agent, claim, turn_commit))
@@ -163,9 +163,11 @@ def _receive_in_transaction(
     return received if worker is None else assign_rooms(connection, agent_row.number, worker, received)
 
 
-def _commit_with_vectors(
+def _commit_in_transaction(
     agent: int, claim: LeaseClaim, turn_commit: TurnCommit, connection: Connection
 ) -> list[Delivery]:
     stored = commit_in_single_statement(agent, claim, turn_commit, connection)
     search.store_embeddings(connection, agent, search.vectors_of(turn_commit.replies))
+    count_referrals(connection, agent, turn_commit)
+    save_disclosures(connection, agent, turn_commit.disclosures, stored)
     return stored

@@ -68,6 +68,7 @@ from bot.store.sql.core.schema import (
     cache,
     components,
     deliveries,
+    disclosures,
     logs,
     memories,
     participants,
@@ -217,6 +218,7 @@ DELETE_TASKS = _delete_in(TASK_WINDOWS, tasks, _names(tasks.c.entity_id))
 ROOMS_OF_ENTITY = select(participants.c.room_id).where(PARTICIPANT_WINDOWS.condition, _names(participants.c.entity_id))
 DELETE_PARTICIPATION = delete(participants).where(_is_any(participants.c.room_id), _names(participants.c.entity_id))
 DELETE_ACTIVITY = delete(activity).where(matches(activity, "entity_id"))
+DELETE_DISCLOSURES = delete(disclosures).where(matches(disclosures, "entity_id"))
 DELETE_LOGS = _delete_in(LOG_WINDOWS, logs, _names(logs.c.entity_id))
 DELETE_CACHED = _delete_in(CACHE_WINDOWS, cache, contains_text(cache.c.key, "mark"))
 UNREADABLE_OF_PLATFORM = select(unreadable_events.c.position, unreadable_events.c.raw).where(
@@ -370,6 +372,7 @@ def _begin(agent: int, entity_id: UUID, now: datetime, connection: Connection) -
         UPSERT_ENTITY.execute(connection, ENTITY.values(anonymize_entity(entity), agent))
     save_component(agent, opt_out_component(entity_id, now), connection)
     connection.execute(DELETE_ACTIVITY, {"agent": agent, "entity_id_": entity_id})
+    connection.execute(DELETE_DISCLOSURES, {"agent": agent, "entity_id_": entity_id})
     opened_ids = list(connection.scalars(OPEN_RECEIPTS, {"agent": agent, "author_id_": entity_id}))
     return opened_ids, RECEIPT_WINDOWS.find_last(connection, agent), MEMORY_WINDOWS.find_last(connection, agent)
 

@@ -7,7 +7,7 @@ in the order of arrival.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
@@ -43,7 +43,18 @@ from bot.domain.inbound import (
     UnreadableEvent,
     new_receipt,
 )
-from bot.domain.ledger import Delivery, DeliveryState, EventKey, EventOrigin, ModelCall, Outcome, Receipt, Step
+from bot.domain.ledger import (
+    CareCount,
+    Delivery,
+    DeliveryState,
+    Disclosure,
+    EventKey,
+    EventOrigin,
+    ModelCall,
+    Outcome,
+    Receipt,
+    Step,
+)
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, TurnCommit
 from bot.store.lists import Page
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
@@ -67,8 +78,10 @@ from bot.store.sql.core.mapping import (
 from bot.store.sql.core.schema import (
     UNDECIDED,
     UNFINISHED,
+    care_counts,
     cursors,
     deliveries,
+    disclosures,
     entities,
     memories,
     receipts,
@@ -541,6 +554,27 @@ UNDELIVERED = (
     .order_by(deliveries.c.position.desc())
     .limit(limit_parameter())
 )
+DISCLOSURE = RowMapping(disclosures, Disclosure)
+SAVE_DISCLOSURE = upsert(disclosures, ("agent_id", "entity_id", "kind"), DISCLOSURE.stored_names)
+FIND_DISCLOSURES = select(*DISCLOSURE).where(
+    matches(disclosures), disclosures.c.entity_id.in_(items_parameter(disclosures.c.entity_id))
+)
+CARE_COUNT = RowMapping(care_counts, CareCount)
+FIND_CARE_COUNTS = (
+    select(*CARE_COUNT)
+    .where(matches(care_counts), care_counts.c.day >= parameter(care_counts.c.day, "since"))
+    .order_by(care_counts.c.day, care_counts.c.category)
+)
+
+
+def _add_count(insert: Any) -> Executable:
+    total = care_counts.c["count"] + insert.excluded["count"]
+    return insert.on_conflict_do_update(  # type: ignore[no-any-return]
+        index_elements=["agent_id", "day", "category"], set_={"count": total}
+    )
+
+
+ADD_CARE_COUNT = InsertStatement(care_counts, CARE_COUNT.stored_names, _add_count)
 STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
 STEPS_OF_TURN = select(*STEP).where(matches(steps, "turn_id"))
@@ -675,6 +709,13 @@ class SqlLookups(SqlReceiptLists):
         found = await self._database.read(lambda db: find_deliveries(db, self._agent, [delivery_id]))
         return next(iter(found), None)
 
+    async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
+        find = partial(DISCLOSURE.find, statement=FIND_DISCLOSURES, items=set(entity_ids), agent=self._agent)
+        return await self._database.read(find)
+
+    async def care_counts(self, since: date) -> list[CareCount]:
+        return list(CARE_COUNT.read_all(await self._read(FIND_CARE_COUNTS, since=since)))
+
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
         return list(DELIVERY.read_all(reversed(await self._search(UNDELIVERED, limit=limit))))
 
@@ -682,11 +723,35 @@ class SqlLookups(SqlReceiptLists):
         return list(UNREADABLE.read_all(await self._read(LIST_UNREADABLE, limit=limit)))
 
 
+def save_disclosures(
+    connection: Connection, agent: int, disclosed: Sequence[Disclosure], stored: Sequence[Delivery]
+) -> None:
+    """Store the disclosures whose deliveries are stored."""
+    stored_ids = {delivery.id for delivery in stored}
+    rows = [DISCLOSURE.values(item, agent) for item in disclosed if item.delivery_id in stored_ids]
+    SAVE_DISCLOSURE.execute_all(connection, rows)
+
+
+def count_referrals(connection: Connection, agent: int, turn_commit: TurnCommit) -> None:
+    """Count the referrals of a commit that are new, before their disclosures are stored."""
+    if not turn_commit.care_category:
+        return
+    people = {item.entity_id for item in turn_commit.disclosures}
+    known = {item.delivery_id for item in DISCLOSURE.find(connection, FIND_DISCLOSURES, people, agent=agent)}
+    for item in turn_commit.disclosures:
+        if item.delivery_id not in known:
+            count = CareCount(item.at.date(), turn_commit.care_category, 1)
+            ADD_CARE_COUNT.execute(connection, CARE_COUNT.values(count, agent))
+
+
 def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
     if turn_commit.receipts and not save_receipts(connection, agent, turn_commit.receipts):
         return find_deliveries(connection, agent, [delivery.id for delivery in turn_commit.deliveries])
     put_memories(connection, agent, turn_commit.replies)
-    return insert_deliveries(connection, agent, turn_commit.deliveries)
+    stored = insert_deliveries(connection, agent, turn_commit.deliveries)
+    count_referrals(connection, agent, turn_commit)
+    save_disclosures(connection, agent, turn_commit.disclosures, stored)
+    return stored
 
 
 def _close_command(
