@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from importlib.resources import files
+from typing import Any
 
 from bot.domain.environment import remove_quotations
+from bot.store.search import find_languages, split_words
 
 MAX_LENGTH = 4_000  # characters of a message that are read
 MAX_NEGATION_LENGTH = 80  # characters before a phrase in which its negation is looked for
@@ -46,6 +48,7 @@ class LanguagePhrases:
     """The compiled phrases of one language: a pattern with a group for each category."""
 
     language: str
+    name: str
     phrases: re.Pattern[str]
     negation: re.Pattern[str]
     fiction: re.Pattern[str]
@@ -64,16 +67,20 @@ class LanguagePhrases:
 
 def find_distress(text: str) -> Distress | None:
     """Return what the author of a text says of distress in their own words; None for most texts."""
-    sentences = [fold_text(part) for part in SENTENCE_END.split(remove_quotations(text[:MAX_LENGTH]))]
-    found = [
-        Distress(category, phrases.language)
-        for sentence in sentences
-        if sentence
-        for phrases in load_phrases()
-        for category in phrases.find(sentence)
-    ]
-    order = list(DistressCategory)
-    return min(found, key=lambda distress: order.index(distress.category), default=None)
+    text = text[:MAX_LENGTH]
+    sentences = [fold_text(part) for part in SENTENCE_END.split(remove_quotations(text))]
+    found: dict[DistressCategory, list[LanguagePhrases]] = {}
+    for sentence in filter(None, sentences):
+        for phrases in load_phrases():
+            for category in phrases.find(sentence):
+                found.setdefault(category, []).append(phrases)
+    category = next((category for category in DistressCategory if category in found), None)
+    if category is None:
+        return None
+    candidates = {phrases.language: phrases.name for phrases in found[category]}
+    names = find_languages(split_words(text)) if len(candidates) > 1 else ()
+    language = next((language for language, name in candidates.items() if name in names), next(iter(candidates)))
+    return Distress(category, language)
 
 
 def fold_text(text: str) -> str:
@@ -92,7 +99,7 @@ def load_phrases() -> Sequence[LanguagePhrases]:
     return tuple(_compile(language, values) for language, values in tomllib.loads(source).items())
 
 
-def _compile(language: str, values: Mapping[str, object]) -> LanguagePhrases:
+def _compile(language: str, values: Mapping[str, Any]) -> LanguagePhrases:
     words = values["words"]
     breaks, negation, fillers, figurative = (values[key] for key in ("breaks", "negation", "fillers", "figurative"))
     gap = rf"(?:(?!(?:{breaks})\b)\w+,? )"
@@ -107,6 +114,7 @@ def _compile(language: str, values: Mapping[str, object]) -> LanguagePhrases:
     groups = (f"(?P<{category}>{alternatives(values['phrases'][category])})" for category in DistressCategory)
     return LanguagePhrases(
         language,
+        values["name"],
         re.compile(rf"(?<!\w)(?:{'|'.join(groups)})(?!\w)(?!,? (?:{figurative})(?!\w))"),
         re.compile(rf"(?<!\w)(?:{negation}) (?:(?:{fillers}) ){{0,5}}$"),
         re.compile(rf"(?<!\w)(?:{alternatives(values['fiction'])})(?!\w)"),
