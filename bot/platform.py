@@ -28,6 +28,7 @@ from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaph
 from bot.costs.budget import CostLimits, LimitState
 from bot.domain.character import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind, Quotation, build_forward_metadata
+from bot.domain.ids import referral_turn_id
 from bot.domain.inbound import (
     RESPONSE_SOURCE,
     ChoiceSelection,
@@ -40,8 +41,8 @@ from bot.domain.inbound import (
     is_complete,
     list_versions,
 )
-from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, EventKey
-from bot.domain.memory import ACCESS_TOKEN_KEY
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, EventKey
+from bot.domain.memory import ACCESS_TOKEN_KEY, REFERRAL_KEY, REFERRAL_NOTE
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -161,6 +162,8 @@ __all__ = [
     "DELIVERY_STATES",
     "DROPPED_CAUSE",
     "NOT_SENT_ERRORS",
+    "REFERRAL_KEY",
+    "REFERRAL_NOTE",
     "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
     "AccessTokens",
@@ -203,6 +206,7 @@ __all__ = [
     "DeliveryDecision",
     "DeliveryError",
     "DeliveryHeld",
+    "DeliveryKind",
     "DeliveryState",
     "DeliveryStatus",
     "DeliveryUnknown",
@@ -326,6 +330,7 @@ __all__ = [
     "read_sections",
     "read_situation",
     "read_steps",
+    "referral_turn_id",
     "select_accounts",
     "sniff_media_type",
     "store_text",

@@ -10,6 +10,7 @@ from adapters.web.files import UPLOAD_PREFIX
 from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
 from bot.models import ModelType
 from bot.platform import (
+    REFERRAL_KEY,
     AgentHandle,
     CommandInvocation,
     Delivery,
@@ -75,6 +76,7 @@ def build_message_body(
         versions=versions,
         is_complete=is_complete(memory),
         edited_at=versions[-1].at if is_edited else None,
+        kind="referral" if REFERRAL_KEY in memory.metadata else "reply",
         **figures,
     )
 

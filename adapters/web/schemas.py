@@ -245,7 +245,8 @@ class MessageBody(ResponseModel):
     """A message; `outcome`, `receipt_id`, `took_ms` and `cost` are set for a message to the agent, if known.
 
     `versions` are its texts, oldest first, if it was edited or answered again; earlier ones have lost their files. A
-    reply that is not complete was stopped while it was written.
+    reply that is not complete was stopped while it was written. One of the `kind` referral names help to a person in
+    distress; no model writes it.
     """
 
     id: UUID
@@ -263,6 +264,7 @@ class MessageBody(ResponseModel):
     receipt_id: UUID | None = None
     took_ms: int | None = None
     cost: float | None = None
+    kind: Literal["reply", "referral"] = "reply"
 
 
 class MessageResponse(ResponseModel):

@@ -13,6 +13,8 @@ from bot.domain.content import Content
 ACCESS_TOKEN_KEY = "access_token_id"  # in the metadata of a message, and of a fact from it: with which it was sent
 AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words it may repeat
 PROGRESS_KEY = "progress"  # in the metadata of a message that only says that an action is under way: its versions
+REFERRAL_KEY = "referral"  # in the metadata of a message that refers a person in distress to help
+REFERRAL_NOTE = "its author was referred to help"  # in the receipt of the message of distress
 MAX_KIND_LENGTH = 64
 CUSTOM_KIND = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 

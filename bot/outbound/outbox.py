@@ -38,7 +38,7 @@ from bot.domain.events import (
     VoiceMessageSent,
 )
 from bot.domain.inbound import RESPONSE_SOURCE
-from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState, Receipt, Step
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Disclosure, Receipt, Step
 from bot.domain.memory import Memory
 from bot.errors import ModelError, StoreUnavailable
 from bot.event_bus import EventBus
@@ -228,6 +228,20 @@ class Outbox:
         results = map(self._redact_result, action_results)
         await self._commit(TurnCommit((*stored, *results), tuple(deliveries), tuple(receipts)))
         return stored
+
+    async def commit_referral(self, reply: OutgoingReply, person_id: UUID, category: str = "") -> str:
+        """Store a referral, that a person gets it and its count in one transaction, then send it.
+
+        Return the id of its first delivery. It is the operator's text, which nothing filters. Without a category it is
+        not counted.
+        """
+        reply = self._with_current_room(reply)
+        deliveries = [replace(part, kind=DeliveryKind.REFERRAL) for part in await self._split(reply)]
+        first = deliveries[0]
+        disclosure = Disclosure(person_id, DeliveryKind.REFERRAL, first.created_at, first.room_id, first.id)
+        turn_commit = TurnCommit((reply.memory,), tuple(deliveries), disclosures=(disclosure,), care_category=category)
+        await self._commit(turn_commit)
+        return first.id
 
     async def commit_response(
         self, receipt: Receipt, deliveries: Sequence[Delivery] = (), response: Step | None = None

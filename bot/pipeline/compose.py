@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
 from bot.prompts.template_language import render_template
-from bot.prompts.templates import SYSTEM, request_json
+from bot.prompts.templates import CARE_RULE, SYSTEM, request_json
 from bot.receipts import ALL_PROVIDERS, SEPARATOR
 from bot.text import grapheme_boundary_before, truncate_history
 from bot.turn import Turn
@@ -128,12 +129,11 @@ class Composer:
         return Content(text=self.render(turn, template)) if template else None
 
     def render_system(self, turn: Turn) -> str:
-        """Render the character's system prompt, or the default one."""
+        """Render the character's system prompt, or the default one, followed by what holds for a care turn."""
         source = turn.agent.character.system or turn.find_template(SYSTEM)
-        try:
-            return render_template(source, _values_of(turn))
-        except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
-            return source
+        with suppress(TemplateError):  # `system` of a character may hold any braces; the check of its file tells
+            source = render_template(source, _values_of(turn))
+        return f"{source}\n\n{CARE_RULE}" if turn.is_care else source
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         providers, find_provider = self.registry.providers, self.registry.find_provider
