@@ -74,9 +74,9 @@ def find_distress(text: str) -> Distress | None:
         for phrases in load_phrases():
             for category in phrases.find(sentence):
                 found.setdefault(category, []).append(phrases)
-    category = next((category for category in DistressCategory if category in found), None)
-    if category is None:
+    if not found:
         return None
+    category = next(category for category in DistressCategory if category in found)
     candidates = {phrases.language: phrases.name for phrases in found[category]}
     names = find_languages(split_words(text)) if len(candidates) > 1 else ()
     language = next((language for language, name in candidates.items() if name in names), next(iter(candidates)))

@@ -22,7 +22,7 @@ class Helplines:
 
 
 def build_referral(settings: CareSettings, distress: Distress, *, is_private: bool) -> str:
-    """Return the text of a referral, in the language of the message; one that others read labels nobody."""
+    """Return the text of a referral, in the language of the message; what others read says nothing of the person."""
     if settings.care_text:
         return settings.care_text
     language, country, known = distress.language, settings.care_country.upper(), load_helplines()

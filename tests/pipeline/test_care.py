@@ -86,7 +86,7 @@ async def test_a_person_in_distress_is_referred_to_help_before_the_answer() -> N
 @pytest.mark.parametrize(
     "text", ["this traffic kills me", "I don't want to die", 'she sings "I want to die"', "my character wants to die"]
 )
-async def test_nobody_is_referred_for_words_that_mean_something_else(text: str) -> None:
+async def test_words_that_mean_something_else_cause_no_referral(text: str) -> None:
     async with caring_agent() as harness:
         await receive(harness, text)
         assert referrals(harness.adapter) == []
@@ -99,7 +99,7 @@ async def test_the_words_of_others_in_a_forwarded_message_are_not_the_authors() 
         assert referrals(harness.adapter) == []
 
 
-async def test_there_is_one_referral_in_twelve_hours_for_each_person() -> None:
+async def test_there_is_a_single_referral_in_twelve_hours_for_each_person() -> None:
     clock = ManualClock()
     async with caring_agent(clock=clock) as harness:
         await receive(harness)
@@ -114,7 +114,7 @@ async def test_there_is_one_referral_in_twelve_hours_for_each_person() -> None:
         assert sum(item.count for item in counts) == 3
 
 
-async def test_two_messages_at_once_cause_one_referral() -> None:
+async def test_two_messages_at_once_cause_a_single_referral() -> None:
     async with caring_agent() as harness:
         await asyncio.gather(receive(harness, room="one"), receive(harness, "i want to kill myself", room="two"))
         assert len(referrals(harness.adapter)) == 1
@@ -203,7 +203,7 @@ async def test_in_a_group_the_referral_goes_to_the_private_chat_of_who_addressed
 
 
 @pytest.mark.parametrize("refusal", [None, Undeliverable("it is closed"), TimeoutError()])
-async def test_without_a_private_chat_it_goes_to_the_room_and_labels_nobody(refusal: Exception | None) -> None:
+async def test_without_a_private_chat_it_goes_to_the_room_without_a_word_about_the_person(refusal: Exception | None) -> None:
     adapter = RecordingAdapter() if refusal is None else PrivateAdapter(refusal=refusal)
     async with caring_agent(adapter=adapter) as harness:
         await receive(harness, CALLED, kind=ChannelType.GROUP)
@@ -239,7 +239,7 @@ async def test_what_a_process_that_died_could_not_deliver_in_private_goes_to_the
         assert referrals(adapter) == ["lobby"]
 
 
-async def test_in_a_group_nobody_is_referred_who_did_not_address_the_agent() -> None:
+async def test_in_a_group_a_message_that_does_not_address_the_agent_causes_no_referral() -> None:
     async with caring_agent(ScriptedModel("<response><action>IGNORE</action></response>")) as harness:
         await receive(harness, kind=ChannelType.GROUP)
         assert harness.adapter.sent == []

@@ -72,7 +72,7 @@ async def test_a_referral_without_a_category_is_not_counted(store: Store, clock:
     assert await store.ledger.care_counts(TODAY) == []
 
 
-async def test_the_counts_stay_when_a_person_is_erased_and_who_got_the_referral_does_not(
+async def test_an_erasure_deletes_who_got_a_referral_and_keeps_the_counts(
     store: Store, clock: ManualClock
 ) -> None:
     await store.ledger.commit(build_commit(clock, "first"))
