@@ -84,6 +84,7 @@ from bot.inbound.agent_handle import (
 from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.operate.activity import ActivityRange, AgentActivity, Arrivals, Spending
+from bot.operate.care import REPORT_DAYS, CareReport, build_care_report
 from bot.operate.people import FoundFact, People, Person, PersonWorld, describe_memory
 from bot.operate.tools import (
     CharacterCheck,
@@ -164,6 +165,7 @@ __all__ = [
     "NOT_SENT_ERRORS",
     "REFERRAL_KEY",
     "REFERRAL_NOTE",
+    "REPORT_DAYS",
     "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
     "AccessTokens",
@@ -184,6 +186,7 @@ __all__ = [
     "BoundRoute",
     "BoundedDict",
     "BoundedSet",
+    "CareReport",
     "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
@@ -298,6 +301,7 @@ __all__ = [
     "VariableState",
     "allowed_hosts",
     "body_timeout",
+    "build_care_report",
     "build_forward_metadata",
     "check_running",
     "connections_of",

@@ -124,7 +124,7 @@ async def test_a_referral_depends_on_no_mute_no_budget_and_no_model() -> None:
     def fail(request: TextRequest) -> str:
         raise ModelUnavailable("it is down")
 
-    settings = {"DAILY_TOKENS": "1", "MESSAGES_PER_PERSON": "1"}
+    settings = {"BUDGET_TOKENS": "1", "MESSAGES_PER_PERSON": "1"}
     async with caring_agent(ScriptedModel(fail), settings=settings) as harness:
         alice, bob, kim = (derived_id("test", "entity", name) for name in ("Alice", "Bob", "Kim"))
         harness.agent.muted_people.add(alice)
@@ -203,7 +203,9 @@ async def test_in_a_group_the_referral_goes_to_the_private_chat_of_who_addressed
 
 
 @pytest.mark.parametrize("refusal", [None, Undeliverable("it is closed"), TimeoutError()])
-async def test_without_a_private_chat_it_goes_to_the_room_without_a_word_about_the_person(refusal: Exception | None) -> None:
+async def test_without_a_private_chat_it_goes_to_the_room_without_a_word_about_the_person(
+    refusal: Exception | None,
+) -> None:
     adapter = RecordingAdapter() if refusal is None else PrivateAdapter(refusal=refusal)
     async with caring_agent(adapter=adapter) as harness:
         await receive(harness, CALLED, kind=ChannelType.GROUP)
