@@ -28,6 +28,7 @@ from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaph
 from bot.costs.budget import CostLimits, LimitState
 from bot.domain.character import CommandSpec
 from bot.domain.content import MentionContext, PostOperation, PostOperationKind, Quotation, build_forward_metadata
+from bot.domain.ids import referral_turn_id
 from bot.domain.inbound import (
     RESPONSE_SOURCE,
     ChoiceSelection,
@@ -41,7 +42,7 @@ from bot.domain.inbound import (
     list_versions,
 )
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, EventKey
-from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY
+from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY, REFERRAL_KEY, REFERRAL_NOTE
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -83,6 +84,7 @@ from bot.inbound.agent_handle import (
 from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
 from bot.operate.activity import ActivityRange, AgentActivity, Arrivals, Spending
+from bot.operate.care import REPORT_DAYS, CareReport, build_care_report
 from bot.operate.people import FoundFact, GivenNotice, People, Person, PersonWorld, describe_memory
 from bot.operate.tools import (
     CharacterCheck,
@@ -162,6 +164,9 @@ __all__ = [
     "DROPPED_CAUSE",
     "NOTICE_KEY",
     "NOT_SENT_ERRORS",
+    "REFERRAL_KEY",
+    "REFERRAL_NOTE",
+    "REPORT_DAYS",
     "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
     "AccessTokens",
@@ -182,6 +187,7 @@ __all__ = [
     "BoundRoute",
     "BoundedDict",
     "BoundedSet",
+    "CareReport",
     "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
@@ -297,6 +303,7 @@ __all__ = [
     "VariableState",
     "allowed_hosts",
     "body_timeout",
+    "build_care_report",
     "build_forward_metadata",
     "check_running",
     "connections_of",
@@ -329,6 +336,7 @@ __all__ = [
     "read_sections",
     "read_situation",
     "read_steps",
+    "referral_turn_id",
     "select_accounts",
     "sniff_media_type",
     "store_text",

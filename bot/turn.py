@@ -6,7 +6,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
@@ -16,6 +16,7 @@ from uuid import UUID
 
 from pydantic import SecretStr
 
+from bot.care.recognition import DistressCategory
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import MemorySemaphore
 from bot.costs.budget import Budget
@@ -371,15 +372,19 @@ class Agent:
         Where there is none, it is opened if the platform can. Return None also where there is no such room on a
         connected platform.
         """
-        rooms = await self.store.worlds.rooms_of(entity_id)
-        direct_rooms = (
-            room for room in rooms if room.type is ChannelType.DM and self.outbox.ownership.is_connected(room.platform)
-        )
-        room = next(direct_rooms, None)
-        if room is None:
-            person = (await self.store.entities.entities([entity_id])).get(entity_id)
-            room = None if person is None else await self.rooms.open_direct(person)
+        room = await self.find_direct(entity_id)
         return None if room is None else await self.say(room, content, key=key)
+
+    async def find_direct(self, entity_id: UUID) -> Room | None:
+        """Return the room where an entity last wrote privately, else one opened for it.
+
+        None where there is no such room on a connected platform. Raises as `Adapter.open_direct` does.
+        """
+        for room in await self.store.worlds.rooms_of(entity_id):
+            if room.type is ChannelType.DM and self.outbox.ownership.is_connected(room.platform):
+                return room
+        person = (await self.store.entities.entities([entity_id])).get(entity_id)
+        return None if person is None else await self.rooms.open_direct(person)
 
     async def schedule(self, task: Task) -> Task:
         """Store a task for later; `store.tasks` finds, changes and removes tasks.
@@ -412,7 +417,8 @@ class TurnInput:
 
     `received_monotonic` is on the monotonic clock, in seconds; `resolve` receives the final receipt; `calls`
     are the model calls made for this message so far, `interrupted_calls` those of its turns that were interrupted,
-    which no receipt has; `is_evaluated` is set once the evaluators have run.
+    which no receipt has; `is_evaluated` is set once the evaluators have run. `distress` is what it speaks of, found in
+    its `checked_text`.
     """
 
     receipt: Receipt
@@ -423,6 +429,8 @@ class TurnInput:
     calls: list[ModelCall] = field(default_factory=list)
     is_evaluated: bool = False
     interrupted_calls: list[ModelCall] = field(default_factory=list)
+    distress: DistressCategory | None = None
+    checked_text: str = ""
 
     @property
     def all_calls(self) -> tuple[ModelCall, ...]:
@@ -530,6 +538,11 @@ class Turn:
     def is_regeneration(self) -> bool:
         """Whether a new answer to a message was asked for that had its outcome already."""
         return self.inputs[-1].receipt.edit_state is EditState.REGENERATED
+
+    @property
+    def is_care(self) -> bool:
+        """Whether one of its messages speaks of distress: its answer is bound by CARE_RULE, and not streamed."""
+        return any(turn_input.distress is not None for turn_input in self.inputs)
 
     @property
     def own_text(self) -> str:

@@ -13,7 +13,16 @@ from adapters.console.incoming import PLATFORM, build_command_invocation, build_
 from adapters.console.outgoing import format_reply, save_file, strip_terminal_codes
 from adapters.console.terminal_io import InteractiveInput, PipedInput, run_in_daemon_thread, write_all
 from bot import ConfigError, Receipt, Room, new_id, system_clock
-from bot.platform import Adapter, AgentHandle, Delivery, DeliveryKind, TerminalSession, Undeliverable
+from bot.platform import (
+    REFERRAL_NOTE,
+    Adapter,
+    AgentHandle,
+    Delivery,
+    DeliveryKind,
+    TerminalSession,
+    Undeliverable,
+    referral_turn_id,
+)
 from bot.text import user_text
 
 ERASE_LINE = "\r\x1b[K"
@@ -78,8 +87,10 @@ class ConsoleAdapter(Adapter):
     async def _wait_written(self, receipt: Receipt) -> Receipt:
         """Return the final receipt once all replies are written."""
         receipt = await self._handle.wait_outcome(receipt.id)
-        if receipt.turn_id is not None:
-            delivery_ids = {delivery.id for delivery in await self._handle.conversations.deliveries(receipt.turn_id)}
+        turn_ids = [receipt.turn_id] if receipt.turn_id is not None else []
+        turn_ids += [referral_turn_id(receipt.memory_id)] if REFERRAL_NOTE in receipt.notes else []
+        deliveries = [item for turn_id in turn_ids for item in await self._handle.conversations.deliveries(turn_id)]
+        if delivery_ids := {delivery.id for delivery in deliveries}:
             async with self._changed:
                 await self._changed.wait_for(lambda: delivery_ids <= self._written_ids)
         self._written_ids.clear()

@@ -10,6 +10,7 @@ from aiohttp import web
 from adapters.web.answers import AnswerService
 from adapters.web.api import (
     AgentsApi,
+    CareApi,
     CharacterApi,
     ConversationsApi,
     CostsApi,
@@ -86,6 +87,7 @@ class WebApp:
             TasksApi(self.directory),
             ReceiptsApi(self.directory),
             CostsApi(self.directory, responder),
+            CareApi(self.directory),
             DeliveriesApi(self.directory),
             SearchApi(self.directory),
             FilesApi(self.directory, auth, self.uploads, limits),

@@ -11,6 +11,7 @@ from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, d
 from bot.models import ModelType
 from bot.platform import (
     NOTICE_KEY,
+    REFERRAL_KEY,
     AgentHandle,
     CommandInvocation,
     Delivery,
@@ -76,6 +77,7 @@ def build_message_body(
         versions=versions,
         is_complete=is_complete(memory),
         edited_at=versions[-1].at if is_edited else None,
+        kind="referral" if REFERRAL_KEY in memory.metadata else "reply",
         **figures,
     )
 

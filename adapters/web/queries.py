@@ -11,7 +11,7 @@ from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.outgoing import build_figures, build_message_body, build_notice_body
 from adapters.web.schemas import MessageBody, MessageResponse, UsedMemoryBody
 from bot import ChannelType, Memory, MemoryKind, Outcome, Receipt, Room, TemporaryError
-from bot.platform import AgentHandle
+from bot.platform import REFERRAL_NOTE, AgentHandle, referral_turn_id
 from bot.store import Page, PageKey
 from bot.text import shorten
 
@@ -218,10 +218,12 @@ async def load_messages(handle: AgentHandle, message_ids: Collection[UUID]) -> l
 
 
 async def load_replies(handle: AgentHandle, receipt: Receipt) -> list[MessageBody]:
-    """Return the replies to a message; none for a superseded one."""
-    if receipt.turn_id is None or receipt.outcome is Outcome.SUPERSEDED:
-        return []
-    replies = await handle.conversations.replies(receipt.turn_id, receipt.room_id)
+    """Return the replies to a message; none for a superseded one, but the referral of its author to help."""
+    replies: list[Memory] = []
+    if REFERRAL_NOTE in receipt.notes:
+        replies += await handle.conversations.replies(referral_turn_id(receipt.memory_id), receipt.room_id)
+    if receipt.turn_id is not None and receipt.outcome is not Outcome.SUPERSEDED:
+        replies += await handle.conversations.replies(receipt.turn_id, receipt.room_id)
     own = [reply for reply in replies if reply.entity_id == handle.agent_id]
     return list(_with_notices(handle, own, await _build_message_bodies(handle, own)))
 

@@ -131,7 +131,12 @@ class MessageSender:
         return f"{operation.kind}-{post_id}"
 
     async def _check_content(self, delivery: Delivery) -> None:
-        """Raise Undeliverable for forbidden content; a thread is checked as a whole before its first part."""
+        """Raise Undeliverable for forbidden content; a thread is checked as a whole before its first part.
+
+        A referral is the operator's text, and may name telephone numbers.
+        """
+        if delivery.kind is DeliveryKind.REFERRAL:
+            return
         parts = [delivery, *([] if delivery.part else await self._conversations.deliveries(delivery.turn_id))]
         contents = [item.content for item in parts if item.memory_id == delivery.memory_id]
         descriptions = [file.description for content in contents for file in content.attachments]

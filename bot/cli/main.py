@@ -62,6 +62,7 @@ COMMANDS = (
     Command(
         "knowledge", "bot.cli.commands.knowledge", "list, add, search or delete the character's documents", "operate"
     ),
+    Command("care", "bot.cli.commands.care", "report how many people in distress were referred to help", "operate"),
     Command("person", "bot.cli.people.command", "export or delete what is stored about a person", "operate"),
     Command("memory", "bot.cli.people.memory", "list, search, export, correct or delete what people told", "operate"),
     Command("db", "bot.cli.commands.db", "check, upgrade, back up or restore the database", "operate"),

@@ -23,6 +23,7 @@ import typer
 from pydantic import Field, SecretStr, create_model
 from typer.core import TyperGroup
 
+from bot.care.settings import CareSettings
 from bot.cli.process.shutdown import Exit, UsageError, print_notice
 from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
@@ -254,6 +255,7 @@ CORE_GROUPS = (
     SettingsGroup("models", ModelSettings),
     SettingsGroup("money", BudgetSettings),
     SettingsGroup("owner", OwnerSettings),
+    SettingsGroup("care", CareSettings),
 )
 
 

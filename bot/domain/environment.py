@@ -338,6 +338,11 @@ def own_words(text: str) -> str:
     return _QUOTED_LINE.sub("", text)
 
 
+def remove_quotations(text: str) -> str:
+    """Return a text without what its author only speaks of: quoted lines, quotation marks, code and links."""
+    return _SPOKEN_OF.sub(" ", own_words(text))
+
+
 def is_all_own(content: Content) -> bool:
     """Return whether the author of a message wrote all of it: it has no words of others and no files."""
     return content.quotation is None and not content.attachments and own_words(content.text) == content.text

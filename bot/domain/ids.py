@@ -34,6 +34,11 @@ def delivery_id(turn_id: UUID, reply_index: int, part: int) -> str:
     return base64.b32encode(digest[:15]).decode("ascii").lower()
 
 
+def referral_turn_id(message_id: UUID) -> UUID:
+    """Return the id under which the referral for a message of distress is stored, whichever turn answers it."""
+    return derived_id(message_id, "referral")
+
+
 @lru_cache(maxsize=4096)  # a prompt names the same people in many lines
 def short_id(value: UUID) -> str:
     """Return the eight hexadecimal digits by which a prompt shows a person."""

@@ -280,6 +280,15 @@ class Disclosure:
 
 
 @dataclass(frozen=True, slots=True)
+class CareCount:
+    """How many referrals there were on a day (UTC) for one category of distress."""
+
+    day: date
+    category: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Delivery:
     """One outgoing part of a reply.
 

@@ -15,6 +15,8 @@ AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words 
 # in the metadata of a reply: `id` and `text` of the AI notice that was sent before it
 NOTICE_KEY = "ai_notice"
 PROGRESS_KEY = "progress"  # in the metadata of a message that only says that an action is under way: its versions
+REFERRAL_KEY = "referral"  # in the metadata of a message that refers a person in distress to help
+REFERRAL_NOTE = "its author was referred to help"  # in the receipt of the message of distress
 MAX_KIND_LENGTH = 64
 CUSTOM_KIND = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")
 

@@ -709,7 +709,13 @@ def _check_vectors(result: EmbeddingResult, count: int, name: str) -> None:
 
 
 # The limit of an answer in tokens by its purpose, where neither the request nor the operator sets one.
-OUTPUT_TOKENS = {Purpose.SHOULD_RESPOND: 256, Purpose.CHECK: 256, Purpose.REFLECTION: 2048, Purpose.OTHER: 2048}
+OUTPUT_TOKENS = {
+    Purpose.SHOULD_RESPOND: 256,
+    Purpose.CHECK: 256,
+    Purpose.CARE: 256,
+    Purpose.REFLECTION: 2048,
+    Purpose.OTHER: 2048,
+}
 DEFAULT_OUTPUT_TOKENS = 1024  # assumed if unknown
 THINKING_TOKENS = 8192  # in addition, for a model that thinks
 MORE_TOKENS = 4  # times the limit, after an answer that ended before its text began

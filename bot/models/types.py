@@ -43,6 +43,7 @@ class Purpose(StrEnum):
     SPEECH = "speech"
     EMBEDDING = "embedding"
     CHECK = "check"
+    CARE = "care"
     OTHER = "other"
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from typing import Self
 
@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from bot.concurrency.clock import Clock, every
 from bot.concurrency.tasks import TaskSet
-from bot.domain.ledger import CostDimension, CostEntry
+from bot.domain.ledger import CareCount, CostDimension, CostEntry
 from bot.errors import StoreUnavailable
 from bot.models.router import ModelStatus
 from bot.store.activity import ActivityBucket, ActivityStore, OpenItems, PlatformHour, TaskBacklog
@@ -163,6 +163,10 @@ class AgentActivity:
     async def open_items(self) -> OpenItems:
         """Count what is open now."""
         return await self._activity.open_items()
+
+    async def care_counts(self, since: date | None = None) -> list[CareCount]:
+        """Return how many referrals there were on each day (UTC) from `since` on, by default today, by category."""
+        return await self._store.ledger.care_counts(since or self._clock().date())
 
     async def task_backlog(self) -> TaskBacklog:
         """Count the tasks that are late by more than a minute."""

@@ -189,7 +189,8 @@ async def close_turn(
         turn_input.resolve(turn_input.receipt)
     await mark_late_evaluations(turn, closing)
     suffix = f", with {len(earlier)} before it" if earlier else ""
-    logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
+    if not turn.is_care:  # of a person in distress nothing is logged
+        logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
     return outcome
 
 

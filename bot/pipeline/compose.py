@@ -17,7 +17,7 @@ from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
 from bot.prompts.template_language import render_template
-from bot.prompts.templates import IDENTITY_RULE, NO_ROMANCE_RULE, SYSTEM, request_json
+from bot.prompts.templates import CARE_RULE, IDENTITY_RULE, NO_ROMANCE_RULE, SYSTEM, request_json
 from bot.receipts import ALL_PROVIDERS, SEPARATOR
 from bot.settings import MinorRule
 from bot.text import grapheme_boundary_before, truncate_history
@@ -135,8 +135,12 @@ class Composer:
             source = render_template(source, _values_of(turn))
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             logger.debug("the system prompt of %s is used as it is", turn.agent.name)
-        has_no_romance = turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules
-        return "\n".join([source, IDENTITY_RULE, *([NO_ROMANCE_RULE] if has_no_romance else ())])
+        rules = [IDENTITY_RULE]
+        if turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules:
+            rules.append(NO_ROMANCE_RULE)
+        if turn.is_care:
+            rules.append(CARE_RULE)
+        return "\n".join([source, *rules])
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         providers, find_provider = self.registry.providers, self.registry.find_provider

@@ -1,4 +1,4 @@
-"""The main flow of one message: nine awaited stages and one error boundary.
+"""The main flow of one message: ten awaited stages and one error boundary.
 
 `_run_stages` runs those from `resume_journal` to `commit`; `evaluate` follows when the room is free.
 """
@@ -22,6 +22,7 @@ from bot.domain.memory import ACCESS_TOKEN_KEY
 from bot.errors import StoreUnavailable
 from bot.inbound.processing import OnOutcome
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
+from bot.pipeline.care import Care
 from bot.pipeline.commit import (
     TurnFailure,
     TurnResult,
@@ -105,6 +106,7 @@ class MessagePipeline:
         self._settings = settings
         self.turn_queue = TurnQueue(LatestResponse(settings.latest_response))
         self.debounce = Debounce()
+        self.care = Care(agent)
         self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS)
         self._counters = MessageCounters(settings, agent.store.sharing)
         self._attachment_limits = ConcurrencyLimits()
@@ -245,6 +247,7 @@ class MessagePipeline:
         async with AsyncExitStack() as room_turn:
             try:
                 answered_ids = await resume_journal(turn)
+                await self.care.check(turn)
                 decision = await should_respond(
                     turn,
                     self._composer,
@@ -262,6 +265,7 @@ class MessagePipeline:
                     await self._wait_for_burst(turn)
                     await read_attachments(turn, self._attachment_limits)
                     await turn.find_unnotified()
+                    await self.care.check(turn, is_addressed=decision.rule == Rule.ADDRESSED)
                     spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
                     turn.actions = await list_usable_actions(turn, self._registry)
                     confirmation = await answer_confirmation(turn)

@@ -445,13 +445,14 @@ def agent_names(turn: Turn) -> list[str]:
 def limit_notice(turn: Turn, counters: MessageCounters, setting: str) -> str:
     """Return the template of the budget notice; empty if it was sent today or no reply is expected."""
     key = (setting, turn.room.id, turn.agent.clock().date())
-    if key in counters.notices_sent or not _expects_reply(turn, turn.message.content):
+    if key in counters.notices_sent or not expects_reply(turn, turn.message.content):
         return ""
     counters.notices_sent.add(key)
     return SPENT
 
 
-def _expects_reply(turn: Turn, content: Content) -> bool:
+def expects_reply(turn: Turn, content: Content) -> bool:
+    """Return whether a message addresses the agent by itself: in private, as a reply, by a mention or by name."""
     return turn.room.type.is_direct or content.mention.is_reply or _is_mentioned(turn, content)
 
 
@@ -549,11 +550,11 @@ async def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
         counters.trusted_limits if context.adapter and context.adapter.is_trusted_audience else counters.public_limits
     )
     age = (turn.agent.clock() - context.newest.message.created_at).total_seconds()
-    expects_reply = _expects_reply(turn, context.newest.message.content)
+    is_expected = expects_reply(turn, context.newest.message.content)
     if (tokens := counters.shared_tokens) is None:
-        exceeded = limits.check(author.id, turn.room, expects_reply=expects_reply, age=age)
+        exceeded = limits.check(author.id, turn.room, expects_reply=is_expected, age=age)
     else:
-        exceeded = await limits.check_shared(tokens, author.id, turn.room, expects_reply=expects_reply, age=age)
+        exceeded = await limits.check_shared(tokens, author.id, turn.room, expects_reply=is_expected, age=age)
     if exceeded is None:
         counters.counted_receipts.add(context.newest.receipt.id)
         return None

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from bot.care.settings import CareSettings
 from bot.costs.budget import BudgetSettings
 from bot.domain.character import WorldSettingSpec
 from bot.domain.environment import World
@@ -245,7 +246,7 @@ class Plugin:
                     raise PluginError(f"plugin {self.name!r}: {label} in its {part} is none of them: {hint}")
 
 
-CORE_MODELS = (CoreSettings, NetworkSettings, ModelSettings, BudgetSettings, OwnerSettings)
+CORE_MODELS = (CoreSettings, NetworkSettings, ModelSettings, BudgetSettings, OwnerSettings, CareSettings)
 
 
 def _check_settings(plugin: Plugin) -> None:

@@ -7,11 +7,13 @@ from bot.errors import TemplateError
 from bot.prompts.character_description import CharacterDescription, describe_character
 from bot.prompts.reply_parser.reader import TagTree, parse_tag_tree
 from bot.prompts.template_language import render_template
+from bot.prompts.templates import CARE_RULE
 from bot.text import HistoryLine, ReactionCount, ResultLine, parse_history, render_history, truncate_history
 
 __all__ = [
     "ANYBODY",
     "AUTHORS_KEY",
+    "CARE_RULE",
     "ActionPreview",
     "Authority",
     "CharacterDescription",

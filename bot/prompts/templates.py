@@ -38,6 +38,14 @@ NO_ROMANCE_RULE = (
     "A minor takes part in this conversation: no romance, no flirting and nothing sexual, whoever asks for it; decline "
     "kindly and change the subject."
 )
+# What follows the system prompt, also a character's own, in a turn that answers a message of distress.
+CARE_RULE = (
+    "The person you answer may be in distress or danger. Helplines are sent to them apart from your answer. Be kind, "
+    "calm and brief, listen, and encourage them to talk to a person now. Name and discuss no method, means, amounts or "
+    "places by which people harm themselves or others. No romance, no flirting, no role play, no story, no jokes. No "
+    "diagnosis, no blame, no promise to keep secrets. Where others read along, say nothing that shows what the person "
+    "wrote."
+)
 
 # Templates without a default: where one is not set, that of the other name is used.
 STAND_INS: Mapping[str, str] = {REPLY: MULTI_STEP_SUMMARY, CONTINUE: MESSAGE_HANDLER, REFLECTION: EVALUATION}

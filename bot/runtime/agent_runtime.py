@@ -23,6 +23,7 @@ from bot.adapter.adapter import ConnectionStatus
 from bot.background.maintenance import ConfirmedActions, MemoryRetention
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
+from bot.care.settings import CareSettings
 from bot.commands.builtin import BuiltinCommands
 from bot.commands.dispatcher import ChoiceHandler, CommandDispatcher, CommandReceipts
 from bot.concurrency.clock import ShutdownDeadline
@@ -62,6 +63,7 @@ from bot.operate.people import People, PersonActivityRecorder, load_minors, load
 from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
+from bot.pipeline.care import Care
 from bot.pipeline.compose import Composer
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import Action, Evaluator, Listener, Model, Provider, Route, Service, Worker
@@ -617,6 +619,7 @@ class AgentRuntime:
     inbox: Inbox
     handle: AgentHandle
     post_scheduler: PostScheduler
+    care: Care
     inactive: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -668,6 +671,7 @@ async def _running_agent(
 ) -> AsyncIterator[AgentRuntime]:
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
     core, registry = config.settings.load(CoreSettings), Registry(config.plugins)
+    config.settings.load(CareSettings)  # what is wrong there is reported now
     money, budget = config.settings.operator_only().load(BudgetSettings), Budget(clock=config.clock)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -724,7 +728,7 @@ async def _running_agent(
         handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
         if not config.is_idle:
             await enter(handle.activity)
-        yield AgentRuntime(agent, registry, inbox, handle, post_scheduler)
+        yield AgentRuntime(agent, registry, inbox, handle, post_scheduler, pipeline.care)
 
 
 def _set_role(config: AgentConfig, store: Store) -> None:

@@ -16,6 +16,7 @@ from uuid import UUID
 
 import bot.store
 from bot.adapter.adapter import RoomRules, parse_room_rules
+from bot.care.settings import CareSettings
 from bot.characters.cards import MAX_PICTURE_BYTES, read_data_address
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import MemorySemaphore
@@ -178,7 +179,9 @@ class AgentConfig:
 
 
 # Settings of the file that take effect while the agent runs; plugins and adapters read theirs when they start.
-LIVE_SETTINGS = (CoreSettings.CHARACTER_SETTINGS or frozenset()) - {"IGNORE_BASIC_CAPABILITIES"}
+LIVE_SETTINGS = frozenset[str]().union(*(model.CHARACTER_SETTINGS or () for model in (CoreSettings, CareSettings))) - {
+    "IGNORE_BASIC_CAPABILITIES"
+}
 STARTED_FIELDS = ("id", "plugins", "adapters")
 # Not compared as a whole: settings one by one, secrets as settings, and what has no effect here.
 OTHER_FIELDS = frozenset({"settings", "secrets", "client_config", "twitter_profile", "nft", "people", "extends"})

@@ -26,7 +26,18 @@ from bot.domain.inbound import (
     StreamCursor,
     UnreadableEvent,
 )
-from bot.domain.ledger import CostEntry, CostHold, Delivery, Disclosure, HeldCosts, ModelCall, Outcome, Receipt, Step
+from bot.domain.ledger import (
+    CareCount,
+    CostEntry,
+    CostHold,
+    Delivery,
+    Disclosure,
+    HeldCosts,
+    ModelCall,
+    Outcome,
+    Receipt,
+    Step,
+)
 from bot.domain.memory import Memory
 from bot.errors import StoreUnavailable
 
@@ -149,12 +160,15 @@ class StoreHealth:
 class TurnCommit:
     """What a turn writes in one transaction: `replies` to memory, with the results of its actions,
     `deliveries` to the outbox, `receipts` in their new state, `disclosures` that the deliveries make to people.
+
+    A new referral is counted for `care_category` on the day of its disclosure.
     """
 
     replies: tuple[Memory, ...] = ()
     deliveries: tuple[Delivery, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     disclosures: tuple[Disclosure, ...] = ()
+    care_category: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +328,9 @@ class LookupStore(Protocol):
 
     async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
         """Return the last notice and the last referral of each of these people, if any."""
+
+    async def care_counts(self, since: date) -> list[CareCount]:
+        """Return how many referrals there were on each day from `since` on, by category, the earliest day first."""
 
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
         """Return the latest deliveries that have not arrived, in sending order.

@@ -388,7 +388,8 @@ def plan_notices(
         left = record if key in undecided else _note_absent(record, now)
         if _is_forgotten(left, now):
             continue
-        if left.notified_at is not None and key not in undecided and _is_over(left, now) and not is_quiet:
+        is_told = left.notified_at is not None and not key.startswith(f"{ConditionKind.CARE}:")  # which is never over
+        if is_told and key not in undecided and _is_over(left, now) and not is_quiet:
             notices.append(Notice(NoticeKind.OVER, left, now))
         current[key] = left
     return Plan(current, notices)
@@ -452,7 +453,9 @@ def _find_kind(record: Record, condition: Condition, now: datetime) -> NoticeKin
     return NoticeKind.MORE if has_more and now - record.notified_at >= REPEAT_INTERVAL else None
 
 
-COUNTED = frozenset({ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED, ConditionKind.PARKED})
+COUNTED = frozenset(
+    {ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED, ConditionKind.PARKED, ConditionKind.CARE}
+)
 
 
 def _is_over(record: Record, now: datetime) -> bool:

@@ -6,7 +6,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from functools import reduce
 from uuid import UUID
@@ -56,6 +56,7 @@ class ConditionKind(StrEnum):
     CLOCK = "clock"
     LAG = "lag"
     EXPIRY = "expiry"
+    CARE = "care"
 
 
 class ConditionLevel(StrEnum):
@@ -166,7 +167,7 @@ class Situation:
     of messages of a day that were given up because the process died of them. `stuck_turns_since` and
     `stuck_parts_since` say since when the oldest of them has waited, None where none waits too long.
     `failed_backup` is why the last backup failed, empty where it did not. `platforms` says why platforms did not
-    start, by name.
+    start, by name. `referrals` is how many people in distress were referred to help today (UTC).
     """
 
     now: datetime
@@ -187,13 +188,14 @@ class Situation:
     failed_tasks: int = 0
     platforms: Mapping[str, str] = field(default_factory=dict)
     process: ProcessHealth | None = None
+    referrals: int = 0
 
 
 def find_conditions(situation: Situation) -> list[Condition]:
     """Return what needs attention, worst first."""
     finders = (
         *(_find_store_problem, _find_accounts, _find_budgets, _find_models, _find_plugins, _find_process),
-        *(_find_stuck, _find_messages, _find_late, _find_tasks, _find_backup, _find_expiries),
+        *(_find_stuck, _find_messages, _find_late, _find_tasks, _find_backup, _find_expiries, _find_referrals),
     )
     conditions = [condition for find in finders for condition in find(situation)]
     return sorted(conditions, key=lambda condition: condition.level is not ConditionLevel.BAD)
@@ -394,6 +396,11 @@ def _find_expiries(situation: Situation) -> Iterator[Condition]:
         yield Condition(ConditionKind.EXPIRY, level, text, user_text("watchdog.expiry.why"), subject=name)
 
 
+def _find_referrals(situation: Situation) -> Iterator[Condition]:
+    referrals = Backlog(situation.referrals)
+    yield from _describe_backlog(ConditionKind.CARE, referrals, situation.now.astimezone(UTC).date().isoformat())
+
+
 DAY = timedelta(days=1)
 NO_ARRIVALS = Arrivals()
 UNANSWERED_RULE = ModelUnavailable.__name__
@@ -407,11 +414,12 @@ async def read_situation(
     `spending` is what each of them has spent, if that is known already.
     """
     accounts = await list_accounts(handles, now)
-    items, tasks, poisoned, failed_tasks = await asyncio.gather(
+    items, tasks, poisoned, failed_tasks, care_counts = await asyncio.gather(
         asyncio.gather(*(handle.activity.open_items() for handle in handles)),
         asyncio.gather(*(handle.activity.task_backlog() for handle in handles)),
         asyncio.gather(*(_count_poisoned(handle, now) for handle in handles)),
         asyncio.gather(*(handle.tasks.failed() for handle in handles)),
+        asyncio.gather(*(handle.activity.care_counts() for handle in handles)),
     )
     if spending is None:
         spending = await asyncio.gather(*(handle.activity.spending() for handle in handles))
@@ -423,6 +431,7 @@ async def read_situation(
         tasks=reduce(TaskBacklog.plus, tasks),
         poisoned=sum(poisoned),
         failed_tasks=sum(map(len, failed_tasks)),
+        referrals=sum(item.count for of_agent in care_counts for item in of_agent),
         stuck_turns_since=_find_stuck_turns(handles, items, accounts, now),
         stuck_parts_since=await _find_stuck_parts(handles, items, now),
         example_id=await _find_unanswered(handles, now) if is_resting else None,

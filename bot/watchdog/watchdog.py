@@ -106,7 +106,7 @@ RETRY_BACKOFF = Backoff(CHECK_SECONDS, 300.0, jitter=0.0)
 FROM_STORE = frozenset(
     {
         *(ConditionKind.BUDGET, ConditionKind.STUCK, ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED),
-        *(ConditionKind.PARKED, ConditionKind.LATE, ConditionKind.TASKS, ConditionKind.BACKUP),
+        *(ConditionKind.PARKED, ConditionKind.LATE, ConditionKind.TASKS, ConditionKind.BACKUP, ConditionKind.CARE),
     }
 )
 SHARED = FROM_STORE - {ConditionKind.LATE, ConditionKind.STUCK} | {ConditionKind.STORE}

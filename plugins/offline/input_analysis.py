@@ -17,7 +17,6 @@ from dataclasses import dataclass
 
 from plugins.offline.phrasing import (
     CLOSING_RULES,
-    CRISIS,
     MAX_LINE_LENGTH,
     MAX_SENTENCE_LENGTH,
     NOT_NAMES,
@@ -108,9 +107,6 @@ def pick_focus(lines: Sequence[str], name: str) -> Sentence:
     """Return the sentence to answer: the last open question, else the best of the last substantial line."""
     sentences = [sentence for line in lines for sentence in parse_sentences(line, name)][-MAX_SENTENCES:]
     leading = [(find_matching_rules(sentence.text)[0][0], sentence) for sentence in sentences]
-    crisis_sentences = [sentence for rule, sentence in leading if rule.rank == CRISIS]
-    if crisis_sentences:
-        return crisis_sentences[-1]
     if not leading or leading[-1][0].name in CLOSING_RULES:
         return sentences[-1] if sentences else Sentence("", False, "")
     questions = [sentence for sentence in sentences if sentence.is_question]

@@ -10,10 +10,18 @@ from xml.sax.saxutils import escape
 
 from bot import ActionSpec, Agent, model
 from bot.models import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest, TextResult, Usage
-from bot.prompts import parse_history
+from bot.prompts import CARE_RULE, parse_history
 from plugins.offline.input_analysis import ChatLine, embed
 from plugins.offline.phrasing import content_words
-from plugins.offline.responder import Persona, asks_what_was_said, quote_statement, respond, should_respond, write_post
+from plugins.offline.responder import (
+    Persona,
+    asks_what_was_said,
+    quote_statement,
+    respond,
+    respond_with_care,
+    should_respond,
+    write_post,
+)
 
 MODEL_NAME = "offline"
 NO_USAGE = Usage()
@@ -40,6 +48,8 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
     if request.purpose is Purpose.REPAIR:  # nothing is corrected: the caller then tells what is wrong with it
         given = _GIVEN_PARAMETERS.search(request.prompt)
         return _text_result(given[1] if given else "{}")
+    if request.purpose is Purpose.CARE:  # a pattern cannot do better than the phrase that was found
+        return _text_result("unknown")
     if request.purpose is Purpose.REFLECTION:
         return _text_result("<response></response>")
     if request.purpose is Purpose.STEP:
@@ -53,9 +63,9 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
         return _text_result(f"<response><text>{escape(' '.join(lines))}</text></response>")
     if request.purpose is Purpose.REPLY and (call := find_call(history, agent.catalog.actions)):
         return _text_result(call)
-    reply_text = respond(history, persona, seed=_read_seed(agent))
-    wanted = ""
-    if request.purpose is Purpose.REPLY and parsed and asks_what_was_said(history, persona):
+    wanted, is_care = "", CARE_RULE in request.system
+    reply_text = respond_with_care(history) if is_care else respond(history, persona, seed=_read_seed(agent))
+    if not is_care and request.purpose is Purpose.REPLY and parsed and asks_what_was_said(history, persona):
         recalled = _read_recalled(request.prompt, {line.id: line.name for line in parsed})
         reply_text = quote_statement(recalled, parsed[-1].text, parsed[-1].name, persona) or reply_text
         wanted = "" if recalled else RECALL

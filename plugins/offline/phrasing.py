@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-# Ranks of rules: before everything; before a file's examples; may be repeated soon; substantial.
-CRISIS, FRANK, SOCIAL, STRONG = 10, 9, 7, 6
+# Ranks of rules: before a file's examples; may be repeated soon; substantial.
+FRANK, SOCIAL, STRONG = 9, 7, 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,6 @@ from plugins.offline.input_analysis import (
     pick_focus,
 )
 from plugins.offline.phrasing import (
-    CRISIS,
     FRANK,
     MAX_ANSWER_LENGTH,
     MAX_POST_LENGTH,
@@ -58,6 +57,11 @@ _CAPABILITY_PATTERN = re.compile(
     re.IGNORECASE,
 )
 MAX_HISTORY_LINES = 200
+CARE_ANSWERS = (
+    "I'm glad you told me. I am only a small offline program, so please talk to a person who is near you now.",
+    "Thank you for telling me. Please don't stay alone with it: is there somebody whom you could call now?",
+    "That sounds very hard. You deserve more than a program can give: please talk to somebody whom you trust, today.",
+)
 _GREETING_PATTERN = re.compile(r"^(?:hi|hello|hey|hiya|howdy|good (?:morning|afternoon|evening))\b", re.IGNORECASE)
 _ROOM_QUESTION_PATTERN = re.compile(
     r"\b(?:anyone|anybody|someone|somebody|everyone|everybody|you all)\b.*\b(?:here|there|awake|around|"
@@ -178,6 +182,12 @@ def respond(history: Sequence[ChatLine], persona: Persona, *, seed: int = 0) -> 
     raise AssertionError("the last rule must have more plain answers than the five lines that are excluded")
 
 
+def respond_with_care(history: Sequence[ChatLine]) -> str:
+    """Return the answer to a message of distress: no pattern fits it, and none is tried."""
+    own = [fold_text(line.text) for line in history if line.is_agent][-len(CARE_ANSWERS) + 1 :]
+    return pick_freshest(CARE_ANSWERS, excluded=own, recent_answers=())
+
+
 def asks_what_was_said(history: Sequence[ChatLine], persona: Persona) -> bool:
     """Return whether the sentence to answer asks for something that people said."""
     open_lines = find_unanswered(history)
@@ -261,7 +271,7 @@ def _list_candidates(context: _ReplyContext, persona: Persona) -> Iterator[tuple
             yield rule.rank, find_example_answers(persona, context.focus, context.slots["display"])
         ordered = sorted(rotate_items(rule.answers, context.key, rule.name), key=lambda answer: "{1" not in answer)
         answers = [fill_slots(answer, context.slots, match, context.conditions) for answer in ordered]
-        if rule.name != "greeting" and rule.rank != CRISIS:
+        if rule.name != "greeting":
             answers = [_prepend_greeting(context.slots.get("greeting", ""), answer) for answer in answers]
         yield rule.rank, [fit_sentences(answer, MAX_ANSWER_LENGTH) for answer in answers if answer]
 

@@ -49,8 +49,8 @@ def _run_bot(order: Mapping[str, Any]) -> int:
     _die_with_the_parent()
     os.environ.clear()
     os.environ.update(order["environment"])
-    if point := os.environ.get(VARIABLE):
-        sys.addaudithook(kill_at(point))  # the module that does so was imported before the fork
+    if point := os.environ.get(VARIABLE):  # what reads it was imported before it was set
+        sys.addaudithook(kill_at(point))
     os.chdir(order["folder"])
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     errors = os.open(order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

@@ -24,6 +24,7 @@ OPEN = re.compile(r"let one reply answer them all:\n(.*?)\n\n", re.DOTALL)
 SUMMED_UP = re.compile(r"now tells (m\d+) how it went")
 DECIDED = "should say something now"
 REFLECTED = "Note what is worth remembering"
+CHECKED = "seem to be in distress or danger"
 NAME = re.compile(r"m\d+")
 PARTS, PART = 5, 80
 PIECES, SEEN_TIMEOUT = 3, 1.0
@@ -115,6 +116,8 @@ def _spoken(prompt: str) -> tuple[str, str, str]:
         return "decide", name, f"<response><reasoning>so</reasoning><action>{verdict}</action></response>"
     if summed_up := SUMMED_UP.search(prompt):
         return "summary", summed_up[1], f"<response><text>sum of {summed_up[1]}</text></response>"
+    if CHECKED in prompt:
+        return "care", "none", "YES"
     if REFLECTED in prompt:
         return "reflection", "none", "<response></response>"
     whom = TO_WHOM.search(prompt)

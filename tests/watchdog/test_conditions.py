@@ -80,3 +80,13 @@ def test_each_condition_says_what_it_is(change: dict[str, object], text: str) ->
     assert texts(replace(WELL, **change)) == [text]  # type: ignore[arg-type]  # values of different fields
     [condition] = find_conditions(replace(WELL, **change))  # type: ignore[arg-type]  # the same
     assert condition.why.endswith(".")
+
+
+def test_referrals_to_help_are_counted_by_day() -> None:
+    assert texts(replace(WELL, referrals=1)) == ["warn 1 person was referred to help today."]
+    [condition] = find_conditions(replace(WELL, referrals=2))
+    assert (condition.key, condition.text, condition.count) == (
+        "care:2026-05-04",
+        "2 people were referred to help today.",
+        2,
+    )

@@ -118,3 +118,16 @@ def test_many_notices_are_a_single_message_and_many_messages_wait() -> None:
     assert len(group_notices(notices, [START] * 6, START + timedelta(minutes=10))) == 1
     later = [START + timedelta(hours=1)] * 6  # the clock was set back
     assert len(group_notices(notices, later, START)) == 1
+
+
+def referred(count: int) -> Condition:
+    text = f"{count} people were referred to help today."
+    return Condition(ConditionKind.CARE, ConditionLevel.WARN, text, subject="2026-05-04", count=count)
+
+
+def test_referrals_to_help_are_reported_at_once_then_once_an_hour_and_are_never_over() -> None:
+    owner = Owner()
+    assert owner.watch([referred(1)], minutes=1) == ["1 people were referred to help today."]
+    assert owner.watch([referred(3)], hours=2) == ["3 people were referred to help today."]
+    assert owner.watch([], days=8) == []
+    assert owner.records == []

@@ -15,6 +15,7 @@ from bot.fetch.client import Proxies
 from bot.platform import DisconnectCause
 from bot.settings import Layer
 from bot.store import InMemoryStore, StoreUnavailable
+from bot.testing import make_message
 from bot.watchdog.channels import MailChannel, NotReached, OwnerMessage, WebhookChannel
 from bot.watchdog.settings import OwnerSettings
 from bot.watchdog.watchdog import Watchdog, find_token_ends
@@ -279,3 +280,14 @@ async def test_a_condition_of_the_store_is_reported_once_where_all_processes_loo
         await look(20)
         assert len(owner.texts) == 2
         assert owner.texts[1].startswith("Ada: Over after")
+
+
+async def test_the_owner_is_told_of_referrals_to_help_and_not_of_whom() -> None:
+    async with open_scene() as scene:
+        agent = scene.runtime.agents[0]
+        message = make_message("I want to die", sent_at=agent.agent.clock(), author="Eve")
+        await agent.inbox.wait_outcome((await agent.inbox.submit(message)).id)
+        await scene.run(60)
+        [text] = scene.owner.texts
+        assert text.startswith("Ada: 1 person was referred to help today.")
+        assert "Eve" not in text

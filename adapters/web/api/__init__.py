@@ -1,5 +1,6 @@
 """The operations of the HTTP API: a class of handlers for each topic, with its request and response models."""
 
+from adapters.web.api.care import CareApi
 from adapters.web.api.character import CharacterApi
 from adapters.web.api.conversations import ConversationsApi
 from adapters.web.api.costs import CostsApi
@@ -16,6 +17,7 @@ from adapters.web.api.tasks import TasksApi, WorldSettingsApi
 
 __all__ = [
     "AgentsApi",
+    "CareApi",
     "CharacterApi",
     "ConversationsApi",
     "CostsApi",

@@ -166,6 +166,7 @@ class StoredFigures:
     spending: Spending
     arrivals: Mapping[str, Arrivals]
     last_sent: Mapping[str, datetime]
+    referrals: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,10 +211,16 @@ async def read_agent(handle: AgentHandle) -> AgentFigures:
 
 async def _read_store(handle: AgentHandle) -> StoredFigures:
     activity = handle.activity
-    items, tasks, spending, arrivals, last_sent = await asyncio.gather(
-        activity.open_items(), activity.task_backlog(), activity.spending(), activity.arrivals(), activity.last_sent()
+    items, tasks, spending, arrivals, last_sent, care_counts = await asyncio.gather(
+        activity.open_items(),
+        activity.task_backlog(),
+        activity.spending(),
+        activity.arrivals(),
+        activity.last_sent(),
+        activity.care_counts(),
     )
-    return StoredFigures(items, tasks, spending, arrivals, dict(last_sent))
+    referrals = {item.category: item.count for item in care_counts}
+    return StoredFigures(items, tasks, spending, arrivals, dict(last_sent), referrals)
 
 
 LIBRARY, EXTRA = "prometheus_client", "metrics"

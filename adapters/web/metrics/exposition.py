@@ -150,6 +150,12 @@ class FigureCollector(Collector):
             "budget_dollars", "The limit of a day; 0 for none.", lambda stored: {(): stored.spending.limit}
         )
         yield self._stored_gauge(
+            "referrals_today",
+            "People in distress who were referred to help since midnight UTC.",
+            lambda stored: {(category,): count for category, count in stored.referrals.items()},
+            ("category",),
+        )
+        yield self._stored_gauge(
             "last_received_timestamp_seconds",
             "When a platform last brought a message, within seven days.",
             lambda stored: {(name,): at.timestamp() for name, item in stored.arrivals.items() if (at := item.last_at)},

@@ -43,6 +43,7 @@ ROUTES = {
     "/api/receipts/counts": SHUT,
     "/api/receipts/{id}": SHUT,
     "/api/receipts/{id}/prompts": SHUT,
+    "/api/care": SHUT,
     "/api/costs": SHUT,
     "/api/limits": SHUT,
     "/api/overview": SHUT,

@@ -42,6 +42,7 @@ OPERATIONS = {
     "receipt-counts": READERS,
     "receipt-prompts": ONLY,
     "receipt": EVERYBODY,
+    "care": READERS,
     "costs": READERS,
     "limits": READERS,
     "set-limits": ONLY,

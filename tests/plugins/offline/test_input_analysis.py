@@ -28,10 +28,6 @@ def test_a_farewell_settles_the_questions_before_it() -> None:
     assert focus("where is my hat?", "bye") == "bye"
 
 
-def test_distress_is_in_focus_whatever_follows_it() -> None:
-    assert focus("I want to kill myself", "what is 2+2?", "bye") == "I want to kill myself"
-
-
 def test_the_weightiest_sentence_of_a_long_text_is_in_focus() -> None:
     filler = "The bus came at eight. We stood in the hall and waited for the others. " * 8
 

@@ -20,7 +20,7 @@ from bot import (
     action,
 )
 from bot.models import EmbeddingRequest, Purpose, TextRequest
-from bot.prompts import Authority, HistoryLine, render_history
+from bot.prompts import CARE_RULE, Authority, HistoryLine, render_history
 from bot.prompts.reply_parser.reader import read_decision, read_fields, read_object, read_reply, read_step
 from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
@@ -29,6 +29,7 @@ from plugins.bootstrap import plugin as bootstrap
 from plugins.offline import plugin
 from plugins.offline.input_analysis import ChatLine
 from plugins.offline.models import embed_texts, find_call, generate_text
+from plugins.offline.responder import CARE_ANSWERS
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 ADA = Character.model_validate(
@@ -267,3 +268,14 @@ async def test_an_action_is_tried_without_a_language_model_and_its_result_is_sho
     assert adapter.texts[:2] == ["Row 7 & no other.", "That did not work: there are nine rows"]
     assert adapter.texts[2].startswith("That did not work: its parameters do not fit: row: Input should be a valid int")
     assert len(adapter.texts) == 4
+
+
+async def test_a_message_of_distress_gets_an_answer_of_its_own_and_never_the_same_twice(ada: AgentHarness) -> None:
+    texts, answers = ["I want to die"], []
+    for _ in range(4):
+        request = TextRequest(prompt(*texts), Purpose.REPLY, system=f"You are Ada.\n\n{CARE_RULE}")
+        answers.append(read_reply((await generate_text(ada.agent, request)).text).text)
+        texts += [answers[-1], "I want to die"]
+    assert set(answers) == set(CARE_ANSWERS)
+    assert len(set(answers[:3])) == 3
+    assert read_decision(await ask(ada, Purpose.CARE, "I want to die")).action not in ("YES", "NO")

@@ -39,7 +39,7 @@ from bot.store.sql.postgres.ledger_statements import (
     values_row,
 )
 from bot.store.sql.stores import search
-from bot.store.sql.stores.ledger import STEP, SqlLedger, receive, save_disclosures, save_steps
+from bot.store.sql.stores.ledger import STEP, SqlLedger, count_referrals, receive, save_disclosures, save_steps
 
 SAVE_STEP = RawStatement(
     f"INSERT INTO steps ({column_list(STEP.stored_names)}) {values_row(steps, STEP.stored_names)} "
@@ -168,5 +168,6 @@ def _commit_in_transaction(
 ) -> list[Delivery]:
     stored = commit_in_single_statement(agent, claim, turn_commit, connection)
     search.store_embeddings(connection, agent, search.vectors_of(turn_commit.replies))
+    count_referrals(connection, agent, turn_commit)
     save_disclosures(connection, agent, turn_commit.disclosures, stored)
     return stored

@@ -7,7 +7,7 @@ in the order of arrival.
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from functools import cache, partial
 from typing import Any
 from uuid import UUID
@@ -44,6 +44,7 @@ from bot.domain.inbound import (
     new_receipt,
 )
 from bot.domain.ledger import (
+    CareCount,
     Delivery,
     DeliveryState,
     Disclosure,
@@ -76,6 +77,7 @@ from bot.store.sql.core.mapping import (
 from bot.store.sql.core.schema import (
     UNDECIDED,
     UNFINISHED,
+    care_counts,
     cursors,
     deliveries,
     disclosures,
@@ -560,6 +562,22 @@ SAVE_DISCLOSURE = upsert(disclosures, ("agent_id", "entity_id", "kind"), DISCLOS
 FIND_DISCLOSURES = select(*DISCLOSURE).where(
     matches(disclosures), disclosures.c.entity_id.in_(items_parameter(disclosures.c.entity_id))
 )
+CARE_COUNT = RowMapping(care_counts, CareCount)
+FIND_CARE_COUNTS = (
+    select(*CARE_COUNT)
+    .where(matches(care_counts), care_counts.c.day >= parameter(care_counts.c.day, "since"))
+    .order_by(care_counts.c.day, care_counts.c.category)
+)
+
+
+def _add_count(insert: Any) -> Executable:
+    total = care_counts.c["count"] + insert.excluded["count"]
+    return insert.on_conflict_do_update(  # type: ignore[no-any-return]
+        index_elements=["agent_id", "day", "category"], set_={"count": total}
+    )
+
+
+ADD_CARE_COUNT = InsertStatement(care_counts, CARE_COUNT.stored_names, _add_count)
 STEP = RowMapping(steps, Step)
 SAVE_STEP = upsert(steps, ("agent_id", "turn_id", "key"), STEP.stored_names)
 STEPS_OF_TURN = select(*STEP).where(matches(steps, "turn_id"))
@@ -698,6 +716,9 @@ class SqlLookups(SqlReceiptLists):
         find = partial(DISCLOSURE.find, statement=FIND_DISCLOSURES, items=set(entity_ids), agent=self._agent)
         return await self._database.read(find)
 
+    async def care_counts(self, since: date) -> list[CareCount]:
+        return list(CARE_COUNT.read_all(await self._read(FIND_CARE_COUNTS, since=since)))
+
     async def undelivered(self, limit: int = 100) -> list[Delivery]:
         return list(DELIVERY.read_all(reversed(await self._search(UNDELIVERED, limit=limit))))
 
@@ -714,11 +735,24 @@ def save_disclosures(
     SAVE_DISCLOSURE.execute_all(connection, rows)
 
 
+def count_referrals(connection: Connection, agent: int, turn_commit: TurnCommit) -> None:
+    """Count the referrals of a commit that are new, before their disclosures are stored."""
+    if not turn_commit.care_category:
+        return
+    people = {item.entity_id for item in turn_commit.disclosures}
+    known = {item.delivery_id for item in DISCLOSURE.find(connection, FIND_DISCLOSURES, people, agent=agent)}
+    for item in turn_commit.disclosures:
+        if item.delivery_id not in known:
+            count = CareCount(item.at.date(), turn_commit.care_category, 1)
+            ADD_CARE_COUNT.execute(connection, CARE_COUNT.values(count, agent))
+
+
 def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) -> list[Delivery]:
     if turn_commit.receipts and not save_receipts(connection, agent, turn_commit.receipts):
         return find_deliveries(connection, agent, [delivery.id for delivery in turn_commit.deliveries])
     put_memories(connection, agent, turn_commit.replies)
     stored = insert_deliveries(connection, agent, turn_commit.deliveries)
+    count_referrals(connection, agent, turn_commit)
     save_disclosures(connection, agent, turn_commit.disclosures, stored)
     return stored
 

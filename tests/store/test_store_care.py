@@ -1,0 +1,79 @@
+"""Contract of every store: a referral, who got it and its count are stored by one commit."""
+
+from datetime import date, timedelta
+from uuid import UUID
+
+from bot.care.recognition import DistressCategory
+from bot.domain.content import Content
+from bot.domain.ids import derived_id
+from bot.domain.ledger import CareCount, Delivery, DeliveryKind, Disclosure
+from bot.store.ledger import TurnCommit
+from bot.store.protocols import Store
+from tests.store.conftest import ManualClock
+
+ROOM, ALICE, BOB = (derived_id(name) for name in ("room", "Alice", "Bob"))
+TODAY = date(2026, 5, 4)
+
+
+def build_commit(
+    clock: ManualClock, name: str, person: UUID = ALICE, category: str = DistressCategory.SUICIDE
+) -> TurnCommit:
+    turn_id = derived_id(name)
+    delivery = Delivery(
+        id=name,
+        turn_id=turn_id,
+        room_id=ROOM,
+        memory_id=turn_id,
+        platform="test",
+        account="account",
+        target="lobby",
+        part=0,
+        content=Content(text="help"),
+        created_at=clock(),
+        kind=DeliveryKind.REFERRAL,
+    )
+    disclosure = Disclosure(person, DeliveryKind.REFERRAL, clock(), ROOM, name)
+    return TurnCommit(deliveries=(delivery,), disclosures=(disclosure,), care_category=category)
+
+
+async def test_a_commit_stores_a_referral_who_got_it_and_its_count(store: Store, clock: ManualClock) -> None:
+    turn_commit = build_commit(clock, "first")
+    [stored] = await store.ledger.commit(turn_commit)
+    assert stored.kind is DeliveryKind.REFERRAL
+    assert await store.ledger.disclosures([ALICE, BOB]) == list(turn_commit.disclosures)
+    assert await store.ledger.care_counts(TODAY) == [CareCount(TODAY, "suicide", 1)]
+
+
+async def test_a_referral_that_is_committed_again_is_counted_once(store: Store, clock: ManualClock) -> None:
+    for _ in range(2):
+        await store.ledger.commit(build_commit(clock, "first"))
+        clock.advance(seconds=1)
+    assert await store.ledger.care_counts(TODAY) == [CareCount(TODAY, "suicide", 1)]
+
+
+async def test_referrals_are_counted_by_day_and_category(store: Store, clock: ManualClock) -> None:
+    await store.ledger.commit(build_commit(clock, "first"))
+    await store.ledger.commit(build_commit(clock, "second", BOB))
+    await store.ledger.commit(build_commit(clock, "third", derived_id("Kim"), DistressCategory.SELF_HARM))
+    clock.advance(days=1)
+    await store.ledger.commit(build_commit(clock, "fourth"))
+    tomorrow = TODAY + timedelta(days=1)
+    assert await store.ledger.care_counts(TODAY) == [
+        CareCount(TODAY, "self_harm", 1),
+        CareCount(TODAY, "suicide", 2),
+        CareCount(tomorrow, "suicide", 1),
+    ]
+    assert await store.ledger.care_counts(tomorrow) == [CareCount(tomorrow, "suicide", 1)]
+
+
+async def test_a_referral_without_a_category_is_not_counted(store: Store, clock: ManualClock) -> None:
+    await store.ledger.commit(build_commit(clock, "first", category=""))
+    assert await store.ledger.disclosures([ALICE])
+    assert await store.ledger.care_counts(TODAY) == []
+
+
+async def test_an_erasure_deletes_who_got_a_referral_and_keeps_the_counts(store: Store, clock: ManualClock) -> None:
+    await store.ledger.commit(build_commit(clock, "first"))
+    await store.edits.erase_entity(ALICE, clock())
+    assert await store.ledger.disclosures([ALICE]) == []
+    assert await store.ledger.care_counts(TODAY) == [CareCount(TODAY, "suicide", 1)]
