@@ -20,7 +20,18 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
 from bot.concurrency.tasks import TaskSet, run_isolated
-from bot.domain.environment import Component, Entity, PersonActivity, Relationship, Role, Room, World
+from bot.domain.environment import (
+    Component,
+    Entity,
+    MarkedPerson,
+    MarkOrigin,
+    PersonActivity,
+    PersonMark,
+    Relationship,
+    Role,
+    Room,
+    World,
+)
 from bot.domain.events import EntityErased
 from bot.domain.ledger import CostDimension, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
@@ -195,6 +206,19 @@ class People:
             self._muted.update(muted)
         await self._log("MUTE_PERSON" if is_muted else "UNMUTE_PERSON", {"person": str(entity_id)}, source)
 
+    def ignored_by(self, entity_id: UUID) -> list[MarkOrigin]:
+        """Return who has set that a person is not read; nothing for one who is read."""
+        marks = self._store.marks.find(entity_id, mark=PersonMark.NOT_READ)
+        return sorted({marked.origin for marked in marks})
+
+    def ignored(self) -> list[MarkedPerson]:
+        """Return the marks of the people who are not read, the latest first."""
+        return self._store.marks.find(mark=PersonMark.NOT_READ)
+
+    async def log_ignoring(self, entity_id: UUID, *, is_ignored: bool, source: str) -> None:
+        """Record that an operator has set whether a person is read."""
+        await self._log("IGNORE_PERSON" if is_ignored else "READ_PERSON", {"person": str(entity_id)}, source)
+
     def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
         """Yield all memories of a person, newest first, page by page; this reads the whole store."""
         return _read_memories(self._store, entity_id)
@@ -272,12 +296,13 @@ async def write_person_archive(
     redact: Callable[[str], str],
     uploads: Path | None = None,
     max_bytes: int | None = None,
+    with_hidden: bool = False,
     clock: Clock = system_clock,
 ) -> ArchiveCounts:
     """Write a ZIP with everything that is stored about a person to `file`; return what it holds.
 
     `redact` removes secrets from texts. `uploads` is the folder of uploaded files. Of other people it names ids only.
-    Raises ArchiveTooLarge above `max_bytes`.
+    The words of one who is not read are in it `with_hidden`, for themselves. Raises ArchiveTooLarge above `max_bytes`.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         writer = _ArchiveWriter(archive, file, redact, max_bytes)
@@ -287,7 +312,7 @@ async def write_person_archive(
         )
         await writer.add_text("README.txt", readme)
         await _write_person(writer, store, entity)
-        files = await _write_memories(writer, store, entity.id)
+        files = await _write_memories(writer, store, entity.id, with_hidden=with_hidden)
         await _write_receipts(writer, store, entity.id)
         await _write_costs(writer, store, entity.id, clock().date())
         tasks = await store.tasks.tasks(entity_id=entity.id)
@@ -370,17 +395,21 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) ->
     await writer.add_json("relationships.json", relationships)
 
 
-async def _read_memories(store: Store, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
+async def _read_memories(
+    store: Store, entity_id: UUID, *, with_hidden: bool = False
+) -> AsyncIterator[Sequence[Memory]]:
     before: int | None = None
     while True:
-        page = await store.memories.of_entity(entity_id, before)
+        page = await store.memories.of_entity(entity_id, before, with_hidden=with_hidden)
         yield page.memories
         before = page.before
         if before is None:
             return
 
 
-async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID) -> list[tuple[str, str]]:
+async def _write_memories(
+    writer: _ArchiveWriter, store: Store, entity_id: UUID, *, with_hidden: bool
+) -> list[tuple[str, str]]:
     """Write messages and facts; return name and URL of the files that were uploaded with messages.
 
     The archive is written file by file, so the memories are read twice.
@@ -388,7 +417,7 @@ async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID)
     files: list[tuple[str, str]] = []
 
     async def read(*, spoken: bool) -> AsyncIterator[Iterable[dict[str, Any]]]:
-        async for page in _read_memories(store, entity_id):
+        async for page in _read_memories(store, entity_id, with_hidden=with_hidden):
             memories = [memory for memory in page if (memory.kind in SPOKEN) is spoken]
             if spoken:
                 attachments = (item for memory in memories for item in memory.content.attachments)
@@ -485,7 +514,7 @@ def _describe_receipt(receipt: Receipt) -> dict[str, Any]:
 FLUSH_INTERVAL_SECONDS = 10.0
 FLUSH_TIMEOUT = 5.0
 FLUSH_LABEL = "storing who wrote"
-UNCOUNTED_RULES = (Rule.ERASED, Rule.OWN_MESSAGE)
+UNCOUNTED_RULES = (Rule.ERASED, Rule.OWN_MESSAGE, Rule.NOT_READ)
 
 
 class PersonActivityRecorder:

@@ -545,6 +545,7 @@ def build_handle(
             UndeliveredParts(store.ledger, agent.outbox),
             People(agent.id, store=store, models=agent.models, flush_activity=activity.flush, muted=agent.muted_people),
             edits.erase_entity,
+            edits.ignore_person,
         ),
         activity=AgentActivity(
             store,
@@ -788,6 +789,7 @@ def _build_inbox(
         shutdown_deadline=shutdown_deadline,
         secrets=config.secrets,
         forgotten_words=ForgottenWords(agent.store.ledger, agent.store.entities),
+        marks=agent.store.marks,
     )
 
 

@@ -1,11 +1,23 @@
 """Store protocols of worlds, rooms and entities; see `bot.store.protocols`."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
-from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
+from bot.domain.environment import (
+    Component,
+    Entity,
+    MarkedPerson,
+    MarkOrigin,
+    ParticipantState,
+    PersonActivity,
+    PersonMark,
+    Relationship,
+    Role,
+    Room,
+    World,
+)
 
 
 class WorldStore(Protocol):
@@ -74,7 +86,7 @@ class EntityStore(Protocol):
         """Record that an entity left rooms, until it is active there again."""
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        """Return the participants of a room, the most recently active first."""
+        """Return the participants of a room, the most recently active first, without those who are not read."""
 
     def check_components(self, check: Callable[[Component], None]) -> None:
         """Call `check` with every component before it is saved; where it raises, nothing is stored."""
@@ -107,3 +119,26 @@ class EntityStore(Protocol):
 
         With `before`, the time of the last message and the id of an entity, those that come after it.
         """
+
+
+class MarkStore(Protocol):
+    """Marks of platform accounts. All of them are in memory, as of the last change here or `refresh`."""
+
+    @property
+    def not_read(self) -> Set[UUID]:
+        """The people marked NOT_READ; the set changes with the marks."""
+
+    def find(self, entity_id: UUID | None = None, *, mark: PersonMark | None = None) -> list[MarkedPerson]:
+        """Return the marks of a person or of all people, of one kind or of all, the latest first."""
+
+    async def refresh(self) -> None:
+        """Read the marks again, which another process may have changed."""
+
+    async def save(self, marked: MarkedPerson) -> None:
+        """Store a mark; it holds at once, and replaces one of the same person, kind, origin and world.
+
+        What turns have noted of the words of a person who is not read is deleted.
+        """
+
+    async def remove(self, entity_id: UUID, mark: PersonMark, origin: MarkOrigin, world_id: UUID | None = None) -> bool:
+        """Delete a mark; return False if there was none."""

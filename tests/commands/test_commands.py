@@ -37,6 +37,7 @@ BUILT_IN = [
     "responsiveness",
     "privacy",
     "forget-me",
+    "ignore-me",
     "export-me",
     "help",
     "start",

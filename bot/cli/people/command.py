@@ -1,4 +1,4 @@
-"""Export everything that is stored about a person, or delete it."""
+"""Export everything that is stored about a person, delete it, or leave unread what they write."""
 
 import os
 import re
@@ -13,7 +13,7 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, is_confirmed, new_group, print_result
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Entity
+from bot.domain.environment import Entity, MarkOrigin
 from bot.errors import ConfigError
 from bot.operate.people import ArchiveCounts, find_people, write_person_archive
 from bot.settings import CoreSettings
@@ -22,7 +22,12 @@ from bot.text import redactor_of
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
 MAX_SHOWN_PEOPLE = 20
-app = new_group("Export everything that is stored about a person, or delete it.")
+REASONS = {
+    MarkOrigin.PERSON: "they asked for it",
+    MarkOrigin.OPERATOR: "an operator has set it",
+    MarkOrigin.ROLE: "they have a role of IGNORED_ROLES",
+}
+app = new_group("Export everything that is stored about a person, delete it, or leave unread what they write.")
 PersonText = Annotated[
     str, typer.Argument(metavar="PERSON", help="A name, the id of the account on its platform, or an id of the API.")
 ]
@@ -73,6 +78,29 @@ def forget(
     deleted = ", ".join(f"{number:,} {name}" for name, number in counts.items() if number)
     lines = [f"{_describe(entity)}: deleted {deleted or 'nothing, there was nothing'}"]
     return print_result({"id": entity.id, "deleted": counts}, lines, as_json=as_json, indent=None)
+
+
+@app.command(epilog=examples("bot person ignore Ada", "bot person ignore 123456789 --json"))
+def ignore(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Store nothing more that a person writes and hide what was stored, as their own /ignore-me does."""
+    return _set_ignored(person, character, is_ignored=True, as_json=as_json)
+
+
+@app.command(epilog=examples("bot person read Ada", "bot person read 123456789 --json"))
+def read(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Read a person again whom `bot person ignore` named; their own /ignore-me and a platform's role stay."""
+    return _set_ignored(person, character, is_ignored=False, as_json=as_json)
+
+
+def _set_ignored(person: str, character: Path | None, *, is_ignored: bool, as_json: bool) -> int:
+    config = load_character_config(character)
+    entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
+    result = run_connected(
+        config, lambda operations: operations.ignore_person(entity.id, is_ignored=is_ignored, source=SOURCE)
+    )
+    origins = " and ".join(REASONS[MarkOrigin(origin)] for origin in result.ignored_by)
+    line = f"{_describe(entity)}: not read, because {origins}" if origins else f"{_describe(entity)}: read"
+    return print_result({"id": entity.id, "ignored_by": result.ignored_by}, [line], as_json=as_json, indent=None)
 
 
 async def _export(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:

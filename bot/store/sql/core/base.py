@@ -228,10 +228,14 @@ FIND_AGENT = select(agents.c.id).where(agents.c.key == bindparam("key"))
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """An agent's row: its id, and the small number that every key begins with."""
+    """An agent's row: its id, and the small number that every key begins with.
+
+    `not_read` are the people whose words no part of the store returns; `SqlMarks` keeps them current.
+    """
 
     id: UUID
     number: int
+    not_read: set[UUID] = field(default_factory=set, compare=False)
 
 
 def ensure_agent(connection: Connection, agent_id: UUID) -> AgentRow:

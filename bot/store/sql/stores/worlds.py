@@ -211,7 +211,8 @@ class SqlEntities(SqlStorePart):
             )
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        return await self._database.read(partial(find_participants, self._agent, room_id, limit))
+        people = await self._database.read(partial(find_participants, self._agent, room_id, limit))
+        return [person for person in people if person.id not in self._agent_row.not_read]
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         stored_name = storable_text(name)
