@@ -43,7 +43,7 @@ class AccountBody(ResponseModel):
 class PersonBody(ResponseModel):
     """A person who wrote: when first and last, how many messages, and how many of them were answered.
 
-    The messages of one who `is_muted` are stored and not answered; what one writes whom somebody has set to be
+    The messages of one who `is_muted` are stored and not answered; what one writes whom a person, an operator or a role has set to be
     ignored (`ignored_by`: person, operator, role) is not even stored.
     """
 

@@ -13,7 +13,7 @@ from bot.store.sql.stores.erasure import delete_traces_of
 
 MARK = RowMapping(person_marks, MarkedPerson)
 MARK_KEY = ("entity_id", "mark", "origin", "world_id")
-ALL_MARKS = select(*MARK).where(matches(person_marks)).order_by(person_marks.c.at.desc(), person_marks.c.entity_id)
+ALL_MARKS = select(*MARK).where(matches(person_marks))
 SAVE_MARK = upsert(person_marks, ("agent_id", *MARK_KEY), MARK.stored_names)
 DELETE_MARK = delete(person_marks).where(matches(person_marks, *MARK_KEY))
 
@@ -33,7 +33,8 @@ class SqlMarks(SqlStorePart):
         return [item for item in self._marks if entity_id in (None, item.entity_id) and mark in (None, item.mark)]
 
     async def refresh(self) -> None:
-        self._marks = tuple(MARK.read_all(await self._read(ALL_MARKS)))
+        stored = MARK.read_all(await self._read(ALL_MARKS))
+        self._marks = sorted(stored, key=lambda item: item.at, reverse=True)
         marked = {item.entity_id for item in self.find(mark=PersonMark.NOT_READ)}
         self._agent_row.not_read.intersection_update(marked)
         self._agent_row.not_read.update(marked)
