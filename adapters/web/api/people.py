@@ -43,8 +43,8 @@ class AccountBody(ResponseModel):
 class PersonBody(ResponseModel):
     """A person who wrote: when first and last, how many messages, and how many of them were answered.
 
-    The messages of one who `is_muted` are stored and not answered; what one writes whom a person, an operator or a role has set to be
-    ignored (`ignored_by`: person, operator, role) is not even stored.
+    The messages of one who `is_muted` are stored and not answered. While there is an `ignored_by` (person, operator,
+    role), nothing that they write is stored.
     """
 
     id: UUID
