@@ -23,7 +23,7 @@ from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.tasks import TaskSet, crash_point
 from bot.domain.content import FORWARDED_AT, FORWARDED_AUTHOR, FORWARDED_MESSAGE, Content
 from bot.domain.environment import PersonMark
-from bot.domain.hiding import HIDDEN_TEXT, hide_inbound
+from bot.domain.hiding import hide_inbound
 from bot.domain.inbound import (
     ERASURE_COMPONENT,
     MAX_ENTITIES,
@@ -209,18 +209,18 @@ def build_unreadable_event(
     *,
     secrets: Collection[str],
     now: datetime,
-    not_read: Collection[str] = (),
+    is_hidden: bool = False,
 ) -> UnreadableEvent:
     """Return the record of an event, of which `raw` is what the platform sent as plain JSON values.
 
     Values of fields that are named like a secret are removed, and every text in `secrets`. Without an
-    `event_id` the content identifies the event. Of one that names an account in `not_read`, nothing is kept.
+    `event_id` the content identifies the event. Of one that `is_hidden` only numbers and the names of fields are kept.
     """
     text = redact(json.dumps(_bound(raw), ensure_ascii=False, default=type_name), secrets)
     cause = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
     event_id = event_id or sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
-    if any(account_id in text for account_id in not_read):
-        text, cause = HIDDEN_TEXT, type_name(error)
+    if is_hidden:
+        text, cause = json.dumps(_without_texts(_bound(raw)), default=type_name), type_name(error)
     return UnreadableEvent(
         platform,
         account,
@@ -246,6 +246,15 @@ def _bound(value: Any, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [_bound(item, depth + 1) for item in value[:MAX_ITEMS]]
     return value
+
+
+def _without_texts(value: Any) -> Any:
+    """Return JSON values in which every text that is no number is replaced."""
+    if isinstance(value, dict):
+        return {key: _without_texts(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_texts(item) for item in value]
+    return "…" if isinstance(value, str) and not value.isdigit() else value
 
 
 def _is_secret(name: str) -> bool:
@@ -360,9 +369,9 @@ class Inbox:
         """
         self._check_open()
         marks = [] if self._marks is None else self._marks.find(mark=PersonMark.NOT_READ)
-        not_read = [marked.external_id for marked in marks if marked.platform == platform]
+        is_hidden = any(marked.platform == platform for marked in marks)  # who wrote it cannot be known
         event = build_unreadable_event(
-            platform, account, event_id, raw, error, secrets=self._secrets, now=self._clock(), not_read=not_read
+            platform, account, event_id, raw, error, secrets=self._secrets, now=self._clock(), is_hidden=is_hidden
         )
         await self._ledger.record_unreadable([event])
         cause = shorten(event.cause, 80)

@@ -77,7 +77,7 @@ class EntityStore(Protocol):
         """
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
-        """Return entities by id."""
+        """Return entities by id, those who are not read without names."""
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         """Return the entities with exactly this current or former name, handle or platform id."""

@@ -1,6 +1,7 @@
 """People who are not read: nothing that they write is stored, and what was stored before is hidden."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -159,12 +160,15 @@ async def test_their_names_are_not_stored(harness: AgentHarness) -> None:
     assert await harness.agent.store.entities.entities_by_name("Nora the Second") == []
 
 
-async def test_an_event_that_names_their_account_and_cannot_be_read_leaves_no_words(harness: AgentHarness) -> None:
+async def test_an_event_that_cannot_be_read_leaves_no_words_while_there_is_such_a_person_on_its_platform(
+    harness: AgentHarness,
+) -> None:
     await give(harness, "ignore-me")
-    raw = {"author": "Alice", "text": SECRET}
+    raw = {"author": "17", "parts": [{"text": SECRET, "size": 1}]}
     await harness.agent_runtime.handle.record_unreadable("test", "account", "e1", raw, ValueError(SECRET))
     [event] = await harness.agent.store.ledger.unreadable_events()
-    assert (event.raw, event.cause) == (HIDDEN_TEXT, "ValueError")
+    assert json.loads(event.raw) == {"author": "17", "parts": [{"text": "…", "size": 1}]}
+    assert event.cause == "ValueError"
 
 
 async def test_each_origin_ends_its_own_mark_only(harness: AgentHarness) -> None:

@@ -127,7 +127,6 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     other_entities -= names.keys()
     entities = await turn.agent.store.entities.entities(other_entities) if other_entities else {}
     names |= {entity.id: entity.name for entity in entities.values()}
-    names |= dict.fromkeys(turn.agent.store.marks.not_read & names.keys(), "")
     speakers = {entity_id: (name, short_id(entity_id)) for entity_id, name in names.items()}
     results = _visible_results(turn, conversation, messages)
     open_id = answered.id

@@ -29,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.sql.expression import Executable
 
 from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
+from bot.domain.hiding import hide_entity
 from bot.domain.inbound import anonymize_private_chat
 from bot.store.protocols import MAX_NAME_MATCHES
 from bot.store.sql.core.base import AgentRow, SqlStorePart
@@ -202,7 +203,11 @@ class SqlEntities(SqlStorePart):
             await self._database.write(partial(_save_entities, self._agent, entities, room_id))
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
-        return await self._database.read(lambda db: find_entities(db, self._agent, ids)) if ids else {}
+        if not ids:
+            return {}
+        found = await self._database.read(lambda db: find_entities(db, self._agent, ids))
+        hidden = self._agent_row.not_read & found.keys()
+        return found | {entity_id: hide_entity(found[entity_id]) for entity_id in hidden}
 
     async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
         if room_ids:
