@@ -21,6 +21,7 @@ import plugins.bootstrap
 import plugins.openai
 import tests.chaos.adapter  # noqa: F401  # imported beforehand, like the others
 from bot.cli.main import entry
+from bot.concurrency.tasks import VARIABLE, kill_at
 
 PR_SET_PDEATHSIG = 1
 IMPORTED = (bot.cli.commands.run, plugins)
@@ -48,6 +49,8 @@ def _run_bot(order: Mapping[str, Any]) -> int:
     _die_with_the_parent()
     os.environ.clear()
     os.environ.update(order["environment"])
+    if point := os.environ.get(VARIABLE):  # which the bot reads when it is imported: that was before the fork
+        sys.addaudithook(kill_at(point))
     os.chdir(order["folder"])
     log = os.open(order["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     errors = os.open(order.get("errors", order["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

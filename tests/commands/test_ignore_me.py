@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.content import Content, Quotation, build_forward_metadata
-from bot.domain.environment import ChannelType, Entity, MarkOrigin, Role
+from bot.domain.environment import ChannelType, Entity, MarkedPerson, MarkOrigin, PersonMark, Role
 from bot.domain.events import MessageReceived
 from bot.domain.hiding import HIDDEN_REPLY, HIDDEN_TEXT
 from bot.domain.inbound import InboundMessage, Reaction
@@ -238,3 +238,36 @@ async def test_a_person_of_several_names_is_not_read_under_any(harness: AgentHar
     renamed = replace(written(harness), author=Entity(written(harness).author.id, "test", "Alice", ("Someone Else",)))
     receipt = await harness.agent_runtime.inbox.submit(renamed)
     assert receipt.rule == Rule.NOT_READ
+
+
+async def test_what_is_being_answered_to_them_is_stopped() -> None:
+    asked, gate = asyncio.Event(), asyncio.Event()
+
+    async def wait(request: TextRequest) -> str:
+        asked.set()
+        await gate.wait()
+        return model_answer("Aye.")
+
+    async with running_agent(model=ScriptedModel(wait)) as harness:
+        receipt = await harness.submit(f"Ada, {SECRET}", kind=GROUP)
+        await asked.wait()
+        await give(harness, "ignore-me")
+        closed = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        assert closed.outcome is Outcome.CANCELLED
+        assert harness.texts == []
+
+
+async def test_a_message_that_was_left_open_by_a_crash_is_not_answered_any_more() -> None:
+    store = InMemoryStore()
+    async with running_agent(store=store) as harness:
+        message = written(harness, f"Ada, {SECRET}")
+        person = message.author
+    await store.ledger.receive([message], harness.agent.clock())
+    await store.marks.save(
+        MarkedPerson(person.id, PersonMark.NOT_READ, "test", "Alice", MarkOrigin.OPERATOR, harness.agent.clock())
+    )
+    async with running_agent(store=store) as harness:
+        [receipt] = await store.ledger.receipts()
+        closed = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        assert (closed.outcome, closed.rule) == (Outcome.IGNORED, Rule.NOT_READ)
+        assert harness.model.requests == []
