@@ -37,13 +37,13 @@ async def open_file(folder: Path) -> AsyncIterator[Store]:
         yield store
 
 
-async def find_canaries(folder: Path, store: Store, person: Entity, told: Iterable[object]) -> set[str]:
-    """Return the words in the files and tables of a folder, in an export about a person, and in what was told."""
+async def find_canaries(folder: Path, store: Store, person: Entity, shown: Iterable[object]) -> set[str]:
+    """Return the words in the files and tables of a folder, in an export about a person, and in what was shown."""
     archive = io.BytesIO()
     await write_person_archive(store, person, archive, agent_name="Ada", redact=str)
     with zipfile.ZipFile(archive) as exported:
         texts = [exported.read(name).decode() for name in exported.namelist()]
-    texts += [*map(str, told), *_read_files(folder)]
+    texts += [*map(str, shown), *_read_files(folder)]
     with closing(sqlite3.connect(folder / FILE_NAME)) as database:
         names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         texts += [str(row) for name in names for row in database.execute(f'SELECT * FROM "{name}"')]

@@ -80,9 +80,9 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
             assert found[missed].rule == Rule.NOT_READ
             robin = derived_id("discord", "user", server.robin)
             history = await store.memories.recent(next(iter(found.values())).room_id, 50)
-        told = [caplog.text, model.requests, history, await store.ledger.unreadable_events()]
+        shown = [caplog.text, model.requests, history, await store.ledger.unreadable_events()]
         person = Entity(robin, "discord", server.robin)
-        assert await find_canaries(tmp_path, store, person, told) == set()
+        assert await find_canaries(tmp_path, store, person, shown) == set()
     assert [memory.content.text for memory in history].count(HIDDEN_TEXT) >= 6
     assert not any(re.search(r"\bRob\b", str(request)) for request in model.requests)
     assert canaries.count >= 200

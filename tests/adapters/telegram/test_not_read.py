@@ -55,9 +55,9 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
         robin_id = derived_id("telegram", "user", str(robin["id"]))
         rules = [receipt.rule for receipt in receipts if receipt.author_id == robin_id]
         history = await store.memories.recent(receipts[-1].room_id, 50)
-        told = [caplog.text, model.requests, history, await store.ledger.unreadable_events()]
+        shown = [caplog.text, model.requests, history, await store.ledger.unreadable_events()]
         person = Entity(robin_id, "telegram", str(robin["id"]))
-        assert await find_canaries(tmp_path, store, person, told) == set()
+        assert await find_canaries(tmp_path, store, person, shown) == set()
     assert len(rules) >= 8
     assert set(rules) == {Rule.NOT_READ}
     assert [memory.content.text for memory in history].count(HIDDEN_TEXT) >= 8

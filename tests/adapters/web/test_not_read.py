@@ -48,8 +48,8 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
         await server.send("Ada, and now?", user="kim", room="quay")
         [receipt] = [item for item in await store.ledger.receipts() if str(item.memory_id) == sent["message_id"]]
         pages = await read_pages(server, str(receipt.room_id))
-        told = [caplog.text, server.script.prompts, shown, pages]
-        assert await find_canaries(tmp_path, store, Entity(ROBIN, "web", "robin"), told) == set()
+        texts = [caplog.text, server.script.prompts, shown, pages]
+        assert await find_canaries(tmp_path, store, Entity(ROBIN, "web", "robin"), texts) == set()
         assert HIDDEN_TEXT in str(pages)
         assert HIDDEN_TEXT in str(shown)
         assert [path for path in (tmp_path / "uploads").rglob("*") if path.is_file()] == []

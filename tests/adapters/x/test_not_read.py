@@ -32,18 +32,18 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
             hidden = [emulator.say("robin", f"@greenroom_bot {canaries.write()}") for _ in range(8)]
             hidden.append(emulator.say("robin", f"@greenroom_bot {canaries.write()}", reply_to_id=hidden[0]))
             thread = emulator.say("robin", canaries.write())
-            told_to = emulator.say("kim", "@greenroom_bot is that so?", reply_to_id=thread)
+            asking = emulator.say("kim", "@greenroom_bot is that so?", reply_to_id=thread)
             quoting = emulator.say("kim", "@greenroom_bot look at this", quoted_id=hidden[0])
             await harness.poll()
             await harness.poll()
             receipts = await harness.receipts()
-            messages = await store.memories.memories([receipts[told_to].memory_id, receipts[quoting].memory_id])
-        told = [caplog.text, prompts, messages, await store.ledger.unreadable_events()]
+            messages = await store.memories.memories([receipts[asking].memory_id, receipts[quoting].memory_id])
+        shown = [caplog.text, prompts, messages, await store.ledger.unreadable_events()]
         person = Entity(robin, "x", "")
-        assert await find_canaries(tmp_path, store, person, told) == set()
+        assert await find_canaries(tmp_path, store, person, shown) == set()
     assert {receipts[post_id].rule for post_id in hidden} == {Rule.NOT_READ}
     assert receipts[thread].rule == Rule.NOT_READ
-    assert receipts[told_to].rule == receipts[quoting].rule == "mention"
+    assert receipts[asking].rule == receipts[quoting].rule == "mention"
     quotations = [message.content.quotation for message in messages.values()]
     assert [quotation.text for quotation in quotations if quotation is not None] == [HIDDEN_TEXT]
     assert canaries.count >= 200
