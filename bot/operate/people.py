@@ -311,7 +311,7 @@ async def write_person_archive(
             agent=agent_name, name=name, time=f"{clock():%Y-%m-%d %H:%M} UTC", log_entries=f"{MAX_LOG_ENTRIES:,}"
         )
         await writer.add_text("README.txt", readme)
-        await _write_person(writer, store, entity)
+        await _write_person(writer, store, entity, with_hidden=with_hidden)
         files = await _write_memories(writer, store, entity.id, with_hidden=with_hidden)
         await _write_receipts(writer, store, entity.id)
         await _write_costs(writer, store, entity.id, clock().date())
@@ -362,7 +362,7 @@ class _ArchiveWriter:
             raise ArchiveTooLarge
 
 
-async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) -> None:
+async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity, *, with_hidden: bool) -> None:
     rooms = await store.worlds.rooms_of(entity.id)
     worlds = await store.worlds.worlds_by_id({room.world_id for room in rooms})
     activity = await store.entities.activity(entity.id)
@@ -385,7 +385,7 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) ->
     await writer.add_json("person.json", person)
     contacts = [
         {"type": item.type, "data": dict(item.data), "stated_by": item.source_entity_id, "at": item.created_at}
-        for item in await store.entities.components(entity.id)
+        for item in await store.entities.components(entity.id, with_hidden=with_hidden)
     ]
     await writer.add_json("contacts.json", contacts)
     relationships = [

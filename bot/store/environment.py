@@ -97,8 +97,10 @@ class EntityStore(Protocol):
         Raises ComponentDataError for data that do not fit a type that a plugin declares.
         """
 
-    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
-        """Return the components of an entity."""
+    async def components(
+        self, entity_id: UUID, kind: str | None = None, *, with_hidden: bool = False
+    ) -> list[Component]:
+        """Return the components of an entity; what people who are not read have stated only `with_hidden`."""
 
     async def save_relationship(self, relationship: Relationship) -> None:
         """Insert or replace the relationship from one entity to another."""

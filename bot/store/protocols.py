@@ -292,7 +292,7 @@ class LogStore(Protocol):
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, entity_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
-        """Return the latest entries that match, newest first."""
+        """Return the latest entries that match, newest first; of people who are not read without arguments."""
 
 
 class CostStore(Protocol):

@@ -8,16 +8,17 @@ from dataclasses import replace
 import pytest
 
 from bot.domain.content import Content, Quotation, build_forward_metadata
-from bot.domain.environment import ChannelType, Entity, MarkedPerson, MarkOrigin, PersonMark, Role
+from bot.domain.environment import ChannelType, Component, Entity, MarkedPerson, MarkOrigin, PersonMark, Role
 from bot.domain.events import MessageReceived
 from bot.domain.hiding import HIDDEN_REPLY, HIDDEN_TEXT
+from bot.domain.ids import new_id
 from bot.domain.inbound import InboundMessage, Reaction
 from bot.domain.ledger import Outcome, Rule
 from bot.domain.memory import MemoryKind
 from bot.models.types import TextRequest
 from bot.store import InMemoryStore, ReceiptQuery
-from bot.store.lists import MessageFilter
-from bot.store.protocols import RecallScope
+from bot.store.lists import MessageFilter, RoomFilter
+from bot.store.protocols import LogKind, RecallScope
 from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from bot.turn import TurnEnded
 from tests.commands.asking import give, press
@@ -271,3 +272,22 @@ async def test_a_message_that_was_left_open_by_a_crash_is_not_answered_any_more(
         closed = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
         assert (closed.outcome, closed.rule) == (Outcome.IGNORED, Rule.NOT_READ)
         assert harness.model.requests == []
+
+
+async def test_names_of_private_chats_details_and_arguments_of_actions_are_hidden_too(harness: AgentHarness) -> None:
+    place, store = make_message("", sent_at=harness.agent.clock(), room="Alice's chat"), harness.agent.store
+    await harness.send(SECRET, room="Alice's chat")
+    await store.entities.save_component(Component(new_id(), place.author.id, "contact", {"note": SECRET}))
+    body = {"action": "REMIND", "allowed": True, "arguments": {"text": SECRET}}
+    await store.logs.log(LogKind.AUTHORIZATION, body, entity_id=place.author.id)
+    await give(harness, "ignore-me")
+    room = await store.worlds.room(place.room.id)
+    listed = await store.lists.rooms(RoomFilter(), counted_since=harness.agent.clock())
+    assert room is not None
+    assert room.name == ""
+    assert "Alice's chat" not in {summary.room.name for _, summary in listed.items}
+    assert await store.entities.components(place.author.id) == []
+    assert len(await store.entities.components(place.author.id, with_hidden=True)) == 1
+    assert "zebracorn" not in str(await store.logs.logs())
+    await give(harness, "ignore-me", text="off")
+    assert (await store.worlds.rooms_by_id([place.room.id]))[place.room.id].name == "Alice's chat"

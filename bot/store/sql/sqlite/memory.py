@@ -106,7 +106,7 @@ class InMemoryStore(SqlStore):
         make_engine = partial(
             build_read_only_engine, LOCATION, async_creator=self.database.open_copy, poolclass=NullPool
         )
-        agent_row = replace(ALL_AGENTS, not_read=set())  # each store has people of its own
+        agent_row = replace(ALL_AGENTS, not_read=set(), unnamed_rooms=set())  # each store has people of its own
         super().__init__(self.database, agent_row, SqlPluginTables(self.database, make_engine), clock)
         self._retention = Retention(self.database, ALL_AGENTS, RETENTION, clock=clock)
         self._user_count = 0

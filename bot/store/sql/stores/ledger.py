@@ -35,7 +35,7 @@ from sqlalchemy.sql.expression import Executable
 from bot.concurrency.tasks import crash_point
 from bot.domain.content import Content
 from bot.domain.environment import Entity, Role, Room, World
-from bot.domain.hiding import hide_inbound
+from bot.domain.hiding import hide_entity, hide_inbound
 from bot.domain.inbound import (
     MAX_UNREADABLE_EVENTS,
     InboundMessage,
@@ -318,8 +318,14 @@ def _complete(connection: Connection, agent_row: AgentRow, page: Sequence[Receip
     agent = agent_row.number
     found = find_memories(connection, agent, [receipt.memory_id for receipt in page])
     messages = {memory.id: memory for memory in hide_memories(agent_row, [*found.values()], connection)}
-    authors = find_entities(connection, agent, {receipt.author_id for receipt in page})
-    rooms = find_rooms(connection, agent, {receipt.room_id for receipt in page})
+    authors = {
+        author.id: hide_entity(author) if author.id in agent_row.not_read else author
+        for author in find_entities(connection, agent, {receipt.author_id for receipt in page}).values()
+    }
+    rooms = {
+        room_id: agent_row.hide_name(room)
+        for room_id, room in find_rooms(connection, agent, {receipt.room_id for receipt in page}).items()
+    }
     worlds = find_worlds(connection, agent, {room.world_id for room in rooms.values()})
     listed = []
     for receipt in page:

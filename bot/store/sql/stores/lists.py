@@ -178,6 +178,7 @@ def _summarize_rooms(
         count, received_at, created_at = activity[room_id]
         world = worlds.get(room.world_id)
         last = created_at if received_at is None else received_at
+        room = agent_row.hide_name(room)
         summaries[room_id] = RoomSummary(room, world.name if world else "", room_id in muted, last, count)
     return summaries
 
@@ -270,7 +271,8 @@ class SqlLists(SqlStorePart):
         return await self._database.search(partial(_list_rooms, self._agent_row, wanted, first, before or END, limit))
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        return await self._database.search(lambda db: find_rooms(db, self._agent, ids)) if ids else {}
+        found = await self._database.search(lambda db: find_rooms(db, self._agent, ids)) if ids else {}
+        return {room_id: self._agent_row.hide_name(room) for room_id, room in found.items()}
 
     async def messages(
         self, room_id: UUID, wanted: MessageFilter, *, before: PageKey | None = None, limit: int = 50

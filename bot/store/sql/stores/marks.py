@@ -1,14 +1,15 @@
 """Marks of platform accounts: few, and all of them in memory."""
 
-from collections.abc import Sequence, Set
+from collections.abc import Collection, Sequence, Set
+from functools import partial
 from uuid import UUID
 
-from sqlalchemy import delete, select
+from sqlalchemy import Connection, and_, delete, select
 
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
-from bot.store.sql.core.mapping import RowMapping, matches, upsert
-from bot.store.sql.core.schema import person_marks
+from bot.store.sql.core.mapping import RowMapping, items_parameter, matches, rows_of, upsert
+from bot.store.sql.core.schema import participants, person_marks, rooms
 from bot.store.sql.stores.erasure import delete_traces_of
 
 MARK = RowMapping(person_marks, MarkedPerson)
@@ -16,6 +17,17 @@ MARK_KEY = ("entity_id", "mark", "origin", "world_id")
 ALL_MARKS = select(*MARK).where(matches(person_marks))
 SAVE_MARK = upsert(person_marks, ("agent_id", *MARK_KEY), MARK.stored_names)
 DELETE_MARK = delete(person_marks).where(matches(person_marks, *MARK_KEY))
+
+
+ROOMS_OF_PEOPLE = (
+    select(rooms.c.id, rooms.c.type)
+    .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
+    .where(matches(participants), participants.c.entity_id.in_(items_parameter(participants.c.entity_id)))
+)
+
+
+def _find_private_chats(agent: int, people: Collection[UUID], connection: Connection) -> set[UUID]:
+    return {row[0] for row in rows_of(connection, ROOMS_OF_PEOPLE, people, agent=agent) if row[1].is_direct}
 
 
 class SqlMarks(SqlStorePart):
@@ -36,8 +48,10 @@ class SqlMarks(SqlStorePart):
         stored = MARK.read_all(await self._read(ALL_MARKS))
         self._marks = sorted(stored, key=lambda item: item.at, reverse=True)
         marked = {item.entity_id for item in self.find(mark=PersonMark.NOT_READ)}
-        self._agent_row.not_read.intersection_update(marked)
-        self._agent_row.not_read.update(marked)
+        chats = await self._database.read(partial(_find_private_chats, self._agent, marked)) if marked else set[UUID]()
+        for kept, found in ((self._agent_row.not_read, marked), (self._agent_row.unnamed_rooms, chats)):
+            kept &= found
+            kept |= found
 
     async def save(self, marked: MarkedPerson) -> None:
         if marked.mark is PersonMark.NOT_READ:

@@ -30,7 +30,7 @@ from sqlalchemy.sql.expression import Executable
 
 from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
 from bot.domain.hiding import hide_entity
-from bot.domain.inbound import anonymize_private_chat
+from bot.domain.inbound import ERASURE_COMPONENT, anonymize_private_chat
 from bot.store.protocols import MAX_NAME_MATCHES
 from bot.store.sql.core.base import AgentRow, SqlStorePart
 from bot.store.sql.core.mapping import (
@@ -233,9 +233,18 @@ class SqlEntities(SqlStorePart):
             self._check_component(component)
         await self._database.write(partial(save_component, self._agent, component))
 
-    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
+    async def components(
+        self, entity_id: UUID, kind: str | None = None, *, with_hidden: bool = False
+    ) -> list[Component]:
         rows = await self._read(FIND_COMPONENTS, entity_id_=entity_id)
-        return [component for component in COMPONENT.read_all(rows) if kind in (None, component.type)]
+        found = [component for component in COMPONENT.read_all(rows) if kind in (None, component.type)]
+        not_read = frozenset[UUID | None]() if with_hidden else self._agent_row.not_read
+        return [
+            component
+            for component in found
+            if component.type == ERASURE_COMPONENT
+            or not_read.isdisjoint((component.entity_id, component.source_entity_id))
+        ]
 
     async def save_relationship(self, relationship: Relationship) -> None:
         row = RELATIONSHIP.values(relationship, self._agent)
@@ -461,12 +470,15 @@ class SqlWorlds(SqlStorePart):
         return await self._database.read(partial(find_world, self._agent, world_id))
 
     async def room(self, room_id: UUID) -> Room | None:
-        return await self._database.read(partial(find_room, self._agent, room_id))
+        room = await self._database.read(partial(find_room, self._agent, room_id))
+        return None if room is None else self._agent_row.hide_name(room)
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
         if world_id is None:
-            return list(ROOM.read_all(await self._read(ALL_ROOMS)))
-        return list(ROOM.read_all(await self._read(ROOMS_OF_WORLD, world_id_=world_id)))
+            rows = await self._read(ALL_ROOMS)
+        else:
+            rows = await self._read(ROOMS_OF_WORLD, world_id_=world_id)
+        return list(map(self._agent_row.hide_name, ROOM.read_all(rows)))
 
     async def participant_state(self, room_id: UUID) -> ParticipantState:
         states = await self._database.read(lambda db: participant_states(db, self._agent_row, [room_id]))
@@ -485,11 +497,13 @@ class SqlWorlds(SqlStorePart):
         return await self._database.read(lambda db: find_worlds(db, self._agent, ids))
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        return await self._database.read(lambda db: find_rooms(db, self._agent, ids))
+        found = await self._database.read(lambda db: find_rooms(db, self._agent, ids))
+        return {room_id: self._agent_row.hide_name(room) for room_id, room in found.items()}
 
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
         rows = await self._read(ROOMS_OF_ENTITY, entity_id_=entity_id)
-        return list(ROOM.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True)))
+        found = ROOM.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True))
+        return list(map(self._agent_row.hide_name, found))
 
     async def worlds_owned_by(self, entity_id: UUID) -> list[World]:
         rows = await self._read(WORLDS_THAT_NAME, entity=str(entity_id))
