@@ -38,6 +38,7 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
         },
         Outcome.IGNORED: {
             Rule.OWN_MESSAGE: "own_message",
+            Rule.NOT_READ: "not_read",
             Rule.EMPTY_MESSAGE: "empty",
             Rule.EDITED: "unchanged_edit",
             Rule.RESPOND_TO_BOTS: "bot",
@@ -147,6 +148,7 @@ PLATFORM_CHECK = "platform"
 # with the name of its result below `receipt.result` in the catalogue.
 CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("own_message", {Rule.OWN_MESSAGE: "yes"}),
+    ("not_read", {Rule.NOT_READ: "yes"}),
     ("late_edit", {Rule.ON_EDIT: "yes"}),
     (PLATFORM_CHECK, {}),
     ("empty", {Rule.EMPTY_MESSAGE: "yes"}),

@@ -239,8 +239,7 @@ class Agent:
     `id` is also its entity: its own messages carry it. `character`, `settings` and `templates`
     may change while the agent runs: read them when they are needed. `folder` is where the character's file is; None
     for a character without one. `memory` bounds what all agents of the process hold of files and responses, see
-    MEMORY_LIMIT. `muted_people` are those whose messages are stored and not answered, `minors` those who are marked as
-    minors.
+    MEMORY_LIMIT. `muted_people` are those whose messages are stored and not answered.
     """
 
     id: UUID
@@ -259,7 +258,6 @@ class Agent:
     clock: Clock = system_clock
     folder: Path | None = None
     muted_people: set[UUID] = field(default_factory=set)
-    minors: set[UUID] = field(default_factory=set)
     document_reader: DocumentReader = field(default_factory=DocumentReader, repr=False)
 
     @property
@@ -632,7 +630,7 @@ class Turn:
             rule = self.notice_rule
             rules = {}
             for author in {item.author.id: item.author for item in self.inputs if not item.author.is_bot}.values():
-                is_minor = self.room_is_for_minors or author.id in self.agent.minors
+                is_minor = self.room_is_for_minors or author.id in self.agent.store.marks.minors
                 has_own_rule = is_minor and MinorRule.NOTICE in self.minor_rules
                 rules[author.id] = rule.at_least_every(MINOR_INTERVAL) if has_own_rule else rule
             is_shown = adapter is None or adapter.shows_notices or adapter.labels_posts
@@ -684,7 +682,7 @@ class Turn:
     @property
     def has_minor(self) -> bool:
         """Whether one of the authors, or the room, is marked as a minor's."""
-        minors = self.agent.minors
+        minors = self.agent.store.marks.minors
         return self.room_is_for_minors or (bool(minors) and any(item.author.id in minors for item in self.inputs))
 
     @property

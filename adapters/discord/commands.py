@@ -13,6 +13,7 @@ from discord.http import Route
 from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
 from adapters.discord.incoming import EntityMapper, apply_rules, build_lineage
+from adapters.discord.receiving import report_roles
 from adapters.discord.sending import (
     CHOICE_PREFIX,
     EPHEMERAL_FLAG,
@@ -101,6 +102,7 @@ class CommandHandler:
         name = str(data.get("name", ""))
         is_question = name == QUESTION_COMMAND
         await self._acknowledge(interaction, DEFERRED_REPLY, is_private=not is_question)
+        await self._report_roles(interaction)
         world, room = self._world_and_room(interaction)
         arguments = {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
         invocation = CommandInvocation(
@@ -130,6 +132,7 @@ class CommandHandler:
     async def _select_choice(self, interaction: discord.Interaction[Any]) -> None:
         data: Mapping[str, Any] = interaction.data or {}
         await self._acknowledge(interaction, DEFERRED_UPDATE)
+        await self._report_roles(interaction)
         value = next(iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX))
         world, room = self._world_and_room(interaction)
         author = self._mapper.to_entity(interaction.user)
@@ -139,6 +142,11 @@ class CommandHandler:
         if response.text:
             route = Route("POST", FOLLOW_UP_PATH, **_webhook_ids(interaction))
             await self._send_request(route, json={**build_response_body(response.text), "flags": EPHEMERAL_FLAG})
+
+    async def _report_roles(self, interaction: discord.Interaction[Any]) -> None:
+        """Report whether the member has a role that keeps them unread."""
+        if isinstance(interaction.user, discord.Member):
+            await report_roles(self._handle, interaction.user, self._mapper, self._settings)
 
     def _forbidding_rule(self, interaction: discord.Interaction[Any]) -> str:
         lineage_ids = build_lineage(interaction.channel, interaction.guild_id)

@@ -42,6 +42,7 @@ class DiscordSettings(SettingsModel):
             "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS",
             "DISCORD_MEMBERS_INTENT",
             "DISCORD_SHARD_COUNT",
+            "IGNORED_ROLES",
         ]
     )
 
@@ -67,6 +68,11 @@ class DiscordSettings(SettingsModel):
         False,
         description="Whether to receive who joins and leaves a server; switch on Server Members Intent for "
         "the bot in the developer portal first.",
+    )
+    ignored_roles: CommaList = Field(
+        (),
+        description="Roles of Discord servers, by name or id: nothing that people with one of them write is stored or "
+        "read.",
     )
     discord_shard_count: int = Field(
         0,

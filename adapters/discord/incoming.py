@@ -118,6 +118,14 @@ def role_of(member: discord.Member) -> Role:
     return Role.ADMIN if permissions.administrator or permissions.manage_guild else Role.MEMBER
 
 
+def has_ignored_role(member: discord.Member, settings: DiscordSettings) -> bool:
+    """Return whether a member has one of the roles in IGNORED_ROLES."""
+    if not settings.ignored_roles:
+        return False
+    ignored = {name.removeprefix("@").casefold() for name in settings.ignored_roles}
+    return any(str(role.id) in ignored or role.name.casefold() in ignored for role in member.roles)
+
+
 def build_lineage(channel: object, guild_id: int | None) -> list[str]:
     """Return the ids that a rule may name for a channel, most specific first: thread, channel, guild."""
     ids = [getattr(channel, "id", 0), getattr(channel, "parent_id", None), guild_id]

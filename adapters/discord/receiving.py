@@ -17,7 +17,7 @@ from adapters.discord import incoming
 from adapters.discord.backfill import Backfill, MissedMessages
 from adapters.discord.config import PLATFORM, DiscordSettings, Limits
 from adapters.discord.errors import REQUEST_ERRORS, ErrorResponse
-from adapters.discord.incoming import EntityMapper, build_lineage
+from adapters.discord.incoming import EntityMapper, build_lineage, has_ignored_role
 from adapters.discord.sharding import SESSION_CURSOR, ShardId, ShardStatus
 from bot import Clock, Room, World
 from bot.platform import (
@@ -437,6 +437,7 @@ class EventReceiver:
         elif self._deferred is not None and event.name not in (*MembershipHandler.BEFORE_BACKFILL, GUILD_UNAVAILABLE):
             self._deferred.append(event)
         else:
+            await self._report_roles(*event.args[-1:])
             await self._handlers[event.name](*event.args)
             if event.name == LATE_GUILD and self._deferred is None:
                 await self._submit_missed(self.backfill.read_missed_in(*event.args))
@@ -486,6 +487,8 @@ class EventReceiver:
 
     async def _submit_messages(self, events: Sequence[GatewayEvent]) -> None:
         inbound = []
+        for event in events:
+            await self._report_roles(*people_of(event.args[0]))
         for event in events:
             try:
                 inbound.append(self._to_inbound(*event.args))
@@ -562,6 +565,7 @@ class EventReceiver:
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         message, edited_at = payload.message, payload.message.edited_at
+        await self._report_roles(*people_of(message))
         inbound = self._to_inbound(message, edited_at=edited_at) if edited_at is not None else None
         if inbound is not None:
             await self._handle.edits.submit_edit(inbound)
@@ -572,6 +576,7 @@ class EventReceiver:
     async def _on_reaction(self, payload: discord.RawReactionActionEvent) -> None:
         if payload.user_id == self._mapper.bot_id:
             return
+        await self._report_roles(payload.member)
         channel = self._client.get_channel(payload.channel_id) or self._client.get_partial_messageable(
             payload.channel_id, guild_id=payload.guild_id
         )
@@ -594,6 +599,12 @@ class EventReceiver:
             emoji=str(emoji or ""),
         )
 
+    async def _report_roles(self, *people: object) -> None:
+        """Report whether members of servers have a role that keeps them unread, before anything of them is stored."""
+        for member in people:
+            if isinstance(member, discord.Member):
+                await report_roles(self._handle, member, self._mapper, self._settings)
+
     async def _on_guild_unavailable(self, guild: discord.Guild) -> None:
         self.backfill.note_unavailable(guild.id)
 
@@ -601,6 +612,21 @@ class EventReceiver:
         if payload.user_id != self._mapper.bot_id:
             room_id = self._mapper.room_id(payload.channel_id)
             self._handle.note_typing(room_id, self._mapper.entity_id(payload.user_id))
+
+
+def people_of(message: discord.Message) -> tuple[object, ...]:
+    """Return the author of a message, and that of the message to which it replies, if that is known."""
+    referenced = message.reference.resolved if message.reference is not None else None
+    return (message.author, referenced.author) if isinstance(referenced, discord.Message) else (message.author,)
+
+
+async def report_roles(
+    handle: AgentHandle, member: discord.Member, mapper: EntityMapper, settings: DiscordSettings
+) -> None:
+    """Report whether a member of a server has a role that keeps them unread."""
+    is_ignored = has_ignored_role(member, settings)
+    world_id = mapper.world_id(member.guild.id)
+    await handle.edits.report_ignored_role(mapper.to_entity(member), world_id, is_ignored=is_ignored)
 
 
 def _is_after(session: GatewaySession | None, previous: GatewaySession | None) -> TypeGuard[GatewaySession]:

@@ -26,6 +26,7 @@ from adapters.web.incoming import (
     is_conversation_name,
     parse_page_event,
     room_id_of,
+    user_id_of,
 )
 from adapters.web.json_io import REQUEST_ID, HttpProblem, JsonResponder, build_stopping, build_too_many_messages
 from adapters.web.live import (
@@ -41,7 +42,7 @@ from adapters.web.outgoing import build_command_response, build_message_body
 from adapters.web.queries import load_message, load_message_response
 from adapters.web.schemas import ErrorBody, ErrorResponse, MessageBody, MessageResponse, PieceBody
 from adapters.web.ws_frames import CommandFrame, SelectFrame
-from bot import Attachment, ChannelType, Clock, CommandResponse, Receipt, TemporaryError, new_id, system_clock
+from bot import Attachment, ChannelType, Clock, CommandResponse, Receipt, Rule, TemporaryError, new_id, system_clock
 from bot.platform import AgentHandle, InboxClosed, TaskSet
 
 T = TypeVar("T")
@@ -199,6 +200,9 @@ class MessageService:
             message_id=message_id,
             key=submitted.key and f"{submitted.room}:{submitted.key}",
         )
+        if handle.people.ignored_by(user_id_of(submitted.user)):
+            await self._uploads.remove(uploads.values())
+            return await self._store(handle, replace(submitted, attachments=()), message_id, on_stored, sender)
         attachments = tuple(_describe_upload(file, uploads.get(file.url)) for file in submitted.attachments)
         receipt = None
         try:
@@ -226,6 +230,7 @@ class MessageService:
             message_id=message_id,
             sent_at=self._clock(),
         )
+        inbound = handle.hide(inbound)
         receipt = await handle.submit(inbound)
         is_new = receipt.memory_id == inbound.message.id
         if not is_new:
@@ -257,6 +262,8 @@ class MessageService:
 
     async def _check_same_message(self, handle: AgentHandle, receipt: Receipt, submitted: SubmittedMessage) -> None:
         """Raise HttpProblem if the stored message with this key has another content."""
+        if receipt.rule == Rule.NOT_READ:
+            return  # nothing is stored that could be compared
         stored_message = await handle.conversations.message(receipt.memory_id)
         if stored_message is not None and stored_message.metadata.get(FINGERPRINT_KEY) != submitted.fingerprint:
             raise HttpProblem(

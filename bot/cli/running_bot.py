@@ -24,7 +24,14 @@ from bot.http import UploadedFile
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
-from bot.operate.operations import DecisionResult, DeliveryBody, ForgottenResponse, Operations, PartDecision
+from bot.operate.operations import (
+    DecisionResult,
+    DeliveryBody,
+    ForgottenResponse,
+    IgnoredResponse,
+    Operations,
+    PartDecision,
+)
 from bot.operate.receipts import ReceiptBody
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
@@ -182,6 +189,11 @@ class RemoteOperations:
     async def mark_minor(self, entity: Entity, *, is_minor: bool, source: str = "") -> None:
         """Store whether a person is a minor."""
         await self._send("POST", f"/api/people/{entity.id}/{'mark' if is_minor else 'unmark'}-minor")
+
+    async def ignore_person(self, entity_id: UUID, *, is_ignored: bool, source: str = "") -> IgnoredResponse:
+        """Store for an operator that a person is not read, or end that; what others have set stays."""
+        action = "ignore" if is_ignored else "read"
+        return IgnoredResponse.model_validate((await self._send("POST", f"/api/people/{entity_id}/{action}")).body)
 
     async def _send(
         self, method: str, path: str, body: Any = None, allowed: Collection[HTTPStatus] = (HTTPStatus.OK,)

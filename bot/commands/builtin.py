@@ -1,4 +1,4 @@
-"""/why, /mute, /privacy, /forget-me, /export-me, /help and their texts.
+"""/why, /mute, /privacy, /forget-me, /ignore-me, /export-me, /help and their texts.
 
 /settings: shows and sets what plugins let the owners of worlds decide, secrets too.
 """
@@ -13,7 +13,7 @@ from uuid import UUID
 
 from bot.domain.character import CommandSpec, WorldSettingState
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
-from bot.domain.environment import Entity, ParticipantState, Role, World
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, ParticipantState, PersonMark, Role, World
 from bot.domain.ids import derived_id, new_id, short_id
 from bot.domain.inbound import ERASURE_COMPONENT, CommandInvocation, CommandResponse, ErasureResult, InboundMessage
 from bot.domain.ledger import EventKey, Receipt, Rule
@@ -159,7 +159,7 @@ def _title(world: World) -> str:
 
 CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
-WHY_COMMAND, FORGET_COMMAND, EXPORT_COMMAND = "why", "forget-me", "export-me"
+WHY_COMMAND, FORGET_COMMAND, EXPORT_COMMAND, IGNORE_COMMAND = "why", "forget-me", "export-me", "ignore-me"
 RESPONSIVENESS = "RESPONSIVENESS"
 EXPORT_INTERVAL = FORGET_INTERVAL = timedelta(minutes=10)  # both read all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
@@ -193,6 +193,7 @@ class BuiltinCommands:
             command("minors", user_text("commands.minors.description"), role=Role.ADMIN)(self.minors),
             command("privacy", user_text("commands.privacy.description"))(self.privacy),
             command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
+            command(IGNORE_COMMAND, user_text("commands.ignore_me.description"))(self.ignore_me),
             command(EXPORT_COMMAND, user_text("commands.export_me.description"))(self.export_me),
             command("help", user_text("commands.help.description"))(self.help),
             command("start", user_text("commands.start.description"))(self.start),
@@ -201,6 +202,8 @@ class BuiltinCommands:
 
     async def ask(self, context: CommandContext, question: Annotated[str, "What you want to know"]) -> CommandResponse:
         """Submit a question; it is answered like any message that mentions the agent."""
+        if context.invocation.author.id in context.agent.store.marks.not_read:
+            return CommandResponse(user_text("commands.ask.not_read", command=IGNORE_COMMAND))
         return CommandResponse(receipt=await self._inbox.submit(build_question(context.invocation, question)))
 
     async def stop(self, context: CommandContext) -> str:
@@ -310,6 +313,27 @@ class BuiltinCommands:
         await agent.store.logs.log(ERASURE_LOG_KIND, body)
         return CommandResponse(describe_erasure(erasure, receipt))
 
+    async def ignore_me(
+        self, context: CommandContext, state: Annotated[Literal["on", "off"], "off to be read again"] = "on"
+    ) -> CommandResponse:
+        """Store nothing more that the person writes, or read them again."""
+        marks, person = context.agent.store.marks, context.invocation.author
+        if state == "on":
+            now = context.agent.clock()
+            await self._edits.ignore_person(
+                MarkedPerson(
+                    person.id, PersonMark.NOT_READ, person.platform, person.external_id, MarkOrigin.PERSON, now
+                )
+            )
+            return CommandResponse(
+                user_text("commands.ignore_me.done", command=IGNORE_COMMAND, forget=FORGET_COMMAND),
+                choices=(Choice(user_text("commands.ignore_me.button"), f"/{FORGET_COMMAND}"),),
+            )
+        was_set = await marks.remove(person.id, PersonMark.NOT_READ, MarkOrigin.PERSON)
+        if person.id in marks.not_read:
+            return CommandResponse(user_text("commands.ignore_me.set_by_others"))
+        return CommandResponse(user_text(f"commands.ignore_me.{'ended' if was_set else 'was_read'}"))
+
     async def export_me(self, context: CommandContext) -> CommandResponse:
         """Return a file with everything that is stored about the person, where only they see it."""
         agent, invocation = context.agent, context.invocation
@@ -351,6 +375,7 @@ class BuiltinCommands:
                 agent_name=agent.name,
                 redact=redactor_of(self._secrets).redact,
                 max_bytes=MAX_EXPORT_BYTES,
+                with_hidden=True,
                 clock=agent.clock,
             )
         except ArchiveTooLarge:

@@ -21,6 +21,7 @@ from bot.concurrency.tasks import Failure, crash_point, run_isolated
 from bot.domain.content import MAX_VALUE_LENGTH, Choice, Content
 from bot.domain.environment import ChoiceRequest, Entity, Role, Room, World, parse_choice_value
 from bot.domain.events import InteractionReceived, ReactionReceived
+from bot.domain.hiding import hide_entity, hide_place
 from bot.domain.ids import delivery_id, new_id
 from bot.domain.inbound import RESPONSE_SOURCE, ChoiceSelection, CommandInvocation, CommandResponse, ResponseTarget
 from bot.domain.ledger import COMMAND_PREFIX, Delivery, EventKey, EventOrigin, Outcome, Receipt, Rule, Step, StepState
@@ -212,6 +213,7 @@ class CommandReceipts:
 logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT = 60.0
+UNKNOWN_COMMAND = "…"  # in place of a word of a person who is not read
 MAX_ARGUMENT_LENGTH = 4000
 
 
@@ -237,6 +239,12 @@ class CommandDispatcher:
         Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
         """
         invocation = _sanitize(invocation)
+        is_known = invocation.name in self._commands
+        if invocation.author.id in self._agent.store.marks.not_read:
+            world, room = hide_place(invocation.world, invocation.room)
+            name = invocation.name if is_known else UNKNOWN_COMMAND
+            author = hide_entity(invocation.author)
+            invocation = replace(invocation, name=name, world=world, room=room, author=author)
         event = CommandEvent(
             f"/{invocation.name}",
             invocation.world,
@@ -362,6 +370,9 @@ class ChoiceHandler:
         stopping and StoreUnavailable while nothing can be stored.
         """
         selection = _sanitize_selection(selection)
+        if selection.author.id in self._agent.store.marks.not_read:
+            world, room = hide_place(selection.world, selection.room)
+            selection = replace(selection, world=world, room=room, author=hide_entity(selection.author))
         if selection.value.startswith("/"):
             name, _, text = selection.value[1:].partition(" ")
             return await self._dispatcher.dispatch(

@@ -190,7 +190,11 @@ class MarkOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class MarkedPerson:
-    """A mark of a platform account; it stays when everything else about the account is erased."""
+    """A mark of a platform account; it stays when everything else about the account is erased.
+
+    Each origin sets and removes its own marks: a person is not read while there is one of any origin. `world_id` is the
+    world of the role that set it, if a role did.
+    """
 
     entity_id: UUID
     mark: PersonMark
@@ -198,6 +202,7 @@ class MarkedPerson:
     external_id: str
     origin: MarkOrigin
     at: datetime
+    world_id: UUID | None = None
 
 
 @dataclass(frozen=True, slots=True)

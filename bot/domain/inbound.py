@@ -23,6 +23,7 @@ from bot.domain.memory import Memory, MemoryKind
 MAX_BACKFILL_AGE = timedelta(minutes=15)
 MAX_UNREADABLE_EVENTS = 1_000  # stored of an agent; each has a few kilobytes
 MAX_ROOMS, MAX_ENTITIES = 2_000, 10_000
+NOT_READ_REASON = "its author is not read"
 RESPONSE_SOURCE = "command"  # of the contents of the deliveries of a response to a command
 MEMBERSHIP_EVENT_TTL = timedelta(days=30)
 
@@ -35,7 +36,7 @@ class InboundMessage:
     With `is_backfill` the message was fetched from the platform's history: if it is old, it is stored but not
     answered. `notes` say how it was changed before it could be stored. With `is_held` it is stored unclaimed:
     the inbox starts on it later. With `is_regeneration` it is an edit that asks for a new answer, also where its
-    content is unchanged.
+    content is unchanged. With `is_hidden` its author is not read: its content is a placeholder, and it has its outcome.
     """
 
     key: EventKey
@@ -48,6 +49,7 @@ class InboundMessage:
     is_held: bool = False
     is_regeneration: bool = False
     origin: EventOrigin = EventOrigin.PLATFORM
+    is_hidden: bool = False
 
     @classmethod
     def build(
@@ -130,7 +132,8 @@ class UnreadableEvent:
 def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
     """Return the receipt of a new event, claimed by the turn that will answer it unless the event is held.
 
-    A message from the history that is older than 15 minutes is closed as expired.
+    A message from the history that is older than 15 minutes is closed as expired, one of an author who is not read as
+    ignored.
     """
     receipt = Receipt(
         new_id(),
@@ -146,6 +149,8 @@ def new_receipt(inbound: InboundMessage, now: datetime) -> Receipt:
         notes=inbound.notes,
         origin=inbound.origin,
     )
+    if inbound.is_hidden:
+        return replace(receipt, outcome=Outcome.IGNORED, reason=NOT_READ_REASON, rule=Rule.NOT_READ, closed_at=now)
     if inbound.is_held:
         receipt = replace(receipt, outcome=Outcome.RECEIVED, turn_id=None, attempts=0, claimed_at=None)
     if not inbound.is_backfill or now - inbound.message.created_at <= MAX_BACKFILL_AGE:
@@ -374,6 +379,8 @@ def plan_edit(
     """
     latest = max(receipts, key=lambda receipt: receipt.key.revision)
     receipt = replace(new_receipt(edit, now), author_id=latest.author_id, memory_id=latest.memory_id)
+    if edit.is_hidden:
+        return EditPlan(receipt)
     if message is None:
         return EditPlan(cancel_receipt(receipt, now, "its message was removed"))
     if edit.key.revision < latest.key.revision:

@@ -83,6 +83,7 @@ class Rule(StrEnum):
     COMMAND_INTERRUPTED = "command interrupted"
     REMOVED = "removed"
     ERASED = "forgotten"
+    NOT_READ = "not_read"
 
 
 GENERATED_REASONS = frozenset(

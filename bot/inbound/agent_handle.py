@@ -19,6 +19,7 @@ from bot.costs.budget import CostLimits
 from bot.domain.character import Catalog, Character, CommandSpec
 from bot.domain.environment import Entity, Room, World
 from bot.domain.events import EntityJoined, EntityLeft, EntityUpdated, Event, RoomJoined, WorldConnected, WorldJoined
+from bot.domain.hiding import hide_members
 from bot.domain.inbound import (
     ChoiceSelection,
     CommandInvocation,
@@ -73,16 +74,16 @@ class MembershipReporter:
         Emit WorldJoined where the world or the event was not known, else WorldConnected.
         """
         update = MembershipUpdate(world, tuple(rooms), tuple(members), event_id)
-        await self._inbox.run_shielded(self._apply_world_join(sanitize_membership(update)))
+        await self._inbox.run_shielded(self._apply_world_join(self._sanitize(update)))
 
     async def update_world(self, world: World, rooms: Sequence[Room] = (), members: Sequence[Entity] = ()) -> None:
         """Store a world's new name and the roles in it."""
         update = MembershipUpdate(world, tuple(rooms), tuple(members))
-        await self._inbox.run_shielded(self._apply_in_batches(sanitize_membership(update)))
+        await self._inbox.run_shielded(self._apply_in_batches(self._sanitize(update)))
 
     async def join_room(self, world: World, room: Room) -> None:
         """Store a new room: a channel, a thread, a topic."""
-        await self._inbox.run_shielded(self._apply_room_join(sanitize_membership(MembershipUpdate(world, (room,)))))
+        await self._inbox.run_shielded(self._apply_room_join(self._sanitize(MembershipUpdate(world, (room,)))))
 
     async def update_room(self, world: World, room: Room) -> None:
         """Store a room's new name; an unknown room is joined."""
@@ -91,12 +92,12 @@ class MembershipReporter:
     async def add_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
         """Store that a user joined a world; where it has a single room, they are in that room."""
         update = MembershipUpdate(world, entities=(member,), event_id=f"joined:{event_id}" if event_id else "")
-        await self._inbox.run_shielded(self._apply_member_join(sanitize_membership(update)))
+        await self._inbox.run_shielded(self._apply_member_join(self._sanitize(update)))
 
     async def update_member(self, world: World, member: Entity) -> None:
         """Store a new name, picture or role, and emit EntityUpdated where it differs."""
         await self._inbox.run_shielded(
-            self._apply_member_update(sanitize_membership(MembershipUpdate(world, entities=(member,))))
+            self._apply_member_update(self._sanitize(MembershipUpdate(world, entities=(member,))))
         )
 
     async def remove_member(self, world: World, member: Entity, *, event_id: str = "") -> None:
@@ -107,7 +108,11 @@ class MembershipReporter:
         world = replace(world, roles=roles_after_leaving(world, [member]))
         key = f"left:{event_id}" if event_id else ""
         update = MembershipUpdate(world, entities=(member,), event_id=key, is_leaving=True)
-        await self._inbox.run_shielded(self._apply_member_leave(sanitize_membership(update)))
+        await self._inbox.run_shielded(self._apply_member_leave(self._sanitize(update)))
+
+    def _sanitize(self, update: MembershipUpdate) -> MembershipUpdate:
+        """Return a bounded update, without names of people who are not read."""
+        return hide_members(sanitize_membership(update), self._store.marks.not_read)
 
     async def _apply_in_batches(self, update: MembershipUpdate) -> MembershipChange:
         """Store an update, a limited number of members at a time."""
@@ -293,7 +298,7 @@ class AgentHandle:
         self._inbox = inbox
         self.submit, self.submit_all, self.submit_tolerant = inbox.submit, inbox.submit_all, inbox.submit_tolerant
         self.record_unreadable, self.wait_outcome = inbox.record_unreadable, inbox.wait_outcome
-        self.cursor, self.last_seen = inbox.cursor, inbox.last_seen
+        self.cursor, self.last_seen, self.hide = inbox.cursor, inbox.last_seen, inbox.hide
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
         self._connections = connections
         self._events = events

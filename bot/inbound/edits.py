@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import Content
-from bot.domain.environment import Room, World
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room, World
 from bot.domain.events import (
     ChannelCleared,
     EntityErased,
@@ -39,7 +39,7 @@ class TurnControl(Protocol):
     def is_answering(self, room_id: UUID, message_id: str) -> bool: ...
     def withdraw(self, receipt_ids: Collection[UUID]) -> list[UUID]: ...
     def stop(self, receipt_id: UUID) -> None: ...
-    def running_actions(self, room_id: UUID, author_id: UUID | None = None) -> dict[UUID, tuple[str, ...]]: ...
+    def running_actions(self, room_id: UUID | None, author_id: UUID | None = None) -> dict[UUID, tuple[str, ...]]: ...
     def cancel_room(self, room_id: UUID) -> list[UUID]: ...
 
 
@@ -76,7 +76,8 @@ class EditReporter:
         Before the reply is committed, the new text is answered; later, ON_EDIT decides. An edit of an unknown
         message is handled as a new message, unless it was written long ago.
         """
-        return await self._inbox.run_shielded(self._apply_edit(sanitize_message(message, self._clock())))
+        sanitized = sanitize_message(self._inbox.hide(message), self._clock())
+        return await self._inbox.run_shielded(self._apply_edit(sanitized))
 
     async def stop_answer(self, message_id: UUID) -> Receipt:
         """Stop the turn that answers a message; return its final receipt.
@@ -112,6 +113,25 @@ class EditReporter:
             self._turns.stop(receipt_id)
         return running
 
+    async def ignore_person(self, marked: MarkedPerson) -> None:
+        """Store that a person is not read, and stop what this process answers to them."""
+        await self._store.marks.save(marked)
+        for receipt_id in self._turns.running_actions(None, marked.entity_id):
+            self._turns.stop(receipt_id)
+
+    async def report_ignored_role(self, person: Entity, world_id: UUID, *, is_ignored: bool) -> None:
+        """Store whether a role that a person has in a world keeps them unread, where that has changed."""
+        marks, mark, origin = self._store.marks, PersonMark.NOT_READ, MarkOrigin.ROLE
+        known = marks.find(person.id, mark=mark) if person.id in marks.not_read else []
+        was_ignored = any((item.origin, item.world_id) == (origin, world_id) for item in known)
+        if is_ignored and not was_ignored:
+            now = self._clock()
+            await self.ignore_person(
+                MarkedPerson(person.id, mark, person.platform, person.external_id, origin, now, world_id)
+            )
+        elif was_ignored and not is_ignored:
+            await marks.remove(person.id, mark, origin, world_id)
+
     async def answer_again(self, message_id: UUID, event_id: str, content: Content | None = None) -> Receipt:
         """Answer a message that has its outcome once more, with another `content` if given; return the new receipt.
 
@@ -146,7 +166,12 @@ class EditReporter:
         await self._inbox.run_shielded(self._apply_world_leave(world_id))
 
     async def add_reaction(self, reaction: Reaction) -> bool:
-        """Store a reaction to a message, known or not; return False where it was stored before."""
+        """Store a reaction to a message, known or not.
+
+        Return False where it was stored before, or its author is not read.
+        """
+        if reaction.author.id in self._store.marks.not_read:
+            return False
         return await self._inbox.run_shielded(self._apply_reaction(sanitize_reaction(reaction, self._clock())))
 
     async def remove_reactions(
@@ -179,7 +204,7 @@ class EditReporter:
             is_answering = self._turns.is_answering(key.room_id, key.message_id)
             result = await self._store.edits.apply_edit(inbound, now, is_answering=is_answering)
             receipt = result.event.receipt
-            is_unknown = result.previous is None and result.event.is_new
+            is_unknown = result.previous is None and result.event.is_new and not receipt.outcome.is_final
             if is_unknown and now - inbound.message.created_at > MAX_BACKFILL_AGE:
                 reason = "it was written long before it was edited"
                 receipt = replace(receipt, outcome=Outcome.EXPIRED, reason=reason, rule=Rule.EDITED, closed_at=now)

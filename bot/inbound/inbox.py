@@ -22,6 +22,8 @@ from uuid import UUID
 from bot.concurrency.clock import Clock, ShutdownDeadline, system_clock
 from bot.concurrency.tasks import TaskSet, crash_point
 from bot.domain.content import FORWARDED_AT, FORWARDED_AUTHOR, FORWARDED_MESSAGE, Content
+from bot.domain.environment import PersonMark
+from bot.domain.hiding import hide_inbound
 from bot.domain.inbound import (
     ERASURE_COMPONENT,
     MAX_ENTITIES,
@@ -38,7 +40,7 @@ from bot.domain.memory import Memory
 from bot.errors import InboxClosed, TemporaryError
 from bot.inbound.processing import CANCEL_GRACE_SECONDS, MAX_OPEN_EVENTS, MessageProcessor, OnOutcome, Process
 from bot.outbound.sender import WorkOwnership
-from bot.store.environment import EntityStore
+from bot.store.environment import EntityStore, MarkStore
 from bot.store.ledger import Ledger, StoreProblem
 from bot.text import REDACTED, invisible_share, is_storable, redact, sanitize_record, sanitize_text, shorten
 
@@ -199,19 +201,30 @@ SECRET_NAMES = ("token", "secret", "password", "authorization", "session_id", "a
 
 
 def build_unreadable_event(
-    platform: str, account: str, event_id: str, raw: object, error: object, *, secrets: Collection[str], now: datetime
+    platform: str,
+    account: str,
+    event_id: str,
+    raw: object,
+    error: object,
+    *,
+    secrets: Collection[str],
+    now: datetime,
+    is_hidden: bool = False,
 ) -> UnreadableEvent:
     """Return the record of an event, of which `raw` is what the platform sent as plain JSON values.
 
     Values of fields that are named like a secret are removed, and every text in `secrets`. Without an
-    `event_id` the content identifies the event.
+    `event_id` the content identifies the event. Of one that `is_hidden` only numbers and the names of fields are kept.
     """
     text = redact(json.dumps(_bound(raw), ensure_ascii=False, default=type_name), secrets)
     cause = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else str(error)
+    event_id = event_id or sha256(text.encode("utf-8", "replace")).hexdigest()[:32]
+    if is_hidden:
+        text, cause = json.dumps(_without_texts(_bound(raw)), default=type_name), type_name(error)
     return UnreadableEvent(
         platform,
         account,
-        sanitize_text(event_id)[:MAX_ID_LENGTH] or sha256(text.encode("utf-8", "replace")).hexdigest()[:32],
+        sanitize_text(event_id)[:MAX_ID_LENGTH],
         received_at=now,
         cause=shorten(sanitize_text(redact(cause, secrets)), MAX_CAUSE_LENGTH),
         raw=sanitize_text(text, MAX_RAW_LENGTH),
@@ -235,6 +248,15 @@ def _bound(value: Any, depth: int = 0) -> Any:
     return value
 
 
+def _without_texts(value: Any) -> Any:
+    """Return JSON values in which every text that is no number is replaced."""
+    if isinstance(value, dict):
+        return {key: _without_texts(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_texts(item) for item in value]
+    return "…" if isinstance(value, str) and not value.isdigit() else value
+
+
 def _is_secret(name: str) -> bool:
     return any(word in name.lower() for word in SECRET_NAMES)
 
@@ -249,7 +271,8 @@ class Inbox:
 
     `process` is what the processor awaits for each event; `on_closed` receives every final receipt once. In a
     room that this process does not own, messages are stored and not processed. `secrets` are removed from
-    the events that are recorded as unreadable, `forgotten_words` from messages.
+    the events that are recorded as unreadable, `forgotten_words` from messages; of people whom `marks` name as not
+    read, only ids and times are stored.
     """
 
     def __init__(
@@ -263,10 +286,11 @@ class Inbox:
         shutdown_deadline: ShutdownDeadline | None = None,
         secrets: Collection[str] = (),
         forgotten_words: ForgottenWords | None = None,
+        marks: MarkStore | None = None,
     ) -> None:
         self._ledger = ledger
         self._secrets = secrets
-        self._forgotten_words = forgotten_words
+        self._forgotten_words, self._marks = forgotten_words, marks
         self._clock = clock
         self._is_open = True
         self._is_drained = False
@@ -303,7 +327,7 @@ class Inbox:
         """Store a batch as `submit` does, all of it or nothing, together with the stream's read position."""
         self._check_open()
         now = self._clock()
-        bounded = [sanitize_message(message, now) for message in messages]
+        bounded = [sanitize_message(self.hide(message), now) for message in messages]
         if bounded and self.processor.is_holding:
             bounded = [replace(message, is_held=True) for message in bounded]
         crash_point("ingress.pre_commit")
@@ -344,8 +368,10 @@ class Inbox:
         `raw` is what the platform sent, `error` why it could not be read. Raises as `submit` does.
         """
         self._check_open()
+        marks = [] if self._marks is None else self._marks.find(mark=PersonMark.NOT_READ)
+        is_hidden = any(marked.platform == platform for marked in marks)  # who wrote it cannot be known
         event = build_unreadable_event(
-            platform, account, event_id, raw, error, secrets=self._secrets, now=self._clock()
+            platform, account, event_id, raw, error, secrets=self._secrets, now=self._clock(), is_hidden=is_hidden
         )
         await self._ledger.record_unreadable([event])
         cause = shorten(event.cause, 80)
@@ -438,9 +464,15 @@ class Inbox:
         if self._ledger.health.problem is not None:
             self._ledger.health.check_available()
 
+    def hide(self, message: InboundMessage) -> InboundMessage:
+        """Return a message without the words of people who are not read, as far as they are known."""
+        return message if self._marks is None else hide_inbound(message, self._marks.not_read)
+
     async def remove_forgotten_words(self, messages: Sequence[InboundMessage]) -> Sequence[InboundMessage]:
-        """Return messages without the words of people who had their data deleted."""
-        return messages if self._forgotten_words is None else await self._forgotten_words.remove_all(messages)
+        """Return messages without the words of people who had their data deleted, or who are not read."""
+        if self._forgotten_words is not None:
+            messages = await self._forgotten_words.remove_all(messages)
+        return [self.hide(message) for message in messages]  # the authors of forwards are known now
 
     async def _receive(
         self, messages: Sequence[InboundMessage], now: datetime, cursor: StreamCursor | None
@@ -453,6 +485,7 @@ class Inbox:
         except RETRYABLE_ERRORS:
             raise
         except Exception as error:  # as in `submit_tolerant`
+            message = self.hide(message)
             key, author = message.key, message.author.external_id
             raw = {"room": message.room.external_id, "author": author, "text": message.message.content.text}
             await self.record_unreadable(key.platform, key.account, f"message {key.message_id}", raw, error)

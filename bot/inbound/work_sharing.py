@@ -17,7 +17,7 @@ from bot.domain.ledger import Outcome, Receipt
 from bot.errors import LeaseLost, StoreUnavailable, UnreadableRow
 from bot.inbound.inbox import Inbox
 from bot.inbound.processing import EventState
-from bot.operate.people import refresh_people
+from bot.operate.people import refresh_muted_people
 from bot.outbound.outbox import Outbox
 from bot.store.ledger import NewWork, WorkSharing
 from bot.store.protocols import Store
@@ -32,22 +32,16 @@ HEARTBEAT_TIMEOUT, POLL_TIMEOUT, DRAIN_SECONDS = 5.0, 60.0, 3.0
 class WorkSharingLoop:
     """Shares one agent's work with other processes while it is entered, if its store is shared.
 
-    `muted_people` and `minors` are brought up to date at the regular checks.
+    `muted_people` and the marks of people are brought up to date at the regular checks.
     """
 
     def __init__(
-        self,
-        store: Store,
-        inbox: Inbox,
-        outbox: Outbox,
-        muted_people: set[UUID],
-        minors: set[UUID],
-        clock: Clock = system_clock,
+        self, store: Store, inbox: Inbox, outbox: Outbox, muted_people: set[UUID], clock: Clock = system_clock
     ) -> None:
         self._store = store
         self._sharing = store.sharing
         self._clock = clock
-        self._muted_people, self._minors = muted_people, minors
+        self._muted_people = muted_people
         self._inbox = inbox
         self._outbox = outbox
         self._is_drained = False
@@ -114,7 +108,8 @@ class WorkSharingLoop:
     async def _resume_open_work(self, sharing: WorkSharing, new_work: NewWork) -> None:
         with suppress(StoreUnavailable):
             if new_work.closed is None:
-                await refresh_people(self._store, self._muted_people, self._minors)
+                await refresh_muted_people(self._store, self._muted_people)
+                await self._store.marks.refresh()
             if new_work.closed is None or new_work.closed:
                 await self._inbox.resolve_remote(new_work.closed)
             if not new_work.has_open_work:

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from pydantic import Field
 
-from bot.domain.environment import Entity
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.inbound import ErasureResult
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.operate.conversations import ConversationReader
@@ -116,11 +116,19 @@ class ForgottenResponse(Result):
     costs: int = 0
 
 
+class IgnoredResponse(Result):
+    """Whether a person is read: `ignored_by` are those who have set that they are not (person, operator, role)."""
+
+    id: UUID
+    ignored_by: list[str]
+
+
 @dataclass(frozen=True, slots=True)
 class Operations:
     """What operators do with one agent and ask about it.
 
-    `erase` deletes a person's data; beside a running bot also the work for them. `source` in the methods that change
+    `erase` deletes a person's data, `ignore` stores that a person is not read; beside a running bot both also stop the
+    work for them. `source` in the methods that change
     something is where the operator did it, for the log of decisions.
     """
 
@@ -130,6 +138,7 @@ class Operations:
     undelivered: UndeliveredParts
     people: People
     erase: Callable[[UUID], Awaitable[ErasureResult]]
+    ignore: Callable[[MarkedPerson], Awaitable[None]]
 
     @classmethod
     def on_store(cls, agent_id: UUID, store: Store) -> Self:
@@ -139,7 +148,8 @@ class Operations:
             return await store.edits.erase_entity(entity_id, datetime.now(UTC))
 
         people = People(agent_id, store=store, muted=set())
-        return cls(agent_id, store, ConversationReader(store), UndeliveredParts(store.ledger), people, erase)
+        undelivered = UndeliveredParts(store.ledger)
+        return cls(agent_id, store, ConversationReader(store), undelivered, people, erase, store.marks.save)
 
     @property
     def lists(self) -> ListStore:
@@ -214,3 +224,20 @@ class Operations:
         result = await self.erase(entity_id)
         await self.people.log_erasure(entity_id, source=source)
         return ForgottenResponse.build(result, id=entity_id, costs=result.costs)
+
+    async def ignore_person(self, entity_id: UUID, *, is_ignored: bool, source: str) -> IgnoredResponse:
+        """Store for an operator that a person is not read, or end that; what others have set stays.
+
+        Raises LookupError for an unknown person.
+        """
+        entity = (await self.people.entities([entity_id])).get(entity_id)
+        if entity is None:
+            raise LookupError(f"there is no person {entity_id}")
+        mark, origin = PersonMark.NOT_READ, MarkOrigin.OPERATOR
+        if is_ignored:
+            now = datetime.now(UTC)
+            await self.ignore(MarkedPerson(entity_id, mark, entity.platform, entity.external_id, origin, now))
+        else:
+            await self._store.marks.remove(entity_id, mark, origin)
+        await self.people.log_ignoring(entity_id, is_ignored=is_ignored, source=source)
+        return IgnoredResponse(id=entity_id, ignored_by=[str(origin) for origin in self.people.ignored_by(entity_id)])

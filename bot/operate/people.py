@@ -52,20 +52,11 @@ async def load_muted_people(store: Store) -> set[UUID]:
     return {UUID(muted_id) for muted_id in await store.cache.get(MUTED_KEY) or ()}
 
 
-async def load_minors(store: Store) -> set[UUID]:
-    """Return the ids of the people who are marked as minors."""
-    return {person.entity_id for person in await store.entities.marked_people(PersonMark.MINOR)}
-
-
-async def refresh_people(store: Store, muted: set[UUID], minors: set[UUID]) -> None:
-    """Bring the ids of muted people and of minors up to date, which an operator may have changed at another process."""
-    _replace(muted, await load_muted_people(store))
-    _replace(minors, await load_minors(store))
-
-
-def _replace(ids: set[UUID], stored: set[UUID]) -> None:
-    ids &= stored
-    ids |= stored
+async def refresh_muted_people(store: Store, muted: set[UUID]) -> None:
+    """Bring the ids up to date, which an operator may have changed at another process."""
+    stored = await load_muted_people(store)
+    muted &= stored
+    muted |= stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,14 +109,13 @@ class People:
         *,
         store: Store,
         muted: set[UUID],
-        minors: set[UUID] | None = None,
         models: ModelRouter | None = None,
         clock: Clock = system_clock,
         flush_activity: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._muted, self._mute_lock = muted, asyncio.Lock()
-        self._minors, self._clock = set[UUID]() if minors is None else minors, clock
+        self._clock = clock
         self._store, self._models = store, models
         self._flush_activity = flush_activity
 
@@ -222,7 +212,7 @@ class People:
     async def mute(self, entity_id: UUID, *, is_muted: bool, source: str) -> None:
         """Store whether a person's messages are answered; it holds from the next one on, and after a restart."""
         async with self._mute_lock:
-            _replace(self._muted, await load_muted_people(self._store))
+            await refresh_muted_people(self._store, self._muted)
             muted = self._muted | {entity_id} if is_muted else self._muted - {entity_id}
             await self._store.cache.set(MUTED_KEY, sorted(map(str, muted)))
             self._muted.clear()
@@ -231,22 +221,19 @@ class People:
 
     def is_minor(self, entity_id: UUID) -> bool:
         """Return whether a person is marked as a minor."""
-        return entity_id in self._minors
+        return entity_id in self._store.marks.minors
 
     async def mark_minor(self, entity: Entity, *, is_minor: bool, source: str) -> None:
         """Store whether a person is a minor; it holds from the next message on, and after a restart.
 
         The mark stays when the person's data are deleted.
         """
-        entities, mark = self._store.entities, PersonMark.MINOR
+        marks, mark, origin = self._store.marks, PersonMark.MINOR, MarkOrigin.OPERATOR
         if is_minor:
             account = (entity.platform, entity.external_id)
-            marked = MarkedPerson(entity.id, mark, *account, MarkOrigin.OPERATOR, self._clock())
-            await entities.mark_person(marked)
-            self._minors.add(entity.id)
+            await marks.save(MarkedPerson(entity.id, mark, *account, origin, self._clock()))
         else:
-            await entities.unmark_person(entity.id, mark)
-            self._minors.discard(entity.id)
+            await marks.remove(entity.id, mark, origin)
         await self._log("MARK_MINOR" if is_minor else "UNMARK_MINOR", {"person": str(entity.id)}, source)
 
     async def last_notice(self, entity_id: UUID) -> GivenNotice | None:
@@ -264,6 +251,19 @@ class People:
             delivery_id=notice.delivery_id,
             state=None if delivery is None else delivery.state,
         )
+
+    def ignored_by(self, entity_id: UUID) -> list[MarkOrigin]:
+        """Return who has set that a person is not read; nothing for one who is read."""
+        marks = self._store.marks.find(entity_id, mark=PersonMark.NOT_READ)
+        return sorted({marked.origin for marked in marks})
+
+    def ignored(self) -> list[MarkedPerson]:
+        """Return the marks of the people who are not read, the latest first."""
+        return self._store.marks.find(mark=PersonMark.NOT_READ)
+
+    async def log_ignoring(self, entity_id: UUID, *, is_ignored: bool, source: str) -> None:
+        """Record that an operator has set whether a person is read."""
+        await self._log("IGNORE_PERSON" if is_ignored else "READ_PERSON", {"person": str(entity_id)}, source)
 
     def export(self, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
         """Yield all memories of a person, newest first, page by page; this reads the whole store."""
@@ -342,12 +342,13 @@ async def write_person_archive(
     redact: Callable[[str], str],
     uploads: Path | None = None,
     max_bytes: int | None = None,
+    with_hidden: bool = False,
     clock: Clock = system_clock,
 ) -> ArchiveCounts:
     """Write a ZIP with everything that is stored about a person to `file`; return what it holds.
 
     `redact` removes secrets from texts. `uploads` is the folder of uploaded files. Of other people it names ids only.
-    Raises ArchiveTooLarge above `max_bytes`.
+    The words of one who is not read are in it `with_hidden`, for themselves. Raises ArchiveTooLarge above `max_bytes`.
     """
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
         writer = _ArchiveWriter(archive, file, redact, max_bytes)
@@ -356,8 +357,8 @@ async def write_person_archive(
             agent=agent_name, name=name, time=f"{clock():%Y-%m-%d %H:%M} UTC", log_entries=f"{MAX_LOG_ENTRIES:,}"
         )
         await writer.add_text("README.txt", readme)
-        await _write_person(writer, store, entity)
-        files = await _write_memories(writer, store, entity.id)
+        await _write_person(writer, store, entity, with_hidden=with_hidden)
+        files = await _write_memories(writer, store, entity.id, with_hidden=with_hidden)
         await _write_receipts(writer, store, entity.id)
         await _write_costs(writer, store, entity.id, clock().date())
         tasks = await store.tasks.tasks(entity_id=entity.id)
@@ -407,7 +408,7 @@ class _ArchiveWriter:
             raise ArchiveTooLarge
 
 
-async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) -> None:
+async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity, *, with_hidden: bool) -> None:
     rooms = await store.worlds.rooms_of(entity.id)
     worlds = await store.worlds.worlds_by_id({room.world_id for room in rooms})
     activity = await store.entities.activity(entity.id)
@@ -430,7 +431,7 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) ->
     await writer.add_json("person.json", person)
     contacts = [
         {"type": item.type, "data": dict(item.data), "stated_by": item.source_entity_id, "at": item.created_at}
-        for item in await store.entities.components(entity.id)
+        for item in await store.entities.components(entity.id, with_hidden=with_hidden)
     ]
     await writer.add_json("contacts.json", contacts)
     relationships = [
@@ -440,17 +441,21 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity) ->
     await writer.add_json("relationships.json", relationships)
 
 
-async def _read_memories(store: Store, entity_id: UUID) -> AsyncIterator[Sequence[Memory]]:
+async def _read_memories(
+    store: Store, entity_id: UUID, *, with_hidden: bool = False
+) -> AsyncIterator[Sequence[Memory]]:
     before: int | None = None
     while True:
-        page = await store.memories.of_entity(entity_id, before)
+        page = await store.memories.of_entity(entity_id, before, with_hidden=with_hidden)
         yield page.memories
         before = page.before
         if before is None:
             return
 
 
-async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID) -> list[tuple[str, str]]:
+async def _write_memories(
+    writer: _ArchiveWriter, store: Store, entity_id: UUID, *, with_hidden: bool
+) -> list[tuple[str, str]]:
     """Write messages and facts; return name and URL of the files that were uploaded with messages.
 
     The archive is written file by file, so the memories are read twice.
@@ -458,7 +463,7 @@ async def _write_memories(writer: _ArchiveWriter, store: Store, entity_id: UUID)
     files: list[tuple[str, str]] = []
 
     async def read(*, spoken: bool) -> AsyncIterator[Iterable[dict[str, Any]]]:
-        async for page in _read_memories(store, entity_id):
+        async for page in _read_memories(store, entity_id, with_hidden=with_hidden):
             memories = [memory for memory in page if (memory.kind in SPOKEN) is spoken]
             if spoken:
                 attachments = (item for memory in memories for item in memory.content.attachments)
@@ -555,7 +560,7 @@ def _describe_receipt(receipt: Receipt) -> dict[str, Any]:
 FLUSH_INTERVAL_SECONDS = 10.0
 FLUSH_TIMEOUT = 5.0
 FLUSH_LABEL = "storing who wrote"
-UNCOUNTED_RULES = (Rule.ERASED, Rule.OWN_MESSAGE)
+UNCOUNTED_RULES = (Rule.ERASED, Rule.OWN_MESSAGE, Rule.NOT_READ)
 
 
 class PersonActivityRecorder:

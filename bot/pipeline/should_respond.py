@@ -23,6 +23,7 @@ from bot.concurrency.tasks import BoundedDict, BoundedSet, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content, MediaKind
 from bot.domain.environment import ParticipantState, Room
+from bot.domain.inbound import NOT_READ_REASON
 from bot.domain.ledger import EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.attachments import ConcurrencyLimits, transcribe_undecided
@@ -472,6 +473,12 @@ def _check_own_message(context: RuleContext) -> ResponseDecision | None:
     return None
 
 
+def _check_not_read(context: RuleContext) -> ResponseDecision | None:
+    if context.newest.author.id in context.turn.agent.store.marks.not_read:
+        return ResponseDecision(False, NOT_READ_REASON, Rule.NOT_READ)
+    return None
+
+
 def _check_late_edit(context: RuleContext) -> ResponseDecision | None:
     turn, edit_state = context.turn, context.edit_state
     if edit_state is EditState.NORMAL:
@@ -605,6 +612,7 @@ def _check_followed(context: RuleContext) -> ResponseDecision | None:
 
 RULES_BEFORE_LIMITS: tuple[RuleCheck, ...] = (
     _check_own_message,
+    _check_not_read,
     _check_late_edit,
     _check_denied,
     _check_empty,
@@ -633,9 +641,13 @@ async def should_respond(
     *,
     is_resumed: bool = False,
 ) -> ResponseDecision:
-    """Decide whether to answer, with the settings of the turn's world; a resumed turn always goes on."""
+    """Decide whether to answer, with the settings of the turn's world.
+
+    A resumed turn always goes on, unless its author is not read any more.
+    """
     if is_resumed:
-        return RESUMED_DECISION
+        is_read = turn.author.id not in turn.agent.store.marks.not_read
+        return RESUMED_DECISION if is_read else ResponseDecision(False, NOT_READ_REASON, Rule.NOT_READ)
     if turn.world.settings:
         room_ids = [item for item in (turn.room.id, turn.room.parent_id) if item]
         try:

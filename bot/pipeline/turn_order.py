@@ -310,9 +310,13 @@ class ActiveTurns:
                 turn.is_cancelled = True
         return orphaned_ids
 
-    def running_actions(self, room_id: UUID, author_id: UUID | None = None) -> dict[UUID, tuple[str, ...]]:
-        """Return the receipts that are being answered in a room, of one author if given, with the actions under way."""
-        turns = [turn for turn in self._turns if turn.room.id == room_id and author_id in (None, turn.author.id)]
+    def running_actions(self, room_id: UUID | None, author_id: UUID | None = None) -> dict[UUID, tuple[str, ...]]:
+        """Return the receipts that are being answered in a room or in all, of one author if given, with the actions
+        under way.
+        """
+        turns = [
+            turn for turn in self._turns if room_id in (None, turn.room.id) and author_id in (None, turn.author.id)
+        ]
         return {turn.inputs[-1].receipt.id: tuple(turn.running_actions) for turn in turns if not turn.is_closing}
 
     def stop(self, receipt_id: UUID) -> None:

@@ -59,7 +59,7 @@ from bot.models.types import ModelType
 from bot.operate.activity import AgentActivity
 from bot.operate.conversations import ConversationReader
 from bot.operate.operations import Operations
-from bot.operate.people import People, PersonActivityRecorder, load_minors, load_muted_people
+from bot.operate.people import People, PersonActivityRecorder, load_muted_people
 from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
@@ -549,12 +549,12 @@ def build_handle(
                 agent.id,
                 store=store,
                 muted=agent.muted_people,
-                minors=agent.minors,
                 models=agent.models,
                 flush_activity=activity.flush,
                 clock=clock,
             ),
             edits.erase_entity,
+            edits.ignore_person,
         ),
         activity=AgentActivity(
             store,
@@ -702,7 +702,6 @@ async def _running_agent(
             clock=config.clock,
             folder=config.folder,
             muted_people=await load_muted_people(store),
-            minors=await load_minors(store),
         )
         await store.entities.save_entities([Entity(agent.id, "greenroom", str(agent.id), (config.character.name,))])
         bind_components(agent, config.plugins, components, rooms)
@@ -723,7 +722,7 @@ async def _running_agent(
             await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))
             workers = [post_scheduler.worker, ConfirmedActions(registry, pipeline.active_turns).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
-        await enter(WorkSharingLoop(store, inbox, agent.outbox, agent.muted_people, agent.minors, config.clock))
+        await enter(WorkSharingLoop(store, inbox, agent.outbox, agent.muted_people, config.clock))
         reloader = CharacterReloader(loaded_config, agent, definition, pipeline)
         handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
         if not config.is_idle:
@@ -801,6 +800,7 @@ def _build_inbox(
         shutdown_deadline=shutdown_deadline,
         secrets=config.secrets,
         forgotten_words=ForgottenWords(agent.store.ledger, agent.store.entities),
+        marks=agent.store.marks,
     )
 
 

@@ -1,6 +1,6 @@
 """Store protocols of worlds, rooms and entities; see `bot.store.protocols`."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -9,6 +9,7 @@ from bot.domain.environment import (
     Component,
     Entity,
     MarkedPerson,
+    MarkOrigin,
     ParticipantState,
     PersonActivity,
     PersonMark,
@@ -76,7 +77,7 @@ class EntityStore(Protocol):
         """
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
-        """Return entities by id."""
+        """Return entities by id, those who are not read without names."""
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         """Return the entities with exactly this current or former name, handle or platform id."""
@@ -85,7 +86,7 @@ class EntityStore(Protocol):
         """Record that an entity left rooms, until it is active there again."""
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        """Return the participants of a room, the most recently active first."""
+        """Return the participants of a room, the most recently active first, without those who are not read."""
 
     def check_components(self, check: Callable[[Component], None]) -> None:
         """Call `check` with every component before it is saved; where it raises, nothing is stored."""
@@ -96,8 +97,10 @@ class EntityStore(Protocol):
         Raises ComponentDataError for data that do not fit a type that a plugin declares.
         """
 
-    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
-        """Return the components of an entity."""
+    async def components(
+        self, entity_id: UUID, kind: str | None = None, *, with_hidden: bool = False
+    ) -> list[Component]:
+        """Return the components of an entity; what people who are not read have stated only `with_hidden`."""
 
     async def save_relationship(self, relationship: Relationship) -> None:
         """Insert or replace the relationship from one entity to another."""
@@ -111,15 +114,6 @@ class EntityStore(Protocol):
     async def activity(self, entity_id: UUID) -> PersonActivity | None:
         """Return the activity of an entity; None for one that never wrote."""
 
-    async def mark_person(self, person: MarkedPerson) -> None:
-        """Store a mark of a platform account; it replaces the same mark of it."""
-
-    async def unmark_person(self, entity_id: UUID, mark: PersonMark) -> None:
-        """Remove a mark of a platform account."""
-
-    async def marked_people(self, mark: PersonMark) -> list[MarkedPerson]:
-        """Return the platform accounts that have a mark."""
-
     async def active_entities(
         self, limit: int = 50, before: tuple[datetime, UUID] | None = None
     ) -> list[tuple[Entity, PersonActivity]]:
@@ -127,3 +121,30 @@ class EntityStore(Protocol):
 
         With `before`, the time of the last message and the id of an entity, those that come after it.
         """
+
+
+class MarkStore(Protocol):
+    """Marks of platform accounts. All of them are in memory, as of the last change here or `refresh`."""
+
+    @property
+    def not_read(self) -> Set[UUID]:
+        """The people marked NOT_READ; the set changes with the marks."""
+
+    @property
+    def minors(self) -> Set[UUID]:
+        """The people marked MINOR."""
+
+    def find(self, entity_id: UUID | None = None, *, mark: PersonMark | None = None) -> list[MarkedPerson]:
+        """Return the marks of a person or of all people, of one kind or of all, the latest first."""
+
+    async def refresh(self) -> None:
+        """Read the marks again, which another process may have changed."""
+
+    async def save(self, marked: MarkedPerson) -> None:
+        """Store a mark; it holds at once, and replaces one of the same person, kind, origin and world.
+
+        What turns have noted of the words of a person who is not read is deleted.
+        """
+
+    async def remove(self, entity_id: UUID, mark: PersonMark, origin: MarkOrigin, world_id: UUID | None = None) -> bool:
+        """Delete a mark; return False if there was none."""

@@ -288,7 +288,7 @@ class StepStore(Protocol):
         """Store the state of a step, together with the receipts that it closes."""
 
     async def save_traces(self, steps: Sequence[Step]) -> None:
-        """Store what turns have noted, each as a step of its turn."""
+        """Store what turns have noted, each as a step of its turn, but not of words of people who are not read."""
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:
         """Return the steps of a turn by key."""

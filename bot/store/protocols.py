@@ -16,7 +16,7 @@ from bot.domain.ledger import CostDimension, CostEntry, ErasedUsage
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore
-from bot.store.environment import EntityStore, WorldStore
+from bot.store.environment import EntityStore, MarkStore, WorldStore
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 from bot.store.lists import ListStore
 from bot.store.search import SearchQuery, SearchResult, recall_audience
@@ -107,7 +107,11 @@ class MemoryPage:
 
 
 class MemoryStore(Protocol):
-    """Messages and everything derived from them."""
+    """Messages and everything derived from them.
+
+    What people have written who are not read (`MarkStore.not_read`) is replaced as it is read, as `hide_memory` does,
+    and found by no search.
+    """
 
     async def add(self, memories: Sequence[Memory]) -> None:
         """Store memories; one whose id is known replaces the older."""
@@ -148,10 +152,11 @@ class MemoryStore(Protocol):
     async def count_facts(self, entity_ids: Collection[UUID]) -> dict[UUID, int]:
         """Return how many facts each of these entities told, if any."""
 
-    async def of_entity(self, entity_id: UUID, before: int | None = None) -> MemoryPage:
+    async def of_entity(self, entity_id: UUID, before: int | None = None, *, with_hidden: bool = False) -> MemoryPage:
         """Return memories of all kinds that are an entity's, newest first, for an export.
 
-        Each call examines a limited number of memories, so a page may be empty before the end.
+        Each call examines a limited number of memories, so a page may be empty before the end. `with_hidden` returns
+        the words of an entity that is not read too, for an export of its own.
         """
 
     async def recall(
@@ -287,7 +292,7 @@ class LogStore(Protocol):
     async def logs(
         self, *, kind: str | None = None, room_id: UUID | None = None, entity_id: UUID | None = None, limit: int = 100
     ) -> list[Mapping[str, Any]]:
-        """Return the latest entries that match, newest first."""
+        """Return the latest entries that match, newest first; of people who are not read without arguments."""
 
 
 class CostStore(Protocol):
@@ -316,6 +321,8 @@ class Store(Protocol):
     def worlds(self) -> WorldStore: ...
     @property
     def entities(self) -> EntityStore: ...
+    @property
+    def marks(self) -> MarkStore: ...
     @property
     def memories(self) -> MemoryStore: ...
     @property

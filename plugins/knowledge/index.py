@@ -277,7 +277,8 @@ class KnowledgeIndex(Service):
         """Return all fragments in document order, or none if they are too long for one prompt."""
         if self._small_fragments is None:
             self._small_fragments = await self._load_small_documents()
-        return self._small_fragments
+        not_read = self.agent.store.marks.not_read
+        return [fragment for fragment in self._small_fragments if fragment.entity_id not in not_read]
 
     async def _load_small_documents(self) -> list[Memory]:
         store = self.agent.store.memories

@@ -81,6 +81,18 @@ def test_an_export_holds_everything_of_the_person_and_a_deletion_leaves_nothing(
         assert not any(b"Tom" in archive.read(name) or b"kim@" in archive.read(name) for name in archive.namelist())
 
 
+def test_a_person_whom_an_operator_ignores_is_hidden_until_they_are_read_again(workdir: Path, capsys: Out) -> None:
+    answer_messages("My cat is Tom")
+    assert entry(["person", "ignore", PERSON.name, "-c", FILE]) == 0
+    assert "not read, because an operator has set it" in capsys.readouterr().out
+    assert entry(["person", "export", PERSON.name, "copy.zip", "-c", FILE]) == 0
+    with zipfile.ZipFile(workdir / "copy.zip") as archive:
+        assert not any(b"Tom" in archive.read(name) for name in archive.namelist())
+    capsys.readouterr()
+    assert entry(["person", "read", PERSON.name, "-c", FILE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"id": str(PERSON.id), "ignored_by": []}
+
+
 @pytest.mark.long
 async def test_a_person_is_forgotten_through_the_bot_that_runs(workdir: Path) -> None:
     await asyncio.to_thread(answer_messages, "My cat is Tom")

@@ -38,6 +38,7 @@ BUILT_IN = [
     "minors",
     "privacy",
     "forget-me",
+    "ignore-me",
     "export-me",
     "help",
     "start",

@@ -525,3 +525,18 @@ async def test_run_says_at_start_on_which_models_a_budget_in_dollars_has_no_effe
     warnings_printed = [line for line in lines if "limits in dollars have no effect on it (BUDGET_USD)" in line]
     assert sorted(line.split()[4] for line in warnings_printed) == warned
     assert all(f"MODEL_PRICES={line.split()[4]}=IN/OUT" in line for line in warnings_printed)
+
+
+async def test_in_a_terminal_too_a_person_who_asked_for_it_is_not_read(bot_folder: BotFolder) -> None:
+    lines = "/ignore-me\nmy zebracorn\n/ignore-me off\nmy sister sings in a choir\n"
+    result = await bot_folder.run("chat", stdin=lines)
+    assert result.code == 0
+    assert "commands still work" in result.out
+    assert "choir" in result.out
+    assert "zebracorn" not in result.out + result.err
+    assert find_files(bot_folder.folder, b"zebracorn") == []
+
+
+def find_files(folder: Path, data: bytes) -> list[Path]:
+    """Return the files that hold some data."""
+    return [path for path in folder.rglob("*") if path.is_file() and data in path.read_bytes()]

@@ -145,7 +145,9 @@ async def test_people_marked_as_minors_get_it_hourly_even_where_it_is_off() -> N
 
 async def test_minors_says_which_rules_hold_for_minors() -> None:
     async with running_agent(settings={"AI_NOTICE": "off", "MINORS": "off"}) as harness:
-        harness.agent.minors.add(ALICE)
+        await harness.send("Hello")
+        [alice] = (await harness.agent.store.entities.entities([ALICE])).values()
+        await harness.agent_runtime.handle.people.mark_minor(alice, is_minor=True, source="the test")
         await harness.send("Hello")
         assert NOTICE not in harness.texts
         assert "A minor takes part" not in harness.model.requests[-1].system
@@ -172,9 +174,9 @@ async def test_a_mark_of_a_minor_outlasts_a_restart_and_the_deletion_of_the_pers
         await harness.agent_runtime.handle.operations.forget_person(ALICE, source="the test")
         assert not await store.ledger.disclosures([ALICE])
     async with running_agent(settings=DEFAULT, store=store) as harness:
-        assert harness.agent.minors == {ALICE}
+        assert store.marks.minors == {ALICE}
         await harness.agent_runtime.handle.people.mark_minor(alice, is_minor=False, source="the test")
-        assert harness.agent.minors == set[UUID]()
+        assert store.marks.minors == set[UUID]()
 
 
 async def test_a_person_whose_data_were_deleted_gets_it_again() -> None:

@@ -18,7 +18,7 @@ from adapters.web.openapi import operation
 from adapters.web.queries import AgentDirectory, build_cursor, collect_page, has_text, parse_id, parse_position
 from adapters.web.schemas import AgentName, AgentQuery, PageQuery, ResponseModel
 from bot import Component
-from bot.platform import AgentHandle, ForgottenResponse, GivenNotice, Person, describe_memory
+from bot.platform import AgentHandle, ForgottenResponse, GivenNotice, IgnoredResponse, Person, describe_memory
 
 SOURCE = "HTTP API"  # in the log of who changed what
 SearchText = Annotated[str, StringConstraints(strip_whitespace=True, max_length=200)]
@@ -43,7 +43,8 @@ class AccountBody(ResponseModel):
 class PersonBody(ResponseModel):
     """A person who wrote: when first and last, how many messages, and how many of them were answered.
 
-    The messages of one who `is_muted` are stored and not answered; one who `is_minor` is marked as a minor.
+    The messages of one who `is_muted` are stored and not answered; one who `is_minor` is marked as a minor. While there
+    is an `ignored_by` (person, operator, role), nothing that they write is stored.
     """
 
     id: UUID
@@ -58,6 +59,7 @@ class PersonBody(ResponseModel):
     facts: int
     is_muted: bool
     is_minor: bool
+    ignored_by: list[str]
 
 
 class PeopleResponse(ResponseModel):
@@ -217,6 +219,20 @@ class PeopleApi:
         await handle.people.mute(person.entity.id, is_muted=is_muted, source=SOURCE)
         return PersonBody.model_validate(_person_fields(handle, person))
 
+    @operation("POST", "/api/people/{id}/ignore", "ignore-person", Access.CHANGE, (503,), query=AgentQuery)
+    async def ignore_person(self, request: web.Request) -> IgnoredResponse:
+        """Store nothing more that a person writes and hide what was stored, as they could with `/ignore-me`."""
+        return await self._set_ignored(request, is_ignored=True)
+
+    @operation("POST", "/api/people/{id}/read", "read-person", Access.CHANGE, (503,), query=AgentQuery)
+    async def read_person(self, request: web.Request) -> IgnoredResponse:
+        """Read a person again whom an operator had ignored; their own wish and a platform's role stay."""
+        return await self._set_ignored(request, is_ignored=False)
+
+    async def _set_ignored(self, request: web.Request, *, is_ignored: bool) -> IgnoredResponse:
+        handle, person = await find_person(self._directory, request)
+        return await handle.operations.ignore_person(person.entity.id, is_ignored=is_ignored, source=SOURCE)
+
     @operation("GET", "/api/people/{id}/export", "export-person", Access.CHANGE, query=AgentQuery, is_file=True)
     async def export_person(self, request: web.Request) -> web.StreamResponse:
         """Return all that is stored about a person as a file of JSON lines, the person first."""
@@ -281,6 +297,7 @@ def _person_fields(handle: AgentHandle, person: Person) -> dict[str, object]:
         "facts": person.fact_count,
         "is_muted": handle.people.is_muted(entity.id),
         "is_minor": handle.people.is_minor(entity.id),
+        "ignored_by": [str(origin) for origin in handle.people.ignored_by(entity.id)],
     }
 
 

@@ -1,4 +1,4 @@
-"""Show, mark, export or delete a person: what is stored about them."""
+"""Show, mark, export or delete a person, or leave unread what they write."""
 
 import os
 import re
@@ -13,16 +13,21 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, is_confirmed, new_group, print_result
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Entity, PersonMark
+from bot.domain.environment import Entity, MarkOrigin
 from bot.errors import ConfigError
-from bot.operate.people import ArchiveCounts, People, find_people, load_minors, write_person_archive
+from bot.operate.people import ArchiveCounts, People, find_people, write_person_archive
 from bot.settings import CoreSettings
 from bot.store.protocols import Store
 from bot.text import redactor_of
 
 UPLOADS_FOLDER = "uploads"  # of the web page and the API, in BOT_DATA_DIR
 MAX_SHOWN_PEOPLE = 20
-app = new_group("Show or mark a person, export everything that is stored about them, or delete it.")
+REASONS = {
+    MarkOrigin.PERSON: "they asked for it",
+    MarkOrigin.OPERATOR: "an operator has set it",
+    MarkOrigin.ROLE: "they have a role of IGNORED_ROLES",
+}
+app = new_group("Show or mark a person, export or delete what is stored about them, or leave unread what they write.")
 PersonText = Annotated[
     str, typer.Argument(metavar="PERSON", help="A name, the id of the account on its platform, or an id of the API.")
 ]
@@ -116,7 +121,6 @@ async def _describe_person(store: Store, text: str, agent_id: UUID) -> dict[str,
     """Return what `bot person show` tells, with the notice as `GivenNotice`."""
     entity = await choose_person(store, text, agent_id)
     activity = await store.entities.activity(entity.id)
-    minors = await load_minors(store)
     return {
         "id": entity.id,
         "name": entity.name,
@@ -125,9 +129,32 @@ async def _describe_person(store: Store, text: str, agent_id: UUID) -> dict[str,
         "names": list(entity.names),
         "messages": activity.messages if activity else 0,
         "answered": activity.answered if activity else 0,
-        "marks": [PersonMark.MINOR.value] if entity.id in minors else [],
+        "marks": sorted({item.mark.value for item in store.marks.find(entity.id)}),
         "notice": await People(agent_id, store=store, muted=set()).last_notice(entity.id),
     }
+
+
+@app.command(epilog=examples("bot person ignore Ada", "bot person ignore 123456789 --json"))
+def ignore(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Store nothing more that a person writes and hide what was stored, as their own /ignore-me does."""
+    return _set_ignored(person, character, is_ignored=True, as_json=as_json)
+
+
+@app.command(epilog=examples("bot person read Ada", "bot person read 123456789 --json"))
+def read(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Read a person again whom `bot person ignore` named; their own /ignore-me and a platform's role stay."""
+    return _set_ignored(person, character, is_ignored=False, as_json=as_json)
+
+
+def _set_ignored(person: str, character: Path | None, *, is_ignored: bool, as_json: bool) -> int:
+    config = load_character_config(character)
+    entity = read_store(config, lambda store: choose_person(store, person, config.agent_config.agent_id))
+    result = run_connected(
+        config, lambda operations: operations.ignore_person(entity.id, is_ignored=is_ignored, source=SOURCE)
+    )
+    origins = " and ".join(REASONS[MarkOrigin(origin)] for origin in result.ignored_by)
+    line = f"{_describe(entity)}: not read, because {origins}" if origins else f"{_describe(entity)}: read"
+    return print_result({"id": entity.id, "ignored_by": result.ignored_by}, [line], as_json=as_json, indent=None)
 
 
 async def _export(config: CharacterConfig, store: Store, person: str, file: Path | None) -> ExportedPerson:

@@ -1,5 +1,7 @@
 """A-01, A-16: a process killed at any stage answers each message once."""
 
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -58,3 +60,40 @@ async def test_a_command_that_was_answered_before_its_response_was_marked_as_sen
             await bot.wait()
     [shown] = recorder.responses[interaction]
     assert "cannot be undone" in shown["content"]
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-16")
+async def test_killed_at_every_stage_nothing_is_kept_of_a_person_who_is_not_read(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    async with Emulator() as emulator:
+        server = EmulatedServer(emulator)
+        recorder, interactions, say = emulator.recorder, emulator.interactions, emulator.people.say
+        settings = {"DISCORD_API_TOKEN": TOKEN, "DISCORD_API_BASE_URL": emulator.url, "PYTHONWARNINGS": "ignore"}
+        program = Program(fork_server, tmp_path, settings, "discord", plugins=["sql"])
+        async with program.running():
+            await recorder.wait_until(lambda: recorder.counts["ready"] > 0, SECONDS)
+            await say(server.lobby, server.kim, f"{server.call} hello")
+            await recorder.wait_until(lambda: len(recorder.texts()) == 1, SECONDS)
+        async with program.running_until_killed("command.executed:1"):
+            await recorder.wait_until(lambda: recorder.counts["ready"] + recorder.counts["resume"] > 1, SECONDS)
+            await interactions.run_command(server.bot, server.robin, server.lobby, "ignore-me")
+        hidden = []
+        for stage in ("ingress.pre_commit", "ingress.batch", "ingress.post_commit"):
+            async with program.running_until_killed(f"{stage}:1"):
+                hidden.append(await say(server.lobby, server.robin, f"{server.call} my zebracorn before {stage}"))
+        async with program.running() as bot:
+            await say(server.lobby, server.kim, f"{server.call} hello")
+            await recorder.wait_until(lambda: len(recorder.texts()) == 2, SECONDS)
+            bot.stop()
+            await bot.wait()
+    with closing(sqlite3.connect(program.database)) as database:
+        rows = database.execute("SELECT message_id, outcome, rule FROM receipts WHERE rule = 'not_read'").fetchall()
+    assert sorted(rows) == [(message_id, "ignored", "not_read") for message_id in sorted(hidden)]
+    assert find_files(tmp_path, b"zebracorn") == []
+
+
+def find_files(folder: Path, data: bytes) -> list[Path]:
+    """Return the files that hold some data."""
+    return [path for path in folder.rglob("*") if path.is_file() and data in path.read_bytes()]

@@ -7,7 +7,7 @@ reports every memory that it inserts, changes or deletes; the cache is updated w
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 from functools import partial
@@ -20,6 +20,7 @@ from pydantic import Field, SecretStr, field_validator
 from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.sql.expression import Executable
 
+from bot.domain.environment import Room
 from bot.domain.memory import Memory
 from bot.errors import SettingError
 from bot.settings import CommaList, Settings, SettingsModel
@@ -228,10 +229,20 @@ FIND_AGENT = select(agents.c.id).where(agents.c.key == bindparam("key"))
 
 @dataclass(frozen=True, slots=True)
 class AgentRow:
-    """An agent's row: its id, and the small number that every key begins with."""
+    """An agent's row: its id, and the small number that every key begins with.
+
+    `not_read` are the people whose words no part of the store returns, `unnamed_rooms` their private chats;
+    `SqlMarks` keeps both current.
+    """
 
     id: UUID
     number: int
+    not_read: set[UUID] = field(default_factory=set, compare=False)
+    unnamed_rooms: set[UUID] = field(default_factory=set, compare=False)
+
+    def hide_name(self, room: Room) -> Room:
+        """Return a room, without its name if that is of a person who is not read, or a title that they made."""
+        return replace(room, name="") if room.id in self.unnamed_rooms else room
 
 
 def ensure_agent(connection: Connection, agent_id: UUID) -> AgentRow:

@@ -232,8 +232,9 @@ person_marks = _keyed_table(
     "person_marks",
     *_ids("entity_id", key=True),
     *_columns(EnumText(PersonMark), "mark", key=True),
+    *_columns(EnumText(MarkOrigin), "origin", key=True),
+    *_columns(OptionalId(), "world_id", key=True),
     *_texts("platform", "external_id"),
-    *_columns(EnumText(MarkOrigin), "origin"),
     *_times("at"),
 )
 

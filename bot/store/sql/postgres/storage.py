@@ -72,6 +72,7 @@ class PostgresStorage(Storage):
             async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, address))) as tables:
                 store = SqlStore(database, agent_row, tables)
                 store.sharing = PostgresSharing(database, agent_row, RoomLeases(database, agent_row))
+                await store.marks.refresh()
                 yield store
         finally:
             await database.close()
@@ -192,5 +193,6 @@ class OpenServers:
             leases = RoomLeases(database, agent_row)
             store.ledger = PostgresLedger(database, agent_row, leases)
             store.sharing = PostgresSharing(database, agent_row, leases)
+            await store.marks.refresh()
             async with Retention(database, agent_row, retention, clock=clock):
                 yield store

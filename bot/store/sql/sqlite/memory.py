@@ -5,6 +5,7 @@ Work runs on the event loop: with a small database it takes less time than handi
 
 import sqlite3
 import weakref
+from dataclasses import replace
 from datetime import timedelta
 from functools import lru_cache, partial
 from pathlib import Path
@@ -105,7 +106,8 @@ class InMemoryStore(SqlStore):
         make_engine = partial(
             build_read_only_engine, LOCATION, async_creator=self.database.open_copy, poolclass=NullPool
         )
-        super().__init__(self.database, ALL_AGENTS, SqlPluginTables(self.database, make_engine), clock)
+        agent_row = replace(ALL_AGENTS, not_read=set(), unnamed_rooms=set())  # each store has people of its own
+        super().__init__(self.database, agent_row, SqlPluginTables(self.database, make_engine), clock)
         self._retention = Retention(self.database, ALL_AGENTS, RETENTION, clock=clock)
         self._user_count = 0
 

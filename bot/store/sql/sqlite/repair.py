@@ -1,5 +1,6 @@
 """Copy what can be read of a damaged file, and put a copy in the place of the database."""
 
+import logging
 import shutil
 import sqlite3
 from collections import Counter
@@ -8,10 +9,12 @@ from contextlib import ExitStack, closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from sqlalchemy import Table
 
 from bot.concurrency.tasks import crash_point
+from bot.domain.inbound import ERASURE_COMPONENT
 from bot.errors import ConfigError
 from bot.store.protocols import Schemas
 from bot.store.sql.core.schema import VERSION, metadata
@@ -23,6 +26,7 @@ from bot.store.sql.sqlite.file_lock import FileLock
 from bot.store.sql.sqlite.health import DATABASE_ERRORS
 from bot.store.storage import NO_SCHEMAS, report_progress
 
+logger = logging.getLogger(__name__)
 Row = Sequence[Any]
 COPY_BYTES = 4 * 1024 * 1024
 MAX_STEP = 1 << 40  # row numbers are smaller
@@ -48,6 +52,8 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
         with ExitStack() as on_failure:
             on_failure.callback(unfinished.unlink, missing_ok=True)
             _copy_private(copy, unfinished)
+            if path.exists():
+                _carry_requests(path, unfinished)
             if not is_copy(unfinished):  # its open work may have been done since: it is held at the next start
                 stamp_copy(unfinished)
             crash_point("restore.copied")
@@ -63,6 +69,37 @@ def restore_copy(path: Path, copy: Path) -> Path | None:
     finally:
         lock.release()
     return previous
+
+
+CARRY_MARKS = """
+INSERT OR IGNORE INTO person_marks (agent_id, entity_id, mark, origin, world_id, platform, external_id, at)
+SELECT own.id, entity_id, mark, origin, world_id, platform, external_id, at FROM previous.person_marks AS marks
+JOIN previous.agents AS other ON other.id = marks.agent_id JOIN agents AS own ON own.key = other.key
+"""
+FIND_ERASED = """
+SELECT DISTINCT entity_id FROM previous.components WHERE type = ?1
+EXCEPT SELECT entity_id FROM components WHERE type = ?1
+"""
+
+
+def _carry_requests(previous: Path, copy: Path) -> None:
+    """Copy the marks of people from the database that is replaced, and name those whose data was deleted since.
+
+    Where one of the two cannot be read, or has no such tables, nothing is copied.
+    """
+    with closing(sqlite3.connect(f"{copy.absolute().as_uri()}", uri=True)) as connection:
+        try:
+            connection.execute("ATTACH ? AS previous", (f"{previous.absolute().as_uri()}?mode=ro",))
+            with connection:
+                count = connection.execute(CARRY_MARKS).rowcount
+            erased = [UUID(bytes=row[0]) for row in connection.execute(FIND_ERASED, (ERASURE_COMPONENT,))]
+        except sqlite3.Error as error:
+            logger.warning("the marks of people in %s cannot be taken over: %s", previous, error)
+            return
+    if count:
+        logger.warning("%d marks of people who are not read, or are minors, were taken over", count)
+    for person_id in erased:
+        logger.warning("a person had their data deleted since the copy was made: `bot person forget %s`", person_id)
 
 
 def _copy_private(source: Path, target: Path) -> None:

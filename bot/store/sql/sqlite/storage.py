@@ -203,7 +203,9 @@ class OpenFiles:
         ):
             agent_row = await database.write(partial(ensure_agent, agent_id=agent_id))
             async with Retention(database, agent_row, retention, clock=clock):
-                yield SqlStore(database, agent_row, tables, clock)
+                store = SqlStore(database, agent_row, tables, clock)
+                await store.marks.refresh()
+                yield store
 
 
 def _check_schemas(database: SqliteDatabase, schemas: Schemas) -> None:
@@ -333,7 +335,9 @@ async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
             raise opening_error(error, path) from error
         agent_row = await database.read(partial(find_agent_row, path, agent_id))
         async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, path))) as tables:
-            yield SqlStore(database, agent_row, tables)
+            store = SqlStore(database, agent_row, tables)
+            await store.marks.refresh()
+            yield store
     finally:
         await database.close()
 

@@ -263,6 +263,9 @@ class SqlLogs(SqlStorePart):
         for entry in entries:
             if entry["kind"] == LogKind.AUTHORIZATION:
                 entry["body"] = entry_content(entry["body"])
+        for entry in entries:
+            if entry["entity_id"] in self._agent_row.not_read and "arguments" in (entry["body"] or ()):
+                entry["body"] = {**entry["body"], "arguments": {}}
         return [entry for entry in entries if entry["body"] is not None]
 
 

@@ -205,6 +205,9 @@ DELETE_READ_TRACES = _delete_in(
     steps.c.key == text_literal(TRACE_KEY),
     or_(contains_text(steps.c.subject_ids, "mark"), contains_text(steps.c.subject_ids, "anybody")),
 )
+DELETE_TRACES_OF = _delete_in(
+    STEP_WINDOWS, steps, steps.c.key == text_literal(TRACE_KEY), contains_text(steps.c.subject_ids, "mark")
+)
 DELETE_COMPONENTS = _delete_in(
     COMPONENT_WINDOWS,
     components,
@@ -442,6 +445,13 @@ def delete_traces(connection: Connection, agent: int, marks: Collection[UUID], s
     first_turn = first_id(since - MAX_TURN_AGE) if since else NIL
     for mark in marks:
         connection.execute(DELETE_TRACES, {"agent": agent, "first_turn": first_turn, "mark": mark.hex})
+
+
+async def delete_traces_of(database: Access, agent: int, entity_id: UUID) -> None:
+    """Delete what turns noted that read words of a person, in batches between which other work is done."""
+    async for window in STEP_WINDOWS.read(database, agent):
+        values = {"agent": agent, "mark": entity_id.hex, **window}
+        await database.write(partial(_run, DELETE_TRACES_OF, values))
 
 
 def remove_quotations_in_room(

@@ -35,6 +35,7 @@ from sqlalchemy.sql.expression import Executable
 from bot.concurrency.tasks import crash_point
 from bot.domain.content import Content
 from bot.domain.environment import Entity, Role, Room, World
+from bot.domain.hiding import hide_entity, hide_inbound
 from bot.domain.inbound import (
     MAX_UNREADABLE_EVENTS,
     InboundMessage,
@@ -89,7 +90,7 @@ from bot.store.sql.core.schema import (
     unreadable_events,
     worlds,
 )
-from bot.store.sql.stores.memories import MEMORY, find_memories, put_memories
+from bot.store.sql.stores.memories import MEMORY, find_memories, hide_memories, put_memories
 from bot.store.sql.stores.worlds import (
     ENTITY,
     ROOM,
@@ -300,9 +301,15 @@ def _unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 
 def search_receipts(
-    agent: int, query: ReceiptQuery, before: UUID | None, after: UUID | None, limit: int, connection: Connection
+    agent_row: AgentRow,
+    query: ReceiptQuery,
+    before: UUID | None,
+    after: UUID | None,
+    limit: int,
+    connection: Connection,
 ) -> list[ListedReceipt]:
     """Return a page of receipts with the rows that they name."""
+    agent = agent_row.number
     last, place = None, before or after
     if place is not None:
         row = connection.execute(FIND_PLACE, {"agent": agent, "id_": place}).first()
@@ -312,7 +319,8 @@ def search_receipts(
     is_oldest_first = before is None and after is not None
     positions = list(connection.scalars(select_page(agent, query, last, limit, is_oldest_first=is_oldest_first)))
     by_position = _receipts_at(connection, positions)
-    return _complete(connection, agent, [by_position[position] for position in positions if position in by_position])
+    page = [by_position[position] for position in positions if position in by_position]
+    return _complete(connection, agent_row, page)
 
 
 def _receipts_at(connection: Connection, positions: Sequence[int]) -> dict[int, Receipt]:
@@ -320,11 +328,19 @@ def _receipts_at(connection: Connection, positions: Sequence[int]) -> dict[int, 
     return {row[-1]: receipt for row in rows if (receipt := RECEIPT.read_or_report(row)) is not None}
 
 
-def _complete(connection: Connection, agent: int, page: Sequence[Receipt]) -> list[ListedReceipt]:
+def _complete(connection: Connection, agent_row: AgentRow, page: Sequence[Receipt]) -> list[ListedReceipt]:
     """Add messages, authors, rooms and worlds, one statement for each."""
-    messages = find_memories(connection, agent, [receipt.memory_id for receipt in page])
-    authors = find_entities(connection, agent, {receipt.author_id for receipt in page})
-    rooms = find_rooms(connection, agent, {receipt.room_id for receipt in page})
+    agent = agent_row.number
+    found = find_memories(connection, agent, [receipt.memory_id for receipt in page])
+    messages = {memory.id: memory for memory in hide_memories(agent_row, [*found.values()], connection)}
+    authors = {
+        author.id: hide_entity(author) if author.id in agent_row.not_read else author
+        for author in find_entities(connection, agent, {receipt.author_id for receipt in page}).values()
+    }
+    rooms = {
+        room_id: agent_row.hide_name(room)
+        for room_id, room in find_rooms(connection, agent, {receipt.room_id for receipt in page}).items()
+    }
     worlds = find_worlds(connection, agent, {room.world_id for room in rooms.values()})
     listed = []
     for receipt in page:
@@ -350,7 +366,8 @@ class SqlReceiptLists(SqlStorePart):
     async def search_receipts(
         self, query: ReceiptQuery, *, before: UUID | None = None, after: UUID | None = None, limit: int = 50
     ) -> list[ListedReceipt]:
-        return await self._database.search(partial(search_receipts, self._agent, query, before, after, limit))
+        work = partial(search_receipts, self._agent_row, query, before, after, limit)
+        return await self._database.search(work)
 
     async def count_receipts(self, query: ReceiptQuery) -> list[ReceiptCount]:
         return await self._database.search(partial(count_receipts, self._agent, query))
@@ -803,7 +820,8 @@ class SqlLedger(SqlLookups):
         return await self._database.read(partial(find_receipt, self._agent, receipt_id))
 
     async def inbound_message(self, receipt: Receipt) -> InboundMessage | None:
-        return await self._database.read(partial(_find_inbound, self._agent, receipt))
+        inbound = await self._database.read(partial(_find_inbound, self._agent, receipt))
+        return None if inbound is None else hide_inbound(inbound, self._agent_row.not_read)
 
     async def receipts(
         self, *, room_id: UUID | None = None, is_open: bool | None = None, limit: int = 50
@@ -833,6 +851,8 @@ class SqlLedger(SqlLookups):
         await self._database.write(partial(save_steps, self._agent, [step], receipts), durable=is_durable)
 
     async def save_traces(self, steps: Sequence[Step]) -> None:
+        if not_read := self._agent_row.not_read:
+            steps = [step for step in steps if not_read.isdisjoint(step.subject_ids)]
         await self._database.write(partial(save_steps, self._agent, steps, ()), durable=False)
 
     async def steps(self, turn_id: UUID) -> dict[str, Step]:

@@ -26,7 +26,7 @@ from bot.store.sql.core.mapping import (
 )
 from bot.store.sql.core.schema import memories, participants, receipts, rooms
 from bot.store.sql.stores.ledger import RECEIPT, count_undelivered, list_undelivered
-from bot.store.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY
+from bot.store.sql.stores.memories import IN_ROOM_OF_KIND, MEMORY, hide_memories
 from bot.store.sql.stores.worlds import find_rooms, find_worlds
 
 T = TypeVar("T")
@@ -178,6 +178,7 @@ def _summarize_rooms(
         count, received_at, created_at = activity[room_id]
         world = worlds.get(room.world_id)
         last = created_at if received_at is None else received_at
+        room = agent_row.hide_name(room)
         summaries[room_id] = RoomSummary(room, world.name if world else "", room_id in muted, last, count)
     return summaries
 
@@ -187,8 +188,9 @@ def _messages_key(agent: int, room_id: UUID) -> dict[str, Any]:
 
 
 def _list_messages(
-    agent: int, room_id: UUID, wanted: MessageFilter, before: int, limit: int, connection: Connection
+    agent_row: AgentRow, room_id: UUID, wanted: MessageFilter, before: int, limit: int, connection: Connection
 ) -> Page[ListedMessage]:
+    agent = agent_row.number
     key = _messages_key(agent, room_id)
     if wanted.until is not None:
         end = _first_position_since(
@@ -197,7 +199,7 @@ def _list_messages(
         before = min(before, end)
     if wanted == MessageFilter(until=wanted.until):
         rows = connection.execute(MESSAGES_BEFORE, {**key, "before": before, "limit": limit + 1}).all()
-        return _page_of(agent, rows, limit, connection)
+        return _page_of(agent_row, rows, limit, connection)
 
     def fetch(position: int, count: int) -> Sequence[Row]:
         rows = connection.execute(MESSAGES_BEFORE, {**key, "before": position, "limit": count}).all()
@@ -206,7 +208,7 @@ def _list_messages(
         return rows
 
     found, following = take_page(fetch, partial(_accept_messages, agent, wanted, connection), before, limit)
-    return Page(_with_receipts(agent, found, connection), position_key(following))
+    return Page(_with_receipts(agent_row, found, connection), position_key(following))
 
 
 def _accept_messages(agent: int, wanted: MessageFilter, connection: Connection, rows: Sequence[Row]) -> list[bool]:
@@ -218,18 +220,19 @@ def _accept_messages(agent: int, wanted: MessageFilter, connection: Connection, 
     return [wanted.accepts(row[ENTITY_ID], row[CREATED], decisions.get(row[ID])) for row in rows]
 
 
-def _page_of(agent: int, rows: Sequence[Row], limit: int, connection: Connection) -> Page[ListedMessage]:
+def _page_of(agent_row: AgentRow, rows: Sequence[Row], limit: int, connection: Connection) -> Page[ListedMessage]:
     """Return the page of rows of which one more than its limit was read."""
     following = rows[limit - 1][-1] if len(rows) > limit else None
-    return Page(_with_receipts(agent, rows[:limit], connection), position_key(following))
+    return Page(_with_receipts(agent_row, rows[:limit], connection), position_key(following))
 
 
 def _with_receipts(
-    agent: int, rows: Sequence[Row], connection: Connection
+    agent_row: AgentRow, rows: Sequence[Row], connection: Connection
 ) -> tuple[tuple[PageKey, ListedMessage], ...]:
-    found = _receipts_of(agent, [row[ID] for row in rows], connection)
-    listed = [((int(row[-1]),), memory) for row in rows if (memory := MEMORY.read_or_report(row)) is not None]
-    return tuple((key, ListedMessage(memory, found.get(memory.id))) for key, memory in listed)
+    found = _receipts_of(agent_row.number, [row[ID] for row in rows], connection)
+    positions = {row[ID]: (int(row[-1]),) for row in rows}
+    listed = hide_memories(agent_row, list(MEMORY.read_all(rows)), connection)
+    return tuple((positions[memory.id], ListedMessage(memory, found.get(memory.id))) for memory in listed)
 
 
 def _receipts_of(agent: int, ids: Collection[UUID], connection: Connection) -> dict[UUID, Receipt]:
@@ -244,10 +247,10 @@ def _find_first_receipt(agent: int, since: datetime, connection: Connection) -> 
 
 
 def _list_messages_after(
-    agent: int, room_id: UUID, after: int, limit: int, connection: Connection
+    agent_row: AgentRow, room_id: UUID, after: int, limit: int, connection: Connection
 ) -> Page[ListedMessage]:
-    values = {**_messages_key(agent, room_id), "after": after, "limit": limit + 1}
-    return _page_of(agent, connection.execute(MESSAGES_AFTER, values).all(), limit, connection)
+    values = {**_messages_key(agent_row.number, room_id), "after": after, "limit": limit + 1}
+    return _page_of(agent_row, connection.execute(MESSAGES_AFTER, values).all(), limit, connection)
 
 
 class SqlLists(SqlStorePart):
@@ -268,16 +271,17 @@ class SqlLists(SqlStorePart):
         return await self._database.search(partial(_list_rooms, self._agent_row, wanted, first, before or END, limit))
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        return await self._database.search(lambda db: find_rooms(db, self._agent, ids)) if ids else {}
+        found = await self._database.search(lambda db: find_rooms(db, self._agent, ids)) if ids else {}
+        return {room_id: self._agent_row.hide_name(room) for room_id, room in found.items()}
 
     async def messages(
         self, room_id: UUID, wanted: MessageFilter, *, before: PageKey | None = None, limit: int = 50
     ) -> Page[ListedMessage]:
         position = (before or END)[0]
-        return await self._database.search(partial(_list_messages, self._agent, room_id, wanted, position, limit))
+        return await self._database.search(partial(_list_messages, self._agent_row, room_id, wanted, position, limit))
 
     async def messages_after(self, room_id: UUID, after: PageKey, limit: int = 50) -> Page[ListedMessage]:
-        return await self._database.search(partial(_list_messages_after, self._agent, room_id, after[0], limit))
+        return await self._database.search(partial(_list_messages_after, self._agent_row, room_id, after[0], limit))
 
     async def receipts_of(self, message_ids: Collection[UUID]) -> dict[UUID, Receipt]:
         return await self._database.search(partial(_receipts_of, self._agent, message_ids)) if message_ids else {}

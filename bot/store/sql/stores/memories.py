@@ -9,6 +9,7 @@ from uuid import UUID
 
 from sqlalchemy import Connection, Select, and_, delete, func, literal_column, or_, select, union_all
 
+from bot.domain.hiding import HIDDEN_TEXT, find_sources, hide_memory
 from bot.domain.memory import (
     MAX_CONVERSATION_REACTIONS,
     MAX_CONVERSATION_RESULTS,
@@ -20,7 +21,7 @@ from bot.domain.memory import (
 from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage
 from bot.store.search import SearchQuery, SearchResult, memory_terms, recall_audience
 from bot.store.similarity import TRANSCRIPT_KINDS
-from bot.store.sql.core.base import SqlStorePart, WindowKey, recent_cache_of
+from bot.store.sql.core.base import AgentRow, SqlStorePart, WindowKey, recent_cache_of
 from bot.store.sql.core.mapping import (
     Row,
     RowMapping,
@@ -60,6 +61,7 @@ AT_POSITIONS = (
     .outerjoin(embeddings, HAS_VECTOR)
     .where(memories.c.position.in_(items_parameter(memories.c.position)))
 )
+FIND_AUTHORS = select(memories.c.id, memories.c.entity_id).where(ARE_ITEMS)
 COUNT_OF_KIND = select(func.count()).where(matches(memories, "kind"))
 COUNT_IN_ROOM = select(func.count()).where(IN_ROOM_OF_KIND)
 RECENT = select(*MEMORY, memories.c.position).where(IN_ROOM_OF_KIND).order_by(NEWEST_FIRST).limit(limit_parameter())
@@ -132,7 +134,7 @@ def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID
 
 def memory_columns(memory: Memory) -> dict[str, Any]:
     """Return the values of the columns of a memory that are no fields of it."""
-    return {"terms": memory_terms(memory)}
+    return {"terms": "" if memory.content.text == HIDDEN_TEXT else memory_terms(memory)}
 
 
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
@@ -151,6 +153,18 @@ def as_stored(memory: Memory) -> Memory:
     if not is_odd and memory.external_id.isascii() and memory.created_at.tzinfo is UTC:
         return memory if memory.embedding is None else replace(memory, embedding=None)
     return MEMORY.decode(MEMORY.encode(memory, 0, names=MEMORY.names))
+
+
+def hide_memories(agent_row: AgentRow, found: Sequence[Memory], connection: Connection) -> list[Memory]:
+    """Return memories without the words of people who are not read; see `hide_memory`."""
+    not_read = agent_row.not_read
+    if not not_read:
+        return list(found)
+    sources = {source for memory in found for source in find_sources(memory)}
+    authors = rows_of(connection, FIND_AUTHORS, sources, agent=agent_row.number)
+    hidden_ids = {memory_id for memory_id, author in authors if author in not_read}
+    hidden = (hide_memory(memory, not_read, hidden_ids) for memory in found)
+    return [memory for memory in hidden if memory is not None]
 
 
 def _read_with_vectors(rows: Iterable[Row]) -> Iterator[tuple[int, Memory]]:
@@ -233,7 +247,23 @@ class SqlMemories(SqlStorePart):
         return await self._database.write(partial(_add_unique, self._agent, memory))
 
     async def memories(self, ids: Collection[UUID]) -> dict[UUID, Memory]:
-        return await self._database.read(lambda db: find_memories(db, self._agent, ids)) if ids else {}
+        if not ids:
+            return {}
+        found = await self._database.read(lambda db: find_memories(db, self._agent, ids))
+        return {memory.id: memory for memory in await self._hide([*found.values()])}
+
+    async def _hide(self, found: list[Memory]) -> list[Memory]:
+        """Return memories without the words of people who are not read; nearly always there are none."""
+        if not self._agent_row.not_read:
+            return found
+        return await self._database.read(partial(hide_memories, self._agent_row, found))
+
+    async def _find_hidden(self, found: Sequence[Memory]) -> set[UUID]:
+        """Return the ids of those memories whose own words are hidden: they are not found by them."""
+        if not self._agent_row.not_read:
+            return set()
+        shown = {memory.id: memory.content.text for memory in await self._hide(list(found))}
+        return {memory.id for memory in found if shown.get(memory.id) != memory.content.text}
 
     async def count(self, kind: MemoryKind, room_id: UUID | None = None) -> int:
         if room_id is None:
@@ -247,17 +277,17 @@ class SqlMemories(SqlStorePart):
     ) -> list[Memory]:
         if before is not None:
             rows = await self._read(RECENT_BEFORE, room_id_=room_id, kind_=kind, before=before, limit=limit)
-            return list(MEMORY.read_all(reversed(rows)))
+            return await self._hide(list(MEMORY.read_all(reversed(rows))))
         key = WindowKey(self._agent, room_id.bytes, kind.value)
         recent_cache = self._database.recent_cache
         if recent_cache is not None and (cached := recent_cache.get(key, limit)) is not None:
-            return cached
+            return await self._hide(cached)
         version = recent_cache.version if recent_cache is not None else 0
         rows = await self._read(RECENT, room_id_=room_id, kind_=kind, limit=limit)
         memories = list(MEMORY.read_all(reversed(rows)))
         if recent_cache is not None:
             recent_cache.store(key, limit, memories, version)
-        return memories
+        return await self._hide(memories)
 
     async def conversation(self, room_id: UUID, limit: int = 20) -> Conversation:
         limits = {MemoryKind.MESSAGE: limit, **CONVERSATION_LIMITS}
@@ -266,7 +296,7 @@ class SqlMemories(SqlStorePart):
         if recent_cache is not None:
             cached = [window for kind in limits if (window := recent_cache.get(keys[kind], limits[kind])) is not None]
             if len(cached) == len(limits):
-                return Conversation(*cached)
+                return Conversation(*[await self._hide(window) for window in cached])
         version = recent_cache.version if recent_cache is not None else 0
         rows = await self._read(CONVERSATION, room_id_=room_id, limit=limit)
         memories = list(MEMORY.read_all(reversed(rows)))
@@ -274,39 +304,45 @@ class SqlMemories(SqlStorePart):
         if recent_cache is not None:
             for kind, window in windows.items():
                 recent_cache.store(keys[kind], limits[kind], window, version)
-        return Conversation(*windows.values())
+        return Conversation(*[await self._hide(window) for window in windows.values()])
 
     async def by_turn(self, turn_id: UUID, room_id: UUID | None = None) -> list[Memory]:
         if room_id is not None and (cache := self._database.recent_cache) is not None:
             key = WindowKey(self._agent, room_id.bytes, MemoryKind.MESSAGE.value)
             if cached := cache.find_replies(key, turn_id):
-                return cached
+                return await self._hide(cached)
         found = [memory for _, memory in _read_with_vectors(await self._read(MEMORIES_OF_TURN, turn_id_=turn_id))]
         wanted = (MemoryKind.MESSAGE, room_id)
-        return [memory for memory in found if room_id is None or (memory.kind, memory.room_id) == wanted]
+        return await self._hide(
+            [memory for memory in found if room_id is None or (memory.kind, memory.room_id) == wanted]
+        )
 
     async def facts(self, entity_id: UUID, limit: int = 50, before: int | None = None) -> MemoryPage:
         end = MAX_POSITION if before is None else before
         rows = await self._read(FACTS, entity_id_=entity_id, before=end, limit=limit + 1)
-        page = tuple(MEMORY.read_all(rows[:limit]))
-        positions = tuple(row[-1] for row in rows[:limit])
-        return MemoryPage(page, positions[-1] if len(rows) > limit else None, positions)
+        positions = {fact.id: row[-1] for row in rows[:limit] if (fact := MEMORY.read_or_report(row)) is not None}
+        page = await self._hide(list(MEMORY.read_all(rows[:limit])))
+        following = rows[limit - 1][-1] if len(rows) > limit else None
+        return MemoryPage(tuple(page), following, tuple(positions[fact.id] for fact in page))
 
     async def count_facts(self, entity_ids: Collection[UUID]) -> dict[UUID, int]:
-        ids = set(entity_ids)
+        ids = set(entity_ids) - self._agent_row.not_read
         rows = await self._database.read(lambda db: rows_of(db, COUNT_FACTS, ids, agent=self._agent))
         return {row[0]: row[1] for row in rows}
 
-    async def of_entity(self, entity_id: UUID, before: int | None = None) -> MemoryPage:
+    async def of_entity(self, entity_id: UUID, before: int | None = None, *, with_hidden: bool = False) -> MemoryPage:
         end = MAX_POSITION if before is None else before
         work = partial(_find_page, self._agent, OF_ENTITY, EXPORT_WINDOW, end, entity=entity_id)
-        return MemoryPage(*await self._database.search(work))
+        page, following = await self._database.search(work)
+        return MemoryPage(page if with_hidden else tuple(await self._hide(list(page))), following)
 
     async def recall(
         self, embedding: Sequence[float], model: str, scope: RecallScope, kind: MemoryKind, limit: int = 10
     ) -> list[MemoryMatch]:
         query = search.VectorQuery(tuple(embedding), model, kind)
-        return await self._database.search(partial(_find_nearest, self._agent, query, scope, limit))
+        found = await self._database.search(partial(_find_nearest, self._agent, query, scope, limit))
+        hidden = await self._find_hidden([match.memory for match in found])
+        return [match for match in found if match.memory.id not in hidden]
 
     async def search(self, text: str, scope: RecallScope, kind: MemoryKind, limit: int = 10) -> list[Memory]:
         return [
@@ -316,7 +352,9 @@ class SqlMemories(SqlStorePart):
     async def find(
         self, query: SearchQuery, scope: RecallScope, kind: MemoryKind, limit: int = 10
     ) -> list[SearchResult]:
-        return await self._database.search(partial(_find, self._agent, query, scope, kind, limit))
+        found = await self._database.search(partial(_find, self._agent, query, scope, kind, limit))
+        hidden = await self._find_hidden([result.memory for result in found])
+        return [result for result in found if result.memory.id not in hidden]
 
     async def set_embedding(self, memory_id: UUID, embedding: Sequence[float], model: str) -> None:
         await self.set_embeddings({memory_id: embedding}, model)
@@ -329,7 +367,10 @@ class SqlMemories(SqlStorePart):
     async def unembedded(self, model: str, before: int | None = None) -> UnembeddedPage:
         end = MAX_POSITION if before is None else before
         work = partial(_find_page, self._agent, UNEMBEDDED, SCAN_WINDOW, end, model=storable_text(model))
-        return UnembeddedPage(*await self._database.search(work))
+        page, following = await self._database.search(work)
+        hidden = await self._find_hidden(page)
+        waiting = (memory for memory in page if memory.id not in hidden and memory.content.text != HIDDEN_TEXT)
+        return UnembeddedPage(tuple(waiting), following)
 
     async def expired(self, kind: MemoryKind, before: datetime, limit: int = 500) -> list[UUID]:
         return [row[0] for row in await self._search(EXPIRED, kind_=kind, before=before, limit=limit)]

@@ -28,19 +28,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.expression import Executable
 
-from bot.domain.environment import (
-    Component,
-    Entity,
-    MarkedPerson,
-    ParticipantState,
-    PersonActivity,
-    PersonMark,
-    Relationship,
-    Role,
-    Room,
-    World,
-)
-from bot.domain.inbound import anonymize_private_chat
+from bot.domain.environment import Component, Entity, ParticipantState, PersonActivity, Relationship, Role, Room, World
+from bot.domain.hiding import hide_entity
+from bot.domain.inbound import ERASURE_COMPONENT, anonymize_private_chat
 from bot.store.protocols import MAX_NAME_MATCHES
 from bot.store.sql.core.base import AgentRow, SqlStorePart
 from bot.store.sql.core.mapping import (
@@ -60,22 +50,12 @@ from bot.store.sql.core.mapping import (
     storable_text,
     upsert,
 )
-from bot.store.sql.core.schema import (
-    activity,
-    components,
-    entities,
-    participants,
-    person_marks,
-    relationships,
-    rooms,
-    worlds,
-)
+from bot.store.sql.core.schema import activity, components, entities, participants, relationships, rooms, worlds
 
 ENTITY = RowMapping(entities, Entity)
 COMPONENT = RowMapping(components, Component)
 RELATIONSHIP = RowMapping(relationships, Relationship)
 ACTIVITY = RowMapping(activity, PersonActivity)
-MARK = RowMapping(person_marks, MarkedPerson)
 END = (EPOCH.replace(year=9999), UUID(int=2**128 - 1))  # after every time and id
 
 
@@ -145,9 +125,6 @@ FIND_RELATIONSHIPS = (
     .order_by(relationships.c.interactions.desc(), relationships.c.position.desc())
 )
 
-UPSERT_MARK = upsert(person_marks, ("agent_id", "entity_id", "mark"), MARK.stored_names)
-DELETE_MARK = delete(person_marks).where(matches(person_marks, "entity_id", "mark"))
-FIND_MARKED = select(*MARK).where(matches(person_marks, "mark")).order_by(person_marks.c.at)
 ADD_ACTIVITY = InsertStatement(activity, ACTIVITY.stored_names, _add_activity)
 FIND_ACTIVITY = select(*ACTIVITY).where(matches(activity, "entity_id"))
 ACTIVE_ENTITIES = (
@@ -226,7 +203,11 @@ class SqlEntities(SqlStorePart):
             await self._database.write(partial(_save_entities, self._agent, entities, room_id))
 
     async def entities(self, ids: Collection[UUID]) -> dict[UUID, Entity]:
-        return await self._database.read(lambda db: find_entities(db, self._agent, ids)) if ids else {}
+        if not ids:
+            return {}
+        found = await self._database.read(lambda db: find_entities(db, self._agent, ids))
+        hidden = self._agent_row.not_read & found.keys()
+        return found | {entity_id: hide_entity(found[entity_id]) for entity_id in hidden}
 
     async def leave_rooms(self, entity_id: UUID, room_ids: Collection[UUID]) -> None:
         if room_ids:
@@ -235,7 +216,8 @@ class SqlEntities(SqlStorePart):
             )
 
     async def participants(self, room_id: UUID, limit: int = 50) -> list[Entity]:
-        return await self._database.read(partial(find_participants, self._agent, room_id, limit))
+        people = await self._database.read(partial(find_participants, self._agent, room_id, limit))
+        return [person for person in people if person.id not in self._agent_row.not_read]
 
     async def entities_by_name(self, name: str, *, platform: str | None = None, limit: int = 100) -> list[Entity]:
         stored_name = storable_text(name)
@@ -251,9 +233,18 @@ class SqlEntities(SqlStorePart):
             self._check_component(component)
         await self._database.write(partial(save_component, self._agent, component))
 
-    async def components(self, entity_id: UUID, kind: str | None = None) -> list[Component]:
+    async def components(
+        self, entity_id: UUID, kind: str | None = None, *, with_hidden: bool = False
+    ) -> list[Component]:
         rows = await self._read(FIND_COMPONENTS, entity_id_=entity_id)
-        return [component for component in COMPONENT.read_all(rows) if kind in (None, component.type)]
+        found = [component for component in COMPONENT.read_all(rows) if kind in (None, component.type)]
+        not_read = frozenset[UUID | None]() if with_hidden else self._agent_row.not_read
+        return [
+            component
+            for component in found
+            if component.type == ERASURE_COMPONENT
+            or not_read.isdisjoint((component.entity_id, component.source_entity_id))
+        ]
 
     async def save_relationship(self, relationship: Relationship) -> None:
         row = RELATIONSHIP.values(relationship, self._agent)
@@ -270,17 +261,6 @@ class SqlEntities(SqlStorePart):
     async def activity(self, entity_id: UUID) -> PersonActivity | None:
         rows = await self._read(FIND_ACTIVITY, entity_id_=entity_id)
         return ACTIVITY.read(rows[0]) if rows else None
-
-    async def mark_person(self, person: MarkedPerson) -> None:
-        row = MARK.values(person, self._agent)
-        await self._database.write(lambda db: UPSERT_MARK.execute_all(db, [row]))
-
-    async def unmark_person(self, entity_id: UUID, mark: PersonMark) -> None:
-        values = {"agent": self._agent, "entity_id_": entity_id, "mark_": mark}
-        await self._database.write(lambda db: db.execute(DELETE_MARK, values))
-
-    async def marked_people(self, mark: PersonMark) -> list[MarkedPerson]:
-        return list(MARK.read_all(await self._read(FIND_MARKED, mark_=mark)))
 
     async def active_entities(
         self, limit: int = 50, before: tuple[datetime, UUID] | None = None
@@ -490,12 +470,15 @@ class SqlWorlds(SqlStorePart):
         return await self._database.read(partial(find_world, self._agent, world_id))
 
     async def room(self, room_id: UUID) -> Room | None:
-        return await self._database.read(partial(find_room, self._agent, room_id))
+        room = await self._database.read(partial(find_room, self._agent, room_id))
+        return None if room is None else self._agent_row.hide_name(room)
 
     async def rooms(self, world_id: UUID | None = None) -> list[Room]:
         if world_id is None:
-            return list(ROOM.read_all(await self._read(ALL_ROOMS)))
-        return list(ROOM.read_all(await self._read(ROOMS_OF_WORLD, world_id_=world_id)))
+            rows = await self._read(ALL_ROOMS)
+        else:
+            rows = await self._read(ROOMS_OF_WORLD, world_id_=world_id)
+        return list(map(self._agent_row.hide_name, ROOM.read_all(rows)))
 
     async def participant_state(self, room_id: UUID) -> ParticipantState:
         states = await self._database.read(lambda db: participant_states(db, self._agent_row, [room_id]))
@@ -514,11 +497,13 @@ class SqlWorlds(SqlStorePart):
         return await self._database.read(lambda db: find_worlds(db, self._agent, ids))
 
     async def rooms_by_id(self, ids: Collection[UUID]) -> dict[UUID, Room]:
-        return await self._database.read(lambda db: find_rooms(db, self._agent, ids))
+        found = await self._database.read(lambda db: find_rooms(db, self._agent, ids))
+        return {room_id: self._agent_row.hide_name(room) for room_id, room in found.items()}
 
     async def rooms_of(self, entity_id: UUID) -> list[Room]:
         rows = await self._read(ROOMS_OF_ENTITY, entity_id_=entity_id)
-        return list(ROOM.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True)))
+        found = ROOM.read_all(sorted(rows, key=lambda row: int(row[-1]), reverse=True))
+        return list(map(self._agent_row.hide_name, found))
 
     async def worlds_owned_by(self, entity_id: UUID) -> list[World]:
         rows = await self._read(WORLDS_THAT_NAME, entity=str(entity_id))

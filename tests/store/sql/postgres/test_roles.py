@@ -175,6 +175,27 @@ async def test_a_person_who_is_muted_at_a_process_is_muted_at_all_processes(post
             await gateway.agent.store.cache.get("anything")
 
 
+@pytest.mark.long
+async def test_a_person_who_is_ignored_at_a_process_is_not_read_at_all_processes(postgres_url: str) -> None:
+    async with (
+        asyncio.timeout(30.0),
+        member(postgres_url, ProcessRole.GATEWAY) as gateway,
+        member(postgres_url, ProcessRole.WORKER) as worker,
+    ):
+        inbox = gateway.agent_runtime.inbox
+        first = await inbox.submit(make_message("Hello", sent_at=gateway.agent.clock(), message_id="m1"))
+        await inbox.wait_outcome(first.id)
+        operations = worker.agent_runtime.handle.operations
+        await operations.ignore_person(first.author_id, is_ignored=True, source="a test")
+        while first.author_id not in gateway.agent.store.marks.not_read:
+            await gateway.agent.store.cache.get("anything")
+        receipt = await inbox.submit(make_message("my secret", sent_at=gateway.agent.clock(), message_id="m2"))
+        assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, Rule.NOT_READ)
+        stored = await worker.agent.store.memories.recent(receipt.room_id)
+        assert "my secret" not in str(stored)
+        assert "Hello" not in [memory.content.text for memory in stored]
+
+
 async def test_a_duty_for_all_processes_is_held_by_a_single_process_and_passes_on_when_it_leaves(
     postgres_url: str,
 ) -> None:

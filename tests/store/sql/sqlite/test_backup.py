@@ -13,11 +13,13 @@ from pathlib import Path
 import pytest
 
 from bot import ConfigError, Content, Outcome, Receipt, derived_id, new_id
+from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.ids import delivery_id
 from bot.platform import Delivery, DeliveryState, StreamCursor
 from bot.store import TurnCommit
 from bot.store.sql.sqlite import connection as sqlite
 from bot.store.sql.sqlite.backup import back_up, copy_database
+from bot.store.sql.sqlite.repair import restore_copy
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.store.sql.stores.store import SqlStore
 from bot.testing import make_message
@@ -192,3 +194,23 @@ connection.execute("BEGIN IMMEDIATE")
 print("writing", flush=True)
 sys.stdin.read()
 """
+
+
+async def test_a_restored_copy_does_not_forget_who_is_not_read_and_names_who_had_their_data_deleted(
+    path: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    copy = tmp_path / "copy.db"
+    alice, bob = (make_message("Hello", sent_at=NOW, author=name) for name in ("Alice", "Bob"))
+    async with OpenFiles().open_store(path, derived_id("agent", "Ada")) as store:
+        await store.ledger.receive([alice, bob], NOW)
+    copy_database(path, copy)
+    marked = MarkedPerson(alice.author.id, PersonMark.NOT_READ, "test", "Alice", MarkOrigin.PERSON, NOW)
+    async with OpenFiles().open_store(path, derived_id("agent", "Ada")) as store:
+        await store.marks.save(marked)
+        await store.edits.erase_entity(bob.author.id, NOW)
+    restore_copy(path, copy)
+    async with OpenFiles().open_store(path, derived_id("agent", "Ada")) as store:
+        assert store.marks.find() == [marked]
+        assert store.marks.not_read == {alice.author.id}
+    assert f"bot person forget {bob.author.id}" in caplog.text
+    assert str(alice.author.id) not in caplog.text

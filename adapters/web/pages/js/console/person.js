@@ -58,8 +58,14 @@ function Actions({ path, agent, person, name, back, onChange }) {
     toast(changed.is_minor ? "Marked as a minor" : "Not marked as a minor any more");
     return onChange();
   }, setError);
+  const isIgnored = person.ignored_by.includes("operator");
+  const ignore = () => post(`${path}/${isIgnored ? "read" : "ignore"}`, undefined, { query: { agent } }).then((changed) => {
+    toast(changed.ignored_by.length ? "Not read: nothing that they write is stored" : "Read again");
+    return onChange();
+  }, setError);
   return html`<${Button} icon=${person.is_muted ? "sound" : "silent"} onClick=${mute}>${person.is_muted ? "Unmute" : "Mute"}</${Button}>
     <${Button} onClick=${markMinor}>${person.is_minor ? "Unmark as a minor" : "Mark as a minor"}</${Button}>
+    <${Button} onClick=${ignore}>${isIgnored ? "Read again" : "Do not read"}</${Button}>
     <${Button} icon="down" href=${address(`${path}/export`, { agent }).href} download>Export</${Button}>
     <${Button} kind="danger" icon="trash" onClick=${forget}>Forget</${Button}>${error && html`<${ErrorNote} error=${error} />`}`;
 }
@@ -70,7 +76,7 @@ function Head({ person, name }) {
         ${" "}${countOf(person.messages, "message")}, ${formatCount(person.answered)} answered`
     : "Has not written yet";
   return html`<section class="card" aria-label=${name}><div class="pad person-head"><${Face} name=${name} size="l" isPerson />
-    <div class="grow"><h1>${name}${person.is_muted && html`${" "}<${Chip} tone="warn" icon="silent">muted</${Chip}>`}${person.is_minor && html`${" "}<${Chip}>minor</${Chip}>`}</h1><p class="q2">${seen}</p></div></div></section>`;
+    <div class="grow"><h1>${name}${person.is_muted && html`${" "}<${Chip} tone="warn" icon="silent">muted</${Chip}>`}${person.is_minor && html`${" "}<${Chip}>minor</${Chip}>`}${person.ignored_by.length > 0 && html`${" "}<${Chip} tone="warn">not read (${person.ignored_by.join(", ")})</${Chip}>`}</h1><p class="q2">${seen}</p></div></div></section>`;
 }
 
 function Facts({ path, person, query, isOperator }) {

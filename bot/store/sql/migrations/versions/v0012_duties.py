@@ -15,9 +15,11 @@ def upgrade() -> None:
     op.add_column("deliveries", sa.Column("kind", sa.Text, nullable=False, server_default="reply"))
     _create(
         "person_marks",
-        ("entity_id", "mark"),
+        ("entity_id", "mark", "origin", "world_id"),
         _id("entity_id"),
-        *_texts("mark", "platform", "external_id", "origin"),
+        *_texts("mark", "origin"),
+        _id("world_id"),
+        *_texts("platform", "external_id"),
         _number("at"),
     )
     _create(
