@@ -84,7 +84,7 @@ class LiveFrame(schemas.ResponseModel):
     at: datetime
 
     @property
-    def kind(self) -> TopicKind:
+    def topic_kind(self) -> TopicKind:
         """The kind of topic that it belongs to."""
         return TopicKind(str(getattr(self, "type", "")))
 
@@ -117,7 +117,7 @@ class LiveUpdate:
         """Return the update of a frame that is already built."""
         fields = {name: getattr(frame, name, None) for name in ("id", "agent_id", "room_id")}
         severity = frame.level if isinstance(frame, LogFrame) else LogLevel.ERROR
-        return cls(frame.kind, lambda: frame, **fields, room=getattr(frame, "room", ""), severity=severity)
+        return cls(frame.topic_kind, lambda: frame, **fields, room=getattr(frame, "room", ""), severity=severity)
 
     @property
     def key(self) -> tuple[object, ...]:

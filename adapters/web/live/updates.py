@@ -268,7 +268,7 @@ class LiveUpdates:
 
     def publish(self, frame: LiveFrame) -> None:
         """Publish what no event tells, if its kind is listened to."""
-        if frame.kind in self._sources.kinds:
+        if frame.topic_kind in self._sources.kinds:
             self._publish(LiveUpdate.of_frame(frame))
 
     async def stop(self) -> None:
