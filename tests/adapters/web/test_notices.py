@@ -27,9 +27,10 @@ async def test_the_notice_is_a_reply_of_its_own_and_stands_in_the_history() -> N
 
 
 async def test_a_client_that_listens_receives_it_before_the_reply() -> None:
-    async with run_server(settings=WITH_NOTICES) as server, server.connect() as client:
+    async with run_server(settings=WITH_NOTICES) as server:
+        client = await server.open_socket()
         frames = await client.send_message("Hello", "c1")
-        kinds = [frame["kind"] for frame in frames if frame["type"] == "reply"]
+        kinds = [frame["kind"] for frame in frames if frame["type"] == "message"]
         assert kinds == ["notice", "reply"]
 
 
