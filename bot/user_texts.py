@@ -1,5 +1,6 @@
 """Texts that people in rooms read, by key, from one catalogue per language: `bot/locales/<language>.toml`."""
 
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -24,6 +25,17 @@ def user_phrases(key: str) -> tuple[str, ...]:
     """Return the phrases that people use, of all languages below a key such as "choices.yes"."""
     texts = (text for name, text in load_catalogue(LANGUAGE).items() if name.startswith(f"{key}."))
     return tuple(phrase.strip() for text in texts for phrase in text.split(",") if phrase.strip())
+
+
+@cache
+def _ai_words() -> re.Pattern[str]:
+    words = "|".join(map(re.escape, user_phrases("ai_words")))
+    return re.compile(rf"(?<![^\W\d_])(?:{words})", re.IGNORECASE)
+
+
+def names_ai(text: str) -> bool:
+    """Return whether a text says, in one of the languages, that there is an AI or a bot."""
+    return _ai_words().search(text) is not None
 
 
 @cache

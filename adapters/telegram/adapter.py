@@ -91,7 +91,7 @@ class TelegramAdapter(Adapter):
 
     def render_notice(self, text: str) -> str:
         """Return the line in italics."""
-        return f"_{text}_"
+        return f"*{text}*"
 
     def stream_interval(self, room: Room) -> float | None:
         """Return the seconds between two edits of a draft; a group allows 20 messages and edits a minute."""

@@ -28,6 +28,7 @@ from bot.platform import (
     select_accounts,
 )
 from bot.store import CheckReport
+from bot.text import names_ai
 
 REAL_TIME = TimeSource()
 
@@ -109,6 +110,7 @@ def open_x(handles: Sequence[AgentHandle]) -> XAdapter:
     return XAdapter(handles)
 
 
+NO_NOTICE = "no: add it to the text of the profile, and mark the account as automated"
 KEY_VARIABLES = "X_API_KEY, X_API_SECRET, X_ACCESS_TOKEN and X_ACCESS_TOKEN_SECRET"
 
 
@@ -138,6 +140,7 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
             if not quota.is_off:
                 user = await connection.read_own_user()
                 label, is_reachable = f"@{user.username} on X", True
+                facts["the profile says that it is an AI"] = "yes" if names_ai(user.description) else NO_NOTICE
                 if user.id != x_settings.account_id:
                     problems.append("X_ACCESS_TOKEN does not belong to the account of the keys: generate it again")
                 problems += filter(None, [account_problem(x_settings.expected_username, user)])

@@ -150,7 +150,7 @@ class XConnection:
 
     async def _ask_own_user(self) -> User:
         """Return the account's user; raise RequestRefused with the status 401 if X refuses the keys."""
-        user = parse_user(await self._send(self.tweepy.get_me, user_fields=["name", "username"]))
+        user = parse_user(await self._send(self.tweepy.get_me, user_fields=["description", "name", "username"]))
         if user is None:
             raise DeliveryUnknown("X does not return whose the keys are")
         return user

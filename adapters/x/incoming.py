@@ -34,6 +34,7 @@ class User(Payload):
     id: Id
     username: str = ""
     name: str = ""
+    description: str = ""
 
 
 class ShortUrl(Payload):

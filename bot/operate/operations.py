@@ -55,10 +55,11 @@ class PartDecision(StrEnum):
 
 
 class DeliveryBody(Result):
-    """One outgoing part of a reply and its delivery state."""
+    """One outgoing part and its delivery state; `kind` is reply, notice or referral."""
 
     id: str
     message_id: UUID
+    kind: str
     part: int
     state: str
     attempts: int

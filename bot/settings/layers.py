@@ -30,7 +30,7 @@ from bot.settings.model import (
     is_secret_name,
     secret_fields,
 )
-from bot.user_texts import user_phrases
+from bot.user_texts import names_ai
 
 
 def room_setting(name: str, room_id: UUID) -> str:
@@ -56,8 +56,7 @@ def _check_notice(value: str) -> str:
 
 
 def _check_notice_text(value: str) -> str:
-    words = "|".join(re.escape(word) for word in user_phrases("ai_words"))
-    if value and not re.search(rf"(?<![^\W\d_])(?:{words})", value, re.IGNORECASE):
+    if value and not names_ai(value):
         raise ValueError("must say that an AI writes, as in: {name} is an AI")
     return value
 

@@ -42,7 +42,7 @@ async def test_a_notice_arrives_once_where_the_platform_can_tell(
 
 
 @pytest.mark.parametrize("point", SENDING)
-async def test_a_notice_is_repeated_with_a_mark_only_where_nobody_can_tell(open_scene: OpenScene, point: str) -> None:
+async def test_a_notice_is_repeated_with_a_mark_where_nothing_tells(open_scene: OpenScene, point: str) -> None:
     async with open_scene(ability=Ability.NEITHER, unclear=Unclear.RESEND_MARKED, AI_NOTICE="first") as scene:
         texts = await answer_after_a_kill(scene, point, 1)
         assert texts.count(NOTICE) <= 1

@@ -468,3 +468,16 @@ def test_no_card_makes_the_reader_fail_otherwise_than_with_a_reason(tmp_path: Pa
             data["character_book"] = {"entries": [entry], "scan_depth": chance.choice(values)}
         with suppress(CharacterError):
             assert character_of(imported(tmp_path, {**V2, "data": data})).name
+
+
+@pytest.mark.parametrize("tag", ["nsfw", "NSFW", "18+"])
+def test_a_card_with_a_tag_for_adults_starts_as_mature(tmp_path: Path, tag: str) -> None:
+    item = imported(tmp_path, V2 | {"data": DATA | {"tags": ["sea", tag]}})
+    assert character_of(item).content == "mature"
+    (tmp_path / "again").mkdir()
+    again = imported(tmp_path / "again", export_card(character_of(item)))
+    assert character_of(again).content == "mature"
+
+
+def test_a_card_without_such_a_tag_is_general(tmp_path: Path) -> None:
+    assert character_of(imported(tmp_path, V2)).content == "general"

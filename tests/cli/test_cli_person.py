@@ -168,3 +168,42 @@ def test_files_that_were_uploaded_are_in_the_export(workdir: Path) -> None:
     with zipfile.ZipFile(workdir / "copy.zip") as archive:
         [name] = [name for name in archive.namelist() if name.startswith("uploads/")]
         assert (name, archive.read(name)) == ("uploads/1-_my notes.txt", b"the notes")
+
+
+def test_show_tells_when_a_person_got_the_notice_and_how_they_are_marked(
+    capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AI_NOTICE", "first")
+    answer_messages("one")
+    assert entry(["person", "mark", PERSON.name, "--minor", "-c", FILE]) == 0
+    assert "marked as a minor" in capsys.readouterr().out
+    assert entry(["person", "show", PERSON.name, "-c", FILE, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["messages"], shown["answered"], shown["marks"]) == (1, 1, ["minor"])
+    assert (shown["notice"]["room"], shown["notice"]["state"]) == ("lobby", "sent")
+    assert entry(["person", "show", PERSON.name, "-c", FILE]) == 0
+    assert "in lobby (sent)" in capsys.readouterr().out
+    assert entry(["person", "mark", PERSON.name, "--no-minor", "-c", FILE]) == 0
+    assert entry(["person", "show", PERSON.name, "-c", FILE]) == 0
+    assert "marked as           nothing" in capsys.readouterr().out
+
+
+def test_show_tells_that_a_person_never_got_the_notice(capsys: Out) -> None:
+    answer_messages("one")
+    assert entry(["person", "show", PERSON.name, "-c", FILE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notice"] is None
+
+
+@pytest.mark.long
+async def test_a_minor_is_marked_through_the_bot_that_runs(workdir: Path) -> None:
+    await asyncio.to_thread(answer_messages, "Hello")
+    config = load_character_config(Path(FILE), Layer("the test", {"SERVER_PORT": "0"}))
+    async with Runtime([config.agent_config], [web]) as runtime:
+        [adapter] = runtime.adapters
+        assert isinstance(adapter, WebAdapter)
+        environment = {**os.environ, "SERVER_PORT": str(adapter.port), "PYTHONPATH": os.pathsep.join(sys.path)}
+        command = [sys.executable, "-m", "bot", "person", "mark", PERSON.name, "--minor", "-c", FILE]
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE)
+        _, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        assert runtime.agents[0].agent.minors == {PERSON.id}

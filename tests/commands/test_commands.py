@@ -174,7 +174,7 @@ async def test_an_admin_chooses_for_a_room_how_readily_the_agent_speaks() -> Non
         assert (await harness.send("hello again, everybody?", kind=GROUP)).rule == "shouldRespond: IGNORE"
 
 
-async def test_an_admin_marks_a_room_as_one_of_minors() -> None:
+async def test_an_admin_marks_a_room_of_minors() -> None:
     async with running_agent() as harness:
         assert (await give(harness, "minors")).text == "/minors needs the role ADMIN here."
         assert "every hour" in (await give(harness, "minors", role=Role.ADMIN)).text

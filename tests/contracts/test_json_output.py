@@ -57,6 +57,8 @@ COMMANDS = (
     "memory explain ferns --room lobby -c ada.json",
     f"memory correct {FACT} moss -c ada.json",
     f"memory delete {FACT} -c ada.json",
+    f"person show {ALICE} -c ada.json",
+    f"person mark {ALICE} --minor -c ada.json",
     f"person export {ALICE} alice.zip -c ada.json",
     f"person forget {ALICE} --yes -c ada.json",
     "db upgrade -c ada.json",

@@ -113,6 +113,7 @@ class Telegram(Platform):
 
     def __init__(self) -> None:
         self._emulator = TelegramEmulator()
+        self.recorder = self._emulator.recorder
 
     async def __aenter__(self) -> Self:
         await self._emulator.__aenter__()

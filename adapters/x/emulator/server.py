@@ -163,10 +163,13 @@ class Emulator(EmulatorServer):
         """The posts of the first account, oldest first."""
         return [post.text for post in self.state.posts_by(self.user_id)]
 
-    def say(self, username: str, text: str, *, reply_to_id: str = "", quoted_id: str = "") -> str:
+    def say(
+        self, username: str, text: str, *, reply_to_id: str = "", quoted_id: str = "", is_sensitive: bool = False
+    ) -> str:
         """Create a post as a user; return its id."""
+        author_id = self.state.user_id_of(username)
         post = self.state.create_post(
-            self.state.user_id_of(username), text, reply_to_id=reply_to_id, quoted_id=quoted_id
+            author_id, text, reply_to_id=reply_to_id, quoted_id=quoted_id, is_sensitive=is_sensitive
         )
         return post.id
 

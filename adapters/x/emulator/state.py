@@ -39,6 +39,7 @@ class PostRecord:
     repeated: tuple[str, ...] = ()
     earlier_ids: tuple[str, ...] = ()
     is_deleted: bool = False
+    is_sensitive: bool = False
     likes: set[str] = field(default_factory=set)
     reposts: set[str] = field(default_factory=set)
 
@@ -64,7 +65,14 @@ class PlatformState:
         return user_id
 
     def create_post(
-        self, author_id: str, text: str, *, reply_to_id: str = "", quoted_id: str = "", pictures: tuple[str, ...] = ()
+        self,
+        author_id: str,
+        text: str,
+        *,
+        reply_to_id: str = "",
+        quoted_id: str = "",
+        pictures: tuple[str, ...] = (),
+        is_sensitive: bool = False,
     ) -> PostRecord:
         """Create a post; raise PostForbidden as X would refuse it."""
         replied_post = self._check(author_id, text, reply_to_id, quoted_id, pictures)
@@ -75,6 +83,7 @@ class PlatformState:
         post = PostRecord(
             post_id, author_id, text, self._clock(), conversation, reply_to_id, quoted_id, pictures, repeated
         )
+        post.is_sensitive = is_sensitive
         self.posts[post_id] = post
         return post
 
@@ -127,6 +136,7 @@ class PlatformState:
             "conversation_id": post.conversation_id,
             "created_at": post.created_at.strftime("%Y-%m-%dT%H:%M:%S.000Z"),
             "edit_history_tweet_ids": [*post.earlier_ids, post.id],
+            "possibly_sensitive": post.is_sensitive,
         }
         users = [{"id": item, "username": self.usernames[item]} for item in self.mentioned_ids(post)]
         entities = {

@@ -79,6 +79,8 @@ ROUTES = {
     "/api/people/{id}/forget": SHUT,
     "/api/people/{id}/mute": SHUT,
     "/api/people/{id}/unmute": SHUT,
+    "/api/people/{id}/mark-minor": SHUT,
+    "/api/people/{id}/unmark-minor": SHUT,
     "/api/people/{id}/export": SHUT,
     "/api/facts/{id}": SHUT,
     "/api/memory/search": SHUT,

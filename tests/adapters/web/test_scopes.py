@@ -67,6 +67,8 @@ OPERATIONS = {
     "set-world-setting": ONLY,
     "mute-person": ONLY,
     "unmute-person": ONLY,
+    "mark-minor": ONLY,
+    "unmark-minor": ONLY,
     "people": READERS,
     "person": READERS,
     "facts": READERS,

@@ -107,7 +107,7 @@ export function Message({ message, room }) {
     const isKept = changed && changed !== message.text && !room.rewrite(message.id, changed);
     if (!isKept) setEditing(false);
   };
-  if (message.kind === "notice") return html`<li class="msg notice" id=${`m-${message.id}`} tabindex="-1">${text}</li>`;
+  if (message.kind === "notice") return html`<li class="msg q" id=${`m-${message.id}`} tabindex="-1">${text}</li>`;
   const isMine = message.isOwn || (!author.is_agent && author.id === room.me?.id);
   const files = html`<${Files} files=${attachments} />`;
   if (isMine) {
