@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from bot.care.recognition import Distress, DistressCategory, find_distress
+from bot.care.recognition import Distress, DistressCategory, find_distress, load_phrases
 from bot.care.referral import build_referral
 from bot.care.settings import CareSettings
 from bot.concurrency.tasks import BoundedDict, crash_point
@@ -52,6 +52,7 @@ class Care:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._locks = BoundedDict[UUID, asyncio.Lock](MAX_PEOPLE, asyncio.Lock)
+        load_phrases()  # which takes a tenth of a second, so that no message waits for it
         agent.events.subscribe(DeliveryFinished, self._on_finished, name="care")
 
     async def check(self, turn: Turn, *, is_addressed: bool = False) -> None:

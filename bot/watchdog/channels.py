@@ -388,8 +388,8 @@ def plan_notices(
         left = record if key in undecided else _note_absent(record, now)
         if _is_forgotten(left, now):
             continue
-        is_told = left.notified_at is not None and not key.startswith(f"{ConditionKind.CARE}:")  # which is never over
-        if is_told and key not in undecided and _is_over(left, now) and not is_quiet:
+        was_notified = left.notified_at is not None and not key.startswith(f"{ConditionKind.CARE}:")  # which is never over
+        if was_notified and key not in undecided and _is_over(left, now) and not is_quiet:
             notices.append(Notice(NoticeKind.OVER, left, now))
         current[key] = left
     return Plan(current, notices)
