@@ -111,8 +111,7 @@ def test_a_negation_holds_for_its_own_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
-    ["ich habe mich noch nie geritzt", "ich will wirklich nicht sterben", "je n'ai jamais pensé à me suicider"],
+    "text", ["ich habe mich noch nie geritzt", "ich will wirklich nicht sterben", "je n'ai jamais pensé à me suicider"]
 )
 def test_a_negation_within_the_words_of_a_phrase_counts(text: str) -> None:
     assert find_distress(text) is None

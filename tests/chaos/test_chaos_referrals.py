@@ -37,7 +37,7 @@ def count_referrals(scene: Scene) -> Counter[str]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-async def test_after_a_kill_at_any_stage_there_is_a_single_referral_and_an_answer(open_scene: OpenScene, point: str) -> None:
+async def test_after_a_kill_at_any_stage_there_is_a_single_referral(open_scene: OpenScene, point: str) -> None:
     async with open_scene(CARE_TEXT=REFERRAL) as scene:
         scene.platform.feed("room", DISTRESS)
         await scene.program.run_until_killed(point)

@@ -72,9 +72,7 @@ async def test_a_referral_without_a_category_is_not_counted(store: Store, clock:
     assert await store.ledger.care_counts(TODAY) == []
 
 
-async def test_an_erasure_deletes_who_got_a_referral_and_keeps_the_counts(
-    store: Store, clock: ManualClock
-) -> None:
+async def test_an_erasure_deletes_who_got_a_referral_and_keeps_the_counts(store: Store, clock: ManualClock) -> None:
     await store.ledger.commit(build_commit(clock, "first"))
     await store.edits.erase_entity(ALICE, clock())
     assert await store.ledger.disclosures([ALICE]) == []
