@@ -9,11 +9,11 @@ from uuid import UUID
 
 import pytest
 
-from bot.domain.content import Content, MentionContext, build_forward_metadata
+from bot.domain.content import Attachment, Content, MediaKind, MentionContext, build_forward_metadata
 from bot.domain.environment import ChannelType, Entity, Room, World
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState, Outcome, Receipt
-from bot.errors import ModelUnavailable, NotSent, Undeliverable
+from bot.errors import ModelUnavailable, NotSent, SettingError, Undeliverable
 from bot.models.types import Purpose, TextRequest
 from bot.pipeline import care
 from bot.prompts import CARE_RULE
@@ -267,6 +267,29 @@ async def test_the_operators_text_is_sent_as_it_is() -> None:
     async with caring_agent(settings={"CARE_TEXT": text}) as harness:
         await receive(harness)
         assert harness.adapter.texts[0] == text
+
+
+async def test_what_was_said_in_a_voice_message_counts() -> None:
+    async with caring_agent() as harness:
+        recording = Attachment("1", MediaKind.AUDIO, text=DISTRESS)
+        await receive(harness, Content(attachments=(recording,)))
+        assert referrals(harness.adapter) == ["lobby"]
+
+
+async def test_an_erasure_deletes_the_referral_with_the_message() -> None:
+    async with caring_agent() as harness:
+        receipt = await receive(harness)
+        memory_id = harness.adapter.sent[0].memory_id
+        store = harness.agent.store
+        assert memory_id in await store.memories.memories([memory_id])
+        await store.edits.erase_entity(receipt.author_id, harness.agent.clock())
+        assert await store.memories.memories([memory_id]) == {}
+
+
+async def test_a_country_that_is_none_is_refused_at_the_start() -> None:
+    with pytest.raises(SettingError, match="CARE_COUNTRY"):
+        async with caring_agent(settings={"CARE_COUNTRY": "Germany"}):
+            pass
 
 
 async def test_nothing_of_a_person_in_distress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
