@@ -218,8 +218,7 @@ async def test_a_referral_that_a_person_does_not_take_in_private_goes_to_the_roo
     adapter.blocked_rooms.add("private-Alice")
     async with caring_agent(adapter=adapter) as harness:
         await receive(harness, CALLED, kind=ChannelType.GROUP)
-        await harness.agent.events.wait_idle()
-        await harness.agent.outbox.drain(5.0)
+        await adapter.wait_until_sent(2)
         assert referrals(adapter) == ["lobby"]
         [count] = await harness.agent.store.ledger.care_counts(harness.agent.clock().date())
         assert count.count == 1
@@ -245,6 +244,14 @@ async def test_in_a_group_a_message_that_does_not_address_the_agent_causes_no_re
     async with caring_agent(ScriptedModel("<response><action>IGNORE</action></response>")) as harness:
         await receive(harness, kind=ChannelType.GROUP)
         assert harness.adapter.sent == []
+
+
+async def test_where_every_message_is_answered_the_care_rule_binds_the_answer_without_a_referral() -> None:
+    model = ScriptedModel(ANSWER)
+    async with caring_agent(model, settings={"SHOULD_RESPOND_BYPASS_TYPES": "GROUP"}) as harness:
+        await receive(harness, kind=ChannelType.GROUP)
+        assert model.requests_for(Purpose.REPLY)[-1].system.endswith(CARE_RULE)
+        assert harness.adapter.texts == ["I am here with you."]
 
 
 async def test_the_operator_can_have_all_messages_of_groups_looked_at() -> None:
