@@ -5,7 +5,9 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from io import BytesIO
 from uuid import UUID
+from zipfile import ZipFile
 
 import pytest
 
@@ -15,6 +17,7 @@ from bot.domain.ids import derived_id
 from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState, Outcome, Receipt
 from bot.errors import ModelUnavailable, NotSent, SettingError, Undeliverable
 from bot.models.types import Purpose, TextRequest
+from bot.operate.people import write_person_archive
 from bot.pipeline import care
 from bot.prompts import CARE_RULE
 from bot.store import InMemoryStore
@@ -291,6 +294,16 @@ async def test_an_erasure_deletes_the_referral_with_the_message() -> None:
         assert memory_id in await store.memories.memories([memory_id])
         await store.edits.erase_entity(receipt.author_id, harness.agent.clock())
         assert await store.memories.memories([memory_id]) == {}
+
+
+async def test_an_export_of_the_person_has_the_referral() -> None:
+    async with caring_agent() as harness:
+        receipt = await receive(harness)
+        store, file = harness.agent.store, BytesIO()
+        person = (await store.entities.entities([receipt.author_id]))[receipt.author_id]
+        await write_person_archive(store, person, file, agent_name="Ada", redact=str)
+        with ZipFile(file) as archive:
+            assert "findahelpline.com" in archive.read("replies.jsonl").decode()
 
 
 async def test_a_country_that_is_none_is_refused_at_the_start() -> None:
