@@ -23,6 +23,7 @@ SENTENCE_END = re.compile(r"[.!?;:…\n]+|\s[-–—]+\s")
 APOSTROPHES = re.compile(r"['’‘`´ʼ]")
 NO_WORD = re.compile(r"[^\w,]+|_+")
 COMMA = re.compile(r"\s*,[\s,]*")
+ANY_WORD = r"(?:\w+ )"  # in a phrase: like a word of a gap
 NAMED_WORDS = re.compile(r"\{([a-z]+)\}")
 
 
@@ -102,11 +103,11 @@ def load_phrases() -> Sequence[LanguagePhrases]:
 def _compile(language: str, values: Mapping[str, Any]) -> LanguagePhrases:
     words = values["words"]
     breaks, negation, fillers, figurative = (values[key] for key in ("breaks", "negation", "fillers", "figurative"))
-    gap = rf"(?:(?!(?:{breaks})\b)\w+,? )"
+    gap = rf"(?:(?!(?:{breaks})\b)\w+ )"
 
     def expand(phrase: str) -> str:
-        spaced = phrase.replace(" ", ",? ").replace("~~", f"{gap}{{0,6}}").replace("~", f"{gap}{{0,3}}")
-        return NAMED_WORDS.sub(lambda match: f"(?:{expand(words[match[1]])})", spaced)
+        spaced = phrase.replace(ANY_WORD, gap).replace("~~", f"{gap}{{0,6}}").replace("~", f"{gap}{{0,3}}")
+        return NAMED_WORDS.sub(lambda match: f"(?:{expand(words[match[1]])})", spaced.replace(" ", ",? "))
 
     def alternatives(phrases: Sequence[str]) -> str:
         return "|".join(map(expand, phrases))

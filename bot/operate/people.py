@@ -33,8 +33,9 @@ from bot.domain.environment import (
     World,
 )
 from bot.domain.events import EntityErased
+from bot.domain.ids import referral_turn_id
 from bot.domain.ledger import CostDimension, DeliveryKind, DeliveryState, Outcome, Receipt, Rule
-from bot.domain.memory import Memory, MemoryKind
+from bot.domain.memory import REFERRAL_NOTE, Memory, MemoryKind
 from bot.errors import BotError, ModelError, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.models.router import ModelRouter
@@ -486,6 +487,7 @@ async def _write_receipts(writer: _ArchiveWriter, store: Store, entity_id: UUID)
         ):
             receipts = [item.receipt for item in listed]
             turn_ids.extend(receipt.turn_id for receipt in receipts if receipt.turn_id is not None)
+            turn_ids.extend(referral_turn_id(item.memory_id) for item in receipts if REFERRAL_NOTE in item.notes)
             yield map(_describe_receipt, receipts)
             before = receipts[-1].id
 

@@ -12,15 +12,15 @@ from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from bot.care.recognition import Distress, DistressCategory, find_distress
+from bot.care.recognition import Distress, DistressCategory, find_distress, load_phrases
 from bot.care.referral import build_referral
 from bot.care.settings import CareSettings
-from bot.concurrency.tasks import BoundedDict, crash_point
+from bot.concurrency.tasks import BoundedDict, TaskSet, crash_point
 from bot.domain.content import FORWARDED_AT, Content, MediaKind
 from bot.domain.environment import Entity, Room
 from bot.domain.events import DeliveryFinished
 from bot.domain.ids import delivery_id, derived_id, referral_turn_id
-from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState
+from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Rule
 from bot.domain.memory import REFERRAL_KEY, REFERRAL_NOTE, Memory, MemoryKind
 from bot.errors import BotError, ModelError, StoreUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -52,42 +52,45 @@ class Care:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._locks = BoundedDict[UUID, asyncio.Lock](MAX_PEOPLE, asyncio.Lock)
-        agent.events.subscribe(DeliveryFinished, self._on_finished, name="care")
+        load_phrases()  # which takes a tenth of a second, so that no message waits for it
+        self._tasks = TaskSet("referring a person in a room")
+        agent.events.subscribe(DeliveryFinished, self._on_finished, at_once=True)
 
-    async def check(self, turn: Turn, *, is_addressed: bool = False) -> None:
+    async def check(self, turn: Turn, rule: str | None = None) -> None:
         """Find distress in the messages of a turn, and refer their authors to help. Raises StoreUnavailable.
 
-        In groups those messages count that address the agent, by themselves or as the talk shows (`is_addressed`),
-        or all with CARE_IN_GROUPS. What was looked at is looked at again only if more of it is known, as of a
-        recording.
+        In groups those are referred who address the agent, or all with CARE_IN_GROUPS. It is called again when it is
+        decided that the turn is answered, with the `rule`: the talk may show that the agent is addressed, more may be
+        known of a recording, and in a room of which every message is answered the answer is bound by CARE_RULE.
         """
         for turn_input in turn.inputs:
             if turn_input.distress is not None or turn_input.author.is_bot or turn_input.author.id == self._agent.id:
                 continue
-            text = _read_own_text(turn_input.message.content)
-            if text != turn_input.checked_text and (distress := find_distress(text)) is not None:
-                await self._care_for(turn, turn_input, distress, text, is_addressed=is_addressed)
+            content = turn_input.message.content
+            text = _read_own_text(content)
+            if text == turn_input.checked_text or (distress := find_distress(text)) is None:
+                continue
+            settings = self._agent.settings.load(CareSettings)
+            is_addressed = rule == Rule.ADDRESSED and turn_input is turn.inputs[-1]
+            is_addressed = is_addressed or settings.care_in_groups or expects_reply(turn, content)
+            if settings.care and (is_addressed or rule is not None):
+                turn_input.checked_text = text
+                await self._care_for(turn, turn_input, distress, can_refer=is_addressed)
 
     async def resume(self) -> None:
         """Refer in the room what an earlier process could not deliver in private."""
         for delivery in await self._agent.store.ledger.undelivered(MAX_UNDELIVERED):
-            if self._agent.clock() - delivery.created_at < EPISODE:
+            if _was_refused(delivery) and self._agent.clock() - delivery.created_at < EPISODE:
                 await self._refer_in_room(delivery)
 
-    async def _care_for(
-        self, turn: Turn, turn_input: TurnInput, distress: Distress, text: str, *, is_addressed: bool
-    ) -> None:
-        settings = self._agent.settings.load(CareSettings)
-        is_addressed = is_addressed or settings.care_in_groups or expects_reply(turn, turn_input.message.content)
-        if not (settings.care and is_addressed):
-            return
-        turn_input.checked_text = text
+    async def _care_for(self, turn: Turn, turn_input: TurnInput, distress: Distress, *, can_refer: bool) -> None:
+        """Bind the answer to a message by CARE_RULE if its distress is confirmed, and refer its author to help."""
         async with self._locks[turn_input.author.id]:
             referred = await self._find_referral(turn_input.author.id)
-            if referred is None and not await self._is_confirmed(distress, text):
+            if referred is None and not await self._is_confirmed(distress, turn_input.checked_text):
                 return
             turn_input.distress = distress.category
-            if referred is None:
+            if referred is None and can_refer:
                 referred = await self._refer(turn, turn_input, distress)
         if referred == delivery_id(referral_turn_id(turn_input.message.id), 0, 0):
             receipt = turn_input.receipt
@@ -105,7 +108,10 @@ class Care:
         models = self._agent.models
         if not models.has_handler_for(ModelType.TEXT_SMALL):
             return True
-        category, message = distress.category.replace("_", " "), json.dumps(text[:MAX_CONFIRMED_LENGTH])
+        category, message = (
+            distress.category.replace("_", " "),
+            json.dumps(text[:MAX_CONFIRMED_LENGTH], ensure_ascii=False),
+        )
         prompt = CONFIRM_PROMPT.format(category=category, message=message)
         request = TextRequest(prompt, purpose=Purpose.CARE, system=CONFIRM_SYSTEM)
         try:
@@ -158,13 +164,12 @@ class Care:
         crash_point("care.referred")
         return referred
 
-    async def _on_finished(self, event: DeliveryFinished) -> None:
-        await self._refer_in_room(event.delivery)
+    def _on_finished(self, event: DeliveryFinished) -> None:
+        if _was_refused(event.delivery):
+            self._tasks.start(self._refer_in_room(event.delivery))
 
     async def _refer_in_room(self, delivery: Delivery) -> None:
-        """Commit a referral to the room where a person wrote, if it could not be delivered in private."""
-        if delivery.kind is not DeliveryKind.REFERRAL or delivery.state is not DeliveryState.FAILED or delivery.part:
-            return
+        """Commit a referral that could not be delivered in private to the room where the person wrote."""
         store = self._agent.store
         referral = (await store.memories.memories([delivery.memory_id])).get(delivery.memory_id)
         message_id = referral.content.in_reply_to if referral is not None else None
@@ -176,6 +181,12 @@ class Care:
         if await store.ledger.delivery(delivery_id(turn_id, 0, 0)) is None:
             distress = find_distress(_read_own_text(message.content)) or Distress(DistressCategory.SUICIDE, "en")
             await self._commit(room, message, turn_id, distress)
+
+
+def _was_refused(delivery: Delivery) -> bool:
+    """Return whether the first part of a referral has failed, and no operator has given it up."""
+    is_referral = delivery.kind is DeliveryKind.REFERRAL and not delivery.part
+    return is_referral and delivery.state is DeliveryState.FAILED and delivery.cause != DROPPED_CAUSE
 
 
 def _read_own_text(content: Content) -> str:

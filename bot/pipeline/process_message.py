@@ -265,7 +265,7 @@ class MessagePipeline:
                     await self._wait_for_burst(turn)
                     await read_attachments(turn, self._attachment_limits)
                     await turn.find_unnotified()
-                    await self.care.check(turn, is_addressed=decision.rule == Rule.ADDRESSED)
+                    await self.care.check(turn, decision.rule)
                     spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
                     turn.actions = await list_usable_actions(turn, self._registry)
                     confirmation = await answer_confirmation(turn)

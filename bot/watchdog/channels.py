@@ -388,8 +388,8 @@ def plan_notices(
         left = record if key in undecided else _note_absent(record, now)
         if _is_forgotten(left, now):
             continue
-        is_told = left.notified_at is not None and not key.startswith(f"{ConditionKind.CARE}:")  # which is never over
-        if is_told and key not in undecided and _is_over(left, now) and not is_quiet:
+        has_end = left.notified_at is not None and not key.startswith(ENDLESS)
+        if has_end and key not in undecided and _is_over(left, now) and not is_quiet:
             notices.append(Notice(NoticeKind.OVER, left, now))
         current[key] = left
     return Plan(current, notices)
@@ -453,6 +453,7 @@ def _find_kind(record: Record, condition: Condition, now: datetime) -> NoticeKin
     return NoticeKind.MORE if has_more and now - record.notified_at >= REPEAT_INTERVAL else None
 
 
+ENDLESS = f"{ConditionKind.CARE}:"  # begins the keys of conditions whose end is not told
 COUNTED = frozenset(
     {ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED, ConditionKind.PARKED, ConditionKind.CARE}
 )

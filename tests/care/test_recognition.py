@@ -55,6 +55,12 @@ def test_of_two_hundred_lines_nearly_all_distress_is_found_and_little_else() -> 
     assert false_alarms <= MAX_FALSE_ALARMS, list(list_missed())
 
 
+def test_of_the_lines_that_were_written_before_the_phrases_as_many_are_found() -> None:
+    recall, false_alarms = measure("care_held_out.tsv")
+    assert recall >= MIN_RECALL
+    assert false_alarms <= MAX_FALSE_ALARMS
+
+
 def test_the_set_has_two_hundred_lines_in_five_languages_half_of_them_distress() -> None:
     lines = read_lines("care_lines.tsv")
     assert len(lines) == 200
@@ -102,6 +108,13 @@ def test_a_negation_holds_for_its_own_sentence() -> None:
     assert find_distress("I'm not okay, I want to die") is not None
     assert find_distress("I do not want to die") is None
     assert find_distress("No, I don't really want to die.") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["ich habe mich noch nie geritzt", "ich will wirklich nicht sterben", "je n'ai jamais pensé à me suicider"]
+)
+def test_a_negation_within_the_words_of_a_phrase_counts(text: str) -> None:
+    assert find_distress(text) is None
 
 
 def test_fiction_holds_for_its_own_sentence() -> None:

@@ -22,7 +22,7 @@ def test_the_report_has_the_referrals_by_day_and_category_and_nothing_of_the_per
     answer_messages("I want to die")
     today = datetime.now(UTC).date()
     assert entry(["care", "report", "-c", FILE, "--since", str(today)]) == Exit.OK
-    assert capsys.readouterr().out == f"1 referrals since {today}\n  {today}  suicide          1\n"
+    assert capsys.readouterr().out == f"referrals since {today}: 1\n  {today}  suicide          1\n"
     assert entry(["care", "report", "-c", FILE, "--json"]) == Exit.OK
     document = json.loads(capsys.readouterr().out)
     assert (document["total"], document["categories"]["suicide"]) == (1, 1)
@@ -32,7 +32,7 @@ def test_the_report_has_the_referrals_by_day_and_category_and_nothing_of_the_per
 def test_without_referrals_the_report_says_so(capsys: Out) -> None:
     answer_messages("hello")
     assert entry(["care", "report", "-c", FILE, "--since", "2026-01-01"]) == Exit.OK
-    assert capsys.readouterr().out == "0 referrals since 2026-01-01\n"
+    assert capsys.readouterr().out == "referrals since 2026-01-01: 0\n"
 
 
 def test_a_day_that_is_none_is_a_wrong_usage(capsys: Out) -> None:

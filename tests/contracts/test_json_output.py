@@ -44,6 +44,7 @@ COMMANDS = (
     "why -c ada.json",
     "why --costs --days 3660 -c ada.json",
     "inbox list -c ada.json",
+    "care report --since 2026-01-01 -c ada.json",
     "outbox list -c ada.json",
     "outbox send d-2 -c ada.json",
     "outbox drop d-2 -c ada.json",

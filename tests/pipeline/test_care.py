@@ -5,16 +5,19 @@ import logging
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from io import BytesIO
 from uuid import UUID
+from zipfile import ZipFile
 
 import pytest
 
-from bot.domain.content import Content, MentionContext, build_forward_metadata
+from bot.domain.content import Attachment, Content, MediaKind, MentionContext, build_forward_metadata
 from bot.domain.environment import ChannelType, Entity, Room, World
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState, Outcome, Receipt
-from bot.errors import ModelUnavailable, NotSent, Undeliverable
+from bot.errors import ModelUnavailable, NotSent, SettingError, Undeliverable
 from bot.models.types import Purpose, TextRequest
+from bot.operate.people import write_person_archive
 from bot.pipeline import care
 from bot.prompts import CARE_RULE
 from bot.store import InMemoryStore
@@ -218,8 +221,7 @@ async def test_a_referral_that_a_person_does_not_take_in_private_goes_to_the_roo
     adapter.blocked_rooms.add("private-Alice")
     async with caring_agent(adapter=adapter) as harness:
         await receive(harness, CALLED, kind=ChannelType.GROUP)
-        await harness.agent.events.wait_idle()
-        await harness.agent.outbox.drain(5.0)
+        await adapter.wait_until_sent(2)
         assert referrals(adapter) == ["lobby"]
         [count] = await harness.agent.store.ledger.care_counts(harness.agent.clock().date())
         assert count.count == 1
@@ -247,6 +249,14 @@ async def test_in_a_group_a_message_that_does_not_address_the_agent_causes_no_re
         assert harness.adapter.sent == []
 
 
+async def test_where_every_message_is_answered_the_care_rule_binds_the_answer_without_a_referral() -> None:
+    model = ScriptedModel(ANSWER)
+    async with caring_agent(model, settings={"SHOULD_RESPOND_BYPASS_TYPES": "GROUP"}) as harness:
+        await receive(harness, kind=ChannelType.GROUP)
+        assert model.requests_for(Purpose.REPLY)[-1].system.endswith(CARE_RULE)
+        assert harness.adapter.texts == ["I am here with you."]
+
+
 async def test_the_operator_can_have_all_messages_of_groups_looked_at() -> None:
     model = ScriptedModel("<response><action>IGNORE</action></response>")
     async with caring_agent(model, settings={"CARE_IN_GROUPS": "on"}) as harness:
@@ -267,6 +277,39 @@ async def test_the_operators_text_is_sent_as_it_is() -> None:
     async with caring_agent(settings={"CARE_TEXT": text}) as harness:
         await receive(harness)
         assert harness.adapter.texts[0] == text
+
+
+async def test_what_was_said_in_a_voice_message_counts() -> None:
+    async with caring_agent() as harness:
+        recording = Attachment("1", MediaKind.AUDIO, text=DISTRESS)
+        await receive(harness, Content(attachments=(recording,)))
+        assert referrals(harness.adapter) == ["lobby"]
+
+
+async def test_an_erasure_deletes_the_referral_with_the_message() -> None:
+    async with caring_agent() as harness:
+        receipt = await receive(harness)
+        memory_id = harness.adapter.sent[0].memory_id
+        store = harness.agent.store
+        assert memory_id in await store.memories.memories([memory_id])
+        await store.edits.erase_entity(receipt.author_id, harness.agent.clock())
+        assert await store.memories.memories([memory_id]) == {}
+
+
+async def test_an_export_of_the_person_has_the_referral() -> None:
+    async with caring_agent() as harness:
+        receipt = await receive(harness)
+        store, file = harness.agent.store, BytesIO()
+        person = (await store.entities.entities([receipt.author_id]))[receipt.author_id]
+        await write_person_archive(store, person, file, agent_name="Ada", redact=str)
+        with ZipFile(file) as archive:
+            assert "findahelpline.com" in archive.read("replies.jsonl").decode()
+
+
+async def test_a_country_that_is_none_is_refused_at_the_start() -> None:
+    with pytest.raises(SettingError, match="CARE_COUNTRY"):
+        async with caring_agent(settings={"CARE_COUNTRY": "Germany"}):
+            pass
 
 
 async def test_nothing_of_a_person_in_distress_is_logged(caplog: pytest.LogCaptureFixture) -> None:

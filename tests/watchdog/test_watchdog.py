@@ -282,7 +282,7 @@ async def test_a_condition_of_the_store_is_reported_once_where_all_processes_loo
         assert owner.texts[1].startswith("Ada: Over after")
 
 
-async def test_the_owner_is_told_of_referrals_to_help_and_not_of_whom() -> None:
+async def test_the_owner_is_notified_of_referrals_to_help_and_not_of_whom() -> None:
     async with open_scene() as scene:
         agent = scene.runtime.agents[0]
         message = make_message("I want to die", sent_at=agent.agent.clock(), author="Eve")

@@ -39,7 +39,7 @@ def report(
     made = build_care_report(counts, first, today)
     rows = [(str(item.day), item.category.value, str(item.count)) for item in made.days]
     lines = [
-        f"{made.total} referrals since {first}",
+        f"referrals since {first}: {made.total}",
         *(f"  {day}  {category:<16} {count}" for day, category, count in rows),
     ]
     return print_result(
