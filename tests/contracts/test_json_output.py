@@ -58,6 +58,8 @@ COMMANDS = (
     f"memory correct {FACT} moss -c ada.json",
     f"memory delete {FACT} -c ada.json",
     f"person export {ALICE} alice.zip -c ada.json",
+    f"person ignore {ALICE} -c ada.json",
+    f"person read {ALICE} -c ada.json",
     f"person forget {ALICE} --yes -c ada.json",
     "db upgrade -c ada.json",
     "db check -c ada.json",
