@@ -78,6 +78,8 @@ ROUTES = {
     "/api/people/{id}/forget": SHUT,
     "/api/people/{id}/mute": SHUT,
     "/api/people/{id}/unmute": SHUT,
+    "/api/people/{id}/ignore": SHUT,
+    "/api/people/{id}/read": SHUT,
     "/api/people/{id}/export": SHUT,
     "/api/facts/{id}": SHUT,
     "/api/memory/search": SHUT,

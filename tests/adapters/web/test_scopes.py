@@ -66,6 +66,8 @@ OPERATIONS = {
     "set-world-setting": ONLY,
     "mute-person": ONLY,
     "unmute-person": ONLY,
+    "ignore-person": ONLY,
+    "read-person": ONLY,
     "people": READERS,
     "person": READERS,
     "facts": READERS,
