@@ -623,10 +623,12 @@ def people_of(message: discord.Message) -> tuple[object, ...]:
 async def report_roles(
     handle: AgentHandle, member: discord.Member, mapper: EntityMapper, settings: DiscordSettings
 ) -> None:
-    """Report whether a member of a server has a role that keeps them unread."""
-    is_ignored = has_ignored_role(member, settings)
-    world_id = mapper.world_id(member.guild.id)
-    await handle.edits.report_ignored_role(mapper.to_entity(member), world_id, is_ignored=is_ignored)
+    """Report whether a member of a server has a role that keeps them unread, if the server's roles are known."""
+    guild: discord.Guild | None = member.guild
+    if guild is not None and guild.default_role is not None:
+        is_ignored = has_ignored_role(member, settings)
+        world_id = mapper.world_id(guild.id)
+        await handle.edits.report_ignored_role(mapper.to_entity(member), world_id, is_ignored=is_ignored)
 
 
 def _is_after(session: GatewaySession | None, previous: GatewaySession | None) -> TypeGuard[GatewaySession]:

@@ -81,6 +81,8 @@ ROUTES = {
     "/api/people/{id}/unmute": SHUT,
     "/api/people/{id}/mark-minor": SHUT,
     "/api/people/{id}/unmark-minor": SHUT,
+    "/api/people/{id}/ignore": SHUT,
+    "/api/people/{id}/read": SHUT,
     "/api/people/{id}/export": SHUT,
     "/api/facts/{id}": SHUT,
     "/api/memory/search": SHUT,

@@ -69,6 +69,8 @@ OPERATIONS = {
     "unmute-person": ONLY,
     "mark-minor": ONLY,
     "unmark-minor": ONLY,
+    "ignore-person": ONLY,
+    "read-person": ONLY,
     "people": READERS,
     "person": READERS,
     "facts": READERS,
