@@ -1,33 +1,27 @@
-"""`ModelRouter`: priority, failover and structured output.
+"""`ModelRouter`: priority, failover, retries, circuit breakers, refused tools and structured output.
 
 Read the arguments of function calls, which models and servers write in several forms.
-
-Retries, circuit breaker, outage log, and the client of one handler.
-
-Find the tools that a provider refuses, and leave them out of requests.
 """
 
 import asyncio
 import json
 import logging
-import random
 import re
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from math import isfinite
+from math import inf
 from statistics import median
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from bot.concurrency.clock import Backoff, TimeSource
-from bot.concurrency.tasks import FairSlots, MemorySemaphore
+from bot.concurrency.tasks import FairSlots
 from bot.errors import (
     BudgetSpent,
     InvalidAnswer,
@@ -45,14 +39,13 @@ from bot.models.handler import (
     MORE_TOKENS,
     AnswerFormSetting,
     Attempt,
-    CallTimeouts,
+    CallPolicy,
     ModelHandler,
     ModelProfile,
     PendingCall,
     R,
     Record,
     Reserve,
-    Sampling,
     ServerQueue,
     StreamOutput,
     attempt_call,
@@ -158,8 +151,6 @@ def _reduce(suspects: Sequence[str], named: Sequence[str]) -> Sequence[str]:
     return others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
 
 
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
-JITTER = 0.25  # so that clients do not retry at the same time
 FAILURE_THRESHOLD = 3
 OPEN_SECONDS = 30.0
 FAILING_CALLS = 2  # in a row that were refused: a single one may have been for what it asks
@@ -191,36 +182,6 @@ class FailedAttempts:
 
 
 failed_attempts: ContextVar[FailedAttempts | None] = ContextVar("failed_attempts", default=None)
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often a failed call is retried, and for how many seconds after the first attempt.
-
-    `failover_seconds` is the shorter time if another handler can be called instead. The retries of all calls for one
-    message are counted together.
-    """
-
-    max_retries: int = 8
-    max_seconds: float = 90.0
-    failover_seconds: float = 10.0
-    random_fraction: Callable[[], float] = random.random
-
-    def next_delay(self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool) -> float | None:
-        """Return the seconds to wait after `failures` failed attempts in `elapsed` seconds; None to stop.
-
-        `retry_after` is the provider's request: the delay is never shorter than that.
-        """
-        if failures > self.max_retries:
-            return None
-        if retry_after is None:
-            retry_after = 0.0
-            delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JITTER, self.random_fraction).delay(failures)
-        else:
-            retry_after = max(retry_after, 0.0) if isfinite(retry_after) else self.max_seconds
-            delay = retry_after * (1 + JITTER * self.random_fraction())
-        remaining = (self.failover_seconds if has_next else self.max_seconds) - elapsed
-        return None if max(retry_after, delay) > remaining else delay
 
 
 def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = "") -> float | None:
@@ -264,7 +225,6 @@ class CircuitBreaker:
         self._failures = 0
         self._open_until = 0.0
         self._has_trial = False
-        self.cause = ""  # of the last failure
 
     @property
     def remaining_seconds(self) -> float:
@@ -274,14 +234,19 @@ class CircuitBreaker:
     @contextmanager
     def guard(self) -> Iterator[None]:
         """Wrap one call; raises ModelUnavailable at once while the breaker is open."""
-        is_trial = self._check_admission()
+        if remaining := self.remaining_seconds:
+            raise ModelUnavailable(f"{self._name}: failed repeatedly, next attempt in {remaining:.0f} s")
+        is_trial = self._failures >= FAILURE_THRESHOLD
+        if is_trial and self._has_trial:
+            raise ModelUnavailable(f"{self._name}: failed repeatedly, a trial call is running")
         self._has_trial |= is_trial
         try:
             yield
         except BudgetSpent:
             raise  # the handler was not called
-        except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
-            self._fail(str(error))
+        except (ModelBusy, ModelTooSlow, ModelUnreachable):
+            self._failures += 1
+            self._open_until = self._clock() + OPEN_SECONDS
             raise
         except ModelError:
             self._failures = 0  # it is reachable
@@ -292,75 +257,34 @@ class CircuitBreaker:
             if is_trial:  # not a call that was running before the breaker opened
                 self._has_trial = False
 
-    def _check_admission(self) -> bool:
-        """Return whether this call is the trial; raises ModelUnavailable while the breaker is open."""
-        if self._failures < FAILURE_THRESHOLD:
-            return False
-        remaining = self._open_until - self._clock()
-        if remaining > 0:
-            raise ModelUnavailable(f"{self._name}: failed repeatedly, next attempt in {remaining:.0f} s")
-        if self._has_trial:
-            raise ModelUnavailable(f"{self._name}: failed repeatedly, a trial call is running")
-        return True
-
-    def _fail(self, cause: str) -> None:
-        self._failures += 1
-        self.cause = cause
-        if self._failures >= FAILURE_THRESHOLD:
-            self._open_until = self._clock() + OPEN_SECONDS
-
-
-@dataclass(slots=True)
-class _Outage:
-    logged_at: float
-    since: float
-    unlogged_count: int = 0
-    is_logged: bool = True
-    is_resolved: bool = False
-
 
 class OutageLog:
-    """Logs model outages, at most once an hour per model."""
+    """Logs the outages of one model, at most one an hour."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, label: str, clock: Callable[[], float]) -> None:
+        self._label = label
         self._clock = clock
-        self._outages: dict[str, _Outage] = {}
+        self._since: float | None = None  # the beginning of the outage that lasts
+        self._is_logged = False
+        self._logged_at = -inf
+        self._unlogged_count = 0
 
-    def record_failure(self, name: str, cause: str) -> None:
-        """Record that a model could not be used."""
+    def record_failure(self, cause: str) -> None:
+        """Record that the model could not be used."""
         now = self._clock()
-        outage = self._outages.get(name)
-        if outage is None:
-            self._outages[name] = _Outage(logged_at=now, since=now)
-            logger.error("model %s does not answer: %s", name, cause)
-            return
-        if outage.is_resolved:
-            outage.since, outage.is_resolved, outage.is_logged = now, False, False
-        outage.unlogged_count += 1
-        if now - outage.logged_at >= LOG_INTERVAL_SECONDS:
-            logger.error(
-                "model %s does not answer, %d failures since the last message: %s", name, outage.unlogged_count, cause
-            )
-            outage.logged_at, outage.unlogged_count, outage.is_logged = now, 0, True
+        if self._since is None:
+            self._since, self._is_logged = now, False
+        self._unlogged_count += 1
+        if now - self._logged_at >= LOG_INTERVAL_SECONDS:
+            others = f", {self._unlogged_count} failures since the last message" if self._logged_at > -inf else ""
+            logger.error("model %s does not answer%s: %s", self._label, others, cause)
+            self._logged_at, self._unlogged_count, self._is_logged = now, 0, True
 
-    def record_success(self, name: str) -> None:
-        """Record that a model could be used."""
-        outage = self._outages.get(name)
-        if outage is None or outage.is_resolved:
-            return
-        outage.is_resolved = True
-        if outage.is_logged:
-            logger.warning("model %s answers again, after %.0f s", name, self._clock() - outage.since)
-
-
-@dataclass(frozen=True, slots=True)
-class CallPolicy:
-    """How handlers are called: timeouts, retries, the time they are measured in, and the memory that they share."""
-
-    timeouts: CallTimeouts = field(default_factory=CallTimeouts)
-    retries: RetryPolicy = field(default_factory=RetryPolicy)
-    time: TimeSource = field(default_factory=TimeSource)
-    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
+    def record_success(self) -> None:
+        """Record that the model could be used."""
+        if self._since is not None and self._is_logged:
+            logger.warning("model %s answers again, after %.0f s", self._label, self._clock() - self._since)
+        self._since = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,42 +307,33 @@ class ModelStatus:
     cause: str = ""
 
 
+@dataclass(eq=False)
 class HandlerClient:
     """Calls one handler, with its circuit breaker and a limit of concurrent calls, which their owners share.
 
     `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
     """
 
-    def __init__(
-        self,
-        handler: ModelHandler,
-        policy: CallPolicy,
-        *,
-        reserve: Reserve,
-        on_retry: OnRetry,
-        list_owners: ListOwners,
-        outage_log: OutageLog,
-        profiles: dict[tuple[str, str], ModelProfile],
-        queues: dict[str, ServerQueue],
-    ) -> None:
-        self.handler = handler
-        self._policy = policy
-        self._profiles = profiles
-        self._queues = queues
-        self._reserve = reserve
-        self._on_retry = on_retry
-        self._outage_log = outage_log
-        self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
-        self._list_owners = list_owners
+    handler: ModelHandler
+    _policy: CallPolicy
+    _reserve: Reserve
+    _on_retry: OnRetry
+    _list_owners: ListOwners
+    _profiles: dict[tuple[str, str], ModelProfile]
+    _queues: dict[str, ServerQueue]
+
+    def __post_init__(self) -> None:
+        label = f"{self.handler.name} ({self.handler.type})"
+        self._breaker = CircuitBreaker(self.handler.name, self._policy.time.monotonic)
+        self._outage_log = OutageLog(label, self._policy.time.monotonic)
+        self._refused_tools = RefusedTools(label)
         self._slots = FairSlots(MAX_CONCURRENT_CALLS)
         self._model, self._calls, self._failed = "", 0, 0
         self._failures_in_row, self._cause = 0, ""
         self._durations = deque[float](maxlen=MAX_DURATIONS)
-        self._refused_tools = RefusedTools(f"{handler.name} ({handler.type})")
 
     def status(self) -> ModelStatus:
         """Return how the handler has answered."""
-        rest_seconds = self._breaker.remaining_seconds
         return ModelStatus(
             self.handler.name,
             self.handler.type,
@@ -426,8 +341,8 @@ class HandlerClient:
             self._calls,
             self._failed,
             median(self._durations) if self._durations else None,
-            rest_seconds,
-            self._breaker.cause if rest_seconds else self._cause if self._failures_in_row >= FAILING_CALLS else "",
+            self._breaker.remaining_seconds,
+            self._cause if self._failures_in_row >= FAILING_CALLS else "",
         )
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
@@ -449,7 +364,6 @@ class HandlerClient:
 
     async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Log outages; a long prompt or a spent budget is none."""
-        label = f"{self.handler.name} ({self.handler.type})"
         started_at = self._policy.time.monotonic()
         try:
             result = await self._send(pending, has_next=has_next)
@@ -457,9 +371,9 @@ class HandlerClient:
             if not isinstance(error, PromptTooLong | BudgetSpent):
                 self._failed += 1
                 self._record_failure(error)
-                self._outage_log.record_failure(label, str(error))
+                self._outage_log.record_failure(str(error))
             raise
-        self._outage_log.record_success(label)
+        self._outage_log.record_success()
         self._model, self._failures_in_row = result.model, 0
         self._durations.append(self._policy.time.monotonic() - started_at)
         return result
@@ -496,16 +410,15 @@ class HandlerClient:
                 f"window has {profile.window} tokens"
             )
 
-        least: int = profile.min_tokens(pending.request)
-
-        async def send(request: TextRequest, min_tokens: int = least) -> R:
+        async def send(request: TextRequest, min_tokens: int) -> R:
             min_tokens = min(min_tokens, request.max_tokens or min_tokens)
             limited = replace(pending, request=request, min_tokens=min_tokens)
             return await self._retry(limited, profile, has_next=has_next)
 
         request = profile.with_limit(pending.request, prompt_bytes)
         thought_before, factor = profile.thinks, profile.factor
-        result = await (self._refused_tools.call(request, send) if request.tools else send(request))
+        min_tokens = profile.min_tokens(pending.request)
+        result = await self._refused_tools.call(request, partial(send, min_tokens=min_tokens))
         if factor > 1 or not (isinstance(result, TextResult) and ends_too_early(result)):
             return result
         if profile.thinks == thought_before:
@@ -514,28 +427,27 @@ class HandlerClient:
         more = profile.clamp(replace(request, max_tokens=MORE_TOKENS * sent_tokens), prompt_bytes)
         if more.max_tokens == sent_tokens:
             return result
-        send_more = partial(send, min_tokens=sent_tokens + 1)
         try:
-            return await (self._refused_tools.call(more, send_more) if more.tools else send_more(more))
+            return await self._refused_tools.call(more, partial(send, min_tokens=sent_tokens + 1))
         except BudgetSpent:
             return result
 
     async def _attempt(self, pending: PendingCall[R], profile: ModelProfile, failed: FailedAttempts) -> R:
         """Call the handler once, and learn from its answer."""
-        request, timeouts = pending.request, self._policy.timeouts
-        first_seconds = timeouts.whole()
-        if isinstance(request, TextRequest):
-            first_seconds = profile.first_seconds(count_prompt_bytes(request), timeouts.first)
+        prompt_bytes = count_prompt_bytes(pending.request)
+        first_seconds = 2 * self._policy.first_seconds  # if it is not streamed
+        if isinstance(pending.request, TextRequest):
+            first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
         queue = self._queues.setdefault(self.handler.name, ServerQueue()) if profile.is_local else None
         attempt = Attempt(first_seconds, queue, self._model)
         try:
-            result = await attempt_call(self.handler, pending, timeouts, self._reserve, attempt)
+            result = await attempt_call(self.handler, pending, self._policy, self._reserve, attempt)
         except PromptTooLong as error:
             profile.learn_window(str(error))
             raise
         except ModelTooSlow:
-            if attempt.timer is not None:
-                profile.learn_slowness(count_prompt_bytes(request), attempt.timer, first_seconds)
+            if attempt.first_piece_seconds is None and prompt_bytes:
+                profile.learn_speed(prompt_bytes, first_seconds)
             raise
         except (ModelBusy, InvalidAnswer):
             failed.total += 1
@@ -543,13 +455,15 @@ class HandlerClient:
             raise
         finally:
             self._calls += attempt.call is not None  # as the costs count them: each attempt
-        if isinstance(result, TextResult) and attempt.call is not None and attempt.timer is not None:
-            profile.learn(result, attempt.call, attempt.timer)
+        if isinstance(result, TextResult) and attempt.call is not None:
+            profile.learn(result, attempt.call)
+            if attempt.first_piece_seconds is not None and prompt_bytes:
+                profile.learn_speed(prompt_bytes, attempt.first_piece_seconds)
         return result
 
     async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
         policy = self._policy
-        max_retries = policy.retries.max_retries
+        max_retries = policy.max_retries
         if pending.max_retries is not None:
             max_retries = min(max_retries, pending.max_retries)
         failed = failed_attempts.get() or FailedAttempts()
@@ -561,7 +475,7 @@ class HandlerClient:
                 failures += 1
                 self._record_failure(error)
                 elapsed = policy.time.monotonic() - started_at
-                delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
+                delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
                     raise
                 self._on_retry(self.handler, error, delay)
@@ -596,8 +510,8 @@ class ModelRouter:
     attempt and returns the function to use instead of `record`, and the request with a limit of its answer that the
     budget can pay for. `on_retry` is called before a busy handler is called again, with its error and the delay in
     seconds. `list_owners` returns for whom a call is made; many calls of one owner leave room for those of others.
-    `sampling` fills in what a text request leaves open.
-    `answer_form` is the operator's choice of the form of answers.
+    `sampling` fills in what a text request of a type leaves open. `answer_form` is the operator's choice of the form of
+    answers.
     Texts are returned storable and bounded, vectors finite and as many as texts.
     """
 
@@ -609,7 +523,7 @@ class ModelRouter:
         on_retry: OnRetry | None = None,
         list_owners: ListOwners = tuple,
         policy: CallPolicy | None = None,
-        sampling: Mapping[ModelType, Sampling] | None = None,
+        sampling: Mapping[ModelType, Mapping[str, Any]] | None = None,
         answer_form: AnswerFormSetting = AnswerFormSetting.AUTO,
     ) -> None:
         self._policy = policy or CallPolicy()
@@ -620,25 +534,14 @@ class ModelRouter:
         self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}
         self._queues: dict[str, ServerQueue] = {}
-        self._sampling = {kind: values for kind, values in (sampling or {}).items() if values != Sampling()}
+        self._sampling = sampling or {}
         self._answer_form = answer_form
-        self._outage_log = OutageLog(self._policy.time.monotonic)
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
+        shared = (self._reserve, self._on_retry, self._list_owners, self._profiles, self._queues)
         clients = self._clients[handler.type]
-        clients.append(
-            HandlerClient(
-                handler,
-                self._policy,
-                reserve=self._reserve,
-                on_retry=self._on_retry,
-                list_owners=self._list_owners,
-                outage_log=self._outage_log,
-                profiles=self._profiles,
-                queues=self._queues,
-            )
-        )
+        clients.append(HandlerClient(handler, self._policy, *shared))
         clients.sort(key=lambda client: -client.handler.priority)
 
     def statuses(self) -> list[ModelStatus]:
@@ -688,23 +591,34 @@ class ModelRouter:
         Raises ModelUnavailable with every handler's failure, or the only ModelError there was; ModelRefused
         if all have refused; PromptTooLong if the prompt is too long for all that are reachable.
         """
-        return await self._call(kind, self._with_sampling(request, kind), TextResult)
+        values = self._sampling.get(kind, {})
+        missing = {name: value for name, value in values.items() if getattr(request, name) is None}
+        return await self._call(kind, replace(request, **missing) if missing else request, TextResult)
 
     async def object(self, object_type: type[M], request: TextRequest, kind: ModelType = ModelType.OBJECT_SMALL) -> M:
         """Generate an object that fits a pydantic model; ask for a repair once if it does not.
 
         Raises ModelError if the repaired object does not fit either, and as `text` does.
         """
-        request = object_request(object_type, request)
+        schema = object_type.model_json_schema()
+        schema_text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        prompt = (
+            f"{request.prompt}\n\nAnswer with one JSON object that fits this JSON schema, and nothing else:\n"
+            f"{schema_text}"
+        )
+        request = replace(request, prompt=prompt, schema=schema, sink=None, tools=())
         response = await self.text(request, kind)
         try:
-            return parse_object(object_type, response.text)
-        except ModelError as error:
-            request = repair_request(request, response.text, str(error))
-        repaired = await self.text(request, kind)
+            return _parse_object(object_type, response.text)
+        except ValueError as error:
+            repair = (
+                f"{prompt}\n\nThis was your answer:\n{shorten(response.text, MAX_QUOTE_LENGTH)}\n\n"
+                f"It does not fit:\n{error}\nGive it again, corrected."
+            )
+        repaired = await self.text(replace(request, prompt=repair, purpose=Purpose.REPAIR), kind)
         try:
-            return parse_object(object_type, repaired.text)
-        except ModelError as error:
+            return _parse_object(object_type, repaired.text)
+        except ValueError as error:
             raise ModelError(f"{repaired.model} returned no {object_type.__name__}:\n{error}") from None
 
     async def embed(
@@ -748,10 +662,6 @@ class ModelRouter:
     async def speak(self, request: SpeechRequest) -> SpeechResult:
         """Generate speech from a text; raises as `text` does."""
         return await self._call(ModelType.TEXT_TO_SPEECH, request, SpeechResult)
-
-    def _with_sampling(self, request: TextRequest, kind: ModelType) -> TextRequest:
-        sampling = self._sampling.get(kind)
-        return sampling.fill(request) if sampling else request
 
     def _candidates(self, kind: ModelType) -> list[HandlerClient]:
         for candidate in (kind, *FALLBACK_TYPES.get(kind, ())):
@@ -807,30 +717,14 @@ def _combine_errors(errors: Sequence[ModelError]) -> ModelError:
     return ModelUnavailable(causes)
 
 
-def object_request(object_type: type[M], request: TextRequest) -> TextRequest:
-    """Return the request for an object: with its schema, and with the schema in the prompt."""
-    schema = object_type.model_json_schema()
-    schema_text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-    instruction = f"Answer with one JSON object that fits this JSON schema, and nothing else:\n{schema_text}"
-    return replace(request, prompt=f"{request.prompt}\n\n{instruction}", schema=schema, sink=None, tools=())
-
-
-def repair_request(request: TextRequest, response: str, problems: str) -> TextRequest:
-    """Return the request for a corrected object, quoting the answer and its problems."""
-    quote = shorten(response, MAX_QUOTE_LENGTH)
-    instruction = f"This was your answer:\n{quote}\n\nIt does not fit:\n{problems}\nGive it again, corrected."
-    return replace(request, prompt=f"{request.prompt}\n\n{instruction}", purpose=Purpose.REPAIR)
-
-
-def parse_object(object_type: type[M], response: str) -> M:
-    """Parse the object in a model's answer; raises ModelError with what does not fit."""
-    data = first_object(response)
+def _parse_object(object_type: type[M], response: str) -> M:
+    """Return the object in a model's answer; raises ValueError with what does not fit."""
     try:
-        return object_type.model_validate(data)
+        return object_type.model_validate(first_object(response))
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         messages = [f"- {'.'.join(map(str, problem['loc'])) or 'all of it'}: {problem['msg']}" for problem in problems]
-        raise ModelError("\n".join(messages[:MAX_PROBLEMS])) from None
+        raise ValueError("\n".join(messages[:MAX_PROBLEMS])) from None
 
 
 FENCES = re.compile(r"\A```\w*\s*|\s*```\Z")

@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bot.concurrency.clock import TimeSource
-from bot.models.handler import ModelHandler
-from bot.models.router import CallPolicy, ModelRouter
+from bot.models.handler import CallPolicy, ModelHandler
+from bot.models.router import ModelRouter
 from bot.plugin_system.components import Model
 from bot.testing import AgentHarness
 
