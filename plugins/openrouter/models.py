@@ -20,16 +20,11 @@ class OpenRouterSettings(SettingsModel):
     """Key and models of OpenRouter; models are named as in its list, with the maker in front."""
 
     CHARACTER_SETTINGS = frozenset(
-        [
-            "OPENROUTER_API_KEY",
-            "OPENROUTER_SMALL_MODEL",
-            "OPENROUTER_MEDIUM_MODEL",
-            "OPENROUTER_LARGE_MODEL",
-            "OPENROUTER_TOOLS",
-            "OPENROUTER_EMBEDDING_MODEL",
-            "OPENROUTER_EMBEDDING_DIMENSIONS",
-            "OPENROUTER_IMAGE_MODEL",
-        ]
+        f"OPENROUTER_{name}"
+        for name in (
+            *("API_KEY", "SMALL_MODEL", "MEDIUM_MODEL", "LARGE_MODEL", "TOOLS"),
+            *("EMBEDDING_MODEL", "EMBEDDING_DIMENSIONS", "IMAGE_MODEL"),
+        )
     )
 
     openrouter_api_key: Secret | None = Field(None, description="The key.")

@@ -169,7 +169,13 @@ class CompatibleClient(Service):
         name, connection = await self.text_model(size), self.connection()
         if not connection.endpoint.is_local:
             return self.listing.info(name)
-        listed = await self._list_local()
+        listed: tuple[ModelInfo, ...] = ()
+        try:
+            listed = () if self._is_unlisted else await self.listing.load()
+        except ModelUnreachable:
+            raise
+        except ModelError:  # it does not list them, and is asked once
+            self._is_unlisted = True
         info = next((info for info in listed if info.name == name), listed[0] if len(listed) == 1 else ModelInfo(name))
         owner, window = self.owners.get(info.name, ""), self._windows.get(name, info.context_length)
         if name not in self._windows and (window is None or owner == OLLAMA_OWNER):
@@ -177,18 +183,6 @@ class CompatibleClient(Service):
             if is_final:
                 self._windows[name] = window
         return replace(info, name=name, context_length=window, is_local=True)
-
-    async def _list_local(self) -> tuple[ModelInfo, ...]:
-        """Return the models of a server on this machine; none if it does not list them. It is asked once."""
-        if self._is_unlisted:
-            return ()
-        try:
-            return await self.listing.load()
-        except ModelUnreachable:
-            raise
-        except ModelError:
-            self._is_unlisted = True
-            return ()
 
     async def describe_image(self, request: ImageDescriptionRequest) -> TextResult:
         """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
@@ -219,9 +213,9 @@ class CompatibleClient(Service):
     async def fetch_models(self) -> list[ModelInfo]:
         """Ask the server for text for its models. Raises as `Connection.fetch` does."""
         connection = self.connection()
-        body = await connection.fetch(connection.sdk.models.with_streaming_response.list(), "models", "list of models")
+        body = await connection.fetch("/models", "list of models")
         if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
-            raise connection.invalid("models", "list of models")
+            raise connection.invalid("the server", "list of models")
         entries = list_entries(body)
         self.owners = {entry["id"]: to_text(entry.get("owned_by")) for entry in entries}
         for entry in entries:
@@ -270,14 +264,12 @@ async def send(
     """
     model = str(body["model"])
     note_call(model)
-    create = connection.sdk.chat.completions.with_streaming_response.create
     while True:
         sent = _allowed(client, connection, body)
         with connection.mapped_errors(model):
             try:
-                # The SDK knows only OpenAI's parameters as arguments.
-                async with create(model=model, messages=sent["messages"], extra_body=sent) as response:
-                    result = await AnswerReader(model, connection, sink).read(response.iter_bytes())
+                async with connection.open("/chat/completions", sent) as chunks:
+                    result = await AnswerReader(model, connection, sink).read(chunks)
             except ServerError as error:
                 if error.code in CONTENT_REFUSAL_CODES:
                     return TextResult(user_text("notices.no_answer"), model)
@@ -308,13 +300,17 @@ def _learn(client: CompatibleClient, connection: Connection, sent: Mapping[str, 
     Raises ToolsRefused if it refuses the tools of the request.
     """
     model, length = str(sent["model"]), connection.endpoint.length_parameter
-    if (longest := _find_longest(error, sent, length)) is not None:
+    is_of_request = error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
+    if "tools" in sent and NO_TOOLS.search(error.message):
+        found = ["tools"]
+    elif is_of_request and (longest := _find_longest(error, sent, length)) is not None:
         client.max_tokens[connection.host, model] = longest
         return True
-    found = _find_refused(error, sent)
+    else:
+        found = _find_refused(error, sent) if is_of_request else []
     if found:
         _omit(client, connection, model, found, "refuses")
-    elif _speaks_of_tools(error, sent):
+    elif is_of_request and "tools" in sent and TOOLS.search(f"{error.param} {error.message}"):
         cause = f"({error.status}): {connection.shorten(error.message)}"
         raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
     return bool(found)
@@ -343,8 +339,7 @@ def _lacks_object(result: TextResult) -> bool:
 
 def _find_longest(error: ServerError, body: Mapping[str, Any], name: str) -> int | None:
     """Return the longest answer, in tokens, that an error about a longer one allows; None for any other error."""
-    is_of_length = error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
-    if name not in body or not is_of_length or not LENGTH_ERROR.search(f"{error.param} {error.message}"):
+    if name not in body or not LENGTH_ERROR.search(f"{error.param} {error.message}"):
         return None
     numbers = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", error.message)]
     return max((number for number in numbers if MIN_LENGTH <= number < body[name]), default=None)
@@ -352,10 +347,6 @@ def _find_longest(error: ServerError, body: Mapping[str, Any], name: str) -> int
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     """Return what the error refuses of a request: parameters, or the role "system"; empty for any other error."""
-    if "tools" in body and NO_TOOLS.search(error.message):
-        return ["tools"]
-    if error.status not in PARAMETER_ERROR_STATUSES or error.is_too_long:
-        return []
     if "stream" in body and (error.param == "stream" or NO_STREAM.search(error.message)):
         return ["stream", "stream_options"]
     optional = [name for name in OPTIONAL if name in body]
@@ -370,11 +361,6 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _speaks_of_tools(error: ServerError, body: Mapping[str, Any]) -> bool:
-    is_of_request = "tools" in body and error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
-    return is_of_request and TOOLS.search(f"{error.param} {error.message}") is not None
-
-
 async def embed(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
     """Return the embeddings of texts, with as many dimensions as a setting of the plugin says.
 
@@ -383,10 +369,9 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
     connection, name = client.connection("EMBEDDING"), client.model_for(client.settings, "EMBEDDING")
     field = f"{client.provider}_embedding_dimensions"
     dimensions: int | None = getattr(client.settings, field, None)
-    wanted: Any = {} if dimensions is None else {"dimensions": dimensions}
-    create = connection.sdk.embeddings.with_streaming_response.create
-    call = create(model=name, input=list(request.texts), encoding_format="float", **wanted)
-    body = await connection.fetch(call, name, "list of vectors")
+    sent: dict[str, Any] = {"model": name, "input": list(request.texts), "encoding_format": "float"}
+    sent |= {} if dimensions is None else {"dimensions": dimensions}
+    body = await connection.fetch("/embeddings", "list of vectors", sent)
     try:
         vectors = read_vectors(body, len(request.texts))
     except ValueError as error:
@@ -542,15 +527,15 @@ class AnswerReader:
         self._usage: Usage | None = None
         self._is_api = self._has_choice = self._is_finished = self._has_thoughts = False
 
-    async def read(self, body: AsyncIterator[bytes]) -> TextResult:
-        """Return the answer in the body of a response.
+    async def read(self, chunks: AsyncIterator[bytes]) -> TextResult:
+        """Return the answer in the pieces of a response.
 
         Raises ServerError for an error in it, ModelBusy if it breaks off, InvalidAnswer if it is not one.
         """
         unreadable = ""
         try:
             async with asyncio.timeout(None) as rest:
-                async for value in read_values(self._connection.read_chunks(body), self._memory):
+                async for value in read_values(chunks, self._memory):
                     if self._sink is not None:
                         await self._sink.write("")  # the model is at work, also while it thinks or writes a call
                     await self._add(value)
