@@ -213,80 +213,6 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = 
     return None
 
 
-class CircuitBreaker:
-    """Stops calling a model for half a minute after three failures in a row.
-
-    Then one trial call is allowed: if it fails, the breaker opens again.
-    """
-
-    def __init__(self, name: str, clock: Callable[[], float]) -> None:
-        self._name = name
-        self._clock = clock
-        self._failures = 0
-        self._open_until = 0.0
-        self._has_trial = False
-
-    @property
-    def remaining_seconds(self) -> float:
-        """For how long the model is not called; 0 where it is."""
-        return max(0.0, self._open_until - self._clock()) if self._failures >= FAILURE_THRESHOLD else 0.0
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Wrap one call; raises ModelUnavailable at once while the breaker is open."""
-        if remaining := self.remaining_seconds:
-            raise ModelUnavailable(f"{self._name}: failed repeatedly, next attempt in {remaining:.0f} s")
-        is_trial = self._failures >= FAILURE_THRESHOLD
-        if is_trial and self._has_trial:
-            raise ModelUnavailable(f"{self._name}: failed repeatedly, a trial call is running")
-        self._has_trial |= is_trial
-        try:
-            yield
-        except BudgetSpent:
-            raise  # the handler was not called
-        except (ModelBusy, ModelTooSlow, ModelUnreachable):
-            self._failures += 1
-            self._open_until = self._clock() + OPEN_SECONDS
-            raise
-        except ModelError:
-            self._failures = 0  # it is reachable
-            raise
-        else:
-            self._failures = 0
-        finally:
-            if is_trial:  # not a call that was running before the breaker opened
-                self._has_trial = False
-
-
-class OutageLog:
-    """Logs the outages of one model, at most one an hour."""
-
-    def __init__(self, label: str, clock: Callable[[], float]) -> None:
-        self._label = label
-        self._clock = clock
-        self._since: float | None = None  # the beginning of the outage that lasts
-        self._is_logged = False
-        self._logged_at = -inf
-        self._unlogged_count = 0
-
-    def record_failure(self, cause: str) -> None:
-        """Record that the model could not be used."""
-        now = self._clock()
-        if self._since is None:
-            self._since, self._is_logged = now, False
-        self._unlogged_count += 1
-        if now - self._logged_at >= LOG_INTERVAL_SECONDS:
-            others = f", {self._unlogged_count} failures since the last message" if self._logged_at > -inf else ""
-            logger.error("model %s does not answer%s: %s", self._label, others, cause)
-            self._logged_at, self._unlogged_count, self._is_logged = now, 0, True
-
-    def record_success(self) -> None:
-        """Record that the model could be used."""
-        if self._since is not None and self._is_logged:
-            logger.warning("model %s answers again, after %.0f s", self._label, self._clock() - self._since)
-        self._since = None
-
-
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """How the model behind one handler has answered since the start of the process.
@@ -307,9 +233,93 @@ class ModelStatus:
     cause: str = ""
 
 
+class HandlerHealth:
+    """How one handler answers: its circuit breaker, its outages in the log, and its status.
+
+    After three failures in a row the handler is not called for half a minute. Then one trial call is allowed: if it
+    fails, the breaker opens again. Outages are logged at most once an hour.
+    """
+
+    def __init__(self, handler: ModelHandler, clock: Callable[[], float]) -> None:
+        self._handler, self._clock = handler, clock
+        self._label = f"{handler.name} ({handler.type})"
+        self._outages_in_row, self._open_until, self._has_trial = 0, 0.0, False
+        self._failures_in_row, self._cause = 0, ""
+        self._down_since: float | None = None
+        self._logged_at, self._unlogged_count, self._is_logged = -inf, 0, False
+        self._durations = deque[float](maxlen=MAX_DURATIONS)
+        self.model, self.calls, self.failed = "", 0, 0
+
+    def status(self) -> ModelStatus:
+        """Return how the handler has answered."""
+        return ModelStatus(
+            self._handler.name,
+            self._handler.type,
+            self.model,
+            self.calls,
+            self.failed,
+            median(self._durations) if self._durations else None,
+            self._find_rest(),
+            self._cause if self._failures_in_row >= FAILING_CALLS else "",
+        )
+
+    def _find_rest(self) -> float:
+        """Return for how many seconds the handler is not called."""
+        return max(0.0, self._open_until - self._clock()) if self._outages_in_row >= FAILURE_THRESHOLD else 0.0
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Wrap one call; raises ModelUnavailable at once while the breaker is open."""
+        if rest := self._find_rest():
+            raise ModelUnavailable(f"{self._handler.name}: failed repeatedly, next attempt in {rest:.0f} s")
+        is_trial = self._outages_in_row >= FAILURE_THRESHOLD
+        if is_trial and self._has_trial:
+            raise ModelUnavailable(f"{self._handler.name}: failed repeatedly, a trial call is running")
+        self._has_trial |= is_trial
+        started_at = self._clock()
+        try:
+            yield
+        except BudgetSpent:
+            raise  # the handler was not called
+        except ModelError as error:
+            is_outage = isinstance(error, ModelBusy | ModelTooSlow | ModelUnreachable)
+            self._outages_in_row = self._outages_in_row + 1 if is_outage else 0  # it is reachable
+            self._open_until = self._clock() + OPEN_SECONDS
+            if not isinstance(error, PromptTooLong):
+                self.failed += 1
+                self.record_failure(error)
+                self._log_outage(str(error))
+            raise
+        else:
+            self._durations.append(self._clock() - started_at)
+            self._outages_in_row = self._failures_in_row = 0
+            if self._down_since is not None and self._is_logged:
+                logger.warning("model %s answers again, after %.0f s", self._label, self._clock() - self._down_since)
+            self._down_since = None
+        finally:
+            if is_trial:  # not a call that was running before the breaker opened
+                self._has_trial = False
+
+    def record_failure(self, error: ModelError) -> None:
+        """Record the cause of a failed attempt."""
+        is_outage = isinstance(error, ModelBusy | ModelUnreachable)
+        self._failures_in_row = max(self._failures_in_row + 1, FAILING_CALLS if is_outage else 0)
+        self._cause = str(error)
+
+    def _log_outage(self, cause: str) -> None:
+        now = self._clock()
+        if self._down_since is None:
+            self._down_since, self._is_logged = now, False
+        self._unlogged_count += 1
+        if now - self._logged_at >= LOG_INTERVAL_SECONDS:
+            others = f", {self._unlogged_count} failures since the last message" if self._logged_at > -inf else ""
+            logger.error("model %s does not answer%s: %s", self._label, others, cause)
+            self._logged_at, self._unlogged_count, self._is_logged = now, 0, True
+
+
 @dataclass(eq=False)
 class HandlerClient:
-    """Calls one handler, with its circuit breaker and a limit of concurrent calls, which their owners share.
+    """Calls one handler, with a limit of concurrent calls, which their owners share.
 
     `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
     """
@@ -323,27 +333,9 @@ class HandlerClient:
     _queues: dict[str, ServerQueue]
 
     def __post_init__(self) -> None:
-        label = f"{self.handler.name} ({self.handler.type})"
-        self._breaker = CircuitBreaker(self.handler.name, self._policy.time.monotonic)
-        self._outage_log = OutageLog(label, self._policy.time.monotonic)
-        self._refused_tools = RefusedTools(label)
+        self.health = HandlerHealth(self.handler, self._policy.time.monotonic)
+        self._refused_tools = RefusedTools(f"{self.handler.name} ({self.handler.type})")
         self._slots = FairSlots(MAX_CONCURRENT_CALLS)
-        self._model, self._calls, self._failed = "", 0, 0
-        self._failures_in_row, self._cause = 0, ""
-        self._durations = deque[float](maxlen=MAX_DURATIONS)
-
-    def status(self) -> ModelStatus:
-        """Return how the handler has answered."""
-        return ModelStatus(
-            self.handler.name,
-            self.handler.type,
-            self._model,
-            self._calls,
-            self._failed,
-            median(self._durations) if self._durations else None,
-            self._breaker.remaining_seconds,
-            self._cause if self._failures_in_row >= FAILING_CALLS else "",
-        )
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
@@ -355,33 +347,12 @@ class HandlerClient:
         try:
             # The memory first: what holds some, such as an attachment, also waits for a slot.
             async with self._policy.memory.hold(size), self._slots.hold(owners):
-                with self._breaker.guard():
-                    return await self._call_logged(pending, has_next=has_next)
+                with self.health.guard():
+                    return await self._send(pending, has_next=has_next)
         except MemoryLimitReached as error:
             raise ModelError(f"{self.handler.name}: {error}") from error
         except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
-
-    async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
-        """Log outages; a long prompt or a spent budget is none."""
-        started_at = self._policy.time.monotonic()
-        try:
-            result = await self._send(pending, has_next=has_next)
-        except ModelError as error:
-            if not isinstance(error, PromptTooLong | BudgetSpent):
-                self._failed += 1
-                self._record_failure(error)
-                self._outage_log.record_failure(str(error))
-            raise
-        self._outage_log.record_success()
-        self._model, self._failures_in_row = result.model, 0
-        self._durations.append(self._policy.time.monotonic() - started_at)
-        return result
-
-    def _record_failure(self, error: ModelError) -> None:
-        is_outage = isinstance(error, ModelBusy | ModelUnreachable)
-        self._failures_in_row = max(self._failures_in_row + 1, FAILING_CALLS if is_outage else 0)
-        self._cause = str(error)
 
     async def profile(self) -> ModelProfile:
         """Return what is known of the model that will answer."""
@@ -439,7 +410,7 @@ class HandlerClient:
         if isinstance(pending.request, TextRequest):
             first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
         queue = self._queues.setdefault(self.handler.name, ServerQueue()) if profile.is_local else None
-        attempt = Attempt(first_seconds, queue, self._model)
+        attempt = Attempt(first_seconds, queue, self.health.model)
         try:
             result = await attempt_call(self.handler, pending, self._policy, self._reserve, attempt)
         except PromptTooLong as error:
@@ -454,7 +425,8 @@ class HandlerClient:
             failed.billed += attempt.call is not None and attempt.call.is_counted
             raise
         finally:
-            self._calls += attempt.call is not None  # as the costs count them: each attempt
+            self.health.calls += attempt.call is not None  # as the costs count them: each attempt
+        self.health.model = result.model
         if isinstance(result, TextResult) and attempt.call is not None:
             profile.learn(result, attempt.call)
             if attempt.first_piece_seconds is not None and prompt_bytes:
@@ -473,7 +445,7 @@ class HandlerClient:
                 return await self._attempt(pending, profile, failed)
             except ModelBusy as error:
                 failures += 1
-                self._record_failure(error)
+                self.health.record_failure(error)
                 elapsed = policy.time.monotonic() - started_at
                 delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
@@ -483,7 +455,7 @@ class HandlerClient:
                 if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
                     raise
                 has_invalid, delay = True, 0.0
-            self._failed += 1
+            self.health.failed += 1
             await policy.time.sleep(delay)
 
 
@@ -546,7 +518,7 @@ class ModelRouter:
 
     def statuses(self) -> list[ModelStatus]:
         """Return how every handler has answered, in the order in which those of a type are called."""
-        return [client.status() for clients in self._clients.values() for client in clients]
+        return [client.health.status() for clients in self._clients.values() for client in clients]
 
     def has_handler_for(self, kind: ModelType) -> bool:
         """Return whether a handler or a fallback type serves this type."""
