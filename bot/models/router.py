@@ -44,7 +44,6 @@ from bot.models.handler import (
     ModelProfile,
     PendingCall,
     R,
-    Record,
     Reserve,
     ServerQueue,
     StreamOutput,
@@ -478,21 +477,19 @@ MAX_READING_RETRIES = 1  # a reply waits for the description of an attachment, a
 class ModelRouter:
     """Calls the handlers of a model type in order of priority until one succeeds.
 
-    `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
-    attempt and returns the function to use instead of `record`, and the request with a limit of its answer that the
-    budget can pay for. `on_retry` is called before a busy handler is called again, with its error and the delay in
-    seconds. `list_owners` returns for whom a call is made; many calls of one owner leave room for those of others.
-    `sampling` fills in what a text request of a type leaves open. `answer_form` is the operator's choice of the form of
-    answers.
-    Texts are returned storable and bounded, vectors finite and as many as texts.
+    `reserve` is awaited before every attempt and returns the function that records it, failed or not, and the request
+    with a limit of its answer that the budget can pay for. `on_retry` is called before a busy handler is called again,
+    with its error and the delay in seconds. `list_owners` returns for whom a call is made; many calls of one owner
+    leave room for those of others. `sampling` fills in what a text request of a type leaves open. `answer_form` is the
+    operator's choice of the form of answers. Texts are returned storable and bounded, vectors finite and as many as
+    texts.
     """
 
     def __init__(
         self,
         *,
-        record: Record,
-        reserve: Reserve | None = None,
-        on_retry: OnRetry | None = None,
+        reserve: Reserve,
+        on_retry: OnRetry = lambda handler, error, delay: None,
         list_owners: ListOwners = tuple,
         policy: CallPolicy | None = None,
         sampling: Mapping[ModelType, Mapping[str, Any]] | None = None,
@@ -500,9 +497,8 @@ class ModelRouter:
     ) -> None:
         self._policy = policy or CallPolicy()
         self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
-        self._record = record
-        self._reserve = reserve or self._reserve_nothing
-        self._on_retry = on_retry or _ignore_retry
+        self._reserve = reserve
+        self._on_retry = on_retry
         self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}
         self._queues: dict[str, ServerQueue] = {}
@@ -664,13 +660,6 @@ class ModelRouter:
             except ModelError as error:
                 errors.append(error)
         raise _combine_errors(errors)
-
-    async def _reserve_nothing(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
-        return self._record, pending.request
-
-
-def _ignore_retry(handler: ModelHandler, error: ModelError, delay: float) -> None:
-    pass
 
 
 def _combine_errors(errors: Sequence[ModelError]) -> ModelError:

@@ -763,7 +763,6 @@ def _build_router(
     reservations = ReservationLedger(budget, prices, record)
     sampling = read_sampling(config.settings)
     return ModelRouter(
-        record=record,
         reserve=reservations.reserve,
         on_retry=on_retry,
         list_owners=list_call_owners,

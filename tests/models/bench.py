@@ -6,9 +6,9 @@ from typing import Any
 
 from bot.concurrency.clock import TimeSource
 from bot.domain.ledger import ModelCall
-from bot.models.handler import CallPolicy, ModelHandler
+from bot.models.handler import CallPolicy, ModelHandler, PendingCall, Record
 from bot.models.router import ModelRouter
-from bot.models.types import ModelType, TextResult, Usage
+from bot.models.types import ModelRequest, ModelType, TextResult, Usage
 
 NO_JITTER = 0.0
 
@@ -33,7 +33,10 @@ class RouterBench:
         policy = CallPolicy(
             first, pause, token, retries, random_fraction, TimeSource(monotonic=lambda: self.now, sleep=self._sleep)
         )
-        self.router = ModelRouter(record=self.calls.append, policy=policy, **router)
+        self.router = ModelRouter(**{"reserve": self._reserve, "policy": policy, **router})
+
+    async def _reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
+        return self.calls.append, pending.request
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)
