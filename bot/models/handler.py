@@ -18,7 +18,7 @@ from enum import StrEnum
 from functools import partial
 from io import BytesIO
 from math import inf, isfinite
-from typing import Annotated, Any, Generic, TypeGuard, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from pydantic import Field, ValidationError
 from tinytag import TinyTag, TinyTagException
@@ -381,9 +381,6 @@ LEGACY_NAMES = {
     "PRESENCE_PENALTY": "MODEL_PRESENCE_PENALTY",
 }
 TEXT_TYPES = tuple(kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_")))
-Tokens = Annotated[int | None, Field(ge=1)]
-Probability = Annotated[float | None, Field(ge=0, le=1)]
-Penalty = Annotated[float | None, Field(ge=-2, le=2)]
 
 
 class AnswerFormSetting(StrEnum):
@@ -416,8 +413,9 @@ class ModelSettings(SettingsModel):
         "schema, `tags`, which most models can write, `text`, without actions, for the smallest, or `auto`: JSON until "
         "the server has refused or ignored it, and text for a model of less than a billion parameters.",
     )
-    default_max_tokens: Tokens = Field(
+    default_max_tokens: int | None = Field(
         None,
+        ge=1,
         description="Maximum length of a text in tokens. This and the next eight can be set for one type "
         "alone: TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. "
         "Unset, it is 1024 for a reply, and 8192 more for a model that thinks.",
@@ -425,12 +423,12 @@ class ModelSettings(SettingsModel):
     default_temperature: float | None = Field(
         None, ge=0, le=2, description="Sampling temperature: higher is more random."
     )
-    default_top_p: Probability = Field(
-        None, description="Sample only from the most likely tokens that have this probability together."
+    default_top_p: float | None = Field(
+        None, ge=0, le=1, description="Sample only from the most likely tokens that have this probability together."
     )
     default_top_k: int | None = Field(None, ge=0, description="Sample only from this number of most likely tokens.")
-    default_min_p: Probability = Field(
-        None, description="Skip tokens less likely than this share of the most likely one."
+    default_min_p: float | None = Field(
+        None, ge=0, le=1, description="Skip tokens less likely than this share of the most likely one."
     )
     default_seed: int | None = Field(
         None, description="The same seed gives the same text, if the provider supports it."
@@ -438,8 +436,12 @@ class ModelSettings(SettingsModel):
     default_repetition_penalty: float | None = Field(
         None, ge=0, description="Above 1, tokens that were used already become less likely."
     )
-    default_frequency_penalty: Penalty = Field(None, description="The same, by how often they were used.")
-    default_presence_penalty: Penalty = Field(None, description="The same, by whether they were used at all.")
+    default_frequency_penalty: float | None = Field(
+        None, ge=-2, le=2, description="The same, by how often they were used."
+    )
+    default_presence_penalty: float | None = Field(
+        None, ge=-2, le=2, description="The same, by whether they were used at all."
+    )
 
 
 def read_sampling(settings: Settings) -> dict[ModelType, dict[str, Any]]:
@@ -746,8 +748,8 @@ class ModelProfile:
         """Learn from an answer and its record."""
         if not call.is_estimate and call.tokens_in >= MIN_COUNTED_TOKENS:
             self.bytes_per_token = max(MIN_BYTES_PER_TOKEN, call.prompt_bytes / call.tokens_in)
-        if not self.thinks and (result.has_thoughts or _has_thoughts(result.text)):
-            self.thinks = True
+        thought_length = len(result.text) - len(peel(result.text).text)
+        self.thinks = self.thinks or result.has_thoughts or thought_length >= MIN_THOUGHT_LENGTH
 
     def learn_speed(self, prompt_bytes: int, seconds: float) -> None:
         """Learn that the first piece of an answer took so long, or longer: the next call may take longer."""
@@ -784,7 +786,3 @@ def ends_too_early(result: TextResult) -> bool:
     if reply.text and (reply.is_tagged or reply.is_complete):
         return False
     return not (result.tool_calls or (reply.actions and reply.is_complete))
-
-
-def _has_thoughts(text: str) -> bool:
-    return len(text) - len(peel(text).text) >= MIN_THOUGHT_LENGTH

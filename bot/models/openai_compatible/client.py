@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import struct
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -59,15 +58,12 @@ CONTENTS = ("content", "tool_calls", "function_call", "refusal")  # members of a
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
 
-SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
-# OpenAI does not know these, nor does its SDK; other servers of this API do.
-NON_OPENAI_PARAMETERS = ("top_k", "min_p", "repetition_penalty")
-# What can be omitted if an error names it.
-OPTIONAL = (
-    *("max_tokens", "max_completion_tokens", "response_format", "stream_options", "stop"),
-    *SAMPLING,
-    *NON_OPENAI_PARAMETERS,
+SAMPLING = (
+    *("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"),
+    *("top_k", "min_p", "repetition_penalty"),  # OpenAI does not know these; other servers of this API do
 )
+# What can be omitted if an error names it.
+OPTIONAL = ("max_tokens", "max_completion_tokens", "response_format", "stream_options", "stop", *SAMPLING)
 ORDINARY_WORDS = ("seed", "stop")  # these count only in quotes or behind a colon
 PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 NO_TOOLS = re.compile(
@@ -126,9 +122,6 @@ class CompatibleClient(Service):
         self.listing = ModelListing(
             self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
-        # What a model, by host and name, has refused, ignored or not listed: parameters, and the role "system".
-        self.refused_parameters: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        self.max_tokens: dict[tuple[str, str], int] = {}  # the longest answer that a model allows, where it has said so
         self.owners: dict[str, str] = {}  # of the models that the server lists
         self._windows: dict[str, int | None] = {}
         self._is_unlisted = False
@@ -198,15 +191,14 @@ class CompatibleClient(Service):
             "messages": [{"role": "user", "content": content}],
             connection.endpoint.length_parameter: getattr(self.settings, field, MAX_DESCRIPTION_TOKENS),
         }
-        return await send(self, connection, body)
+        return await send(connection, body)
 
     def accepts(self, parameter: str, model: str) -> bool:
         """Return whether the server for text accepts a parameter for a model, or for all if the name is blank.
 
         It does unless it lists other parameters for the model, or has refused or ignored this one.
         """
-        host = self.connection().host
-        refused = (names for key, names in self.refused_parameters.items() if key[0] == host and model in ("", key[1]))
+        refused = (names for name, names in self.connection().refused.items() if model in ("", name))
         has_no_tools = parameter == "tools" and self.listing.info(model).can_call_tools is False
         return not (has_no_tools or any(parameter in names for names in refused))
 
@@ -221,7 +213,7 @@ class CompatibleClient(Service):
         for entry in entries:
             parameters = entry.get("supported_parameters")
             if isinstance(parameters, list) and "response_format" not in parameters:
-                self.refused_parameters[connection.host, entry["id"]].add("response_format")
+                connection.refused[entry["id"]].add("response_format")
         return [to_model_info(entry) for entry in entries]
 
 
@@ -230,12 +222,10 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     connection = client.connection()
     if not client.accepts("tools", model):
         request = replace(request, tools=())
-    if not client.accepts("response_format", model):
-        request = replace(request, schema=None)
     user = {"role": "user", "content": request.prompt}
     messages = [{"role": SYSTEM, "content": request.system}, user] if request.system else [user]
     body: dict[str, Any] = {"model": model, "messages": messages}
-    body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
+    body |= {name: getattr(request, name) for name in SAMPLING}
     body[connection.endpoint.length_parameter] = request.max_tokens
     body["stop"] = list(request.stop) or None
     if connection.endpoint.is_local:
@@ -252,12 +242,10 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     if request.sink is not None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body = {name: value for name, value in body.items() if value is not None}
-    return await send(client, connection, body, request.sink)
+    return await send(connection, body, request.sink)
 
 
-async def send(
-    client: CompatibleClient, connection: Connection, body: Mapping[str, Any], sink: TextSink | None = None
-) -> TextResult:
+async def send(connection: Connection, body: Mapping[str, Any], sink: TextSink | None = None) -> TextResult:
     """Return a chat completion, requested without what the server has refused for this model.
 
     Raises ToolsRefused if it refuses the tools of the request, and as `Connection.mapped_errors` does.
@@ -265,7 +253,7 @@ async def send(
     model = str(body["model"])
     note_call(model)
     while True:
-        sent = _allowed(client, connection, body)
+        sent = _allowed(connection, body)
         with connection.mapped_errors(model):
             try:
                 async with connection.open("/chat/completions", sent) as chunks:
@@ -273,28 +261,28 @@ async def send(
             except ServerError as error:
                 if error.code in CONTENT_REFUSAL_CODES:
                     return TextResult(user_text("notices.no_answer"), model)
-                if not _learn(client, connection, sent, error):
+                if not _learn(connection, sent, error):
                     raise
                 continue
         if "response_format" in sent and _lacks_object(result):
-            _omit(client, connection, model, ["response_format"], "ignores")
+            _omit(connection, model, ["response_format"], "ignores")
         return result
 
 
-def _allowed(client: CompatibleClient, connection: Connection, body: Mapping[str, Any]) -> dict[str, Any]:
+def _allowed(connection: Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request without what the server has refused for its model."""
-    key, length = (connection.host, str(body["model"])), connection.endpoint.length_parameter
-    refused = client.refused_parameters[key]
+    model, length = str(body["model"]), connection.endpoint.length_parameter
+    refused = connection.refused[model]
     sent = {name: value for name, value in body.items() if name not in refused}
     if length in sent:
-        sent[length] = min(sent[length], client.max_tokens.get(key, sent[length]))
+        sent[length] = min(sent[length], connection.max_tokens.get(model, sent[length]))
     if SYSTEM in refused and len(sent["messages"]) > 1:
         system, user = sent["messages"]
         sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
     return sent
 
 
-def _learn(client: CompatibleClient, connection: Connection, sent: Mapping[str, Any], error: ServerError) -> bool:
+def _learn(connection: Connection, sent: Mapping[str, Any], error: ServerError) -> bool:
     """Remember what an error refuses of a request, and return whether it may be accepted without that.
 
     Raises ToolsRefused if it refuses the tools of the request.
@@ -304,29 +292,24 @@ def _learn(client: CompatibleClient, connection: Connection, sent: Mapping[str, 
     if "tools" in sent and NO_TOOLS.search(error.message):
         found = ["tools"]
     elif is_of_request and (longest := _find_longest(error, sent, length)) is not None:
-        client.max_tokens[connection.host, model] = longest
+        connection.max_tokens[model] = longest
         return True
     else:
         found = _find_refused(error, sent) if is_of_request else []
     if found:
-        _omit(client, connection, model, found, "refuses")
+        _omit(connection, model, found, "refuses")
     elif is_of_request and "tools" in sent and TOOLS.search(f"{error.param} {error.message}"):
         cause = f"({error.status}): {connection.shorten(error.message)}"
         raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
     return bool(found)
 
 
-def _omit(client: CompatibleClient, connection: Connection, model: str, names: list[str], verb: str) -> None:
-    known = client.refused_parameters[connection.host, model]
-    if new := [name for name in names if name not in known]:  # calls at the same time learn the same
-        known.update(new)
+def _omit(connection: Connection, model: str, names: list[str], verb: str) -> None:
+    known = connection.refused[model]
+    if new := ", ".join(name for name in names if name not in known):  # calls at the same time learn the same
+        known.update(names)
         logger.warning(
-            "%s at %s %s %s; it is not sent from now on",
-            model,
-            connection.host,
-            verb,
-            ", ".join(new),
-            extra={"once": True},
+            "%s at %s %s %s; it is not sent from now on", model, connection.host, verb, new, extra={"once": True}
         )
 
 

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -239,6 +240,9 @@ class Connection:
         )
         # The host of the server, with its port where the URL names one.
         self.host = self.sdk.base_url.netloc.decode("ascii")
+        # What each model has refused, ignored or not listed: parameters, and the role "system".
+        self.refused: defaultdict[str, set[str]] = defaultdict(set)
+        self.max_tokens: dict[str, int] = {}  # the longest answer that a model allows, where it has said so
 
     async def _check_request(self, request: Any) -> None:
         """Refuse a redirect to another server: it would receive the conversation."""
