@@ -91,9 +91,9 @@ class RefusedTools:
     async def call(self, request: TextRequest, send: Callable[[TextRequest], Awaitable[R]]) -> R:
         """Return what `send` returns for the request without the tools that are refused.
 
-        Those not known yet are found by halving: n tools, one of which is refused, take at most log2 n + 2 calls.
-        After `MAX_CALLS` calls, all tools that no successful call contained are left out. Raises as `send` does;
-        ToolsRefused if a request without tools is refused too.
+        Those not known yet are found by leaving out those that the refusal names, else half of them: n tools, one of
+        which is refused, take at most log2 n + 2 calls. After `MAX_CALLS` calls, all tools that no successful call
+        contained are left out. Raises as `send` does; ToolsRefused if a request without tools is refused too.
         """
         tools = {key: tool for tool in request.tools if (key := _identify(tool)) not in self._refused}
         trial: list[str] = list(tools)
@@ -110,14 +110,16 @@ class RefusedTools:
                     raise
                 cause = str(error)
                 suspects = [key for key in trial if key not in accepted]
-                named = [key for key in _find_named(cause, trial, tools) if key in suspects]
+                named = _find_named(cause, trial, tools)
             else:
                 accepted, suspects = trial, [key for key in suspects if key not in trial]
             if len(suspects) == 1:
                 self._leave_out([tools.pop(suspects.pop())], cause)
             if result is not None and len(accepted) == len(tools):
                 return result
-            trial = [*accepted, *_reduce(suspects, named)] if suspects else list(tools)
+            others = [key for key in suspects if key not in named]
+            half: list[str] = others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
+            trial = [*accepted, *half] if suspects else list(tools)
         self._leave_out([tool for key, tool in tools.items() if key not in accepted], cause)
         return result if result is not None else await send(replace(request, tools=()))
 
@@ -142,12 +144,6 @@ def _find_named(cause: str, sent: Sequence[str], tools: Mapping[str, Tool]) -> l
     named = [key for key in sent if re.search(rf"(?<![\w-]){re.escape(tools[key].name)}(?![\w-])", cause)]
     indexes = [int(index) for index in INDEX.findall(cause) if int(index) < len(sent)]
     return named or [sent[index] for index in indexes[-1:]]
-
-
-def _reduce(suspects: Sequence[str], named: Sequence[str]) -> Sequence[str]:
-    """Return the suspects to try next: all but the named ones, else half of them."""
-    others = [key for key in suspects if key not in named]
-    return others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
 
 
 FAILURE_THRESHOLD = 3

@@ -1,7 +1,4 @@
-"""The handlers of the models, and the connection that they use.
-
-The settings of the ollama plugin.
-"""
+"""The settings, the connection and the model handlers of the ollama plugin."""
 
 import asyncio
 from typing import Annotated, Any

@@ -1,7 +1,4 @@
-"""The handlers of the models, and the connections that they use.
-
-The settings of the openai plugin.
-"""
+"""The settings, the connections and the model handlers of the openai plugin."""
 
 import base64
 import binascii

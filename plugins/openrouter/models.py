@@ -1,7 +1,4 @@
-"""The handlers of the models, and the connection that they use.
-
-The settings of the openrouter plugin.
-"""
+"""The settings, the connection and the model handlers of the openrouter plugin."""
 
 from typing import Any
 

@@ -1,9 +1,7 @@
 """A server that speaks OpenAI's API: the connection to it, its errors, and the JSON that it sends in any form.
 
-Context windows on servers of one's own, from what llama.cpp, Ollama and LM Studio report beside OpenAI's API.
-
-Sources: llama.cpp's tools/server/README.md (`/props`), Ollama's docs/api.md (`/api/show`, `/api/ps`), LM Studio's
-"REST API v0" (`/api/v0/models`).
+Sources of context windows: llama.cpp's tools/server/README.md (`/props`), Ollama's docs/api.md (`/api/show`,
+`/api/ps`), LM Studio's "REST API v0" (`/api/v0/models`).
 """
 
 import codecs
