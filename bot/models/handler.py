@@ -368,10 +368,10 @@ class ResponseMemory:
         self._size += missing
 
 
-# The values that can be set for all text types or for one, as the variables name them.
+# The fields of a request that, as its `max_tokens`, can be set for all text types or for one.
 SAMPLING = (
-    *("MAX_TOKENS", "TEMPERATURE", "TOP_P", "TOP_K", "MIN_P", "SEED"),
-    *("REPETITION_PENALTY", "FREQUENCY_PENALTY", "PRESENCE_PENALTY"),
+    *("temperature", "top_p", "top_k", "min_p", "seed"),
+    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
 )
 # Names of elizaOS that apply to all types.
 LEGACY_NAMES = {
@@ -395,7 +395,7 @@ class AnswerFormSetting(StrEnum):
 class ModelSettings(SettingsModel):
     """Settings for calling any model."""
 
-    CHARACTER_SETTINGS = frozenset(f"DEFAULT_{name}" for name in SAMPLING)
+    CHARACTER_SETTINGS = frozenset(f"DEFAULT_{name.upper()}" for name in ("max_tokens", *SAMPLING))
 
     model_timeout: float = Field(
         120.0,
@@ -454,7 +454,7 @@ def read_sampling(settings: Settings) -> dict[ModelType, dict[str, Any]]:
 
 def _read_type(kind: ModelType, settings: Settings) -> dict[str, Any]:
     variables: dict[str, str] = {}  # that set a value, the most specific of each
-    for name in SAMPLING:
+    for name in map(str.upper, ("max_tokens", *SAMPLING)):
         names = (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY_NAMES.get(name, ""))
         variables |= {f"DEFAULT_{name}": variable for variable in reversed(names) if variable in settings}
     try:
@@ -470,8 +470,6 @@ Record = Callable[[ModelCall], None]
 Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[tuple[Record, ModelRequest]]]
 MAX_TEXT_LENGTH = 262_144
 MAX_TOOL_CALLS = 64
-
-
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
 MAX_RETRY_SECONDS, FAILOVER_SECONDS = 90.0, 10.0  # since the first attempt, also if another handler can be called
 JITTER = 0.25  # so that clients do not retry at the same time

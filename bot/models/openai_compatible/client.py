@@ -13,7 +13,7 @@ from math import isfinite
 from typing import Any, ClassVar, Self
 
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelUnreachable, ToolsRefused
-from bot.models.handler import MAX_PLAUSIBLE_TOKENS, note_call
+from bot.models.handler import MAX_PLAUSIBLE_TOKENS, SAMPLING, note_call
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
     CONTENT_REFUSAL_CODES,
@@ -58,10 +58,6 @@ CONTENTS = ("content", "tool_calls", "function_call", "refusal")  # members of a
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
 
-SAMPLING = (
-    *("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed"),
-    *("top_k", "min_p", "repetition_penalty"),  # OpenAI does not know these; other servers of this API do
-)
 # What can be omitted if an error names it.
 OPTIONAL = ("max_tokens", "max_completion_tokens", "response_format", "stream_options", "stop", *SAMPLING)
 ORDINARY_WORDS = ("seed", "stop")  # these count only in quotes or behind a colon
