@@ -471,7 +471,7 @@ Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[tuple[Record, Mod
 MAX_TEXT_LENGTH = 262_144
 MAX_TOOL_CALLS = 64
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
-MAX_RETRY_SECONDS, FAILOVER_SECONDS = 90.0, 10.0  # since the first attempt, also if another handler can be called
+MAX_RETRY_SECONDS, FAILOVER_SECONDS = 90.0, 10.0  # after the first attempt: of the last handler, of others
 JITTER = 0.25  # so that clients do not retry at the same time
 
 
@@ -746,8 +746,9 @@ class ModelProfile:
         """Learn from an answer and its record."""
         if not call.is_estimate and call.tokens_in >= MIN_COUNTED_TOKENS:
             self.bytes_per_token = max(MIN_BYTES_PER_TOKEN, call.prompt_bytes / call.tokens_in)
-        thought_length = len(result.text) - len(peel(result.text).text)
-        self.thinks = self.thinks or result.has_thoughts or thought_length >= MIN_THOUGHT_LENGTH
+        if not self.thinks:
+            thought_length = len(result.text) - len(peel(result.text).text)
+            self.thinks = result.has_thoughts or thought_length >= MIN_THOUGHT_LENGTH
 
     def learn_speed(self, prompt_bytes: int, seconds: float) -> None:
         """Learn that the first piece of an answer took so long, or longer: the next call may take longer."""

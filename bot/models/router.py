@@ -264,7 +264,7 @@ class HandlerHealth:
 
     @contextmanager
     def guard(self) -> Iterator[None]:
-        """Wrap one call; raises ModelUnavailable at once while the breaker is open."""
+        """Wrap one call, and record how it ends; raises ModelUnavailable at once while the breaker is open."""
         if rest := self._find_rest():
             raise ModelUnavailable(f"{self._handler.name}: failed repeatedly, next attempt in {rest:.0f} s")
         is_trial = self._outages_in_row >= FAILURE_THRESHOLD

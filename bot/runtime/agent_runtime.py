@@ -755,8 +755,8 @@ def _build_router(
     record = usage_recorder(events, config.agent_id, meter.record)
     on_retry = retry_reporter(events, config.agent_id)
     policy = CallPolicy(
-        model_settings.model_timeout,
-        model_settings.model_token_timeout,
+        first_seconds=model_settings.model_timeout,
+        pause_seconds=model_settings.model_token_timeout,
         max_retries=model_settings.model_retries,
         memory=config.memory,
     )
