@@ -223,10 +223,9 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     body: dict[str, Any] = {"model": model, "messages": messages}
     body |= {name: getattr(request, name) for name in SAMPLING}
     body[connection.endpoint.length_parameter] = request.max_tokens
-    body["stop"] = list(request.stop) or None
-    if connection.endpoint.is_local:
-        body["stop"] = body["stop"] or END_TOKENS
-        body["repeat_penalty"] = request.repetition_penalty  # its name in llama.cpp and LM Studio
+    is_local = connection.endpoint.is_local
+    body["stop"] = list(request.stop) or (END_TOKENS if is_local else None)
+    body["repeat_penalty"] = request.repetition_penalty if is_local else None  # its name in llama.cpp and LM Studio
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -601,21 +600,20 @@ class AnswerReader:
         # Some servers send no mark of the end.
         if not self._is_finished and (unreadable or not self._text.rstrip().endswith("</response>")):
             raise ModelBusy(f"{start} broke its answer off" + (f" with {unreadable!r}" if unreadable else ""))
-        is_filtered = FILTERED.search(self._finish_reason) is not None
-        if is_filtered:
-            self._text = ""
+        if FILTERED.search(self._finish_reason):
+            self._text, self._calls = "", []
             if self._sink is not None:
                 await self._sink.restart()
             await self._add_text(user_text("notices.no_answer"))
         is_truncated = self._finish_reason.casefold() in TRUNCATED
-        calls = () if is_filtered else tuple(self._list_calls(is_truncated=is_truncated))
+        calls = tuple(self._list_calls(is_truncated=is_truncated))
         return TextResult(
             text=self._text,
             model=self._model,
             usage=self._usage,
             is_truncated=is_truncated,
             tool_calls=calls,
-            has_cut_call=is_truncated and len(calls) < len(self._calls) and not is_filtered,
+            has_cut_call=is_truncated and len(calls) < len(self._calls),
             has_thoughts=self._has_thoughts,
         )
 
