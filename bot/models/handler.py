@@ -109,9 +109,6 @@ class StreamRelay:
             await self._output.restart()
 
 
-ModelFunction = Callable[[Any], Awaitable[ModelResult]]
-
-
 @dataclass(frozen=True, slots=True)
 class ModelHandler:
     """One implementation of a model type; a higher priority is called first.
@@ -121,7 +118,7 @@ class ModelHandler:
     """
 
     type: ModelType
-    handle: ModelFunction
+    handle: Callable[[Any], Awaitable[ModelResult]]
     name: str
     priority: int = 0
     can_call_tools: bool | Callable[[], bool] = False

@@ -503,9 +503,11 @@ class ModelRouter:
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
-        shared = (self._reserve, self._on_retry, self._list_owners, self._profiles, self._queues)
+        client = HandlerClient(
+            handler, self._policy, self._reserve, self._on_retry, self._list_owners, self._profiles, self._queues
+        )
         clients = self._clients[handler.type]
-        clients.append(HandlerClient(handler, self._policy, *shared))
+        clients.append(client)
         clients.sort(key=lambda client: -client.handler.priority)
 
     def statuses(self) -> list[ModelStatus]:
