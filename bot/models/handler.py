@@ -1,36 +1,29 @@
-"""`ModelHandler`, one pending call, relay of streamed text.
+"""One attempt to call a `ModelHandler`: its deadlines, streamed text, usage and memory, and what is learnt of a model.
 
-Usage of model calls: as the provider counted it, or estimated.
-
-How much memory requests and responses of models take.
-
-Sampling settings: the operator's values per model type, for what a request leaves open.
-
-What a router learns of each model: its speed, how many tokens it writes and reads, and the limits of its answers.
-
-One attempt to call a handler: deadlines, result validation.
+The settings for calling any model.
 """
 
 import asyncio
 import json
 import logging
+import random
 import re
 import string
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from io import BytesIO
 from math import inf, isfinite
-from types import TracebackType
-from typing import Annotated, Any, Generic, Self, TypeGuard, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import Field, ValidationError
 from tinytag import TinyTag, TinyTagException
 
+from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import CancellationScope, MemorySemaphore
 from bot.domain.ledger import ModelCall
 from bot.errors import MemoryLimitReached, ModelBusy, ModelError, ModelTooSlow, SettingError
@@ -94,39 +87,26 @@ class StreamOutput:
             logger.warning("the rest of a text is not streamed: its sink failed", exc_info=True)
 
 
-class StreamRelay(AbstractAsyncContextManager["StreamRelay"]):
+@dataclass(slots=True, eq=False)
+class StreamRelay:
     """The sink of one attempt: every piece resets the attempt's timer; after the attempt, pieces are ignored.
 
     An empty piece only resets the timer: the model is thinking or writing a tool call.
     """
 
-    def __init__(self, output: StreamOutput, on_piece: Callable[[str], None]) -> None:
-        self._output = output
-        self._on_piece = on_piece
-        self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        await self._output.restart()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._is_closed = True
+    _output: StreamOutput
+    _timer: "CallTimer"
 
     async def write(self, text: str) -> None:
         """Pass on the next piece."""
-        if not self._is_closed:
-            self._on_piece(text)
+        if not self._timer.has_ended:
+            self._timer.extend(text)
             await self._output.write(text)
 
     async def restart(self) -> None:
         """Start the text again."""
-        if not self._is_closed:
+        if not self._timer.has_ended:
             await self._output.restart()
-
-
-ModelFunction = Callable[[Any], Awaitable[ModelResult]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +118,7 @@ class ModelHandler:
     """
 
     type: ModelType
-    handle: ModelFunction
+    handle: Callable[[Any], Awaitable[ModelResult]]
     name: str
     priority: int = 0
     can_call_tools: bool | Callable[[], bool] = False
@@ -175,21 +155,24 @@ MAX_PLAUSIBLE_TOKENS = 100_000_000  # per call
 
 
 @dataclass(slots=True)
-class CallProgress:
-    """What is known of a call before its result: the model, the usage counted so far, and the tokens streamed so far,
-    estimated.
+class Attempt:
+    """One attempt to call a handler, with the seconds until its first piece, and the queue of a server on this machine.
+
+    Before its result, its `model`, and its `usage` and `output_tokens` so far are what is known of it; at first the
+    model is the one that answered last. After it, `first_piece_seconds` is how long its first piece took, None if none
+    came, and `call` is its record.
     """
 
+    first_seconds: float
+    queue: "ServerQueue | None" = None
     model: str = ""
     usage: Usage | None = None
-    output_tokens: int = 0
-
-    def note_piece(self, text: str) -> None:
-        """Note a streamed piece."""
-        self.output_tokens += estimate_tokens(text)
+    output_tokens: int = 0  # streamed so far, estimated
+    first_piece_seconds: float | None = None
+    call: ModelCall | None = None
 
 
-current_call: ContextVar[CallProgress | None] = ContextVar("current_call", default=None)
+current_attempt: ContextVar[Attempt | None] = ContextVar("current_attempt", default=None)
 
 
 def note_call(model: str, usage: Usage | None = None) -> None:
@@ -198,8 +181,8 @@ def note_call(model: str, usage: Usage | None = None) -> None:
     A handler calls it before it sends a request: a call that is cancelled or fails is priced by it. Without a call in
     progress nothing happens.
     """
-    if (progress := current_call.get()) is not None:
-        progress.model, progress.usage = model, usage or progress.usage
+    if (attempt := current_attempt.get()) is not None:
+        attempt.model, attempt.usage = model, usage or attempt.usage
 
 
 def build_model_call(
@@ -209,7 +192,7 @@ def build_model_call(
     result: ModelResult | None,
     seconds: float,
     error: str,
-    progress: CallProgress,
+    attempt: Attempt,
     *,
     was_stopped: bool = False,
 ) -> ModelCall:
@@ -219,13 +202,16 @@ def build_model_call(
     """
     usage, estimate = result.usage if result is not None else None, estimate_usage(kind, request)
     if not _is_plausible(usage):
-        tokens_out = max(progress.output_tokens, estimate_tokens(result.text) if isinstance(result, TextResult) else 0)
+        tokens_out = max(attempt.output_tokens, estimate_tokens(result.text) if isinstance(result, TextResult) else 0)
         if was_stopped and not tokens_out:
             tokens_out = min(estimate.tokens_out, int(seconds) * HIDDEN_TOKENS_PER_SECOND)
-        usage = _estimate_from(progress.usage, estimate.tokens_in, tokens_out)
+        usage, counted = Usage(estimate.tokens_in, tokens_out, is_estimate=True), attempt.usage
+        if _is_plausible(counted):  # before the answer ended
+            tokens_out = max(counted.tokens_out, tokens_out)
+            usage = Usage(counted.tokens_in, tokens_out, counted.tokens_cached, is_estimate=True)
     return replace(
         estimate,
-        model=(result.model if result is not None else progress.model) or handler.name,
+        model=(result.model if result is not None else attempt.model) or handler.name,
         tokens_in=usage.tokens_in,
         tokens_out=usage.tokens_out,
         tokens_cached=usage.tokens_cached,
@@ -266,13 +252,6 @@ def measure_audio(audio: bytes) -> float:
     with suppress(TinyTagException):
         seconds = TinyTag.get(file_obj=BytesIO(audio), tags=False).duration or 0.0
     return seconds if shortest <= seconds <= longest else longest
-
-
-def _estimate_from(counted: object, tokens_in: int, tokens_out: int) -> Usage:
-    """Return an estimate with the numbers that a provider has counted before its answer ended, if it has."""
-    if not _is_plausible(counted):
-        return Usage(tokens_in, tokens_out, is_estimate=True)
-    return Usage(counted.tokens_in, max(counted.tokens_out, tokens_out), counted.tokens_cached, is_estimate=True)
 
 
 def _is_plausible(usage: object) -> TypeGuard[Usage]:
@@ -386,6 +365,11 @@ class ResponseMemory:
         self._size += missing
 
 
+# The fields of a request that, as its `max_tokens`, can be set for all text types or for one.
+SAMPLING = (
+    *("temperature", "top_p", "top_k", "min_p", "seed"),
+    *("repetition_penalty", "frequency_penalty", "presence_penalty"),
+)
 # Names of elizaOS that apply to all types.
 LEGACY_NAMES = {
     "MAX_TOKENS": "MODEL_MAX_TOKEN",
@@ -394,9 +378,6 @@ LEGACY_NAMES = {
     "PRESENCE_PENALTY": "MODEL_PRESENCE_PENALTY",
 }
 TEXT_TYPES = tuple(kind for kind in ModelType if kind.startswith(("TEXT_SMALL", "TEXT_M", "TEXT_L", "OBJECT_")))
-Tokens = Annotated[int | None, Field(ge=1)]
-Probability = Annotated[float | None, Field(ge=0, le=1)]
-Penalty = Annotated[float | None, Field(ge=-2, le=2)]
 
 
 class AnswerFormSetting(StrEnum):
@@ -411,19 +392,7 @@ class AnswerFormSetting(StrEnum):
 class ModelSettings(SettingsModel):
     """Settings for calling any model."""
 
-    CHARACTER_SETTINGS = frozenset(
-        [
-            "DEFAULT_MAX_TOKENS",
-            "DEFAULT_TEMPERATURE",
-            "DEFAULT_TOP_P",
-            "DEFAULT_TOP_K",
-            "DEFAULT_MIN_P",
-            "DEFAULT_SEED",
-            "DEFAULT_REPETITION_PENALTY",
-            "DEFAULT_FREQUENCY_PENALTY",
-            "DEFAULT_PRESENCE_PENALTY",
-        ]
-    )
+    CHARACTER_SETTINGS = frozenset(f"DEFAULT_{name.upper()}" for name in ("max_tokens", *SAMPLING))
 
     model_timeout: float = Field(
         120.0,
@@ -441,8 +410,9 @@ class ModelSettings(SettingsModel):
         "schema, `tags`, which most models can write, `text`, without actions, for the smallest, or `auto`: JSON until "
         "the server has refused or ignored it, and text for a model of less than a billion parameters.",
     )
-    default_max_tokens: Tokens = Field(
+    default_max_tokens: int | None = Field(
         None,
+        ge=1,
         description="Maximum length of a text in tokens. This and the next eight can be set for one type "
         "alone: TEXT_SMALL_MAX_TOKENS, TEXT_LARGE_TEMPERATURE, OBJECT_SMALL_SEED. "
         "Unset, it is 1024 for a reply, and 8192 more for a model that thinks.",
@@ -450,12 +420,12 @@ class ModelSettings(SettingsModel):
     default_temperature: float | None = Field(
         None, ge=0, le=2, description="Sampling temperature: higher is more random."
     )
-    default_top_p: Probability = Field(
-        None, description="Sample only from the most likely tokens that have this probability together."
+    default_top_p: float | None = Field(
+        None, ge=0, le=1, description="Sample only from the most likely tokens that have this probability together."
     )
     default_top_k: int | None = Field(None, ge=0, description="Sample only from this number of most likely tokens.")
-    default_min_p: Probability = Field(
-        None, description="Skip tokens less likely than this share of the most likely one."
+    default_min_p: float | None = Field(
+        None, ge=0, le=1, description="Skip tokens less likely than this share of the most likely one."
     )
     default_seed: int | None = Field(
         None, description="The same seed gives the same text, if the provider supports it."
@@ -463,125 +433,110 @@ class ModelSettings(SettingsModel):
     default_repetition_penalty: float | None = Field(
         None, ge=0, description="Above 1, tokens that were used already become less likely."
     )
-    default_frequency_penalty: Penalty = Field(None, description="The same, by how often they were used.")
-    default_presence_penalty: Penalty = Field(None, description="The same, by whether they were used at all.")
+    default_frequency_penalty: float | None = Field(
+        None, ge=-2, le=2, description="The same, by how often they were used."
+    )
+    default_presence_penalty: float | None = Field(
+        None, ge=-2, le=2, description="The same, by whether they were used at all."
+    )
 
 
-class Sampling(SettingsModel):
-    """Sampling values of one type of text; None leaves the value to the provider."""
+def read_sampling(settings: Settings) -> dict[ModelType, dict[str, Any]]:
+    """Return the values that are set for every text type, by the names of the request's fields.
 
-    model_config = ConfigDict(alias_generator=None)
-
-    max_tokens: Tokens = None
-    temperature: float | None = Field(None, ge=0, le=2)
-    top_p: Probability = None
-    top_k: int | None = Field(None, ge=0)
-    min_p: Probability = None
-    seed: int | None = None
-    repetition_penalty: float | None = Field(None, ge=0)
-    frequency_penalty: Penalty = None
-    presence_penalty: Penalty = None
-
-    def fill(self, request: TextRequest) -> TextRequest:
-        """Return the request with these values where it has none of its own."""
-        values = self.model_dump(exclude_none=True)
-        missing = {name: value for name, value in values.items() if getattr(request, name) is None}
-        return replace(request, **missing) if missing else request
-
-
-def read_sampling(settings: Settings) -> dict[ModelType, Sampling]:
-    """Return the values of every text type; raises SettingError with the name of an invalid variable."""
+    Raises SettingError with the name of an invalid variable.
+    """
     return {kind: _read_type(kind, settings) for kind in TEXT_TYPES}
 
 
-def _read_type(kind: ModelType, settings: Settings) -> Sampling:
-    variables = {name: next(_list_variables(kind, name.upper(), settings), "") for name in Sampling.model_fields}
-    values = {name: settings.get(variable) for name, variable in variables.items() if variable}
+def _read_type(kind: ModelType, settings: Settings) -> dict[str, Any]:
+    variables: dict[str, str] = {}  # that set a value, the most specific of each
+    for name in map(str.upper, ("max_tokens", *SAMPLING)):
+        names = (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY_NAMES.get(name, ""))
+        variables |= {f"DEFAULT_{name}": variable for variable in reversed(names) if variable in settings}
     try:
-        return Sampling.model_validate(values)
+        values = ModelSettings.model_validate({name: settings.get(variable) for name, variable in variables.items()})
     except ValidationError as error:
         [problem, *_] = error.errors(include_url=False, include_input=False, include_context=False)
         variable = variables[str(problem["loc"][0])]
-        source = settings.source_of(variable)
-        raise SettingError(f"{variable} (in {source}): {problem['msg']}") from None
-
-
-def _list_variables(kind: ModelType, name: str, settings: Settings) -> Iterator[str]:
-    """Yield the variables that set this value, the most specific first."""
-    for variable in (f"{kind}_{name}", f"DEFAULT_{name}", LEGACY_NAMES.get(name, "")):
-        if variable in settings:
-            yield variable
+        raise SettingError(f"{variable} (in {settings.source_of(variable)}): {problem['msg']}") from None
+    return {name.removeprefix("default_"): getattr(values, name) for name in map(str.lower, variables)}
 
 
 Record = Callable[[ModelCall], None]
 Reserve = Callable[[ModelHandler, PendingCall[Any]], Awaitable[tuple[Record, ModelRequest]]]
 MAX_TEXT_LENGTH = 262_144
 MAX_TOOL_CALLS = 64
+FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
+MAX_RETRY_SECONDS, FAILOVER_SECONDS = 90.0, 10.0  # after the first attempt: of the last handler, of others
+JITTER = 0.25  # so that clients do not retry at the same time
 
 
 @dataclass(frozen=True, slots=True)
-class CallTimeouts:
-    """Seconds an attempt may take: until the first piece of a text, between two pieces, for each token of its limit.
+class CallPolicy:
+    """How handlers are called: timeouts, retries, the time they are measured in, and the memory that they share.
 
-    A result that is not streamed, such as a picture or a description, may take twice the first.
+    An attempt may take `first_seconds` until the first piece of a text, `pause_seconds` between two pieces, and
+    `token_seconds` for each token of its limit. A result that is not streamed, such as a picture or a description, may
+    take twice the first. The retries of all calls for one message are counted together.
     """
 
-    first: float = 120.0
-    token: float = 30.0
-    slowest_token: float = 2.0
+    first_seconds: float = 120.0
+    pause_seconds: float = 30.0
+    token_seconds: float = 2.0
+    max_retries: int = 8
+    random_fraction: Callable[[], float] = random.random
+    time: TimeSource = field(default_factory=TimeSource)
+    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
 
-    def whole(self) -> float:
-        """Return the seconds for a result that is not streamed."""
-        return 2 * self.first
+    def next_delay(self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool) -> float | None:
+        """Return the seconds to wait after `failures` failed attempts in `elapsed` seconds; None to stop.
+
+        `retry_after` is the provider's request: the delay is never shorter than that.
+        """
+        if retry_after is None:
+            delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JITTER, self.random_fraction).delay(failures)
+        else:
+            delay = max(retry_after, 0.0) * (1 + JITTER * self.random_fraction())
+        remaining = (FAILOVER_SECONDS if has_next else MAX_RETRY_SECONDS) - elapsed
+        return delay if delay <= remaining else None  # also where it is not a number
 
 
 class CallTimer:
-    """The deadlines of one attempt. `first` are the seconds until the first piece, once the attempt is `started`."""
+    """The deadlines of one attempt, from its start in the queue."""
 
-    def __init__(self, timeout: asyncio.Timeout, timeouts: CallTimeouts, first: float, max_tokens: int | None) -> None:
+    def __init__(self, timeout: asyncio.Timeout, policy: CallPolicy, attempt: Attempt, request: ModelRequest) -> None:
         self._timeout = timeout
-        self._timeouts = timeouts
-        self._first = first
-        self._total = inf if max_tokens is None else max_tokens * timeouts.slowest_token
+        self._policy = policy
+        self._attempt = attempt
+        max_tokens = request.max_tokens if isinstance(request, TextRequest) else None
+        self._total = inf if max_tokens is None else max_tokens * policy.token_seconds
         self._end = inf
         self._time = asyncio.get_running_loop().time
-        self.started_at = self._time()
-        self.first_piece_at: float | None = None
+        self._started_at = self._time()
+        self.has_ended = False
         self.cause = ""
 
     def start(self) -> None:
-        """Start the time until the first piece."""
-        if self.first_piece_at is None and not self._timeout.expired():
-            self.started_at = self._time()
-            self._timeout.reschedule(self.started_at + self._first)
-            self.cause = f"no answer within {self._first:g} s"
+        """Start the time until the first piece, unless it has started."""
+        if not self.cause and not self._timeout.expired():
+            self._started_at = self._time()
+            self._timeout.reschedule(self._started_at + self._attempt.first_seconds)
+            self.cause = f"no answer within {self._attempt.first_seconds:g} s"
 
-    def extend(self) -> None:
-        """Extend the deadline after a piece."""
+    def extend(self, piece: str) -> None:
+        """Extend the deadline after a piece of the text."""
+        self._attempt.output_tokens += estimate_tokens(piece)
         if self._timeout.expired():
             return
         now = self._time()
-        if self.first_piece_at is None:
-            self.first_piece_at, self._end = now, now + self._total
-        pause_end = now + self._timeouts.token
+        if self._attempt.first_piece_seconds is None:
+            self._attempt.first_piece_seconds, self._end = now - self._started_at, now + self._total
+        pause_end = now + self._policy.pause_seconds
         self._timeout.reschedule(min(pause_end, self._end))
-        self.cause = f"no data for {self._timeouts.token:g} s"
+        self.cause = f"no data for {self._policy.pause_seconds:g} s"
         if pause_end > self._end:
             self.cause = f"not finished within {self._total:g} s after its first piece"
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One attempt: the seconds until its first piece, and the queue of a server on this machine.
-
-    `last_model` is the model that answered last. After it, `timer` has its times and `call` is its record.
-    """
-
-    first_seconds: float
-    queue: "ServerQueue | None" = None
-    last_model: str = ""
-    timer: CallTimer | None = None
-    call: ModelCall | None = None
 
 
 class ServerQueue:
@@ -596,21 +551,20 @@ class ServerQueue:
 
     @contextmanager
     def wait(self, timer: CallTimer) -> Iterator[None]:
-        """Start the timer when it is first in the queue; it leaves the queue at the end of the block."""
+        """Start the timer when it is first in the queue; at the end of the block it leaves the queue and has ended."""
         self._timers.append(timer)
-        if self._timers[0] is timer:
-            timer.start()
+        self._timers[0].start()
         try:
             yield
         finally:
-            is_first = self._timers[0] is timer
+            timer.has_ended = True
             self._timers.remove(timer)
-            if is_first and self._timers:
+            if self._timers:
                 self._timers[0].start()
 
 
 async def attempt_call(
-    handler: ModelHandler, pending: PendingCall[R], timeouts: CallTimeouts, reserve: Reserve, attempt: Attempt
+    handler: ModelHandler, pending: PendingCall[R], policy: CallPolicy, reserve: Reserve, attempt: Attempt
 ) -> R:
     """Call a handler once, after its cost is reserved; the limit of its answer may be lower than requested.
 
@@ -623,14 +577,16 @@ async def attempt_call(
     cancellation = CancellationScope()
     result: R | None = None
     error = "cancelled"
-    progress = CallProgress(attempt.last_model)
-    token = current_call.set(progress)
+    token = current_attempt.set(attempt)
     try:
         async with asyncio.timeout(None) as timeout:
-            timer = attempt.timer = CallTimer(timeout, timeouts, attempt.first_seconds, _max_tokens(request))
+            timer = CallTimer(timeout, policy, attempt, request)
+            relay = StreamRelay(pending.output, timer)
             with (attempt.queue or ServerQueue()).wait(timer):
-                async with StreamRelay(pending.output, partial(_note_piece, timer, progress)) as relay:
-                    output = await handler.handle(_with_relay(request, relay))
+                await pending.output.restart()
+                output = await handler.handle(
+                    replace(request, sink=relay) if isinstance(request, TextRequest) else request
+                )
         result = validate_result(output, request, pending.result_type, handler.name)
         error = ""
     except ModelError as exception:
@@ -652,32 +608,18 @@ async def attempt_call(
         if was_cancelled:
             error = "cancelled"
         with suppress(ValueError):  # a call stopped by force ends in another context
-            current_call.reset(token)
+            current_attempt.reset(token)
         ended_at = time.monotonic()
         if (trace := current_trace.get()) is not None:
             sent, given = (request, result) if isinstance(request, TextRequest) else (None, None)
             trace.calls.append(TracedCall(started_at, ended_at, sent, given, trace.composed))
         was_stopped = was_cancelled or timeout.expired()
         attempt.call = build_model_call(
-            handler, pending.kind, request, result, ended_at - started_at, error, progress, was_stopped=was_stopped
+            handler, pending.kind, request, result, ended_at - started_at, error, attempt, was_stopped=was_stopped
         )
         record(attempt.call)
         if was_cancelled:
             raise asyncio.CancelledError
-
-
-def _max_tokens(request: ModelRequest) -> int | None:
-    return request.max_tokens if isinstance(request, TextRequest) else None
-
-
-def _note_piece(timer: CallTimer, progress: CallProgress, text: str) -> None:
-    timer.extend()
-    progress.note_piece(text)
-
-
-def _with_relay(request: ModelRequest, relay: StreamRelay) -> ModelRequest:
-    """Return a request for a text with the relay as its sink: each piece shows that the model is at work."""
-    return replace(request, sink=relay) if isinstance(request, TextRequest) else request
 
 
 def validate_result(result: object, request: ModelRequest, result_type: type[R], name: str) -> R:
@@ -803,21 +745,16 @@ class ModelProfile:
             return minimum
         return min(max(minimum, SPEED_MARGIN * prompt_bytes / self.prompt_speed), MAX_EXTENSION * minimum)
 
-    def learn(self, result: TextResult, call: ModelCall, timer: CallTimer) -> None:
+    def learn(self, result: TextResult, call: ModelCall) -> None:
         """Learn from an answer and its record."""
-        if timer.first_piece_at is not None and call.prompt_bytes:
-            self._learn_speed(call.prompt_bytes, timer.first_piece_at - timer.started_at)
         if not call.is_estimate and call.tokens_in >= MIN_COUNTED_TOKENS:
             self.bytes_per_token = max(MIN_BYTES_PER_TOKEN, call.prompt_bytes / call.tokens_in)
-        if not self.thinks and (result.has_thoughts or _has_thoughts(result.text)):
-            self.thinks = True
+        if not self.thinks:
+            thought_length = len(result.text) - len(peel(result.text).text)
+            self.thinks = result.has_thoughts or thought_length >= MIN_THOUGHT_LENGTH
 
-    def learn_slowness(self, prompt_bytes: int, timer: CallTimer, seconds: float) -> None:
-        """Learn that no piece of an answer came in this time: the next call may take longer."""
-        if timer.first_piece_at is None and prompt_bytes:
-            self._learn_speed(prompt_bytes, seconds)
-
-    def _learn_speed(self, prompt_bytes: int, seconds: float) -> None:
+    def learn_speed(self, prompt_bytes: int, seconds: float) -> None:
+        """Learn that the first piece of an answer took so long, or longer: the next call may take longer."""
         speed = prompt_bytes / max(seconds, 1e-3)
         self.prompt_speed = speed if self.prompt_speed is None else min(speed, 2 * self.prompt_speed)
 
@@ -851,7 +788,3 @@ def ends_too_early(result: TextResult) -> bool:
     if reply.text and (reply.is_tagged or reply.is_complete):
         return False
     return not (result.tool_calls or (reply.actions and reply.is_complete))
-
-
-def _has_thoughts(text: str) -> bool:
-    return len(text) - len(peel(text).text) >= MIN_THOUGHT_LENGTH

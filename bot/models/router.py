@@ -1,33 +1,27 @@
-"""`ModelRouter`: priority, failover and structured output.
+"""`ModelRouter`: priority, failover, retries, circuit breakers, refused tools and structured output.
 
 Read the arguments of function calls, which models and servers write in several forms.
-
-Retries, circuit breaker, outage log, and the client of one handler.
-
-Find the tools that a provider refuses, and leave them out of requests.
 """
 
 import asyncio
 import json
 import logging
-import random
 import re
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
-from math import isfinite
+from math import inf
 from statistics import median
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from bot.concurrency.clock import Backoff, TimeSource
-from bot.concurrency.tasks import FairSlots, MemorySemaphore
+from bot.concurrency.tasks import FairSlots
 from bot.errors import (
     BudgetSpent,
     InvalidAnswer,
@@ -45,14 +39,12 @@ from bot.models.handler import (
     MORE_TOKENS,
     AnswerFormSetting,
     Attempt,
-    CallTimeouts,
+    CallPolicy,
     ModelHandler,
     ModelProfile,
     PendingCall,
     R,
-    Record,
     Reserve,
-    Sampling,
     ServerQueue,
     StreamOutput,
     attempt_call,
@@ -99,9 +91,9 @@ class RefusedTools:
     async def call(self, request: TextRequest, send: Callable[[TextRequest], Awaitable[R]]) -> R:
         """Return what `send` returns for the request without the tools that are refused.
 
-        Those not known yet are found by halving: n tools, one of which is refused, take at most log2 n + 2 calls.
-        After `MAX_CALLS` calls, all tools that no successful call contained are left out. Raises as `send` does;
-        ToolsRefused if a request without tools is refused too.
+        Those not known yet are found by leaving out those that the refusal names, else half of them: n tools, one of
+        which is refused, take at most log2 n + 2 calls. After `MAX_CALLS` calls, all tools that no successful call
+        contained are left out. Raises as `send` does; ToolsRefused if a request without tools is refused too.
         """
         tools = {key: tool for tool in request.tools if (key := _identify(tool)) not in self._refused}
         trial: list[str] = list(tools)
@@ -118,14 +110,16 @@ class RefusedTools:
                     raise
                 cause = str(error)
                 suspects = [key for key in trial if key not in accepted]
-                named = [key for key in _find_named(cause, trial, tools) if key in suspects]
+                named = _find_named(cause, trial, tools)
             else:
                 accepted, suspects = trial, [key for key in suspects if key not in trial]
             if len(suspects) == 1:
                 self._leave_out([tools.pop(suspects.pop())], cause)
             if result is not None and len(accepted) == len(tools):
                 return result
-            trial = [*accepted, *_reduce(suspects, named)] if suspects else list(tools)
+            others = [key for key in suspects if key not in named]
+            half: list[str] = others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
+            trial = [*accepted, *half] if suspects else list(tools)
         self._leave_out([tool for key, tool in tools.items() if key not in accepted], cause)
         return result if result is not None else await send(replace(request, tools=()))
 
@@ -152,14 +146,6 @@ def _find_named(cause: str, sent: Sequence[str], tools: Mapping[str, Tool]) -> l
     return named or [sent[index] for index in indexes[-1:]]
 
 
-def _reduce(suspects: Sequence[str], named: Sequence[str]) -> Sequence[str]:
-    """Return the suspects to try next: all but the named ones, else half of them."""
-    others = [key for key in suspects if key not in named]
-    return others if 0 < len(others) < len(suspects) else suspects[: len(suspects) // 2]
-
-
-FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 0.5, 20.0
-JITTER = 0.25  # so that clients do not retry at the same time
 FAILURE_THRESHOLD = 3
 OPEN_SECONDS = 30.0
 FAILING_CALLS = 2  # in a row that were refused: a single one may have been for what it asks
@@ -193,36 +179,6 @@ class FailedAttempts:
 failed_attempts: ContextVar[FailedAttempts | None] = ContextVar("failed_attempts", default=None)
 
 
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often a failed call is retried, and for how many seconds after the first attempt.
-
-    `failover_seconds` is the shorter time if another handler can be called instead. The retries of all calls for one
-    message are counted together.
-    """
-
-    max_retries: int = 8
-    max_seconds: float = 90.0
-    failover_seconds: float = 10.0
-    random_fraction: Callable[[], float] = random.random
-
-    def next_delay(self, failures: int, elapsed: float, retry_after: float | None, *, has_next: bool) -> float | None:
-        """Return the seconds to wait after `failures` failed attempts in `elapsed` seconds; None to stop.
-
-        `retry_after` is the provider's request: the delay is never shorter than that.
-        """
-        if failures > self.max_retries:
-            return None
-        if retry_after is None:
-            retry_after = 0.0
-            delay = Backoff(FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS, JITTER, self.random_fraction).delay(failures)
-        else:
-            retry_after = max(retry_after, 0.0) if isfinite(retry_after) else self.max_seconds
-            delay = retry_after * (1 + JITTER * self.random_fraction())
-        remaining = (self.failover_seconds if has_next else self.max_seconds) - elapsed
-        return None if max(retry_after, delay) > remaining else delay
-
-
 def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = "") -> float | None:
     """Return the seconds after which a server wants to be called again, from its headers or the message of its error.
 
@@ -252,117 +208,6 @@ def parse_retry_after(headers: Mapping[str, str], now: datetime, message: str = 
     return None
 
 
-class CircuitBreaker:
-    """Stops calling a model for half a minute after three failures in a row.
-
-    Then one trial call is allowed: if it fails, the breaker opens again.
-    """
-
-    def __init__(self, name: str, clock: Callable[[], float]) -> None:
-        self._name = name
-        self._clock = clock
-        self._failures = 0
-        self._open_until = 0.0
-        self._has_trial = False
-        self.cause = ""  # of the last failure
-
-    @property
-    def remaining_seconds(self) -> float:
-        """For how long the model is not called; 0 where it is."""
-        return max(0.0, self._open_until - self._clock()) if self._failures >= FAILURE_THRESHOLD else 0.0
-
-    @contextmanager
-    def guard(self) -> Iterator[None]:
-        """Wrap one call; raises ModelUnavailable at once while the breaker is open."""
-        is_trial = self._check_admission()
-        self._has_trial |= is_trial
-        try:
-            yield
-        except BudgetSpent:
-            raise  # the handler was not called
-        except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
-            self._fail(str(error))
-            raise
-        except ModelError:
-            self._failures = 0  # it is reachable
-            raise
-        else:
-            self._failures = 0
-        finally:
-            if is_trial:  # not a call that was running before the breaker opened
-                self._has_trial = False
-
-    def _check_admission(self) -> bool:
-        """Return whether this call is the trial; raises ModelUnavailable while the breaker is open."""
-        if self._failures < FAILURE_THRESHOLD:
-            return False
-        remaining = self._open_until - self._clock()
-        if remaining > 0:
-            raise ModelUnavailable(f"{self._name}: failed repeatedly, next attempt in {remaining:.0f} s")
-        if self._has_trial:
-            raise ModelUnavailable(f"{self._name}: failed repeatedly, a trial call is running")
-        return True
-
-    def _fail(self, cause: str) -> None:
-        self._failures += 1
-        self.cause = cause
-        if self._failures >= FAILURE_THRESHOLD:
-            self._open_until = self._clock() + OPEN_SECONDS
-
-
-@dataclass(slots=True)
-class _Outage:
-    logged_at: float
-    since: float
-    unlogged_count: int = 0
-    is_logged: bool = True
-    is_resolved: bool = False
-
-
-class OutageLog:
-    """Logs model outages, at most once an hour per model."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._outages: dict[str, _Outage] = {}
-
-    def record_failure(self, name: str, cause: str) -> None:
-        """Record that a model could not be used."""
-        now = self._clock()
-        outage = self._outages.get(name)
-        if outage is None:
-            self._outages[name] = _Outage(logged_at=now, since=now)
-            logger.error("model %s does not answer: %s", name, cause)
-            return
-        if outage.is_resolved:
-            outage.since, outage.is_resolved, outage.is_logged = now, False, False
-        outage.unlogged_count += 1
-        if now - outage.logged_at >= LOG_INTERVAL_SECONDS:
-            logger.error(
-                "model %s does not answer, %d failures since the last message: %s", name, outage.unlogged_count, cause
-            )
-            outage.logged_at, outage.unlogged_count, outage.is_logged = now, 0, True
-
-    def record_success(self, name: str) -> None:
-        """Record that a model could be used."""
-        outage = self._outages.get(name)
-        if outage is None or outage.is_resolved:
-            return
-        outage.is_resolved = True
-        if outage.is_logged:
-            logger.warning("model %s answers again, after %.0f s", name, self._clock() - outage.since)
-
-
-@dataclass(frozen=True, slots=True)
-class CallPolicy:
-    """How handlers are called: timeouts, retries, the time they are measured in, and the memory that they share."""
-
-    timeouts: CallTimeouts = field(default_factory=CallTimeouts)
-    retries: RetryPolicy = field(default_factory=RetryPolicy)
-    time: TimeSource = field(default_factory=TimeSource)
-    memory: MemorySemaphore = field(default_factory=MemorySemaphore)
-
-
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
     """How the model behind one handler has answered since the start of the process.
@@ -383,52 +228,109 @@ class ModelStatus:
     cause: str = ""
 
 
+class HandlerHealth:
+    """How one handler answers: its circuit breaker, its outages in the log, and its status.
+
+    After three failures in a row the handler is not called for half a minute. Then one trial call is allowed: if it
+    fails, the breaker opens again. Outages are logged at most once an hour.
+    """
+
+    def __init__(self, handler: ModelHandler, clock: Callable[[], float]) -> None:
+        self._handler, self._clock = handler, clock
+        self._label = f"{handler.name} ({handler.type})"
+        self._outages_in_row, self._open_until, self._has_trial = 0, 0.0, False
+        self._failures_in_row, self._cause = 0, ""
+        self._down_since: float | None = None
+        self._logged_at, self._unlogged_count, self._is_logged = -inf, 0, False
+        self._durations = deque[float](maxlen=MAX_DURATIONS)
+        self.model, self.calls, self.failed = "", 0, 0
+
+    def status(self) -> ModelStatus:
+        """Return how the handler has answered."""
+        return ModelStatus(
+            self._handler.name,
+            self._handler.type,
+            self.model,
+            self.calls,
+            self.failed,
+            median(self._durations) if self._durations else None,
+            self._find_rest(),
+            self._cause if self._failures_in_row >= FAILING_CALLS else "",
+        )
+
+    def _find_rest(self) -> float:
+        """Return for how many seconds the handler is not called."""
+        return max(0.0, self._open_until - self._clock()) if self._outages_in_row >= FAILURE_THRESHOLD else 0.0
+
+    @contextmanager
+    def guard(self) -> Iterator[None]:
+        """Wrap one call, and record how it ends; raises ModelUnavailable at once while the breaker is open."""
+        if rest := self._find_rest():
+            raise ModelUnavailable(f"{self._handler.name}: failed repeatedly, next attempt in {rest:.0f} s")
+        is_trial = self._outages_in_row >= FAILURE_THRESHOLD
+        if is_trial and self._has_trial:
+            raise ModelUnavailable(f"{self._handler.name}: failed repeatedly, a trial call is running")
+        self._has_trial |= is_trial
+        started_at = self._clock()
+        try:
+            yield
+        except BudgetSpent:
+            raise  # the handler was not called
+        except ModelError as error:
+            is_outage = isinstance(error, ModelBusy | ModelTooSlow | ModelUnreachable)
+            self._outages_in_row = self._outages_in_row + 1 if is_outage else 0  # it is reachable
+            self._open_until = self._clock() + OPEN_SECONDS
+            if not isinstance(error, PromptTooLong):
+                self.failed += 1
+                self.record_failure(error)
+                self._log_outage(str(error))
+            raise
+        else:
+            self._durations.append(self._clock() - started_at)
+            self._outages_in_row = self._failures_in_row = 0
+            if self._down_since is not None and self._is_logged:
+                logger.warning("model %s answers again, after %.0f s", self._label, self._clock() - self._down_since)
+            self._down_since = None
+        finally:
+            if is_trial:  # not a call that was running before the breaker opened
+                self._has_trial = False
+
+    def record_failure(self, error: ModelError) -> None:
+        """Record the cause of a failed attempt."""
+        is_outage = isinstance(error, ModelBusy | ModelUnreachable)
+        self._failures_in_row = max(self._failures_in_row + 1, FAILING_CALLS if is_outage else 0)
+        self._cause = str(error)
+
+    def _log_outage(self, cause: str) -> None:
+        now = self._clock()
+        if self._down_since is None:
+            self._down_since, self._is_logged = now, False
+        self._unlogged_count += 1
+        if now - self._logged_at >= LOG_INTERVAL_SECONDS:
+            others = f", {self._unlogged_count} failures since the last message" if self._logged_at > -inf else ""
+            logger.error("model %s does not answer%s: %s", self._label, others, cause)
+            self._logged_at, self._unlogged_count, self._is_logged = now, 0, True
+
+
+@dataclass(eq=False)
 class HandlerClient:
-    """Calls one handler, with its circuit breaker and a limit of concurrent calls, which their owners share.
+    """Calls one handler, with a limit of concurrent calls, which their owners share.
 
     `profiles` are those of all models by plugin and name, `queues` those of servers on this machine by plugin.
     """
 
-    def __init__(
-        self,
-        handler: ModelHandler,
-        policy: CallPolicy,
-        *,
-        reserve: Reserve,
-        on_retry: OnRetry,
-        list_owners: ListOwners,
-        outage_log: OutageLog,
-        profiles: dict[tuple[str, str], ModelProfile],
-        queues: dict[str, ServerQueue],
-    ) -> None:
-        self.handler = handler
-        self._policy = policy
-        self._profiles = profiles
-        self._queues = queues
-        self._reserve = reserve
-        self._on_retry = on_retry
-        self._outage_log = outage_log
-        self._breaker = CircuitBreaker(handler.name, policy.time.monotonic)
-        self._list_owners = list_owners
-        self._slots = FairSlots(MAX_CONCURRENT_CALLS)
-        self._model, self._calls, self._failed = "", 0, 0
-        self._failures_in_row, self._cause = 0, ""
-        self._durations = deque[float](maxlen=MAX_DURATIONS)
-        self._refused_tools = RefusedTools(f"{handler.name} ({handler.type})")
+    handler: ModelHandler
+    _policy: CallPolicy
+    _reserve: Reserve
+    _on_retry: OnRetry
+    _list_owners: ListOwners
+    _profiles: dict[tuple[str, str], ModelProfile]
+    _queues: dict[str, ServerQueue]
 
-    def status(self) -> ModelStatus:
-        """Return how the handler has answered."""
-        rest_seconds = self._breaker.remaining_seconds
-        return ModelStatus(
-            self.handler.name,
-            self.handler.type,
-            self._model,
-            self._calls,
-            self._failed,
-            median(self._durations) if self._durations else None,
-            rest_seconds,
-            self._breaker.cause if rest_seconds else self._cause if self._failures_in_row >= FAILING_CALLS else "",
-        )
+    def __post_init__(self) -> None:
+        self.health = HandlerHealth(self.handler, self._policy.time.monotonic)
+        self._refused_tools = RefusedTools(f"{self.handler.name} ({self.handler.type})")
+        self._slots = FairSlots(MAX_CONCURRENT_CALLS)
 
     async def call(self, pending: PendingCall[R], *, has_next: bool) -> R:
         """Call the handler and retry while it is busy; for a shorter time with `has_next`. An invalid answer is
@@ -440,34 +342,12 @@ class HandlerClient:
         try:
             # The memory first: what holds some, such as an attachment, also waits for a slot.
             async with self._policy.memory.hold(size), self._slots.hold(owners):
-                with self._breaker.guard():
-                    return await self._call_logged(pending, has_next=has_next)
+                with self.health.guard():
+                    return await self._send(pending, has_next=has_next)
         except MemoryLimitReached as error:
             raise ModelError(f"{self.handler.name}: {error}") from error
         except (ModelBusy, ModelTooSlow, ModelUnreachable) as error:
             raise ModelUnavailable(str(error)) from error
-
-    async def _call_logged(self, pending: PendingCall[R], *, has_next: bool) -> R:
-        """Log outages; a long prompt or a spent budget is none."""
-        label = f"{self.handler.name} ({self.handler.type})"
-        started_at = self._policy.time.monotonic()
-        try:
-            result = await self._send(pending, has_next=has_next)
-        except ModelError as error:
-            if not isinstance(error, PromptTooLong | BudgetSpent):
-                self._failed += 1
-                self._record_failure(error)
-                self._outage_log.record_failure(label, str(error))
-            raise
-        self._outage_log.record_success(label)
-        self._model, self._failures_in_row = result.model, 0
-        self._durations.append(self._policy.time.monotonic() - started_at)
-        return result
-
-    def _record_failure(self, error: ModelError) -> None:
-        is_outage = isinstance(error, ModelBusy | ModelUnreachable)
-        self._failures_in_row = max(self._failures_in_row + 1, FAILING_CALLS if is_outage else 0)
-        self._cause = str(error)
 
     async def profile(self) -> ModelProfile:
         """Return what is known of the model that will answer."""
@@ -496,16 +376,15 @@ class HandlerClient:
                 f"window has {profile.window} tokens"
             )
 
-        least: int = profile.min_tokens(pending.request)
-
-        async def send(request: TextRequest, min_tokens: int = least) -> R:
+        async def send(request: TextRequest, min_tokens: int) -> R:
             min_tokens = min(min_tokens, request.max_tokens or min_tokens)
             limited = replace(pending, request=request, min_tokens=min_tokens)
             return await self._retry(limited, profile, has_next=has_next)
 
         request = profile.with_limit(pending.request, prompt_bytes)
         thought_before, factor = profile.thinks, profile.factor
-        result = await (self._refused_tools.call(request, send) if request.tools else send(request))
+        min_tokens = profile.min_tokens(pending.request)
+        result = await self._refused_tools.call(request, partial(send, min_tokens=min_tokens))
         if factor > 1 or not (isinstance(result, TextResult) and ends_too_early(result)):
             return result
         if profile.thinks == thought_before:
@@ -514,42 +393,44 @@ class HandlerClient:
         more = profile.clamp(replace(request, max_tokens=MORE_TOKENS * sent_tokens), prompt_bytes)
         if more.max_tokens == sent_tokens:
             return result
-        send_more = partial(send, min_tokens=sent_tokens + 1)
         try:
-            return await (self._refused_tools.call(more, send_more) if more.tools else send_more(more))
+            return await self._refused_tools.call(more, partial(send, min_tokens=sent_tokens + 1))
         except BudgetSpent:
             return result
 
     async def _attempt(self, pending: PendingCall[R], profile: ModelProfile, failed: FailedAttempts) -> R:
         """Call the handler once, and learn from its answer."""
-        request, timeouts = pending.request, self._policy.timeouts
-        first_seconds = timeouts.whole()
-        if isinstance(request, TextRequest):
-            first_seconds = profile.first_seconds(count_prompt_bytes(request), timeouts.first)
+        prompt_bytes = count_prompt_bytes(pending.request)
+        first_seconds = 2 * self._policy.first_seconds  # if it is not streamed
+        if isinstance(pending.request, TextRequest):
+            first_seconds = profile.first_seconds(prompt_bytes, self._policy.first_seconds)
         queue = self._queues.setdefault(self.handler.name, ServerQueue()) if profile.is_local else None
-        attempt = Attempt(first_seconds, queue, self._model)
+        attempt = Attempt(first_seconds, queue, self.health.model)
         try:
-            result = await attempt_call(self.handler, pending, timeouts, self._reserve, attempt)
+            result = await attempt_call(self.handler, pending, self._policy, self._reserve, attempt)
         except PromptTooLong as error:
             profile.learn_window(str(error))
             raise
         except ModelTooSlow:
-            if attempt.timer is not None:
-                profile.learn_slowness(count_prompt_bytes(request), attempt.timer, first_seconds)
+            if attempt.first_piece_seconds is None and prompt_bytes:
+                profile.learn_speed(prompt_bytes, first_seconds)
             raise
         except (ModelBusy, InvalidAnswer):
             failed.total += 1
             failed.billed += attempt.call is not None and attempt.call.is_counted
             raise
         finally:
-            self._calls += attempt.call is not None  # as the costs count them: each attempt
-        if isinstance(result, TextResult) and attempt.call is not None and attempt.timer is not None:
-            profile.learn(result, attempt.call, attempt.timer)
+            self.health.calls += attempt.call is not None  # as the costs count them: each attempt
+        self.health.model = result.model
+        if isinstance(result, TextResult) and attempt.call is not None:
+            profile.learn(result, attempt.call)
+            if attempt.first_piece_seconds is not None and prompt_bytes:
+                profile.learn_speed(prompt_bytes, attempt.first_piece_seconds)
         return result
 
     async def _retry(self, pending: PendingCall[R], profile: ModelProfile, *, has_next: bool) -> R:
         policy = self._policy
-        max_retries = policy.retries.max_retries
+        max_retries = policy.max_retries
         if pending.max_retries is not None:
             max_retries = min(max_retries, pending.max_retries)
         failed = failed_attempts.get() or FailedAttempts()
@@ -559,9 +440,9 @@ class HandlerClient:
                 return await self._attempt(pending, profile, failed)
             except ModelBusy as error:
                 failures += 1
-                self._record_failure(error)
+                self.health.record_failure(error)
                 elapsed = policy.time.monotonic() - started_at
-                delay = policy.retries.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
+                delay = policy.next_delay(failures, elapsed, error.retry_after, has_next=has_next)
                 if delay is None or failures + has_invalid > max_retries or failed.is_enough(max_retries):
                     raise
                 self._on_retry(self.handler, error, delay)
@@ -569,7 +450,7 @@ class HandlerClient:
                 if has_invalid or failures >= max_retries or failed.is_enough(max_retries):
                     raise
                 has_invalid, delay = True, 0.0
-            self._failed += 1
+            self.health.failed += 1
             await policy.time.sleep(delay)
 
 
@@ -592,58 +473,46 @@ MAX_READING_RETRIES = 1  # a reply waits for the description of an attachment, a
 class ModelRouter:
     """Calls the handlers of a model type in order of priority until one succeeds.
 
-    `record` receives every attempt, failed ones included. If `reserve` is set, it is awaited before every
-    attempt and returns the function to use instead of `record`, and the request with a limit of its answer that the
-    budget can pay for. `on_retry` is called before a busy handler is called again, with its error and the delay in
-    seconds. `list_owners` returns for whom a call is made; many calls of one owner leave room for those of others.
-    `sampling` fills in what a text request leaves open.
-    `answer_form` is the operator's choice of the form of answers.
-    Texts are returned storable and bounded, vectors finite and as many as texts.
+    `reserve` is awaited before every attempt and returns the function that records it, failed or not, and the request
+    with a limit of its answer that the budget can pay for. `on_retry` is called before a busy handler is called again,
+    with its error and the delay in seconds. `list_owners` returns for whom a call is made; many calls of one owner
+    leave room for those of others. `sampling` fills in what a text request of a type leaves open. `answer_form` is the
+    operator's choice of the form of answers. Texts are returned storable and bounded, vectors finite and as many as
+    texts.
     """
 
     def __init__(
         self,
         *,
-        record: Record,
-        reserve: Reserve | None = None,
-        on_retry: OnRetry | None = None,
+        reserve: Reserve,
+        on_retry: OnRetry = lambda handler, error, delay: None,
         list_owners: ListOwners = tuple,
         policy: CallPolicy | None = None,
-        sampling: Mapping[ModelType, Sampling] | None = None,
+        sampling: Mapping[ModelType, Mapping[str, Any]] | None = None,
         answer_form: AnswerFormSetting = AnswerFormSetting.AUTO,
     ) -> None:
         self._policy = policy or CallPolicy()
         self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
-        self._record = record
-        self._reserve = reserve or self._reserve_nothing
-        self._on_retry = on_retry or _ignore_retry
+        self._reserve = reserve
+        self._on_retry = on_retry
         self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}
         self._queues: dict[str, ServerQueue] = {}
-        self._sampling = {kind: values for kind, values in (sampling or {}).items() if values != Sampling()}
+        self._sampling = sampling or {}
         self._answer_form = answer_form
-        self._outage_log = OutageLog(self._policy.time.monotonic)
 
     def register(self, handler: ModelHandler) -> None:
         """Add a handler; of equal priorities the earlier registered is called first."""
-        clients = self._clients[handler.type]
-        clients.append(
-            HandlerClient(
-                handler,
-                self._policy,
-                reserve=self._reserve,
-                on_retry=self._on_retry,
-                list_owners=self._list_owners,
-                outage_log=self._outage_log,
-                profiles=self._profiles,
-                queues=self._queues,
-            )
+        client = HandlerClient(
+            handler, self._policy, self._reserve, self._on_retry, self._list_owners, self._profiles, self._queues
         )
+        clients = self._clients[handler.type]
+        clients.append(client)
         clients.sort(key=lambda client: -client.handler.priority)
 
     def statuses(self) -> list[ModelStatus]:
         """Return how every handler has answered, in the order in which those of a type are called."""
-        return [client.status() for clients in self._clients.values() for client in clients]
+        return [client.health.status() for clients in self._clients.values() for client in clients]
 
     def has_handler_for(self, kind: ModelType) -> bool:
         """Return whether a handler or a fallback type serves this type."""
@@ -688,23 +557,34 @@ class ModelRouter:
         Raises ModelUnavailable with every handler's failure, or the only ModelError there was; ModelRefused
         if all have refused; PromptTooLong if the prompt is too long for all that are reachable.
         """
-        return await self._call(kind, self._with_sampling(request, kind), TextResult)
+        values = self._sampling.get(kind, {})
+        missing = {name: value for name, value in values.items() if getattr(request, name) is None}
+        return await self._call(kind, replace(request, **missing) if missing else request, TextResult)
 
     async def object(self, object_type: type[M], request: TextRequest, kind: ModelType = ModelType.OBJECT_SMALL) -> M:
         """Generate an object that fits a pydantic model; ask for a repair once if it does not.
 
         Raises ModelError if the repaired object does not fit either, and as `text` does.
         """
-        request = object_request(object_type, request)
+        schema = object_type.model_json_schema()
+        schema_text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
+        prompt = (
+            f"{request.prompt}\n\nAnswer with one JSON object that fits this JSON schema, and nothing else:\n"
+            f"{schema_text}"
+        )
+        request = replace(request, prompt=prompt, schema=schema, sink=None, tools=())
         response = await self.text(request, kind)
         try:
-            return parse_object(object_type, response.text)
-        except ModelError as error:
-            request = repair_request(request, response.text, str(error))
-        repaired = await self.text(request, kind)
+            return _parse_object(object_type, response.text)
+        except ValueError as error:
+            repair = (
+                f"{prompt}\n\nThis was your answer:\n{shorten(response.text, MAX_QUOTE_LENGTH)}\n\n"
+                f"It does not fit:\n{error}\nGive it again, corrected."
+            )
+        repaired = await self.text(replace(request, prompt=repair, purpose=Purpose.REPAIR), kind)
         try:
-            return parse_object(object_type, repaired.text)
-        except ModelError as error:
+            return _parse_object(object_type, repaired.text)
+        except ValueError as error:
             raise ModelError(f"{repaired.model} returned no {object_type.__name__}:\n{error}") from None
 
     async def embed(
@@ -749,10 +629,6 @@ class ModelRouter:
         """Generate speech from a text; raises as `text` does."""
         return await self._call(ModelType.TEXT_TO_SPEECH, request, SpeechResult)
 
-    def _with_sampling(self, request: TextRequest, kind: ModelType) -> TextRequest:
-        sampling = self._sampling.get(kind)
-        return sampling.fill(request) if sampling else request
-
     def _candidates(self, kind: ModelType) -> list[HandlerClient]:
         for candidate in (kind, *FALLBACK_TYPES.get(kind, ())):
             if self._clients[candidate]:
@@ -783,13 +659,6 @@ class ModelRouter:
                 errors.append(error)
         raise _combine_errors(errors)
 
-    async def _reserve_nothing(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
-        return self._record, pending.request
-
-
-def _ignore_retry(handler: ModelHandler, error: ModelError, delay: float) -> None:
-    pass
-
 
 def _combine_errors(errors: Sequence[ModelError]) -> ModelError:
     """Return one error for all, of the class that they have in common.
@@ -807,30 +676,14 @@ def _combine_errors(errors: Sequence[ModelError]) -> ModelError:
     return ModelUnavailable(causes)
 
 
-def object_request(object_type: type[M], request: TextRequest) -> TextRequest:
-    """Return the request for an object: with its schema, and with the schema in the prompt."""
-    schema = object_type.model_json_schema()
-    schema_text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
-    instruction = f"Answer with one JSON object that fits this JSON schema, and nothing else:\n{schema_text}"
-    return replace(request, prompt=f"{request.prompt}\n\n{instruction}", schema=schema, sink=None, tools=())
-
-
-def repair_request(request: TextRequest, response: str, problems: str) -> TextRequest:
-    """Return the request for a corrected object, quoting the answer and its problems."""
-    quote = shorten(response, MAX_QUOTE_LENGTH)
-    instruction = f"This was your answer:\n{quote}\n\nIt does not fit:\n{problems}\nGive it again, corrected."
-    return replace(request, prompt=f"{request.prompt}\n\n{instruction}", purpose=Purpose.REPAIR)
-
-
-def parse_object(object_type: type[M], response: str) -> M:
-    """Parse the object in a model's answer; raises ModelError with what does not fit."""
-    data = first_object(response)
+def _parse_object(object_type: type[M], response: str) -> M:
+    """Return the object in a model's answer; raises ValueError with what does not fit."""
     try:
-        return object_type.model_validate(data)
+        return object_type.model_validate(first_object(response))
     except ValidationError as error:
         problems = error.errors(include_url=False, include_input=False, include_context=False)
         messages = [f"- {'.'.join(map(str, problem['loc'])) or 'all of it'}: {problem['msg']}" for problem in problems]
-        raise ModelError("\n".join(messages[:MAX_PROBLEMS])) from None
+        raise ValueError("\n".join(messages[:MAX_PROBLEMS])) from None
 
 
 FENCES = re.compile(r"\A```\w*\s*|\s*```\Z")

@@ -53,8 +53,8 @@ from bot.inbound.agent_handle import AgentHandle, MembershipReporter
 from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import ForgottenWords, Inbox
 from bot.inbound.work_sharing import WorkSharingLoop
-from bot.models.handler import CallTimeouts, ModelHandler, ModelSettings, read_sampling
-from bot.models.router import CallPolicy, ModelRouter, RetryPolicy
+from bot.models.handler import CallPolicy, ModelHandler, ModelSettings, read_sampling
+from bot.models.router import ModelRouter
 from bot.models.types import ModelType
 from bot.operate.activity import AgentActivity
 from bot.operate.conversations import ConversationReader
@@ -767,14 +767,14 @@ def _build_router(
     record = usage_recorder(events, config.agent_id, meter.record)
     on_retry = retry_reporter(events, config.agent_id)
     policy = CallPolicy(
-        CallTimeouts(first=model_settings.model_timeout, token=model_settings.model_token_timeout),
-        RetryPolicy(max_retries=model_settings.model_retries),
+        first_seconds=model_settings.model_timeout,
+        pause_seconds=model_settings.model_token_timeout,
+        max_retries=model_settings.model_retries,
         memory=config.memory,
     )
     reservations = ReservationLedger(budget, prices, record)
     sampling = read_sampling(config.settings)
     return ModelRouter(
-        record=record,
         reserve=reservations.reserve,
         on_retry=on_retry,
         list_owners=list_call_owners,

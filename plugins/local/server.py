@@ -190,9 +190,9 @@ class LoadedModel:
         if len(text.encode("utf-8", "replace")) <= limit:  # a token has at least one byte
             return text
         connection = self.client.connection()
-        tokens = await connection.fetch_url(f"{self.url}/tokenize", "list of tokens", {"content": text})
+        tokens = await connection.fetch(f"{self.url}/tokenize", "list of tokens", {"content": text})
         body = {"tokens": tokens["tokens"][:limit]}
-        return str((await connection.fetch_url(f"{self.url}/detokenize", "text", body))["content"])
+        return str((await connection.fetch(f"{self.url}/detokenize", "text", body))["content"])
 
 
 class ModelProcess:
@@ -319,7 +319,7 @@ class ModelProcess:
         variable = "LOCAL_EMBEDDING_MODEL" if self._is_embedding else "LOCAL_MODEL"
         endpoint = api.Endpoint("local", f"{url}/v1", Secret(key), variable, variable, f"check {variable}")
         client = ServerClient(self._agent, settings, {"": endpoint})
-        description = await client.connection().fetch_url(f"{url}/props", "description")
+        description = await client.connection().fetch(f"{url}/props", "description")
         self.context_window = description["default_generation_settings"]["n_ctx"]
         seconds = self._time.monotonic() - started_at
         logger.info("loaded %s in %.1f s: %s tokens", self.file.name, seconds, f"{self.context_window:,}")

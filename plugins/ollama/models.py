@@ -1,7 +1,4 @@
-"""The handlers of the models, and the connection that they use.
-
-The settings of the ollama plugin.
-"""
+"""The settings, the connection and the model handlers of the ollama plugin."""
 
 import asyncio
 from typing import Annotated, Any
@@ -34,15 +31,11 @@ class OllamaSettings(SettingsModel):
     """Server and models of Ollama. A model is used only after `ollama pull` has fetched it to the server."""
 
     CHARACTER_SETTINGS = frozenset(
-        [
-            "OLLAMA_API_KEY",
-            "OLLAMA_SMALL_MODEL",
-            "OLLAMA_MEDIUM_MODEL",
-            "OLLAMA_LARGE_MODEL",
-            "OLLAMA_TOOLS",
-            "OLLAMA_EMBEDDING_MODEL",
-            "OLLAMA_IMAGE_DESCRIPTION_MODEL",
-        ]
+        f"OLLAMA_{name}"
+        for name in (
+            *("API_KEY", "SMALL_MODEL", "MEDIUM_MODEL", "LARGE_MODEL", "TOOLS"),
+            *("EMBEDDING_MODEL", "IMAGE_DESCRIPTION_MODEL"),
+        )
     )
 
     ollama_api_endpoint: Server = Field(
@@ -124,7 +117,7 @@ class OllamaClient(api.CompatibleClient):
     async def fetch_models(self) -> list[ModelInfo]:
         """Ask the server for its models, and what each of them can do. Raises as `Connection.fetch` does."""
         connection = self.connection()
-        tags = await connection.fetch_url(f"{self.settings.ollama_api_endpoint}/api/tags", "list of models")
+        tags = await connection.fetch(f"{self.settings.ollama_api_endpoint}/api/tags", "list of models")
         if not isinstance(tags, dict) or "models" not in tags:
             raise ModelError(f"ollama: {connection.host} is not Ollama: check OLLAMA_API_ENDPOINT")
         names = [entry["id"] for entry in api.list_entries(tags)]
@@ -134,7 +127,7 @@ class OllamaClient(api.CompatibleClient):
 
     async def _describe(self, connection: api.Connection, name: str) -> ModelInfo:
         url = f"{self.settings.ollama_api_endpoint}/api/show"
-        return to_model_info(name, await connection.fetch_url(url, "description", {"model": name}))
+        return to_model_info(name, await connection.fetch(url, "description", {"model": name}))
 
     def known_model(self, size: str) -> str:
         """Return the model of a setting, else the large one, else the first that the server has listed."""

@@ -1,12 +1,9 @@
-"""The handlers of the models, and the connections that they use.
-
-The settings of the openai plugin.
-"""
+"""The settings, the connections and the model handlers of the openai plugin."""
 
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
-from typing import Any
+from functools import partial
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -29,7 +26,7 @@ from bot.models.openai_compatible import OPENAI_HOST, Endpoint
 from bot.platform import sniff_media_type
 from bot.text import user_text
 
-URL_PATTERN = "^https?://"
+ServerUrl = Annotated[str, Field(pattern="^https?://")]
 KEY, SERVER = "OPENAI_API_KEY", "OPENAI_BASE_URL"
 # Capabilities that may have their own server, as named in the variables: their models at OpenAI, and the user data that
 # they send.
@@ -55,10 +52,8 @@ class OpenAISettings(SettingsModel):
     )
 
     openai_api_key: Secret | None = Field(None, description="The key. Not needed for most local servers.")
-    openai_base_url: str | None = Field(
-        None,
-        pattern=URL_PATTERN,
-        description="Another server that speaks the same API, e.g. http://127.0.0.1:11434/v1 for Ollama.",
+    openai_base_url: ServerUrl | None = Field(
+        None, description="Another server that speaks the same API, e.g. http://127.0.0.1:11434/v1 for Ollama."
     )
     openai_small_model: str = Field("gpt-4o-mini", description="Decides whether to answer; cheap and quick.")
     openai_medium_model: str | None = Field(
@@ -76,32 +71,28 @@ class OpenAISettings(SettingsModel):
     openai_embedding_dimensions: int | None = Field(
         None, ge=1, le=65_536, description="How many numbers a vector has; the model's own where unset."
     )
-    openai_embedding_url: str | None = Field(None, pattern=URL_PATTERN, description="Another server for vectors.")
+    openai_embedding_url: ServerUrl | None = Field(None, description="Another server for vectors.")
     openai_embedding_api_key: Secret | None = Field(
         None, description="Its key; OPENAI_API_KEY where it is not set. So with the ones below."
     )
     openai_image_model: str | None = Field(None, description="Draws pictures; gpt-image-1 at OpenAI.")
-    openai_image_url: str | None = Field(None, pattern=URL_PATTERN, description="Another server for pictures.")
+    openai_image_url: ServerUrl | None = Field(None, description="Another server for pictures.")
     openai_image_api_key: Secret | None = Field(None, description="Its key.")
     openai_image_description_model: str | None = Field(
         None, description="Says what a picture shows; gpt-4o-mini at OpenAI."
     )
     openai_image_description_max_tokens: int = Field(1024, ge=1, description="The longest description, in tokens.")
-    openai_image_description_url: str | None = Field(
-        None, pattern=URL_PATTERN, description="Another server for descriptions."
-    )
+    openai_image_description_url: ServerUrl | None = Field(None, description="Another server for descriptions.")
     openai_image_description_api_key: Secret | None = Field(None, description="Its key.")
     openai_transcription_model: str | None = Field(
         None, description="Writes down recordings; gpt-4o-mini-transcribe at OpenAI."
     )
-    openai_transcription_url: str | None = Field(
-        None, pattern=URL_PATTERN, description="Another server for recordings."
-    )
+    openai_transcription_url: ServerUrl | None = Field(None, description="Another server for recordings.")
     openai_transcription_api_key: Secret | None = Field(None, description="Its key.")
     openai_tts_model: str | None = Field(None, description="Speaks; gpt-4o-mini-tts at OpenAI.")
     openai_tts_voice: str = Field("nova", description="With which voice.")
     openai_tts_instructions: str | None = Field(None, description="How, e.g. `calm and slow`.")
-    openai_tts_url: str | None = Field(None, pattern=URL_PATTERN, description="Another server for speech.")
+    openai_tts_url: ServerUrl | None = Field(None, description="Another server for speech.")
     openai_tts_api_key: Secret | None = Field(None, description="Its key.")
 
 
@@ -118,14 +109,6 @@ def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
         key_name=f"OPENAI_{capability}_API_KEY" if capability_key or capability_url else KEY,
         model_advice=f"check the model's name in OPENAI_…_MODEL and that {url_name} ends in /v1",
     )
-
-
-def model_for(settings: OpenAISettings, capability: str) -> str:
-    """Return the model of a capability; blank if no server is known to provide it."""
-    endpoint, field = endpoint_for(settings, capability), f"openai_{capability.lower()}_model"
-    is_known = endpoint.is_openai or field in settings.model_fields_set
-    default, _ = CAPABILITIES.get(capability, ("", "")) if endpoint.is_openai else ("", "")
-    return getattr(settings, field) or default if endpoint.is_configured and is_known else ""
 
 
 def writes_text(settings: Settings) -> bool:
@@ -152,7 +135,7 @@ def privacy_statement(settings: Settings) -> str:
     sent: dict[str, list[str]] = {}  # by host
     for capability, (_, data) in {"": ("", "text"), **CAPABILITIES}.items():
         endpoint = endpoint_for(values, capability)
-        if data and (model_for(values, capability) if capability else endpoint.is_configured):
+        if data and (Client.model_for(values, capability) if capability else endpoint.is_configured):
             host = host_label(endpoint.url or f"https://{OPENAI_HOST}")
             sent.setdefault(host, []).append(user_text(f"privacy.data.{data}"))
     return " ".join(user_text("privacy.sent", host=host, data=", ".join(data)) for host, data in sent.items())
@@ -178,7 +161,10 @@ class Client(api.CompatibleClient):
     @classmethod
     def model_for(cls, settings: Any, capability: str) -> str:
         """Return the model of a capability; blank if no server is known to provide it."""
-        return model_for(settings, capability)
+        endpoint, field = endpoint_for(settings, capability), f"openai_{capability.lower()}_model"
+        is_known = endpoint.is_openai or field in settings.model_fields_set
+        default, _ = CAPABILITIES.get(capability, ("", "")) if endpoint.is_openai else ("", "")
+        return getattr(settings, field) or default if endpoint.is_configured and is_known else ""
 
     async def text_model(self, size: str) -> str:
         """Return the model that a setting names, or the only one of another server than OpenAI's if it is not set."""
@@ -190,25 +176,22 @@ class Client(api.CompatibleClient):
 def _server_of(agent: Agent, capability: str) -> tuple[OpenAISettings, api.Connection, str]:
     """Return the settings, the connection of a capability and its model, which is noted for the call."""
     client = agent.services[Client]
-    name = model_for(client.settings, capability)
+    name = Client.model_for(client.settings, capability)
     note_call(name)
     return client.settings, client.connection(capability), name
 
 
-def _describe(capability: str) -> Callable[[Agent], Awaitable[ModelInfo]]:
-    async def describe_model(agent: Agent) -> ModelInfo:
-        return ModelInfo(model_for(agent.services[Client].settings, capability))
-
-    return describe_model
+async def _describe(capability: str, agent: Agent) -> ModelInfo:
+    return ModelInfo(Client.model_for(agent.services[Client].settings, capability))
 
 
-@model(ModelType.IMAGE, when=Client.serves("IMAGE"), describe_model=_describe("IMAGE"))
+@model(ModelType.IMAGE, when=Client.serves("IMAGE"), describe_model=partial(_describe, "IMAGE"))
 async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     """Return a picture that a model generates. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "IMAGE")
-    size: Any = {"size": "x".join(map(str, request.size))} if request.size else {}
-    generate = connection.sdk.images.with_streaming_response.generate
-    body = await connection.fetch(generate(model=name, prompt=request.prompt, n=1, **size), name, "picture")
+    sent = {"model": name, "prompt": request.prompt, "n": 1}
+    sent |= {"size": "x".join(map(str, request.size))} if request.size else {}
+    body = await connection.fetch("/images/generations", "picture", sent)
     data = body.get("data") if isinstance(body, dict) else None
     picture = data[0] if isinstance(data, list) and data else None
     if not isinstance(picture, dict):
@@ -223,7 +206,7 @@ async def generate_image(agent: Agent, request: ImageRequest) -> ImageResult:
     return ImageResult(data=image, content_type=sniff_media_type(image, "image/png"), model=name, usage=usage)
 
 
-@model(ModelType.TRANSCRIPTION, when=Client.serves("TRANSCRIPTION"), describe_model=_describe("TRANSCRIPTION"))
+@model(ModelType.TRANSCRIPTION, when=Client.serves("TRANSCRIPTION"), describe_model=partial(_describe, "TRANSCRIPTION"))
 async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     """Return the transcript of a recording. Raises as `Connection.fetch` does."""
     _, connection, name = _server_of(agent, "TRANSCRIPTION")
@@ -231,15 +214,19 @@ async def transcribe(agent: Agent, request: TranscriptionRequest) -> TextResult:
     types = (content_type, sniff_media_type(request.audio, ""))
     suffixes = (SUFFIXES.get(media_type.partition("/")[2].removeprefix("x-")) for media_type in types)
     suffix = next(filter(None, suffixes), "ogg")
-    file = (f"recording.{suffix}", request.audio, content_type or "audio/ogg")
-    create = connection.sdk.audio.transcriptions.with_streaming_response.create
-    body = await connection.fetch(create(model=name, file=file, response_format="json"), name, "transcript")
+    body = await connection.fetch(
+        "/audio/transcriptions",
+        "transcript",
+        {"model": name, "response_format": "json"},
+        files={"file": (f"recording.{suffix}", request.audio, content_type or "audio/ogg")},
+        options={"headers": {"Content-Type": "multipart/form-data"}},
+    )
     if not isinstance(body, dict) or not isinstance(body.get("text"), str):
         raise connection.invalid(name, "transcript")
     return TextResult(body["text"], name, api.read_usage(body.get("usage")))
 
 
-@model(ModelType.TEXT_TO_SPEECH, when=Client.serves("TTS"), describe_model=_describe("TTS"))
+@model(ModelType.TEXT_TO_SPEECH, when=Client.serves("TTS"), describe_model=partial(_describe, "TTS"))
 async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResult:
     """Return a text as speech. Raises as `Connection.mapped_errors` does."""
     settings, connection, name = _server_of(agent, "TTS")

@@ -1,7 +1,4 @@
-"""The handlers of the models, and the connection that they use.
-
-The settings of the openrouter plugin.
-"""
+"""The settings, the connection and the model handlers of the openrouter plugin."""
 
 from typing import Any
 
@@ -20,16 +17,11 @@ class OpenRouterSettings(SettingsModel):
     """Key and models of OpenRouter; models are named as in its list, with the maker in front."""
 
     CHARACTER_SETTINGS = frozenset(
-        [
-            "OPENROUTER_API_KEY",
-            "OPENROUTER_SMALL_MODEL",
-            "OPENROUTER_MEDIUM_MODEL",
-            "OPENROUTER_LARGE_MODEL",
-            "OPENROUTER_TOOLS",
-            "OPENROUTER_EMBEDDING_MODEL",
-            "OPENROUTER_EMBEDDING_DIMENSIONS",
-            "OPENROUTER_IMAGE_MODEL",
-        ]
+        f"OPENROUTER_{name}"
+        for name in (
+            *("API_KEY", "SMALL_MODEL", "MEDIUM_MODEL", "LARGE_MODEL", "TOOLS"),
+            *("EMBEDDING_MODEL", "EMBEDDING_DIMENSIONS", "IMAGE_MODEL"),
+        )
     )
 
     openrouter_api_key: Secret | None = Field(None, description="The key.")

@@ -81,7 +81,7 @@ class MeteredRouter:
         prices = load_prices(PRICES)
         meter = CostMeter(InMemoryStore().costs, prices, self.budget, clock=noon)
         record = usage_recorder(EventBus(), derived_id("agent"), meter.record)
-        self.router = ModelRouter(record=record, reserve=ReservationLedger(self.budget, prices, record).reserve)
+        self.router = ModelRouter(reserve=ReservationLedger(self.budget, prices, record).reserve)
         handler = ModelHandler(ModelType.TEXT_LARGE, provider.answer, "shop")
         if name:
             handler = replace(handler, describe_model=partial(describe_as, name))

@@ -6,9 +6,9 @@ from typing import Any
 
 from bot.concurrency.clock import TimeSource
 from bot.domain.ledger import ModelCall
-from bot.models.handler import CallTimeouts, ModelHandler
-from bot.models.router import CallPolicy, ModelRouter, RetryPolicy
-from bot.models.types import ModelType, TextResult, Usage
+from bot.models.handler import CallPolicy, ModelHandler, PendingCall, Record
+from bot.models.router import ModelRouter
+from bot.models.types import ModelRequest, ModelType, TextResult, Usage
 
 NO_JITTER = 0.0
 
@@ -18,8 +18,10 @@ class RouterBench:
 
     def __init__(
         self,
-        timeouts: CallTimeouts | None = None,
         *,
+        first: float = 120.0,
+        pause: float = 30.0,
+        token: float = 2.0,
         retries: int = 0,
         random_fraction: Callable[[], float] = lambda: NO_JITTER,
         **router: Any,
@@ -29,11 +31,12 @@ class RouterBench:
         self.waits: list[float] = []
         self.now = 0.0
         policy = CallPolicy(
-            timeouts or CallTimeouts(),
-            RetryPolicy(max_retries=retries, random_fraction=random_fraction),
-            TimeSource(monotonic=lambda: self.now, sleep=self._sleep),
+            first, pause, token, retries, random_fraction, TimeSource(monotonic=lambda: self.now, sleep=self._sleep)
         )
-        self.router = ModelRouter(record=self.calls.append, policy=policy, **router)
+        self.router = ModelRouter(**{"reserve": self._reserve, "policy": policy, **router})
+
+    async def _reserve(self, handler: ModelHandler, pending: PendingCall[Any]) -> tuple[Record, ModelRequest]:
+        return self.calls.append, pending.request
 
     async def _sleep(self, seconds: float) -> None:
         self.waits.append(seconds)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bot.errors import ModelBusy, ModelError, ModelUnavailable
-from bot.models.handler import MAX_STREAMED_LENGTH, CallTimeouts
+from bot.models.handler import MAX_STREAMED_LENGTH
 from bot.models.types import TextRequest, TextResult
 from tests.models.bench import RouterBench, Sink, answer_never, build_result, stream_pieces
 
@@ -25,7 +25,7 @@ async def test_pieces_are_streamed_in_order_and_the_result_is_the_whole() -> Non
 
 
 async def test_a_request_without_sink_is_streamed_too_so_that_a_pause_is_noticed() -> None:
-    bench = RouterBench(CallTimeouts(token=0.01))
+    bench = RouterBench(pause=0.01)
 
     async def stall(request: TextRequest) -> TextResult:
         assert request.sink is not None
@@ -81,7 +81,7 @@ async def test_the_last_failure_does_not_restart_the_stream() -> None:
 
 @pytest.mark.failure("E-03")
 async def test_a_stream_that_stalls_fails_over_to_another_model() -> None:
-    bench, sink = RouterBench(CallTimeouts(token=0.01)), Sink()
+    bench, sink = RouterBench(pause=0.01), Sink()
 
     async def stall(request: TextRequest) -> TextResult:
         assert request.sink is not None
@@ -97,7 +97,7 @@ async def test_a_stream_that_stalls_fails_over_to_another_model() -> None:
 
 @pytest.mark.failure("E-03")
 async def test_empty_pieces_extend_the_timeout() -> None:
-    bench, sink = RouterBench(CallTimeouts(first=0)), Sink()
+    bench, sink = RouterBench(first=0), Sink()
 
     async def think(request: TextRequest) -> TextResult:
         assert request.sink is not None
@@ -113,7 +113,7 @@ async def test_empty_pieces_extend_the_timeout() -> None:
 
 @pytest.mark.failure("E-04")
 async def test_a_stream_ends_when_the_tokens_of_its_limit_have_had_their_time() -> None:
-    bench, sink = RouterBench(CallTimeouts(slowest_token=0.01)), Sink()
+    bench, sink = RouterBench(token=0.01), Sink()
 
     async def drip(request: TextRequest) -> TextResult:
         assert request.sink is not None
@@ -166,7 +166,7 @@ async def test_an_endless_text_is_streamed_up_to_a_limit() -> None:
 
 @pytest.mark.failure("E-12")
 async def test_a_result_just_before_the_timeout_counts() -> None:
-    bench = RouterBench(CallTimeouts(first=0))
+    bench = RouterBench(first=0)
 
     async def slow(request: TextRequest) -> TextResult:
         try:
@@ -183,7 +183,7 @@ async def test_a_result_just_before_the_timeout_counts() -> None:
 
 @pytest.mark.failure("E-12")
 async def test_both_attempts_are_recorded_if_the_second_succeeds() -> None:
-    bench = RouterBench(CallTimeouts(first=0))
+    bench = RouterBench(first=0)
     bench.serve(answer_never)
     bench.serve(build_result(), name="second")
 

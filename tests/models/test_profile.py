@@ -14,7 +14,6 @@ from bot.models.handler import (
     MIN_ANSWER_TOKENS,
     MIN_THINKING_TOKENS,
     THINKING_TOKENS,
-    CallTimeouts,
     ModelHandler,
     ModelProfile,
     ends_too_early,
@@ -167,7 +166,7 @@ def test_a_server_on_this_machine_has_as_long_as_it_needs_to_read_the_prompt() -
 
 
 async def test_a_server_on_this_machine_that_was_too_slow_has_longer_the_next_time() -> None:
-    bench = RouterBench(CallTimeouts(first=0.01))
+    bench = RouterBench(first=0.01)
     serve(bench, answer_never, ModelInfo("small", is_local=True))
     causes = []
     for _ in range(2):
@@ -179,7 +178,7 @@ async def test_a_server_on_this_machine_that_was_too_slow_has_longer_the_next_ti
 
 
 async def test_a_call_that_is_too_slow_at_a_server_on_this_machine_is_not_repeated() -> None:
-    bench = RouterBench(CallTimeouts(first=0.01), retries=8)
+    bench = RouterBench(first=0.01, retries=8)
     serve(bench, answer_never, ModelInfo("small", is_local=True))
     with pytest.raises(ModelUnavailable, match="server: no answer within"):
         await bench.router.text(TextRequest(""))
@@ -188,7 +187,7 @@ async def test_a_call_that_is_too_slow_at_a_server_on_this_machine_is_not_repeat
 
 
 async def test_a_call_waits_for_those_before_it_at_a_server_on_this_machine() -> None:
-    bench, order = RouterBench(CallTimeouts(first=0.05, token=60)), list[str]()
+    bench, order = RouterBench(first=0.05, pause=60), list[str]()
     first_has_begun, first_may_end = asyncio.Event(), asyncio.Event()
 
     async def in_sequence(request: TextRequest) -> TextResult:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bot.errors import ModelError, ModelRefused, ModelUnavailable
-from bot.models.handler import MAX_TEXT_LENGTH, CallTimeouts, note_call
+from bot.models.handler import MAX_TEXT_LENGTH, note_call
 from bot.models.router import ModelRouter
 from bot.models.types import (
     EmbeddingRequest,
@@ -154,7 +154,7 @@ async def test_the_nearest_size_is_the_fallback() -> None:
 
 @pytest.mark.failure("E-03")
 async def test_every_handler_has_its_own_timeout() -> None:
-    bench = RouterBench(CallTimeouts(first=0))
+    bench = RouterBench(first=0)
     bench.serve(answer_never, name="slow")
     with pytest.raises(ModelUnavailable, match="slow: no answer within 0 s"):
         await bench.router.text(REQUEST)

@@ -3,7 +3,7 @@
 import pytest
 
 from bot.errors import SettingError
-from bot.models.handler import ModelSettings, read_sampling
+from bot.models.handler import SAMPLING, ModelSettings, read_sampling
 from bot.models.types import ModelType, TextRequest, TextResult
 from bot.settings import Layer, Settings
 from tests.models.bench import RouterBench, build_result
@@ -27,9 +27,9 @@ def test_a_value_of_the_own_type_precedes_the_common_value_and_the_older_names()
         )
     )
 
-    assert (sampling[SMALL].temperature, sampling[LARGE].temperature) == (0.1, 0.5)
-    assert sampling[LARGE].max_tokens == 77
-    assert (sampling[LARGE].frequency_penalty, sampling[LARGE].presence_penalty) == (0.3, 0.4)
+    assert (sampling[SMALL]["temperature"], sampling[LARGE]["temperature"]) == (0.1, 0.5)
+    assert sampling[LARGE]["max_tokens"] == 77
+    assert (sampling[LARGE]["frequency_penalty"], sampling[LARGE]["presence_penalty"]) == (0.3, 0.4)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +50,8 @@ def test_a_value_of_the_own_type_precedes_the_common_value_and_the_older_names()
 def test_every_value_can_be_set_for_a_type_or_for_all(kind: str, name: str, value: float) -> None:
     sampling = read_sampling(settings_with(**{f"{kind}_{name}": str(value)}))
 
-    assert getattr(sampling[ModelType.OBJECT_MEDIUM], name.lower()) == value
-    assert getattr(sampling[LARGE], name.lower()) == (value if kind == "DEFAULT" else None)
+    assert sampling[ModelType.OBJECT_MEDIUM] == {name.lower(): value}
+    assert sampling[LARGE] == ({name.lower(): value} if kind == "DEFAULT" else {})
 
 
 async def test_a_request_keeps_its_own_values_including_zero() -> None:
@@ -77,7 +77,7 @@ def test_a_wrong_value_is_named_with_its_variable(name: str, value: str) -> None
         read_sampling(settings_with(**{name: value}))
 
 
-def test_the_settings_for_all_types_match_the_sampling_fields() -> None:
+def test_each_setting_for_all_types_is_a_sampling_value() -> None:
     listed = {name.removeprefix("default_") for name in ModelSettings.model_fields if "default_" in name}
 
-    assert listed == set(read_sampling(Settings())[LARGE].model_dump())
+    assert listed == {"max_tokens", *SAMPLING}

@@ -12,8 +12,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from bot.concurrency.clock import TimeSource
-from bot.models.handler import ModelHandler
-from bot.models.router import CallPolicy, ModelRouter
+from bot.models.handler import CallPolicy, ModelHandler, PendingCall
+from bot.models.router import ModelRouter
 from bot.plugin_system.components import Model
 from bot.testing import AgentHarness
 
@@ -140,7 +140,10 @@ def patient(harness: AgentHarness, model: Model, waits: list[float]) -> ModelRou
     async def wait(seconds: float) -> None:
         waits.append(seconds)
 
-    router = ModelRouter(record=lambda call: None, policy=CallPolicy(time=TimeSource(sleep=wait)))
+    async def reserve(handler: ModelHandler, pending: PendingCall[Any]) -> Any:
+        return (lambda call: None), pending.request
+
+    router = ModelRouter(reserve=reserve, policy=CallPolicy(time=TimeSource(sleep=wait)))
     router.register(ModelHandler(model.type, partial(model, harness.agent), "one"))
     return router
 

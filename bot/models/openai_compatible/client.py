@@ -6,7 +6,6 @@ import json
 import logging
 import re
 import struct
-from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +13,7 @@ from math import isfinite
 from typing import Any, ClassVar, Self
 
 from bot.errors import InvalidAnswer, ModelBusy, ModelError, ModelUnreachable, ToolsRefused
-from bot.models.handler import MAX_PLAUSIBLE_TOKENS, note_call
+from bot.models.handler import MAX_PLAUSIBLE_TOKENS, SAMPLING, note_call
 from bot.models.listing import ModelListing
 from bot.models.openai_compatible.server import (
     CONTENT_REFUSAL_CODES,
@@ -59,15 +58,8 @@ CONTENTS = ("content", "tool_calls", "function_call", "refusal")  # members of a
 THOUGHTS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 MIN_REPEATED_LENGTH = 8  # characters; shorter pieces may begin like the whole text by chance
 
-SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed")
-# OpenAI does not know these, nor does its SDK; other servers of this API do.
-NON_OPENAI_PARAMETERS = ("top_k", "min_p", "repetition_penalty")
 # What can be omitted if an error names it.
-OPTIONAL = (
-    *("max_tokens", "max_completion_tokens", "response_format", "stream_options", "stop"),
-    *SAMPLING,
-    *NON_OPENAI_PARAMETERS,
-)
+OPTIONAL = ("max_tokens", "max_completion_tokens", "response_format", "stream_options", "stop", *SAMPLING)
 ORDINARY_WORDS = ("seed", "stop")  # these count only in quotes or behind a colon
 PARAMETER_ERROR_STATUSES = (400, 422, 500, 501)
 NO_TOOLS = re.compile(
@@ -126,9 +118,6 @@ class CompatibleClient(Service):
         self.listing = ModelListing(
             self.fetch_models, provider=self.provider, host=text.host, advice=text.endpoint.model_advice, wanted=wanted
         )
-        # What a model, by host and name, has refused, ignored or not listed: parameters, and the role "system".
-        self.refused_parameters: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
-        self.max_tokens: dict[tuple[str, str], int] = {}  # the longest answer that a model allows, where it has said so
         self.owners: dict[str, str] = {}  # of the models that the server lists
         self._windows: dict[str, int | None] = {}
         self._is_unlisted = False
@@ -169,7 +158,13 @@ class CompatibleClient(Service):
         name, connection = await self.text_model(size), self.connection()
         if not connection.endpoint.is_local:
             return self.listing.info(name)
-        listed = await self._list_local()
+        listed: tuple[ModelInfo, ...] = ()
+        try:
+            listed = () if self._is_unlisted else await self.listing.load()
+        except ModelUnreachable:
+            raise
+        except ModelError:  # it does not list them, and is asked once
+            self._is_unlisted = True
         info = next((info for info in listed if info.name == name), listed[0] if len(listed) == 1 else ModelInfo(name))
         owner, window = self.owners.get(info.name, ""), self._windows.get(name, info.context_length)
         if name not in self._windows and (window is None or owner == OLLAMA_OWNER):
@@ -177,18 +172,6 @@ class CompatibleClient(Service):
             if is_final:
                 self._windows[name] = window
         return replace(info, name=name, context_length=window, is_local=True)
-
-    async def _list_local(self) -> tuple[ModelInfo, ...]:
-        """Return the models of a server on this machine; none if it does not list them. It is asked once."""
-        if self._is_unlisted:
-            return ()
-        try:
-            return await self.listing.load()
-        except ModelUnreachable:
-            raise
-        except ModelError:
-            self._is_unlisted = True
-            return ()
 
     async def describe_image(self, request: ImageDescriptionRequest) -> TextResult:
         """Return a description of a picture. Raises as `Connection.mapped_errors` does."""
@@ -204,30 +187,29 @@ class CompatibleClient(Service):
             "messages": [{"role": "user", "content": content}],
             connection.endpoint.length_parameter: getattr(self.settings, field, MAX_DESCRIPTION_TOKENS),
         }
-        return await send(self, connection, body)
+        return await send(connection, body)
 
     def accepts(self, parameter: str, model: str) -> bool:
         """Return whether the server for text accepts a parameter for a model, or for all if the name is blank.
 
         It does unless it lists other parameters for the model, or has refused or ignored this one.
         """
-        host = self.connection().host
-        refused = (names for key, names in self.refused_parameters.items() if key[0] == host and model in ("", key[1]))
+        refused = (names for name, names in self.connection().refused.items() if model in ("", name))
         has_no_tools = parameter == "tools" and self.listing.info(model).can_call_tools is False
         return not (has_no_tools or any(parameter in names for names in refused))
 
     async def fetch_models(self) -> list[ModelInfo]:
         """Ask the server for text for its models. Raises as `Connection.fetch` does."""
         connection = self.connection()
-        body = await connection.fetch(connection.sdk.models.with_streaming_response.list(), "models", "list of models")
+        body = await connection.fetch("/models", "list of models")
         if not isinstance(body, list) and not (isinstance(body, dict) and {"data", "models"} & body.keys()):
-            raise connection.invalid("models", "list of models")
+            raise connection.invalid("the server", "list of models")
         entries = list_entries(body)
         self.owners = {entry["id"]: to_text(entry.get("owned_by")) for entry in entries}
         for entry in entries:
             parameters = entry.get("supported_parameters")
             if isinstance(parameters, list) and "response_format" not in parameters:
-                self.refused_parameters[connection.host, entry["id"]].add("response_format")
+                connection.refused[entry["id"]].add("response_format")
         return [to_model_info(entry) for entry in entries]
 
 
@@ -236,17 +218,14 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     connection = client.connection()
     if not client.accepts("tools", model):
         request = replace(request, tools=())
-    if not client.accepts("response_format", model):
-        request = replace(request, schema=None)
     user = {"role": "user", "content": request.prompt}
     messages = [{"role": SYSTEM, "content": request.system}, user] if request.system else [user]
     body: dict[str, Any] = {"model": model, "messages": messages}
-    body |= {name: getattr(request, name) for name in (*SAMPLING, *NON_OPENAI_PARAMETERS)}
+    body |= {name: getattr(request, name) for name in SAMPLING}
     body[connection.endpoint.length_parameter] = request.max_tokens
-    body["stop"] = list(request.stop) or None
-    if connection.endpoint.is_local:
-        body["stop"] = body["stop"] or END_TOKENS
-        body["repeat_penalty"] = request.repetition_penalty  # its name in llama.cpp and LM Studio
+    is_local = connection.endpoint.is_local
+    body["stop"] = list(request.stop) or (END_TOKENS if is_local else None)
+    body["repeat_penalty"] = request.repetition_penalty if is_local else None  # its name in llama.cpp and LM Studio
     if request.schema is not None:
         schema = {"name": "answer", "schema": dict(request.schema)}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
@@ -258,79 +237,74 @@ async def complete(client: CompatibleClient, model: str, request: TextRequest) -
     if request.sink is not None:
         body |= {"stream": True, "stream_options": {"include_usage": True}}
     body = {name: value for name, value in body.items() if value is not None}
-    return await send(client, connection, body, request.sink)
+    return await send(connection, body, request.sink)
 
 
-async def send(
-    client: CompatibleClient, connection: Connection, body: Mapping[str, Any], sink: TextSink | None = None
-) -> TextResult:
+async def send(connection: Connection, body: Mapping[str, Any], sink: TextSink | None = None) -> TextResult:
     """Return a chat completion, requested without what the server has refused for this model.
 
     Raises ToolsRefused if it refuses the tools of the request, and as `Connection.mapped_errors` does.
     """
     model = str(body["model"])
     note_call(model)
-    create = connection.sdk.chat.completions.with_streaming_response.create
     while True:
-        sent = _allowed(client, connection, body)
+        sent = _allowed(connection, body)
         with connection.mapped_errors(model):
             try:
-                # The SDK knows only OpenAI's parameters as arguments.
-                async with create(model=model, messages=sent["messages"], extra_body=sent) as response:
-                    result = await AnswerReader(model, connection, sink).read(response.iter_bytes())
+                async with connection.open("/chat/completions", sent) as chunks:
+                    result = await AnswerReader(model, connection, sink).read(chunks)
             except ServerError as error:
                 if error.code in CONTENT_REFUSAL_CODES:
                     return TextResult(user_text("notices.no_answer"), model)
-                if not _learn(client, connection, sent, error):
+                if not _learn(connection, sent, error):
                     raise
                 continue
         if "response_format" in sent and _lacks_object(result):
-            _omit(client, connection, model, ["response_format"], "ignores")
+            _omit(connection, model, ["response_format"], "ignores")
         return result
 
 
-def _allowed(client: CompatibleClient, connection: Connection, body: Mapping[str, Any]) -> dict[str, Any]:
+def _allowed(connection: Connection, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request without what the server has refused for its model."""
-    key, length = (connection.host, str(body["model"])), connection.endpoint.length_parameter
-    refused = client.refused_parameters[key]
+    model, length = str(body["model"]), connection.endpoint.length_parameter
+    refused = connection.refused[model]
     sent = {name: value for name, value in body.items() if name not in refused}
     if length in sent:
-        sent[length] = min(sent[length], client.max_tokens.get(key, sent[length]))
+        sent[length] = min(sent[length], connection.max_tokens.get(model, sent[length]))
     if SYSTEM in refused and len(sent["messages"]) > 1:
         system, user = sent["messages"]
         sent["messages"] = [{**user, "content": f"{system['content']}\n\n{user['content']}"}]
     return sent
 
 
-def _learn(client: CompatibleClient, connection: Connection, sent: Mapping[str, Any], error: ServerError) -> bool:
+def _learn(connection: Connection, sent: Mapping[str, Any], error: ServerError) -> bool:
     """Remember what an error refuses of a request, and return whether it may be accepted without that.
 
     Raises ToolsRefused if it refuses the tools of the request.
     """
     model, length = str(sent["model"]), connection.endpoint.length_parameter
-    if (longest := _find_longest(error, sent, length)) is not None:
-        client.max_tokens[connection.host, model] = longest
+    is_of_request = error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
+    if "tools" in sent and NO_TOOLS.search(error.message):
+        found = ["tools"]
+    elif is_of_request and (longest := _find_longest(error, sent, length)) is not None:
+        connection.max_tokens[model] = longest
         return True
-    found = _find_refused(error, sent)
+    else:
+        found = _find_refused(error, sent) if is_of_request else []
     if found:
-        _omit(client, connection, model, found, "refuses")
-    elif _speaks_of_tools(error, sent):
+        _omit(connection, model, found, "refuses")
+    elif is_of_request and "tools" in sent and TOOLS.search(f"{error.param} {error.message}"):
         cause = f"({error.status}): {connection.shorten(error.message)}"
         raise ToolsRefused(f"{connection.name} refused the tools of the request {cause}") from error
     return bool(found)
 
 
-def _omit(client: CompatibleClient, connection: Connection, model: str, names: list[str], verb: str) -> None:
-    known = client.refused_parameters[connection.host, model]
-    if new := [name for name in names if name not in known]:  # calls at the same time learn the same
-        known.update(new)
+def _omit(connection: Connection, model: str, names: list[str], verb: str) -> None:
+    known = connection.refused[model]
+    if new := ", ".join(name for name in names if name not in known):  # calls at the same time learn the same
+        known.update(names)
         logger.warning(
-            "%s at %s %s %s; it is not sent from now on",
-            model,
-            connection.host,
-            verb,
-            ", ".join(new),
-            extra={"once": True},
+            "%s at %s %s %s; it is not sent from now on", model, connection.host, verb, new, extra={"once": True}
         )
 
 
@@ -343,8 +317,7 @@ def _lacks_object(result: TextResult) -> bool:
 
 def _find_longest(error: ServerError, body: Mapping[str, Any], name: str) -> int | None:
     """Return the longest answer, in tokens, that an error about a longer one allows; None for any other error."""
-    is_of_length = error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
-    if name not in body or not is_of_length or not LENGTH_ERROR.search(f"{error.param} {error.message}"):
+    if name not in body or not LENGTH_ERROR.search(f"{error.param} {error.message}"):
         return None
     numbers = [int(number.replace(",", "")) for number in re.findall(r"\d[\d,]*", error.message)]
     return max((number for number in numbers if MIN_LENGTH <= number < body[name]), default=None)
@@ -352,10 +325,6 @@ def _find_longest(error: ServerError, body: Mapping[str, Any], name: str) -> int
 
 def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     """Return what the error refuses of a request: parameters, or the role "system"; empty for any other error."""
-    if "tools" in body and NO_TOOLS.search(error.message):
-        return ["tools"]
-    if error.status not in PARAMETER_ERROR_STATUSES or error.is_too_long:
-        return []
     if "stream" in body and (error.param == "stream" or NO_STREAM.search(error.message)):
         return ["stream", "stream_options"]
     optional = [name for name in OPTIONAL if name in body]
@@ -370,11 +339,6 @@ def _find_refused(error: ServerError, body: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _speaks_of_tools(error: ServerError, body: Mapping[str, Any]) -> bool:
-    is_of_request = "tools" in body and error.status in PARAMETER_ERROR_STATUSES and not error.is_too_long
-    return is_of_request and TOOLS.search(f"{error.param} {error.message}") is not None
-
-
 async def embed(client: CompatibleClient, request: EmbeddingRequest) -> EmbeddingResult:
     """Return the embeddings of texts, with as many dimensions as a setting of the plugin says.
 
@@ -383,10 +347,9 @@ async def embed(client: CompatibleClient, request: EmbeddingRequest) -> Embeddin
     connection, name = client.connection("EMBEDDING"), client.model_for(client.settings, "EMBEDDING")
     field = f"{client.provider}_embedding_dimensions"
     dimensions: int | None = getattr(client.settings, field, None)
-    wanted: Any = {} if dimensions is None else {"dimensions": dimensions}
-    create = connection.sdk.embeddings.with_streaming_response.create
-    call = create(model=name, input=list(request.texts), encoding_format="float", **wanted)
-    body = await connection.fetch(call, name, "list of vectors")
+    sent: dict[str, Any] = {"model": name, "input": list(request.texts), "encoding_format": "float"}
+    sent |= {} if dimensions is None else {"dimensions": dimensions}
+    body = await connection.fetch("/embeddings", "list of vectors", sent)
     try:
         vectors = read_vectors(body, len(request.texts))
     except ValueError as error:
@@ -542,15 +505,15 @@ class AnswerReader:
         self._usage: Usage | None = None
         self._is_api = self._has_choice = self._is_finished = self._has_thoughts = False
 
-    async def read(self, body: AsyncIterator[bytes]) -> TextResult:
-        """Return the answer in the body of a response.
+    async def read(self, chunks: AsyncIterator[bytes]) -> TextResult:
+        """Return the answer in the pieces of a response.
 
         Raises ServerError for an error in it, ModelBusy if it breaks off, InvalidAnswer if it is not one.
         """
         unreadable = ""
         try:
             async with asyncio.timeout(None) as rest:
-                async for value in read_values(self._connection.read_chunks(body), self._memory):
+                async for value in read_values(chunks, self._memory):
                     if self._sink is not None:
                         await self._sink.write("")  # the model is at work, also while it thinks or writes a call
                     await self._add(value)
@@ -637,21 +600,20 @@ class AnswerReader:
         # Some servers send no mark of the end.
         if not self._is_finished and (unreadable or not self._text.rstrip().endswith("</response>")):
             raise ModelBusy(f"{start} broke its answer off" + (f" with {unreadable!r}" if unreadable else ""))
-        is_filtered = FILTERED.search(self._finish_reason) is not None
-        if is_filtered:
-            self._text = ""
+        if FILTERED.search(self._finish_reason):
+            self._text, self._calls = "", []
             if self._sink is not None:
                 await self._sink.restart()
             await self._add_text(user_text("notices.no_answer"))
         is_truncated = self._finish_reason.casefold() in TRUNCATED
-        calls = () if is_filtered else tuple(self._list_calls(is_truncated=is_truncated))
+        calls = tuple(self._list_calls(is_truncated=is_truncated))
         return TextResult(
             text=self._text,
             model=self._model,
             usage=self._usage,
             is_truncated=is_truncated,
             tool_calls=calls,
-            has_cut_call=is_truncated and len(calls) < len(self._calls) and not is_filtered,
+            has_cut_call=is_truncated and len(calls) < len(self._calls),
             has_thoughts=self._has_thoughts,
         )
 

@@ -1,9 +1,7 @@
 """A server that speaks OpenAI's API: the connection to it, its errors, and the JSON that it sends in any form.
 
-Context windows on servers of one's own, from what llama.cpp, Ollama and LM Studio report beside OpenAI's API.
-
-Sources: llama.cpp's tools/server/README.md (`/props`), Ollama's docs/api.md (`/api/show`, `/api/ps`), LM Studio's
-"REST API v0" (`/api/v0/models`).
+Sources of context windows: llama.cpp's tools/server/README.md (`/props`), Ollama's docs/api.md (`/api/show`,
+`/api/ps`), LM Studio's "REST API v0" (`/api/v0/models`).
 """
 
 import codecs
@@ -12,8 +10,9 @@ import json
 import os
 import re
 import ssl
+from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -239,6 +238,9 @@ class Connection:
         )
         # The host of the server, with its port where the URL names one.
         self.host = self.sdk.base_url.netloc.decode("ascii")
+        # What each model has refused, ignored or not listed: parameters, and the role "system".
+        self.refused: defaultdict[str, set[str]] = defaultdict(set)
+        self.max_tokens: dict[str, int] = {}  # the longest answer that a model allows, where it has said so
 
     async def _check_request(self, request: Any) -> None:
         """Refuse a redirect to another server: it would receive the conversation."""
@@ -319,41 +321,40 @@ class Connection:
             cause = self.shorten(str(error) or type(error).__name__)
             raise ModelBusy(f"{self.endpoint.provider}: an answer broke off: {cause}") from error
 
-    async def fetch(self, call: AbstractAsyncContextManager[Any], model: str, kind: str) -> Any:
-        """Return the JSON value that a call of the SDK responds with; `kind` names it in errors.
+    @asynccontextmanager
+    async def open(self, path: str, body: Mapping[str, Any] | None = None, **options: Any) -> AsyncIterator[Any]:
+        """Send a request to a path, or a URL, by POST if it has a body; yield the pieces of the response as they come.
+
+        `options` are those of the SDK, which raises its own errors; the pieces raise as `read_chunks` does.
+        """
+        options |= {"cast_to": object, "stream": True, "stream_cls": openai.AsyncStream[object]}
+        request = self.sdk.get(path, **options) if body is None else self.sdk.post(path, body=body, **options)
+        async with await request as stream:
+            yield self.read_chunks(stream.response.aiter_bytes())
+
+    async def fetch(self, path: str, kind: str, body: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        """Return the JSON value that a request made as by `open` is answered with; `kind` names it in errors.
 
         Raises InvalidAnswer if there is none, and as `mapped_errors` does.
         """
+        model = str(member(body, "model") or "")
+        name = model or "the server"
         with self.mapped_errors(model):
-            async with call as response:
-                return await self._read_value(response.iter_bytes(), model, kind)
+            async with self.open(path, body, **options) as chunks:
+                try:
+                    values = [value async for value in read_values(chunks, self.response_memory(name))]
+                except ValueError:
+                    values = []
+            if not values:
+                raise self.invalid(name, kind)
+            if is_error(values[0]):
+                raise ServerError(values[0])
+            return values[0]
 
-    async def fetch_url(self, url: str, kind: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Return the JSON value at a URL of the server that the SDK does not know; a body is sent by POST.
-
-        Raises as `fetch` does.
-        """
-        how: Any = {"cast_to": object, "stream": True, "stream_cls": openai.AsyncStream[object]}
-        with self.mapped_errors():
-            stream: Any = await (self.sdk.get(url, **how) if body is None else self.sdk.post(url, body=body, **how))
-            async with stream:
-                return await self._read_value(stream.response.aiter_bytes(), "the server", kind)
-
-    async def _read_value(self, body: AsyncIterator[bytes], model: str, kind: str) -> Any:
-        try:
-            values = [value async for value in read_values(self.read_chunks(body), self.response_memory(model))]
-        except ValueError:
-            values = []
-        if not values:
-            raise self.invalid(model, kind)
-        if is_error(values[0]):
-            raise ServerError(values[0])
-        return values[0]
-
-    def invalid(self, model: str, kind: str) -> InvalidAnswer:
-        """Return the error for a response that is not what its kind says."""
+    def invalid(self, name: str, kind: str) -> InvalidAnswer:
+        """Return the error for a response that is not what its kind says; the name is that of a model."""
         return InvalidAnswer(
-            f"{self.endpoint.provider}: {model} returned no valid {kind}; check {self.endpoint.url_name}"
+            f"{self.endpoint.provider}: {name} returned no valid {kind}; check {self.endpoint.url_name}"
         )
 
 
@@ -370,25 +371,23 @@ async def find_window(connection: Connection, model: str, owner: str) -> tuple[i
     made this one. Ollama knows it only when the model is in memory.
     """
     root = str(connection.sdk.base_url).rstrip("/").removesuffix("/v1")
+
+    async def fetch(path: str, body: dict[str, Any] | None = None) -> Any:
+        try:
+            return await connection.fetch(f"{root}{path}", "description", body)
+        except ModelError:  # an old version may not have this path
+            return None
+
     if owner == "llamacpp":
-        props = await _fetch(connection, f"{root}/props")
-        return _first_count([member(props, "default_generation_settings", "n_ctx")]), True
+        return _first_count([member(await fetch("/props"), "default_generation_settings", "n_ctx")]), True
     if owner == OLLAMA_OWNER:
-        if loaded := _loaded_window(await _fetch(connection, f"{root}/api/ps"), model):
+        if loaded := _find_count(member(await fetch("/api/ps"), "models"), "name", model, "context_length"):
             return loaded, True
-        return ollama_window(await _fetch(connection, f"{root}/api/show", {"model": model})), False
+        return ollama_window(await fetch("/api/show", {"model": model})), False
     if owner.replace("-", "_") == "organization_owner":
-        listed = member(await _fetch(connection, f"{root}/api/v0/models"), "data")
-        entries = [entry for entry in listed if member(entry, "id") == model] if isinstance(listed, list) else []
-        return _first_count(member(entry, "loaded_context_length") for entry in entries), True
+        listed = member(await fetch("/api/v0/models"), "data")
+        return _find_count(listed, "id", model, "loaded_context_length"), True
     return None, True
-
-
-async def _fetch(connection: Connection, url: str, body: dict[str, Any] | None = None) -> Any:
-    try:
-        return await connection.fetch_url(url, "description", body)
-    except ModelError:  # an old version may not have this path
-        return None
 
 
 def ollama_window(shown: Any) -> int | None:
@@ -400,11 +399,10 @@ def ollama_window(shown: Any) -> int | None:
     return None if trained is None else min(trained, int(named[1]) if named else DEFAULT_OLLAMA_WINDOW)
 
 
-def _loaded_window(running: Any, model: str) -> int | None:
-    """Return the context window of a model that Ollama has in memory; None if it has not."""
-    entries = member(running, "models")
-    named = [entry for entry in entries if member(entry, "name") == model] if isinstance(entries, list) else []
-    return _first_count(member(entry, "context_length") for entry in named)
+def _find_count(entries: object, key: str, model: str, name: str) -> int | None:
+    """Return the count of this name in the entry whose key is the model."""
+    named = [entry for entry in entries if member(entry, key) == model] if isinstance(entries, list) else []
+    return _first_count(member(entry, name) for entry in named)
 
 
 def _first_count(values: Iterable[object]) -> int | None:

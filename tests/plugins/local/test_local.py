@@ -114,7 +114,7 @@ async def process_of(
 
 async def list_busy_slots(harness: AgentHarness) -> list[bool]:
     async with harness.agent.services[LocalModels].text.use() as loaded:
-        slots = await loaded.client.connection().fetch_url(f"{loaded.url}/slots", "slots")
+        slots = await loaded.client.connection().fetch(f"{loaded.url}/slots", "slots")
     return [slot["is_processing"] for slot in slots]
 
 
@@ -255,7 +255,7 @@ async def test_signals_that_stop_the_bot_do_not_stop_a_model_before_it() -> None
         for number in (signal.SIGINT, signal.SIGTERM):
             os.kill(process.pid, number)
         async with process.use() as loaded:
-            assert await loaded.client.connection().fetch_url(f"{url}/slots", "slots")
+            assert await loaded.client.connection().fetch(f"{url}/slots", "slots")
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
 
 

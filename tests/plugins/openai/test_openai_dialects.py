@@ -160,6 +160,7 @@ async def test_a_server_that_takes_no_tools_is_asked_without_them_from_then_on(
         ({"message": "response_format is not supported here"}, {"schema": SHAPE}, "response_format"),
         ({"message": "unknown field top_k"}, {"top_k": 5}, "top_k"),
         ({"message": "unexpected stream_options"}, {"sink": Sink()}, "stream_options"),
+        ({"message": "verify your organization to stream this", "param": "stream"}, {"sink": Sink()}, "stream"),
     ],
 )
 async def test_what_a_server_refuses_to_be_asked_with_is_left_out(
@@ -170,6 +171,16 @@ async def test_what_a_server_refuses_to_be_asked_with_is_left_out(
         assert (await ask(harness, **details)).text == "Hello."
 
     assert [left_out in sent for sent in api.bodies] == [True, False]
+
+
+async def test_the_longest_answer_that_a_model_allows_is_the_limit_from_then_on(api: Loopback) -> None:
+    error = {"message": "max_tokens is too large: 9,000. This model supports at most 4,096 completion tokens"}
+    api.answers = [Answer({"error": error}, 400), Answer(completion())]
+    async with open_harness(api.url) as harness:
+        for _ in range(2):
+            assert (await ask(harness, max_tokens=9_000)).text == "Hello."
+
+    assert [sent["max_tokens"] for sent in api.bodies] == [9_000, 4_096, 4_096]
 
 
 async def test_a_server_that_refuses_for_another_reason_is_asked_once(api: Loopback) -> None:

@@ -76,7 +76,7 @@ async def spending(store: Store, maximum: int, scope: LimitScope = LimitScope.PE
     prices = load_prices(())
     async with CostMeter(store.costs, prices, budget, clock=noon, is_shared=True) as meter:
         record = usage_recorder(EventBus(), AGENT, meter.record)
-        spender = Spender(ModelRouter(record=record, reserve=ReservationLedger(budget, prices, record).reserve))
+        spender = Spender(ModelRouter(reserve=ReservationLedger(budget, prices, record).reserve))
 
         async def answer(request: TextRequest) -> TextResult:
             spender.calls += 1
