@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 from bot.concurrency.clock import Clock, every
 from bot.concurrency.tasks import TaskSet
-from bot.domain.ledger import CareCount, CostDimension, CostEntry
+from bot.domain.ledger import CareCount, CostDimension, CostEntry, DeliveryKind
 from bot.errors import StoreUnavailable
 from bot.models.router import ModelStatus
 from bot.store.activity import ActivityBucket, ActivityStore, OpenItems, PlatformHour, TaskBacklog
@@ -167,6 +167,10 @@ class AgentActivity:
     async def care_counts(self, since: date | None = None) -> list[CareCount]:
         """Return how many referrals there were on each day (UTC) from `since` on, by default today, by category."""
         return await self._store.ledger.care_counts(since or self._clock().date())
+
+    async def count_notified(self) -> int:
+        """Return how many people were told that an AI writes."""
+        return await self._store.ledger.count_disclosed(DeliveryKind.NOTICE)
 
     async def task_backlog(self) -> TaskBacklog:
         """Count the tasks that are late by more than a minute."""

@@ -258,9 +258,9 @@ class People:
         marks = self._store.marks.find(entity_id, mark=PersonMark.NOT_READ)
         return sorted({marked.origin for marked in marks})
 
-    def ignored(self) -> list[MarkedPerson]:
-        """Return the marks of the people who are not read, the latest first."""
-        return self._store.marks.find(mark=PersonMark.NOT_READ)
+    def marks(self) -> list[MarkedPerson]:
+        """Return the marks of all people, the latest first."""
+        return self._store.marks.find()
 
     async def log_ignoring(self, entity_id: UUID, *, is_ignored: bool, source: str) -> None:
         """Record that an operator has set whether a person is read."""

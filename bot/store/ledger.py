@@ -31,6 +31,7 @@ from bot.domain.ledger import (
     CostEntry,
     CostHold,
     Delivery,
+    DeliveryKind,
     Disclosure,
     HeldCosts,
     ModelCall,
@@ -328,6 +329,9 @@ class LookupStore(Protocol):
 
     async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
         """Return the last notice and the last referral of each of these people, if any."""
+
+    async def count_disclosed(self, kind: DeliveryKind) -> int:
+        """Return how many people have got a notice, or a referral."""
 
     async def care_counts(self, since: date) -> list[CareCount]:
         """Return how many referrals there were on each day from `since` on, by category, the earliest day first."""

@@ -44,6 +44,7 @@ ROUTES = {
     "/api/receipts/{id}": SHUT,
     "/api/receipts/{id}/prompts": SHUT,
     "/api/care": SHUT,
+    "/api/duties": SHUT,
     "/api/costs": SHUT,
     "/api/limits": SHUT,
     "/api/overview": SHUT,

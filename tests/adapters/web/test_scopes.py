@@ -43,6 +43,7 @@ OPERATIONS = {
     "receipt-prompts": ONLY,
     "receipt": EVERYBODY,
     "care": READERS,
+    "duties": READERS,
     "costs": READERS,
     "limits": READERS,
     "set-limits": ONLY,

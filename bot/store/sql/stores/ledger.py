@@ -47,6 +47,7 @@ from bot.domain.inbound import (
 from bot.domain.ledger import (
     CareCount,
     Delivery,
+    DeliveryKind,
     DeliveryState,
     Disclosure,
     EventKey,
@@ -579,6 +580,7 @@ SAVE_DISCLOSURE = upsert(disclosures, ("agent_id", "entity_id", "kind"), DISCLOS
 FIND_DISCLOSURES = select(*DISCLOSURE).where(
     matches(disclosures), disclosures.c.entity_id.in_(items_parameter(disclosures.c.entity_id))
 )
+COUNT_DISCLOSED = select(func.count()).select_from(disclosures).where(matches(disclosures, "kind"))
 CARE_COUNT = RowMapping(care_counts, CareCount)
 FIND_CARE_COUNTS = (
     select(*CARE_COUNT)
@@ -732,6 +734,10 @@ class SqlLookups(SqlReceiptLists):
     async def disclosures(self, entity_ids: Collection[UUID]) -> list[Disclosure]:
         find = partial(DISCLOSURE.find, statement=FIND_DISCLOSURES, items=set(entity_ids), agent=self._agent)
         return await self._database.read(find)
+
+    async def count_disclosed(self, kind: DeliveryKind) -> int:
+        [row] = await self._read(COUNT_DISCLOSED, kind_=kind)
+        return int(row[0])
 
     async def care_counts(self, since: date) -> list[CareCount]:
         return list(CARE_COUNT.read_all(await self._read(FIND_CARE_COUNTS, since=since)))

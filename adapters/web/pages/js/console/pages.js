@@ -9,6 +9,7 @@ export const PAGES = [
   { key: "deliveries", title: "Deliveries", icon: "outbox", load: () => import("./deliveries.js") },
   { key: "costs", title: "Costs", icon: "coin", load: () => import("./costs.js") },
   { key: "people", title: "People", icon: "people", load: () => import("./people.js") },
+  { key: "duties", title: "Duties", icon: "check", load: () => import("./duties.js") },
   { key: "knowledge", title: "Knowledge", icon: "book", load: () => import("./knowledge.js") },
   { key: "tasks", title: "Tasks", icon: "clock", load: () => import("./tasks.js") },
   { key: "character", title: "Character", icon: "mask", load: () => import("./character.js") },
