@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from bot.user_texts import UNSPACED
+
 CLAUSE_END = re.compile(r"[,.;:!?…\n()—–。、，！？；]")
 QUOTES = '"“”«»„「」'
 PARTS = ("self", "sure", "real", "bot", "end")
-UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")  # scripts that put no boundary around a word
 MAX_CLAUSE_LENGTH = 100
 
 
