@@ -16,7 +16,7 @@ MAX_CLAUSE_LENGTH = 100
 
 @dataclass(frozen=True, slots=True)
 class ClaimLanguage:
-    """How texts of one language claim to be by a human; see the file. Its patterns are compiled when they are needed."""
+    """How texts of one language claim to be by a human; see the file. Patterns are compiled when they are needed."""
 
     words: tuple[str, ...]
     claims: str
