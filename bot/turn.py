@@ -642,12 +642,14 @@ class Turn:
         self, replies: Sequence[OutgoingReply], receipts: Sequence[Receipt] = (), action_results: Sequence[Memory] = ()
     ) -> list[Memory]:
         """Commit replies as `Outbox.commit` does, together with the AI notice where it is due."""
-        notice = None
-        if replies and (unnotified := await self.find_unnotified()):
-            notice = Notice(self.agent.notice_text, unnotified)
+        unnotified = await self.find_unnotified() if replies else frozenset()
+        if not unnotified:
+            return await self.agent.outbox.commit(replies, receipts, action_results)
+        self.unnotified = frozenset()
+        notice = Notice(self.agent.notice_text, unnotified)
         stored = await self.agent.outbox.commit(replies, receipts, action_results, notice=notice)
-        if stored:
-            self.unnotified = frozenset()
+        if not stored:
+            self.unnotified = unnotified
         return stored
 
     def report_progress(self, text: str) -> None:

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 LANGUAGE = "en"
+UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")  # scripts that put no boundary around a word
 
 
 def user_text(key: str, /, **values: object) -> str:
@@ -29,8 +30,10 @@ def user_phrases(key: str) -> tuple[str, ...]:
 
 @cache
 def _ai_words() -> re.Pattern[str]:
-    words = "|".join(map(re.escape, user_phrases("ai_words")))
-    return re.compile(rf"(?<![^\W\d_])(?:{words})", re.IGNORECASE)
+    words = user_phrases("ai_words")
+    spaced = "|".join(re.escape(word) for word in words if not UNSPACED.search(word))
+    others = "|".join(re.escape(word) for word in words if UNSPACED.search(word))
+    return re.compile(rf"(?<![^\W\d_])(?:{spaced})(?![^\W\d_])|{others}", re.IGNORECASE)
 
 
 def names_ai(text: str) -> bool:

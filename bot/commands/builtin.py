@@ -27,9 +27,9 @@ from bot.pipeline.attention import Responsiveness
 from bot.plugin_system.components import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import COMMAND_RULE, describe_receipt
-from bot.settings import CoreSettings, Settings, room_setting
+from bot.settings import OFF, CoreSettings, Settings, room_setting
 from bot.text import redactor_of, sanitize_name, shorten
-from bot.turn import MINORS, Agent
+from bot.turn import AI_NOTICE, MINORS, Agent
 from bot.user_texts import user_text
 
 SETTINGS_COMMAND = "settings"
@@ -388,19 +388,19 @@ class BuiltinCommands:
         return describe_commands(context.agent.name, (*builtin_specs, *context.agent.catalog.commands))
 
     async def start(self, context: CommandContext) -> str:
-        """Greet a new user, with one of the character's own greetings if it has any.
+        """Greet a new user, with one of the character's own greetings if it has any and may speak there.
 
-        Where the whole room sees it, the greeting is part of the conversation.
+        Where the whole room sees it, the greeting is part of the conversation, unlike the AI notice before it.
         """
         agent, invocation = context.agent, context.invocation
         text = user_text("commands.start.greeting", name=agent.name)
-        if agent.character.greetings:
+        if agent.character.greetings and agent.may_speak_in(invocation.room):
             greeting = Random(invocation.event_id).choice(agent.character.greetings)
             text = greeting.replace("{{user}}", invocation.author.name)
         adapter = agent.outbox.adapters.get(invocation.room.platform)
         if invocation.room.type.is_direct or (adapter is not None and not adapter.hides_responses):
             await self._store_greeting(agent, invocation, text)
-        return text
+        return text if agent.settings.get(AI_NOTICE) == OFF else f"{agent.notice_text}\n\n{text}"
 
     async def _store_greeting(self, agent: Agent, invocation: CommandInvocation, text: str) -> None:
         """Store a greeting as the answer to its command, with which it is deleted; no model answers that."""

@@ -413,6 +413,7 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity, *,
     rooms = await store.worlds.rooms_of(entity.id)
     worlds = await store.worlds.worlds_by_id({room.world_id for room in rooms})
     activity = await store.entities.activity(entity.id)
+    disclosures = await store.ledger.disclosures([entity.id])
     person = {
         "id": entity.id,
         "platform": entity.platform,
@@ -428,6 +429,8 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity, *,
             for world in worlds.values()
         ],
         "rooms": [{"id": room.id, "name": room.name, "type": room.type, "platform": room.platform} for room in rooms],
+        "notices": [{"kind": item.kind, "at": item.at, "room": item.room_id} for item in disclosures],
+        "is_minor": entity.id in await load_minors(store),
     }
     await writer.add_json("person.json", person)
     contacts = [

@@ -6,20 +6,21 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
+from bot.user_texts import UNSPACED
+
 CLAUSE_END = re.compile(r"[,.;:!?…\n()—–。、，！？；]")
 QUOTES = '"“”«»„「」'
 PARTS = ("self", "sure", "real", "bot", "end")
-UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")  # scripts that put no boundary around a word
 MAX_CLAUSE_LENGTH = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimLanguage:
-    """How texts of one language claim to be by a human; see the file."""
+    """How texts of one language claim to be by a human; see the file. Patterns are compiled when they are needed."""
 
     words: tuple[str, ...]
-    claims: re.Pattern[str]
-    doubts: re.Pattern[str]
+    claims: str
+    doubts: str
     replacement: str
 
 
@@ -37,20 +38,20 @@ def replace_human_claims(text: str) -> tuple[str, int]:
 
 
 def _replace_in(text: str, language: ClaimLanguage) -> tuple[str, int]:
-    count = 0
+    count, doubts = 0, re.compile(language.doubts, re.IGNORECASE)
 
     def replace(match: re.Match[str]) -> str:
         nonlocal count
         before = text[max(0, match.start() - MAX_CLAUSE_LENGTH) : match.start()]
         line = before.rpartition("\n")[2]
         clause = CLAUSE_END.split(before)[-1]
-        if sum(map(line.count, QUOTES)) % 2 or language.doubts.search(clause):
+        if sum(map(line.count, QUOTES)) % 2 or doubts.search(clause):
             return match[0]
         count += 1
         replacement = language.replacement
         return replacement[0].upper() + replacement[1:] if match[0][0].isupper() else replacement
 
-    return language.claims.sub(replace, text), count
+    return re.sub(language.claims, replace, text, flags=re.IGNORECASE), count
 
 
 @cache
@@ -64,12 +65,5 @@ def _load_languages() -> tuple[ClaimLanguage, ...]:
         doubts = "|".join(entry["doubts"])
         if not UNSPACED.match(doubts):
             doubts = rf"(?<!\w)(?:{doubts})(?!\w)"
-        languages.append(
-            ClaimLanguage(
-                tuple(entry["words"]),
-                re.compile(claims, re.IGNORECASE),
-                re.compile(doubts, re.IGNORECASE),
-                str(entry["replacement"]),
-            )
-        )
+        languages.append(ClaimLanguage(tuple(entry["words"]), claims, doubts, str(entry["replacement"])))
     return tuple(languages)

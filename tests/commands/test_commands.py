@@ -174,6 +174,16 @@ async def test_an_admin_chooses_for_a_room_how_readily_the_agent_speaks() -> Non
         assert (await harness.send("hello again, everybody?", kind=GROUP)).rule == "shouldRespond: IGNORE"
 
 
+async def test_start_begins_with_the_notice_which_is_no_part_of_the_greeting() -> None:
+    async with running_agent(settings={"AI_NOTICE": "first"}) as harness:
+        response = await give(harness, "start", kind=DM)
+        notice, greeting = response.text.split("\n\n")
+        assert notice == "Ada is an AI character. No human writes these messages."
+        [room] = await harness.agent.store.worlds.rooms()
+        recent = await harness.agent.store.memories.recent(room.id)
+        assert [memory.content.text for memory in recent] == ["/start", greeting]
+
+
 async def test_an_admin_marks_a_room_of_minors() -> None:
     async with running_agent() as harness:
         assert (await give(harness, "minors")).text == "/minors needs the role ADMIN here."

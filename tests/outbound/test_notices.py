@@ -209,7 +209,7 @@ async def test_a_character_may_word_it() -> None:
         assert harness.texts[0] == "Ada is a chatbot."
 
 
-@pytest.mark.parametrize("text", ["Hi, I am {name}.", "Tairn is here."])
+@pytest.mark.parametrize("text", ["Hi, I am {name}.", "Aim high with Tairn."])
 def test_a_wording_that_names_no_ai_is_refused(text: str) -> None:
     with pytest.raises(SettingError, match=r"AI_NOTICE_TEXT.*must say that an AI writes"):
         Settings([Layer("the test", {"AI_NOTICE_TEXT": text})]).load(CoreSettings)
