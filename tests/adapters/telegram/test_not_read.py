@@ -62,4 +62,24 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     assert set(rules) == {Rule.NOT_READ}
     assert [memory.content.text for memory in history].count(HIDDEN_TEXT) >= 8
     assert "and now?" in model.requests[-1].prompt  # type: ignore[union-attr]
-    assert canaries.count >= 200
+    assert canaries.count >= 1000
+
+
+async def test_nothing_is_kept_of_what_a_person_wrote_who_had_it_deleted(tmp_path: Path) -> None:
+    canaries = Canaries()
+    async with open_file(tmp_path) as store, Emulator() as telegram:
+        async with run_character(telegram, lambda request: model_answer("Aye."), store=store) as harness:
+            people = harness.people
+            robin, kim = people.add_user("Robin"), people.add_user("Kim")
+            chat = people.add_group("Harbour", robin, kim)
+            write_everything(harness, chat, robin, kim, canaries)
+            await harness.wait_receipts()
+            await harness.wait_deliveries()
+            robin_id = derived_id("telegram", "user", str(robin["id"]))
+            person = Entity(robin_id, "telegram", str(robin["id"]))
+            before = await find_canaries(tmp_path, store, person, ())
+            await harness.runtime.agents[0].handle.edits.erase_entity(robin_id)
+            await harness.wait_deliveries()
+        after = await find_canaries(tmp_path, store, person, [await store.ledger.unreadable_events()])
+    assert len(before) > 1000
+    assert after == set()
