@@ -42,11 +42,13 @@ def hide_place(world: World, room: Room) -> tuple[World, Room]:
 
 
 def hide_members(update: MembershipUpdate, not_read: Set[UUID]) -> MembershipUpdate:
-    """Return an update in which these people have no names."""
+    """Return an update in which these people, and private chats with them, have no names."""
     if not_read.isdisjoint(entity.id for entity in update.entities):
         return update
     entities = tuple(hide_entity(entity) if entity.id in not_read else entity for entity in update.entities)
-    return replace(update, entities=entities)
+    places = [hide_place(update.world, room) for room in update.rooms]
+    world = places[0][0] if places else update.world
+    return replace(update, world=world, rooms=tuple(room for _, room in places), entities=entities)
 
 
 def hide_memory(memory: Memory, not_read: Set[UUID], hidden_ids: Set[UUID] = frozenset()) -> Memory | None:

@@ -48,6 +48,10 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
             people.say(chat, robin, "/ignore_me")
             await telegram.recorder.wait_until(lambda: bool(store.marks.not_read))
             write_everything(harness, chat, robin, kim, canaries)
+            bot, renamed = harness.bot.user, robin | {"first_name": canaries.write(1)}
+            private = people.open_private_chat(robin) | {"first_name": canaries.write(1)}
+            people.change_member(private, bot, "kicked", renamed)
+            people.change_member(private, bot, "member", renamed)
             people.say(chat, kim, f"@{harness.bot.user['username']} and now?")
             receipts = await harness.wait_receipts()
             await harness.wait_deliveries()
