@@ -23,7 +23,7 @@ class Canaries:
     def __init__(self) -> None:
         self.count = 0
 
-    def write(self, words: int = 20) -> str:
+    def write(self, words: int = 100) -> str:
         """Return a text of new words."""
         numbers = range(self.count, self.count + words)
         self.count += words

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from pydantic import ValidationError
@@ -212,6 +212,7 @@ class CommandReceipts:
 
 logger = logging.getLogger(__name__)
 
+E = TypeVar("E", CommandInvocation, ChoiceSelection)
 COMMAND_TIMEOUT = 60.0
 UNKNOWN_COMMAND = "…"  # in place of a word of a person who is not read
 MAX_ARGUMENT_LENGTH = 4000
@@ -239,12 +240,9 @@ class CommandDispatcher:
         Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
         """
         invocation = _sanitize(invocation)
-        is_known = invocation.name in self._commands
         if invocation.author.id in self._agent.store.marks.not_read:
-            world, room = hide_place(invocation.world, invocation.room)
-            name = invocation.name if is_known else UNKNOWN_COMMAND
-            author = hide_entity(invocation.author)
-            invocation = replace(invocation, name=name, world=world, room=room, author=author)
+            name = invocation.name if invocation.name in self._commands else UNKNOWN_COMMAND
+            invocation = _without_names(replace(invocation, name=name))
         event = CommandEvent(
             f"/{invocation.name}",
             invocation.world,
@@ -319,6 +317,12 @@ def _sanitize(invocation: CommandInvocation) -> CommandInvocation:
     )
 
 
+def _without_names(event: E) -> E:
+    """Return what a person who is not read has sent, with their ids only."""
+    world, room = hide_place(event.world, event.room)
+    return replace(event, world=world, room=room, author=hide_entity(event.author))
+
+
 def _build_usage_error(command: Command[Any], error: ValidationError) -> str:
     problems = error.errors(include_url=False, include_input=False, include_context=False)
     details = "; ".join(f"{'.'.join(map(str, problem['loc']))}: {problem['msg'].lower()}" for problem in problems[:5])
@@ -371,8 +375,7 @@ class ChoiceHandler:
         """
         selection = _sanitize_selection(selection)
         if selection.author.id in self._agent.store.marks.not_read:
-            world, room = hide_place(selection.world, selection.room)
-            selection = replace(selection, world=world, room=room, author=hide_entity(selection.author))
+            selection = _without_names(selection)
         if selection.value.startswith("/"):
             name, _, text = selection.value[1:].partition(" ")
             return await self._dispatcher.dispatch(

@@ -42,12 +42,13 @@ def hide_place(world: World, room: Room) -> tuple[World, Room]:
 
 
 def hide_members(update: MembershipUpdate, not_read: Set[UUID]) -> MembershipUpdate:
-    """Return an update in which these people have no names."""
+    """Return an update in which these people, and private chats with them, have no names."""
     if not_read.isdisjoint(entity.id for entity in update.entities):
         return update
-    return replace(
-        update, entities=tuple(hide_entity(entity) if entity.id in not_read else entity for entity in update.entities)
-    )
+    entities = tuple(hide_entity(entity) if entity.id in not_read else entity for entity in update.entities)
+    places = [hide_place(update.world, room) for room in update.rooms]
+    world = places[0][0] if places else update.world
+    return replace(update, world=world, rooms=tuple(room for _, room in places), entities=entities)
 
 
 def hide_memory(memory: Memory, not_read: Set[UUID], hidden_ids: Set[UUID] = frozenset()) -> Memory | None:
@@ -58,7 +59,8 @@ def hide_memory(memory: Memory, not_read: Set[UUID], hidden_ids: Set[UUID] = fro
     if memory.entity_id in not_read:
         return _replace_text(memory, HIDDEN_TEXT)
     others = memory.metadata.get(AUTHORS_KEY, ())
-    if not hidden_ids.isdisjoint(find_sources(memory)) or any(str(author) in others for author in not_read):
+    repeats_others = bool(others) and not set(map(str, not_read)).isdisjoint(others)
+    if repeats_others or not hidden_ids.isdisjoint(find_sources(memory)):
         return _replace_text(memory, HIDDEN_REPLY)
     content = _hide_foreign(memory.content, not_read)
     return memory if content is memory.content else replace(memory, content=content)

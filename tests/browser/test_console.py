@@ -221,6 +221,10 @@ async def test_facts_are_corrected_and_a_person_is_forgotten(workshop: Any, visi
     async with page.expect_download() as started:
         await page.get_by_role("link", name="Export").click()
     assert (await started.value).suggested_filename == "Eve.jsonl"
+    await page.get_by_role("button", name="Do not read").click()
+    await page.get_by_text("not read (operator)").wait_for()
+    await page.get_by_role("button", name="Read again").click()
+    await page.get_by_text("not read (operator)").wait_for(state="detached")
 
     await page.goto(f"{workshop.server.origin}/console/people?q=Tom")
     await page.get_by_role("link", name="Tom", exact=True).click()

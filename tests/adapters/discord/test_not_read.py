@@ -85,7 +85,7 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
         assert await find_canaries(tmp_path, store, person, shown) == set()
     assert [memory.content.text for memory in history].count(HIDDEN_TEXT) >= 6
     assert not any(re.search(r"\bRob\b", str(request)) for request in model.requests)
-    assert canaries.count >= 200
+    assert canaries.count >= 1000
 
 
 async def test_a_member_with_an_ignored_role_is_not_read_until_the_role_is_taken(server: EmulatedServer) -> None:
@@ -103,3 +103,19 @@ async def test_a_member_with_an_ignored_role_is_not_read_until_the_role_is_taken
         stored = await harness.agent.store.memories.recent((await receipts(harness))[0].room_id)
     assert [rule == Rule.NOT_READ for rule in rules] == [True, False, False, False]
     assert "my secret" not in str(stored)
+
+
+async def test_nothing_is_kept_of_what_a_person_wrote_who_had_it_deleted(
+    server: EmulatedServer, tmp_path: Path
+) -> None:
+    canaries, robin = Canaries(), derived_id("discord", "user", server.robin)
+    person = Entity(robin, "discord", server.robin)
+    async with open_file(tmp_path) as store:
+        async with server.run_bot(store=store) as (harness, _):
+            await write_everything(server, harness, canaries)
+            await harness.agent.outbox.drain(10)
+            before = await find_canaries(tmp_path, store, person, ())
+            await harness.agent_runtime.handle.edits.erase_entity(robin)
+        after = await find_canaries(tmp_path, store, person, [await store.ledger.unreadable_events()])
+    assert len(before) > 1000
+    assert after == set()

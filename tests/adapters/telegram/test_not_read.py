@@ -48,6 +48,10 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
             people.say(chat, robin, "/ignore_me")
             await telegram.recorder.wait_until(lambda: bool(store.marks.not_read))
             write_everything(harness, chat, robin, kim, canaries)
+            bot, renamed = harness.bot.user, robin | {"first_name": canaries.write(1)}
+            private = people.open_private_chat(robin) | {"first_name": canaries.write(1)}
+            people.change_member(private, bot, "kicked", renamed)
+            people.change_member(private, bot, "member", renamed)
             people.say(chat, kim, f"@{harness.bot.user['username']} and now?")
             receipts = await harness.wait_receipts()
             await harness.wait_deliveries()
@@ -62,4 +66,24 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
     assert set(rules) == {Rule.NOT_READ}
     assert [memory.content.text for memory in history].count(HIDDEN_TEXT) >= 8
     assert "and now?" in model.requests[-1].prompt  # type: ignore[union-attr]
-    assert canaries.count >= 200
+    assert canaries.count >= 1000
+
+
+async def test_nothing_is_kept_of_what_a_person_wrote_who_had_it_deleted(tmp_path: Path) -> None:
+    canaries = Canaries()
+    async with open_file(tmp_path) as store, Emulator() as telegram:
+        async with run_character(telegram, lambda request: model_answer("Aye."), store=store) as harness:
+            people = harness.people
+            robin, kim = people.add_user("Robin"), people.add_user("Kim")
+            chat = people.add_group("Harbour", robin, kim)
+            write_everything(harness, chat, robin, kim, canaries)
+            await harness.wait_receipts()
+            await harness.wait_deliveries()
+            robin_id = derived_id("telegram", "user", str(robin["id"]))
+            person = Entity(robin_id, "telegram", str(robin["id"]))
+            before = await find_canaries(tmp_path, store, person, ())
+            await harness.runtime.agents[0].handle.edits.erase_entity(robin_id)
+            await harness.wait_deliveries()
+        after = await find_canaries(tmp_path, store, person, [await store.ledger.unreadable_events()])
+    assert len(before) > 1000
+    assert after == set()

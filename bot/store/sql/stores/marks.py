@@ -1,5 +1,6 @@
 """Marks of platform accounts: few, and all of them in memory."""
 
+import asyncio
 from collections.abc import Collection, Sequence, Set
 from functools import partial
 from uuid import UUID
@@ -17,8 +18,6 @@ MARK_KEY = ("entity_id", "mark", "origin", "world_id")
 ALL_MARKS = select(*MARK).where(matches(person_marks))
 SAVE_MARK = upsert(person_marks, ("agent_id", *MARK_KEY), MARK.stored_names)
 DELETE_MARK = delete(person_marks).where(matches(person_marks, *MARK_KEY))
-
-
 ROOMS_OF_PEOPLE = (
     select(rooms.c.id, rooms.c.type)
     .join(participants, and_(participants.c.agent_id == rooms.c.agent_id, participants.c.room_id == rooms.c.id))
@@ -37,6 +36,7 @@ class SqlMarks(SqlStorePart):
         super().__init__(database, agent_row)
         self._marks: Sequence[MarkedPerson] = ()
         self.minors: Set[UUID] = frozenset()
+        self._lock = asyncio.Lock()  # a mark that is being stored must not be taken for one that was removed
 
     @property
     def not_read(self) -> Set[UUID]:
@@ -46,6 +46,10 @@ class SqlMarks(SqlStorePart):
         return [item for item in self._marks if entity_id in (None, item.entity_id) and mark in (None, item.mark)]
 
     async def refresh(self) -> None:
+        async with self._lock:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
         stored = MARK.read_all(await self._read(ALL_MARKS))
         self._marks = sorted(stored, key=lambda item: item.at, reverse=True)
         self.minors = frozenset(item.entity_id for item in self.find(mark=PersonMark.MINOR))
@@ -56,17 +60,19 @@ class SqlMarks(SqlStorePart):
             kept |= found
 
     async def save(self, marked: MarkedPerson) -> None:
-        if marked.mark is PersonMark.NOT_READ:
-            self._agent_row.not_read.add(marked.entity_id)  # what comes in while the mark is stored is not read either
         row = MARK.values(marked, self._agent)
-        await self._database.write(lambda db: SAVE_MARK.execute_all(db, [row]))
-        await self.refresh()
+        async with self._lock:
+            if marked.mark is PersonMark.NOT_READ:  # what comes in while the mark is stored is not read either
+                self._agent_row.not_read.add(marked.entity_id)
+            await self._database.write(lambda db: SAVE_MARK.execute_all(db, [row]))
+            await self._refresh()
         if marked.mark is PersonMark.NOT_READ:
             await delete_traces_of(self._database, self._agent, marked.entity_id)
 
     async def remove(self, entity_id: UUID, mark: PersonMark, origin: MarkOrigin, world_id: UUID | None = None) -> bool:
         key = {"entity_id_": entity_id, "mark_": mark, "origin_": origin, "world_id_": world_id}
         values = {"agent": self._agent, **key}
-        count = await self._database.write(lambda db: db.execute(DELETE_MARK, values).rowcount)
-        await self.refresh()
+        async with self._lock:
+            count = await self._database.write(lambda db: db.execute(DELETE_MARK, values).rowcount)
+            await self._refresh()
         return count > 0
