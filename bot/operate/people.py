@@ -430,7 +430,7 @@ async def _write_person(writer: _ArchiveWriter, store: Store, entity: Entity, *,
         ],
         "rooms": [{"id": room.id, "name": room.name, "type": room.type, "platform": room.platform} for room in rooms],
         "notices": [{"kind": item.kind, "at": item.at, "room": item.room_id} for item in disclosures],
-        "is_minor": entity.id in await load_minors(store),
+        "is_minor": entity.id in store.marks.minors,
     }
     await writer.add_json("person.json", person)
     contacts = [

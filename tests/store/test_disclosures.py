@@ -52,11 +52,12 @@ async def test_a_mark_is_stored_once_and_removed(store: Store) -> None:
     person = make_message("", sent_at=NOW).author
     mark = MarkedPerson(person.id, PersonMark.MINOR, "test", person.external_id, MarkOrigin.OPERATOR, NOW)
     for _ in range(2):
-        await store.entities.mark_person(mark)
-    assert await store.entities.marked_people(PersonMark.MINOR) == [mark]
-    assert await store.entities.marked_people(PersonMark.NOT_READ) == []
-    await store.entities.unmark_person(person.id, PersonMark.MINOR)
-    assert await store.entities.marked_people(PersonMark.MINOR) == []
+        await store.marks.save(mark)
+    assert store.marks.find(mark=PersonMark.MINOR) == [mark]
+    assert (store.marks.minors, store.marks.not_read) == ({person.id}, set())
+    assert await store.marks.remove(person.id, PersonMark.MINOR, MarkOrigin.OPERATOR)
+    assert store.marks.find() == []
+    assert store.marks.minors == set()
 
 
 async def test_a_room_keeps_whether_it_is_restricted_to_adults_as_the_platform_says_last(store: Store) -> None:
