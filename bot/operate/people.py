@@ -23,7 +23,6 @@ from bot.concurrency.tasks import TaskSet, run_isolated
 from bot.domain.environment import (
     Component,
     Entity,
-    MarkedPerson,
     MarkOrigin,
     PersonActivity,
     PersonMark,
@@ -210,10 +209,6 @@ class People:
         """Return who has set that a person is not read; nothing for one who is read."""
         marks = self._store.marks.find(entity_id, mark=PersonMark.NOT_READ)
         return sorted({marked.origin for marked in marks})
-
-    def ignored(self) -> list[MarkedPerson]:
-        """Return the marks of the people who are not read, the latest first."""
-        return self._store.marks.find(mark=PersonMark.NOT_READ)
 
     async def log_ignoring(self, entity_id: UUID, *, is_ignored: bool, source: str) -> None:
         """Record that an operator has set whether a person is read."""

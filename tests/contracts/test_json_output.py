@@ -59,6 +59,7 @@ COMMANDS = (
     f"memory delete {FACT} -c ada.json",
     f"person export {ALICE} alice.zip -c ada.json",
     f"person ignore {ALICE} -c ada.json",
+    "person ignored -c ada.json",
     f"person read {ALICE} -c ada.json",
     f"person forget {ALICE} --yes -c ada.json",
     "db upgrade -c ada.json",
