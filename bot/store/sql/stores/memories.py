@@ -37,12 +37,7 @@ from bot.store.sql.core.mapping import (
 from bot.store.sql.core.schema import IS_FACT, embeddings, memories
 from bot.store.sql.stores import search
 
-
-def _derive_columns(memory: Memory) -> dict[str, str]:
-    return {"terms": "" if memory.content.text == HIDDEN_TEXT else memory_terms(memory)}
-
-
-MEMORY = RowMapping(memories, Memory, derive=_derive_columns, unread=["terms"])
+MEMORY = RowMapping(memories, Memory, derive=lambda memory: {"terms": memory_terms(memory)}, unread=["terms"])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 IN_ROOM_OF_KIND = matches(memories, "room_id", "kind")
