@@ -114,10 +114,10 @@ class EditReporter:
         return running
 
     async def ignore_person(self, marked: MarkedPerson) -> None:
-        """Store that a person is not read, and stop what this process answers to them."""
-        await self._store.marks.save(marked)
+        """Stop what this process answers to a person, and store that they are not read."""
         for receipt_id in self._turns.running_actions(None, marked.entity_id):
             self._turns.stop(receipt_id)
+        await self._store.marks.save(marked)
 
     async def report_ignored_role(self, person: Entity, world_id: UUID, *, is_ignored: bool) -> None:
         """Store whether a role that a person has in a world keeps them unread, where that has changed."""

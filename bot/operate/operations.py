@@ -129,8 +129,7 @@ class Operations:
     """What operators do with one agent and ask about it.
 
     `erase` deletes a person's data, `ignore` stores that a person is not read; beside a running bot both also stop the
-    work for them. `source` in the methods that change
-    something is where the operator did it, for the log of decisions.
+    work for them. `source` in the methods that change something is where the operator did it, for the log of decisions.
     """
 
     agent_id: UUID

@@ -28,6 +28,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from bot.domain.environment import Entity
+from bot.domain.hiding import HIDDEN_TEXT
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
 from bot.store.similarity import TRANSCRIPT_KINDS, cosine, normalize_wording
 
@@ -257,7 +258,9 @@ def recall_audience(memory: Memory) -> UUID | None:
 
 
 def memory_terms(memory: Memory) -> str:
-    """Return the terms by which a memory is found, as they are stored."""
+    """Return the terms by which a memory is found, as they are stored; none of a message whose author is not read."""
+    if memory.content.text == HIDDEN_TEXT:
+        return ""
     return stored_terms(memory.kind, memory.content.text, memory.entity_id, recall_audience(memory))
 
 

@@ -89,6 +89,8 @@ def test_a_person_whom_an_operator_ignores_is_hidden_until_they_are_read_again(w
     with zipfile.ZipFile(workdir / "copy.zip") as archive:
         assert not any(b"Tom" in archive.read(name) for name in archive.namelist())
     capsys.readouterr()
+    assert entry(["person", "ignored", "-c", FILE]) == 0
+    assert f"{PERSON.id}  {PERSON.platform} {PERSON.external_id}  an operator has set it" in capsys.readouterr().out
     assert entry(["person", "read", PERSON.name, "-c", FILE, "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"id": str(PERSON.id), "ignored_by": []}
 

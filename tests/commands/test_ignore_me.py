@@ -71,6 +71,9 @@ async def test_off_ends_it_for_what_is_written_from_then_on(harness: AgentHarnes
     await harness.send("Ada, hello", kind=GROUP)
     assert await texts_of(harness) == [HIDDEN_TEXT, "Ada, hello", "Aye."]
     assert "had not asked" in (await give(harness, "ignore-me", text="off")).text
+    scope, memories = RecallScope(written(harness).room.id, written(harness).world.id), harness.agent.store.memories
+    assert await memories.search("hidden request", scope, MemoryKind.MESSAGE) == []
+    assert HIDDEN_TEXT not in {memory.content.text for memory in (await memories.unembedded("any")).memories}
 
 
 async def test_what_was_stored_before_is_hidden_everywhere_and_shown_again_afterwards(harness: AgentHarness) -> None:

@@ -62,6 +62,7 @@ COMMANDS = (
     f"person mark {ALICE} --minor -c ada.json",
     f"person export {ALICE} alice.zip -c ada.json",
     f"person ignore {ALICE} -c ada.json",
+    "person ignored -c ada.json",
     f"person read {ALICE} -c ada.json",
     f"person forget {ALICE} --yes -c ada.json",
     "db upgrade -c ada.json",

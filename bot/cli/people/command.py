@@ -13,7 +13,7 @@ from bot.cli.characters import CharacterConfig, load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, is_confirmed, new_group, print_result
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
-from bot.domain.environment import Entity, MarkOrigin
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark
 from bot.errors import ConfigError
 from bot.operate.people import ArchiveCounts, People, find_people, write_person_archive
 from bot.settings import CoreSettings
@@ -144,6 +144,26 @@ def ignore(person: PersonText, character: CharacterFile = None, as_json: AsJson 
 def read(person: PersonText, character: CharacterFile = None, as_json: AsJson = False) -> int:
     """Read a person again whom `bot person ignore` named; their own /ignore-me and a platform's role stay."""
     return _set_ignored(person, character, is_ignored=False, as_json=as_json)
+
+
+@app.command(epilog=examples("bot person ignored", "bot person ignored --json"))
+def ignored(character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """List the people who are not read, the latest first: the id, the account, who has set it, and when."""
+    marks = read_store(load_character_config(character), _read_ignored)
+    people = [
+        {"id": item.entity_id, "platform": item.platform, "external_id": item.external_id, "set_by": item.origin,
+         "at": item.at}
+        for item in marks
+    ]  # fmt: skip
+    lines = [
+        f"{item.entity_id}  {item.platform} {item.external_id}  {REASONS[item.origin]}  {item.at:%Y-%m-%d %H:%M} UTC"
+        for item in marks
+    ]
+    return print_result({"people": people}, lines or ["everybody is read"], as_json=as_json, indent=None)
+
+
+async def _read_ignored(store: Store) -> list[MarkedPerson]:
+    return store.marks.find(mark=PersonMark.NOT_READ)
 
 
 def _set_ignored(person: str, character: Path | None, *, is_ignored: bool, as_json: bool) -> int:

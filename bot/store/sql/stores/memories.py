@@ -134,7 +134,7 @@ def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID
 
 def memory_columns(memory: Memory) -> dict[str, Any]:
     """Return the values of the columns of a memory that are no fields of it."""
-    return {"terms": "" if memory.content.text == HIDDEN_TEXT else memory_terms(memory)}
+    return {"terms": memory_terms(memory)}
 
 
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
