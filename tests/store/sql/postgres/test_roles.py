@@ -175,6 +175,22 @@ async def test_a_person_who_is_muted_at_a_process_is_muted_at_all_processes(post
             await gateway.agent.store.cache.get("anything")
 
 
+@pytest.mark.long
+async def test_a_person_who_is_marked_as_a_minor_at_a_process_is_one_at_all_processes(postgres_url: str) -> None:
+    async with (
+        asyncio.timeout(30.0),
+        member(postgres_url, ProcessRole.GATEWAY) as gateway,
+        member(postgres_url, ProcessRole.WORKER) as worker,
+    ):
+        author = make_message("Hello", sent_at=gateway.agent.clock()).author
+        await gateway.agent_runtime.handle.people.mark_minor(author, is_minor=True, source="a test")
+        while author.id not in worker.agent.minors:
+            await worker.agent.store.cache.get("anything")
+        await worker.agent_runtime.handle.people.mark_minor(author, is_minor=False, source="a test")
+        while author.id in gateway.agent.minors:
+            await gateway.agent.store.cache.get("anything")
+
+
 async def test_a_duty_for_all_processes_is_held_by_a_single_process_and_passes_on_when_it_leaves(
     postgres_url: str,
 ) -> None:
