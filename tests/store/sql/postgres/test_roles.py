@@ -176,7 +176,7 @@ async def test_a_person_who_is_muted_at_a_process_is_muted_at_all_processes(post
 
 
 @pytest.mark.long
-async def test_a_person_who_is_marked_as_a_minor_at_a_process_is_one_at_all_processes(postgres_url: str) -> None:
+async def test_a_mark_of_a_minor_reaches_all_processes(postgres_url: str) -> None:
     async with (
         asyncio.timeout(30.0),
         member(postgres_url, ProcessRole.GATEWAY) as gateway,
