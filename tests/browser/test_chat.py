@@ -183,3 +183,17 @@ async def test_the_line_under_a_reply_tells_the_outcome_with_its_cause(open_brow
         await line.wait_for()
         assert await outcome_line.all_inner_texts() == shown
         assert "Answered" not in shown[-1]
+
+
+async def test_the_ai_notice_stands_before_the_first_reply_also_when_the_page_is_read_again(open_browser: Any) -> None:
+    notice = "Marlo is an AI character. No human writes these messages."
+    async with open_browser(settings={"AI_NOTICE": "first"}) as browser:
+        tab = await browser.sign_in()
+        await tab.write("Hello")
+        await tab.wait_for_text("You said:")
+        lines = tab.page.locator(".log .msg")
+        for _ in range(2):
+            texts = await lines.all_inner_texts()
+            assert [notice in text for text in texts] == [False, True, False]
+            await tab.page.reload()
+            await tab.wait_for_text("You said:")

@@ -29,7 +29,7 @@ async def build_commit(store: Store, text: str) -> TurnCommit:
     return TurnCommit(deliveries=(notice,), receipts=(closed,), disclosures=(disclosure,))
 
 
-async def test_a_disclosure_is_stored_with_its_delivery_and_replaces_the_one_before(store: Store) -> None:
+async def test_a_disclosure_is_stored_with_its_delivery_and_replaces_the_last(store: Store) -> None:
     first, second = await build_commit(store, "one"), await build_commit(store, "two")
     [disclosure] = first.disclosures
     assert await store.ledger.disclosures([disclosure.entity_id]) == []

@@ -196,6 +196,22 @@ async def test_a_person_who_is_ignored_at_a_process_is_not_read_at_all_processes
         assert "Hello" not in [memory.content.text for memory in stored]
 
 
+@pytest.mark.long
+async def test_a_mark_of_a_minor_reaches_all_processes(postgres_url: str) -> None:
+    async with (
+        asyncio.timeout(30.0),
+        member(postgres_url, ProcessRole.GATEWAY) as gateway,
+        member(postgres_url, ProcessRole.WORKER) as worker,
+    ):
+        author = make_message("Hello", sent_at=gateway.agent.clock()).author
+        await gateway.agent_runtime.handle.people.mark_minor(author, is_minor=True, source="a test")
+        while author.id not in worker.agent.store.marks.minors:
+            await worker.agent.store.cache.get("anything")
+        await worker.agent_runtime.handle.people.mark_minor(author, is_minor=False, source="a test")
+        while author.id in gateway.agent.store.marks.minors:
+            await gateway.agent.store.cache.get("anything")
+
+
 async def test_a_duty_for_all_processes_is_held_by_a_single_process_and_passes_on_when_it_leaves(
     postgres_url: str,
 ) -> None:
