@@ -23,6 +23,7 @@ from bot.concurrency.tasks import TaskSet, run_isolated
 from bot.domain.environment import (
     Component,
     Entity,
+    MarkedPerson,
     MarkOrigin,
     PersonActivity,
     PersonMark,
