@@ -6,8 +6,9 @@ from typing import Any
 from uuid import UUID
 
 from adapters.web import schemas
+from adapters.web.config import PLATFORM
 from adapters.web.files import UPLOAD_PREFIX
-from bot import Attachment, CommandResponse, Entity, Memory, Outcome, Receipt, derived_id
+from bot import Attachment, CommandResponse, CoreSettings, Entity, Memory, Outcome, Receipt, derived_id
 from bot.models import ModelType
 from bot.platform import (
     NOTICE_KEY,
@@ -32,6 +33,7 @@ TEXT_TYPES = frozenset({ModelType.TEXT_SMALL, ModelType.TEXT_LARGE})
 def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
     """Return a character's public data."""
     character = handle.character
+    is_greeting = character.content == "general" or PLATFORM in handle.settings.load(CoreSettings).age_restricted_rooms
     statuses = handle.activity.model_statuses()
     types = {status.type for status in statuses}
     return schemas.AgentBody.build(
@@ -41,7 +43,7 @@ def build_agent_body(handle: AgentHandle) -> schemas.AgentBody:
         suggestions=[shorten(text.strip(), MAX_SUGGESTION) for text in character.suggestions if text.strip()][
             :MAX_SHOWN
         ],
-        greeting=character.greet("{{user}}"),
+        greeting=character.greet("{{user}}") if is_greeting else "",
         models=list(dict.fromkeys(status.model or status.provider for status in statuses if status.type in TEXT_TYPES)),
         has_transcription=ModelType.TRANSCRIPTION in types,
         has_speech=ModelType.TEXT_TO_SPEECH in types,

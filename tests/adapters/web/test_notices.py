@@ -60,3 +60,12 @@ async def test_replaced_claims_to_be_human_are_counted(user: str) -> None:
         sent = await server.send("I'm a real person", user=user)
         assert sent["replies"][0]["text"] == "You said: I am an AI"
         assert find_sample(await scrape(server), "human_claims_replaced_total", agent="Ada") == 1
+
+
+@pytest.mark.parametrize(("rooms", "greeting"), [("", ""), ("web", "Ahoy!")])
+async def test_a_mature_character_greets_on_the_page_only_where_adults_are(rooms: str, greeting: str) -> None:
+    character = {"content": "mature", "greetings": ["Ahoy!"]}
+    async with run_server(settings={"AGE_RESTRICTED_ROOMS": rooms}, character=character) as server:
+        [agent] = (await server.get("/api/agents"))["agents"]
+        assert agent["greeting"] == greeting
+        assert (await server.send("Hello"))["outcome"] == ("answered" if greeting else "ignored")
