@@ -285,7 +285,7 @@ async def _check_meter(harness: AgentHarness, plugin: Plugin) -> None:
     for tokens in (10, 200):
         call = ModelCall("TEXT_LARGE", "reply", "a-model", tokens_in=tokens)
         harness.agent.events.emit(ModelUsed(harness.agent.id, call))
-    [meter] = [service for service in harness.agent.services if type(service).__name__ == "Meter"]
+    [meter] = [service for service in harness.agent.services.values() if type(service).__name__ == "Meter"]
     assert meter.count == 1  # type: ignore[attr-defined]  # the class is in the recipe
 
 

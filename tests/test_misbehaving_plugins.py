@@ -194,7 +194,8 @@ async def assert_answered_with(plugin: Plugin, timeout: float = LONG) -> None:
     if plugin.workers:
         await store.tasks.save_task(DUE)
     writer = ScriptedModel(model_answer("Fine.", actions=["REPLY", "ODD"] if plugin.actions else ["REPLY"]))
-    settings = Settings([Layer("the test", {"MODEL_RETRIES": "0", "MODEL_TIMEOUT": str(timeout)})])
+    values = {"MODEL_RETRIES": "0", "MODEL_TIMEOUT": str(timeout), "AI_NOTICE": "off"}
+    settings = Settings([Layer("the test", values)])
     brought = (plugin, writer.plugin)
     blueprint = AgentConfig(Character(name="Ada"), brought, settings, store, is_idle=True)
     async with Runtime([blueprint]) as runtime:

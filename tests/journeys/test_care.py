@@ -117,7 +117,7 @@ class CareX(X, CarePlatform):
 async def bot_on(kind: Callable[[], CarePlatform], **settings: str) -> AsyncIterator[CarePlatform]:
     """Run the bot on an emulated platform."""
     async with kind() as platform:
-        values = {**platform.settings, "BURST_PAUSE": "0", **settings}
+        values = {**platform.settings, "BURST_PAUSE": "0", "AI_NOTICE": "off", **settings}
         model = ScriptedModel(answer)
         config = AgentConfig(
             Character(name="Ada"), (bootstrap, model.plugin), Settings([Layer("the test", values)]), InMemoryStore()

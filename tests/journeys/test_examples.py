@@ -51,7 +51,7 @@ class ManualClock:
 
 async def close_harbour(harness: AgentHarness) -> None:
     """Make the harbour service fail from now on."""
-    harbour = next(service for service in harness.agent.services if type(service).__name__ == "Harbour")
+    harbour = next(service for service in harness.agent.services.values() if type(service).__name__ == "Harbour")
     harbour.is_open = False  # type: ignore[attr-defined]  # of a module that was loaded by its path
 
 
@@ -146,7 +146,7 @@ async def test_an_action_sees_the_plan_and_the_working_memory() -> None:
 
 async def test_a_reply_of_an_action_is_sent_before_the_action_ends() -> None:
     async with records(chain("FETCH_DATA")) as harness:
-        harbour = next(service for service in harness.agent.services if type(service).__name__ == "Harbour")
+        harbour = next(service for service in harness.agent.services.values() if type(service).__name__ == "Harbour")
 
         async def slow() -> list[dict[str, str]]:
             texts = await harness.adapter.wait_until_sent(1)

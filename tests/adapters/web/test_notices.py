@@ -43,7 +43,7 @@ async def test_the_page_of_a_person_says_when_they_got_it_and_whether_they_are_a
         assert (shown["notice"]["room_id"], shown["notice"]["state"]) == (sent["room_id"], "sent")
         assert not shown["is_minor"]
         assert (await server.post(f"{path}/mark-minor", None))["is_minor"]
-        assert UUID(person["id"]) in server.runtime.agents[0].agent.minors
+        assert UUID(person["id"]) in server.runtime.agents[0].agent.store.marks.minors
         assert not (await server.post(f"{path}/unmark-minor", None))["is_minor"]
 
 

@@ -284,7 +284,7 @@ async def test_models_are_listed_with_their_work_calls_and_rest(web_server: Runn
     [agent_runtime] = web_server.runtime.agents
     [client] = next(iter(agent_runtime.agent.models._clients.values()))
     for _ in range(3):
-        with pytest.raises(ModelBusy), client._breaker.guard():
+        with pytest.raises(ModelBusy), client.health.guard():
             raise ModelBusy("529: overloaded")
     [model] = (await web_server.get(f"/api/models?agent={handle.agent_id}"))["models"]
     assert (model["state"], model["why"]) == ("rests", "529: overloaded")

@@ -1,8 +1,7 @@
-// The pages of the Console, in the order of the navigation. A page is listed when its module exists; one without a
-// title is not in the navigation. Each module exports `default function Page({ session, query, params, navigate })`:
-// `params` is the rest of the path, such as the id of a room.
+// The pages of the Console, in the order of the navigation; one without a title is not in it. Each module exports
+// `default function Page({ session, query, params, navigate })`; `params` is the rest of the path, such as a room's id.
 
-/** Pages of the first group, each as `{ key, title, icon, load }`; `key` is the path below /console. */
+/** Pages of the first group; `key` is the path below /console. */
 export const PAGES = [
   { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
   { key: "rooms", title: "Rooms", icon: "rooms", load: () => import("./rooms.js") },
