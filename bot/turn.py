@@ -34,7 +34,7 @@ from bot.event_bus import EventBus
 from bot.fetch.documents import DocumentReader
 from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
-from bot.outbound.human_claims import replace_human_claims
+from bot.outbound.content_filter import replace_human_claims
 from bot.outbound.notices import GROUP_RULE, MINOR_INTERVAL, PRIVATE_RULE, Notice, NoticeRule
 from bot.outbound.outbox import Outbox, Speech
 from bot.outbound.sender import OutgoingReply
@@ -626,8 +626,11 @@ class Turn:
         A bot gets none, and none is sent where the platform says it in another place.
         """
         if self.unnotified is None:
-            adapter = self.agent.outbox.adapters.get(self.room.platform)
             rule = self.notice_rule
+            if not rule.is_on and not self.has_minor:
+                self.unnotified = frozenset()
+                return self.unnotified
+            adapter = self.agent.outbox.adapters.get(self.room.platform)
             rules = {}
             for author in {item.author.id: item.author for item in self.inputs if not item.author.is_bot}.values():
                 is_minor = self.room_is_for_minors or author.id in self.agent.store.marks.minors

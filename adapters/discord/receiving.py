@@ -624,6 +624,8 @@ async def report_roles(
     handle: AgentHandle, member: discord.Member, mapper: EntityMapper, settings: DiscordSettings
 ) -> None:
     """Report whether a member of a server has a role that keeps them unread, if the server's roles are known."""
+    if not settings.ignored_roles and not handle.people.not_read:
+        return
     guild: discord.Guild | None = member.guild
     if guild is not None and guild.default_role is not None:
         is_ignored = has_ignored_role(member, settings)

@@ -466,7 +466,9 @@ class Inbox:
 
     def hide(self, message: InboundMessage) -> InboundMessage:
         """Return a message without the words of people who are not read, as far as they are known."""
-        return message if self._marks is None else hide_inbound(message, self._marks.not_read)
+        if self._marks is None or not self._marks.not_read:
+            return message
+        return hide_inbound(message, self._marks.not_read)
 
     async def remove_forgotten_words(self, messages: Sequence[InboundMessage]) -> Sequence[InboundMessage]:
         """Return messages without the words of people who had their data deleted, or who are not read."""

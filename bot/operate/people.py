@@ -119,6 +119,7 @@ class People:
         self._clock = clock
         self._store, self._models = store, models
         self._flush_activity = flush_activity
+        self.not_read = store.marks.not_read
 
     async def latest(self, limit: int = 50, before: tuple[datetime, UUID] | None = None) -> list[Person]:
         """Return those who wrote, the last one first; `before` is when the last of a page wrote, and their id."""

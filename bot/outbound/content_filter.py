@@ -2,22 +2,88 @@
 
 Platforms open the links of a message to preview them. So a link that carries data to a host that the operator
 did not allow is written as text: it can be read, and nothing opens it.
+
+Replaces claims to be human in outgoing texts, in the languages of `human_claims.toml`.
 """
 
 import re
+import tomllib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cache
+from importlib.resources import files
 from urllib.parse import unquote
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import BoundedDict
 from bot.domain.content import MAX_CHOICES, Attachment, Choice, Content
-from bot.outbound.human_claims import replace_human_claims
 from bot.prompts.reply_parser.dialects import clean
 from bot.prompts.reply_parser.reader import read_reply
 from bot.text import is_blank, redact, redactor_of, sanitize_text
+from bot.user_texts import UNSPACED
+
+CLAUSE_END = re.compile(r"[,.;:!?…\n()—–。、，！？；]")
+QUOTES = '"“”«»„「」'
+PARTS = ("self", "sure", "real", "bot", "end")
+MAX_CLAUSE_LENGTH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimLanguage:
+    """How texts of one language claim to be by a human; see the file. Patterns are compiled when they are needed."""
+
+    words: tuple[str, ...]
+    claims: str
+    doubts: str
+    replacement: str
+
+
+def replace_human_claims(text: str) -> tuple[str, int]:
+    """Return a text in which each claim to be human says that an AI writes, and how many claims there were.
+
+    What is quoted, doubted or denied is no claim.
+    """
+    folded, count = text.casefold(), 0
+    for language in _load_languages():
+        if any(word in folded for word in language.words):
+            text, found = _replace_in(text, language)
+            count += found
+    return text, count
+
+
+def _replace_in(text: str, language: ClaimLanguage) -> tuple[str, int]:
+    count, doubts = 0, re.compile(language.doubts, re.IGNORECASE)
+
+    def replace(match: re.Match[str]) -> str:
+        nonlocal count
+        before = text[max(0, match.start() - MAX_CLAUSE_LENGTH) : match.start()]
+        line = before.rpartition("\n")[2]
+        clause = CLAUSE_END.split(before)[-1]
+        if sum(map(line.count, QUOTES)) % 2 or doubts.search(clause):
+            return match[0]
+        count += 1
+        replacement = language.replacement
+        return replacement[0].upper() + replacement[1:] if match[0][0].isupper() else replacement
+
+    return re.sub(language.claims, replace, text, flags=re.IGNORECASE), count
+
+
+@cache
+def _load_languages() -> tuple[ClaimLanguage, ...]:
+    source = files("bot.outbound").joinpath("human_claims.toml").read_text(encoding="utf-8")
+    languages = []
+    for entry in tomllib.loads(source).values():
+        claims = "|".join(entry["claims"])
+        for name in PARTS:
+            claims = claims.replace(f"<{name.upper()}>", entry[name])
+        doubts = "|".join(entry["doubts"])
+        if not UNSPACED.match(doubts):
+            doubts = rf"(?<!\w)(?:{doubts})(?!\w)"
+        languages.append(ClaimLanguage(tuple(entry["words"]), claims, doubts, str(entry["replacement"])))
+    return tuple(languages)
+
 
 LINK_LIMITS = (64, 128, 64)  # the length of the host, the path and the query of one link
 MAX_MESSAGE_LINK_DATA, MAX_ROOM_LINK_DATA = 1_000, 5_000  # characters in the links of a message; of a room in an hour
@@ -178,12 +244,12 @@ def _filter(
     text, markup = remove_markup(_sanitize(content.text))
     text, claim_count = replace_human_claims(text)
     text, link_data = redactor_of(frozenset(secrets)).redact(text, before).strip(), 0
+    if is_blank(text):
+        text = ""
     if link_policy is not None:
         text, link_data = link_policy.defang(text, secrets, link_budget)
     if len(text) > MAX_REPLY_LENGTH:
         text = text[: MAX_REPLY_LENGTH - 1].rstrip() + "…"
-    if is_blank(text):
-        text = ""
     if not text and not content.attachments:
         return None, 0, markup, 0
     attachments = tuple(_filter_attachment(attachment, secrets) for attachment in content.attachments)

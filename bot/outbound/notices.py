@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Self
 from uuid import UUID
 
@@ -24,6 +25,7 @@ class NoticeRule:
     interval: timedelta | None = None
 
     @classmethod
+    @lru_cache(maxsize=64)
     def parse(cls, text: str) -> Self:
         """Return the rule of a value of AI_NOTICE, which is valid: `off`, `first` or `hours:N`."""
         kind, _, hours = text.partition(":")

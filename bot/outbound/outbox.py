@@ -241,7 +241,8 @@ class Outbox:
         disclosures = _disclose(notice, [*notices, *deliveries]) if notice is not None else ()
         turn_commit = TurnCommit((*stored, *results), (*notices, *deliveries), tuple(receipts), disclosures)
         await self._commit(turn_commit)
-        self.notices.note(disclosures)
+        if disclosures:
+            self.notices.note(disclosures)
         return stored
 
     def _shows_notices(self, room: Room) -> bool:

@@ -52,7 +52,7 @@ class Care:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._locks = BoundedDict[UUID, asyncio.Lock](MAX_PEOPLE, asyncio.Lock)
-        load_phrases()  # which takes a tenth of a second, so that no message waits for it
+        self._has_phrases = False
         self._tasks = TaskSet("referring a person in a room")
         agent.events.subscribe(DeliveryFinished, self._on_finished, at_once=True)
 
@@ -63,12 +63,19 @@ class Care:
         decided that the turn is answered, with the `rule`: the talk may show that the agent is addressed, more may be
         known of a recording, and in a room of which every message is answered the answer is bound by CARE_RULE.
         """
+        if not self._has_phrases:
+            await asyncio.to_thread(load_phrases)  # which takes a tenth of a second
+            self._has_phrases = True
         for turn_input in turn.inputs:
             if turn_input.distress is not None or turn_input.author.is_bot or turn_input.author.id == self._agent.id:
                 continue
             content = turn_input.message.content
             text = _read_own_text(content)
-            if text == turn_input.checked_text or (distress := find_distress(text)) is None:
+            if text == turn_input.checked_text:
+                continue
+            distress = find_distress(text)
+            if distress is None:
+                turn_input.checked_text = text
                 continue
             settings = self._agent.settings.load(CareSettings)
             is_addressed = rule == Rule.ADDRESSED and turn_input is turn.inputs[-1]

@@ -130,16 +130,16 @@ class Composer:
 
     def render_system(self, turn: Turn) -> str:
         """Render the character's system prompt, or the default one, followed by what holds for every character."""
-        source = turn.agent.character.system or turn.find_template(SYSTEM)
-        try:
-            source = render_template(source, _values_of(turn))
-        except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
-            logger.debug("the system prompt of %s is used as it is", turn.agent.name)
         rules = [IDENTITY_RULE]
         if turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules:
             rules.append(NO_ROMANCE_RULE)
         if turn.is_care:
             rules.append(CARE_RULE)
+        source = turn.agent.character.system or turn.find_template(SYSTEM)
+        try:
+            source = render_template(source, _values_of(turn))
+        except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
+            logger.debug("the system prompt of %s is used as it is", turn.agent.name)
         return "\n".join([source, *rules])
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:

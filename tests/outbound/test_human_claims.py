@@ -4,8 +4,7 @@ import pytest
 
 from bot import Content
 from bot.events import HumanClaimsReplaced
-from bot.outbound.content_filter import filter_outgoing, filter_partial_text
-from bot.outbound.human_claims import replace_human_claims
+from bot.outbound.content_filter import filter_outgoing, filter_partial_text, replace_human_claims
 from bot.testing import ScriptedModel, model_answer, running_agent
 
 CLAIMS = (

@@ -2,16 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, tzinfo
-from math import ceil
+from datetime import datetime, tzinfo
 from typing import Any, Self
 from uuid import UUID
 
 from bot import Content, Entity, Memory, MemoryKind, Turn, derived_id, short_id
 from bot.prompts import ANYBODY, AUTHORS_KEY, HistoryLine, is_all_own, render_history
 from bot.text import is_blank
-
-CONVERSATION_PAUSE = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -140,13 +137,6 @@ class ReflectionInput:
         message = self.messages[number - 1]
         return message if message in self.user_messages else None
 
-    def is_due(self, length: int) -> bool:
-        """Return whether enough messages are new, or the conversation resumed after a pause."""
-        messages = self.user_messages
-        if len(messages) >= min_new_messages(length):
-            return True
-        return len(messages) > 1 and messages[-1].created_at - messages[-2].created_at >= CONVERSATION_PAUSE
-
     def to_text(self, people: Mapping[UUID, Entity], agent_name: str, zone: tzinfo) -> str:
         """Return the numbered messages for a prompt, escaped so that no message can imitate a line."""
         lines = (self._line(message, people, agent_name, zone) for message in self.messages)
@@ -164,11 +154,6 @@ def _has_unknown_author(message: Memory, agent_id: UUID) -> bool:
     if message.entity_id == agent_id:
         return AUTHORS_KEY in message.metadata or message.content.in_reply_to is None
     return not is_all_own(message.content)
-
-
-def min_new_messages(length: int) -> int:
-    """Return how many new messages make a reflection due: a quarter of a conversation."""
-    return ceil(length / 4)
 
 
 async def gather_input(turn: Turn) -> ReflectionInput:

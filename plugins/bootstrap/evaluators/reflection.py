@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from math import ceil
 from typing import Any
 from uuid import UUID
 
@@ -33,13 +34,11 @@ from plugins.bootstrap.evaluators.facts import (
     within_daily_limit,
 )
 from plugins.bootstrap.evaluators.progress import (
-    CONVERSATION_PAUSE,
     MessagePosition,
     ReflectionInput,
     build_progress_marker,
     count_until,
     gather_input,
-    min_new_messages,
 )
 
 ROOMS_KEY = "rooms"
@@ -47,6 +46,7 @@ MAX_ROOMS = 50
 MAX_TAGS = 8
 MAX_AUTHORS = 50
 MAX_TRACKED_ROOMS = 10_000
+CONVERSATION_PAUSE = timedelta(hours=1)
 MAX_TAG_LENGTH, MAX_TAG_WORDS = 30, 2
 
 
@@ -151,6 +151,11 @@ logger = logging.getLogger(__name__)
 MAX_RUNNING = 64  # each holds its turn, with all that the prompt was composed of
 
 
+def min_new_messages(length: int) -> int:
+    """Return how many new messages make a reflection due: a quarter of a conversation."""
+    return ceil(length / 4)
+
+
 @dataclass(slots=True)
 class _Conversation:
     message_count: int
@@ -240,7 +245,14 @@ def is_due(turn: Turn) -> bool | Awaitable[bool]:
 async def _is_due_by_store(turn: Turn) -> bool:
     reflection_input = await gather_input(turn)
     turn.agent.services[Reflections].message_counter.count(turn.room.id, reflection_input.user_messages)
-    return reflection_input.is_due(turn.conversation_length)
+    return _is_enough(reflection_input.user_messages, turn.conversation_length)
+
+
+def _is_enough(messages: Sequence[Memory], length: int) -> bool:
+    """Return whether these new messages are enough, or the conversation resumed after a pause."""
+    if len(messages) >= min_new_messages(length):
+        return True
+    return len(messages) > 1 and messages[-1].created_at - messages[-2].created_at >= CONVERSATION_PAUSE
 
 
 @on(MessageReceived)
@@ -269,7 +281,7 @@ async def reflection(turn: Turn) -> None:
         reflection_input = await gather_input(turn)
         if not is_first:
             return
-        if not reflection_input.is_due(turn.conversation_length):  # messages were deleted meanwhile
+        if not _is_enough(reflection_input.user_messages, turn.conversation_length):  # messages were deleted meanwhile
             reflections.message_counter.count(turn.room.id, reflection_input.user_messages)
             return
         entities = await _find_entities(turn, reflection_input)

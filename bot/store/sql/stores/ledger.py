@@ -753,6 +753,8 @@ def save_disclosures(
     connection: Connection, agent: int, disclosed: Sequence[Disclosure], stored: Sequence[Delivery]
 ) -> None:
     """Store the disclosures whose deliveries are stored."""
+    if not disclosed:
+        return
     stored_ids = {delivery.id for delivery in stored}
     rows = [DISCLOSURE.values(item, agent) for item in disclosed if item.delivery_id in stored_ids]
     SAVE_DISCLOSURE.execute_all(connection, rows)

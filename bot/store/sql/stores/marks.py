@@ -35,12 +35,9 @@ class SqlMarks(SqlStorePart):
     def __init__(self, database: Access, agent_row: AgentRow) -> None:
         super().__init__(database, agent_row)
         self._marks: Sequence[MarkedPerson] = ()
+        self.not_read: Set[UUID] = agent_row.not_read
         self.minors: Set[UUID] = frozenset()
         self._lock = asyncio.Lock()  # a mark that is being stored must not be taken for one that was removed
-
-    @property
-    def not_read(self) -> Set[UUID]:
-        return self._agent_row.not_read
 
     def find(self, entity_id: UUID | None = None, *, mark: PersonMark | None = None) -> list[MarkedPerson]:
         return [item for item in self._marks if entity_id in (None, item.entity_id) and mark in (None, item.mark)]
