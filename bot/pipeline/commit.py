@@ -182,6 +182,7 @@ async def close_turn(
     receipts = [receipt for _, receipt in closing]
     if turn.obsolete_replies and (outgoing or turn.replies):
         await turn.agent.store.memories.remove(turn.obsolete_replies)
+    is_care = turn.is_care
     turn.replies += await turn.send(outgoing, receipts, build_result_memories(turn))
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
@@ -189,7 +190,7 @@ async def close_turn(
         turn_input.resolve(turn_input.receipt)
     await mark_late_evaluations(turn, closing)
     suffix = f", with {len(earlier)} before it" if earlier else ""
-    if not turn.is_care:  # of a person in distress nothing is logged
+    if not is_care:  # of a person in distress nothing is logged
         logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
     return outcome
 

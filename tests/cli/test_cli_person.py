@@ -208,4 +208,4 @@ async def test_a_minor_is_marked_through_the_bot_that_runs(workdir: Path) -> Non
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=PIPE)
         _, err = await process.communicate()
         assert (process.returncode, err) == (0, b"")
-        assert runtime.agents[0].agent.minors == {PERSON.id}
+        assert runtime.agents[0].agent.store.marks.minors == {PERSON.id}

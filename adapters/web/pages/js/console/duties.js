@@ -30,9 +30,9 @@ function Sent({ duties }) {
     <p class="q pad-y">Referrals are counted by day and kind of distress; whose they were is not stored with the count.</p></${Card}>`;
 }
 
-function Marks({ marks }) {
+function Marks({ marks, query }) {
   const empty = html`<div class="pad"><p class="q">No person is marked. People write <span class="mono">/ignore-me</span>; operators
-    use the person's page.</p></div>`;
+    use <a href=${link("console/people", query)}>the person's page</a>.</p></div>`;
   return html`<${Card} title="People who are not read, and minors">${marks.length === 0 ? empty : html`<ul class="facts-list">
     ${marks.map((mark) => html`<li key=${`${mark.agent} ${mark.person} ${mark.mark} ${mark.origin}`}><div class="grow">
       <p><a href=${link(`console/people/${mark.person}`, { agent: mark.agent })}>${mark.platform} ${mark.external_id}</a></p>
@@ -54,6 +54,6 @@ export default function Page({ session, query }) {
     <${Note}>What laws ask and which setting serves it is in docs/duties.md. This is not legal advice.</${Note}>
     ${error && html`<${ErrorNote} error=${error} onRetry=${reload} />`}
     ${!duties && !error && html`<${Skeleton} rows=${8} />`}
-    ${duties && html`<div class="stack"><${Sent} duties=${duties} /><${Marks} marks=${duties.marks} />
+    ${duties && html`<div class="stack"><${Sent} duties=${duties} /><${Marks} marks=${duties.marks} query=${query} />
       <${Settings} duties=${duties} agents=${session.agents} /></div>`}</${PageBody}>`;
 }
