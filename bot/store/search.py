@@ -372,8 +372,14 @@ def rank_candidates(
     """
     if not candidates:
         return []
-    mean_length = mean(_length(line) for line in candidates.values()) or 1.0
-    parts = {position: _match(question, line, weights, mean_length) for position, line in candidates.items()}
+    lengths = {
+        position: sum(not term.startswith(SEPARATOR) for term in line.terms) for position, line in candidates.items()
+    }
+    mean_length = mean(lengths.values()) or 1.0
+    parts = {
+        position: _match(question, line, weights, lengths[position] / mean_length)
+        for position, line in candidates.items()
+    }
     own = {position: sum(part.values()) for position, part in parts.items()}
     for position, line in candidates.items():
         lent = NEIGHBOURS_SHARE * sum(
@@ -387,27 +393,23 @@ def rank_candidates(
         for position in (position for position, line in candidates.items() if line.author == asked):
             parts[position] = {label: OWN_LINES * value for label, value in parts[position].items()}
     ranked = [(position, sum(part.values()), part) for position, part in parts.items() if part]
-    return sorted(ranked, key=lambda item: (item[1], _length(candidates[item[0]]), item[0]), reverse=True)
+    return sorted(ranked, key=lambda item: (item[1], lengths[item[0]], item[0]), reverse=True)
 
 
-def _match(question: Question, line: Candidate, weights: Mapping[str, float], mean_length: float) -> dict[str, float]:
-    """Return what each topic adds to the score of a line by BM25, and its time."""
+def _match(question: Question, line: Candidate, weights: Mapping[str, float], length: float) -> dict[str, float]:
+    """Return what each topic adds to the score of a line by BM25, and its time; `length` is relative to the mean."""
     found: dict[str, float] = {}
-    norm = K1 * (1 - B + B * _length(line) / mean_length)
+    norm = K1 * (1 - B + B * length)
     author, counts = author_term(line.author), Counter(line.terms)
     for label, terms in question.topics.items():
-        count = max(counts[term] for term in terms)  # not their sum: a text may be stored with two stems of a word
         if author in terms:  # whose line it is does not depend on its length
             found[label] = weights[label]
-        elif count:
+        elif not terms.isdisjoint(counts):
+            count = max(counts[term] for term in terms)  # not their sum: a text may be stored with two stems of a word
             found[label] = weights[label] * count * (K1 + 1) / (count + norm)
     if question.period is not None and is_in_period(line.created_at, question.period):
         found["time"] = NAMED_TIME
     return found
-
-
-def _length(line: Candidate) -> int:
-    return sum(not term.startswith(SEPARATOR) for term in line.terms)
 
 
 def _is_close(line: Candidate, other: Candidate | None) -> bool:
