@@ -98,8 +98,9 @@ class ForkServer:
 
 
 def inherited_variables(*names: str) -> dict[str, str]:
-    """Return the environment variables of these names that are set, and whether AI notices are sent."""
-    return {name: os.environ[name] for name in (*names, "AI_NOTICE") if name in os.environ}
+    """Return the environment variables of these names that are set; AI notices are off."""
+    inherited = {name: os.environ[name] for name in names if name in os.environ}
+    return {"AI_NOTICE": "off", **inherited}
 
 
 @dataclass(slots=True, eq=False)
