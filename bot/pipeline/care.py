@@ -52,7 +52,7 @@ class Care:
     def __init__(self, agent: Agent) -> None:
         self._agent = agent
         self._locks = BoundedDict[UUID, asyncio.Lock](MAX_PEOPLE, asyncio.Lock)
-        self._has_phrases = False
+        load_phrases()  # which takes a tenth of a second: a wait at the first messages could change their order
         self._tasks = TaskSet("referring a person in a room")
         agent.events.subscribe(DeliveryFinished, self._on_finished, at_once=True)
 
@@ -63,9 +63,6 @@ class Care:
         decided that the turn is answered, with the `rule`: the talk may show that the agent is addressed, more may be
         known of a recording, and in a room of which every message is answered the answer is bound by CARE_RULE.
         """
-        if not self._has_phrases:
-            await asyncio.to_thread(load_phrases)  # which takes a tenth of a second
-            self._has_phrases = True
         for turn_input in turn.inputs:
             if turn_input.distress is not None or turn_input.author.is_bot or turn_input.author.id == self._agent.id:
                 continue
