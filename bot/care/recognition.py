@@ -17,7 +17,7 @@ from typing import Any
 from bot.domain.environment import remove_quotations
 from bot.store.search import find_languages, split_words
 
-MAX_LENGTH = 4_000  # characters of a message that are read
+MAX_LENGTH = 4_000  # characters of a message that are read: of a longer one its beginning and its end
 MAX_NEGATION_LENGTH = 80  # characters before a phrase in which its negation is looked for
 SENTENCE_END = re.compile(r"[.!?;:…\n]+|\s[-–—]+\s")
 APOSTROPHES = re.compile(r"['’‘`´ʼ]")
@@ -68,7 +68,8 @@ class LanguagePhrases:
 
 def find_distress(text: str) -> Distress | None:
     """Return what the author of a text says of distress in their own words; None for most texts."""
-    text = text[:MAX_LENGTH]
+    if len(text) > MAX_LENGTH:
+        text = f"{text[: MAX_LENGTH // 2]}\n{text[-MAX_LENGTH // 2 :]}"
     sentences = [fold_text(part) for part in SENTENCE_END.split(remove_quotations(text))]
     found: dict[DistressCategory, list[LanguagePhrases]] = {}
     for sentence in filter(None, sentences):

@@ -146,3 +146,7 @@ def test_phrases_are_written_as_texts_are_compared() -> None:
             words = re.sub(r"\\+[wdbs]", "", line)
             assert words.isascii(), number
             assert fold_text("don't Übel") == "dont ubel"
+
+
+def test_distress_at_the_end_of_a_long_message_is_recognised() -> None:
+    assert find_distress("It was a long day at work. " * 400 + "I want to die.") is not None
