@@ -156,3 +156,24 @@ async def test_the_app_works_behind_a_path_prefix(workshop: Any, visitor: Any) -
         await page.get_by_label("Token").wait_for()
         assert page.url.startswith(f"{base}/signin")
         await visitor.close_tabs()
+
+
+# Draws a text whose module is loaded by another one after it was drawn, and before its effects run.
+LOADED_BETWEEN = """async () => {
+  const [{ html, render, useLayoutEffect }, { lazy, Markdown }] = await Promise.all(
+    ["lib", "thread"].map((name) => import(new URL(`pages/js/${name}.js`, document.baseURI))));
+  const part = lazy(() => new Promise(() => {}));
+  const module = { draw: (box, text) => box.append(text, ", formatted") };
+  const Other = () => void useLayoutEffect(() => { part.module = module; }, []);
+  const draw = (loaded, ...details) => loaded.draw(...details);
+  const box = document.createElement("div");
+  document.body.append(box);
+  render(html`<${Markdown} text="hello" part=${part} draw=${draw} /><${Other} />`, box);
+  for (let frame = 0; frame < 5; frame += 1) await new Promise((done) => requestAnimationFrame(done));
+  return box.textContent;
+}"""
+
+
+async def test_a_text_is_formatted_by_a_module_that_was_loaded_after_it_was_drawn(visitor: Any) -> None:
+    tab = await visitor.enter("signin")
+    assert await tab.page.evaluate(LOADED_BETWEEN) == "hello, formatted"

@@ -155,13 +155,18 @@ export const lazy = (load) => ({ module: null, load });
 
 /** Return a lazy module, null until it is there. */
 function useLazy(part) {
-  const [, setLoaded] = useState(false);
+  const [module, setModule] = useState(part.module);
   useEffect(() => {
     let isShown = true;
-    if (!part.module) part.load().then((module) => (part.module = module, isShown && setLoaded(true)), () => {});
+    const show = (loaded) => {
+      part.module = loaded;
+      if (isShown) setModule(loaded);
+    };
+    if (part.module) show(part.module); // loaded for another text after this one was drawn
+    else part.load().then(show, () => {});
     return () => void (isShown = false);
   }, []);
-  return part.module;
+  return module;
 }
 
 const markdown = lazy(() => import("./markdown.js"));
