@@ -458,6 +458,18 @@ class DailyUsage:
         return self.usage[key]
 
 
+@dataclass(frozen=True, slots=True)
+class CallEstimate:
+    """What a call costs with the shortest useful answer, and the most that it may cost.
+
+    Where the price of its model is not known, the highest price of all is assumed.
+    """
+
+    least: CostUsage
+    most: CostUsage
+    is_price_known: bool = True
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Reservation:
     """The most that a running call may use, and the scopes it counts in.
@@ -525,18 +537,12 @@ class Budget:
         return None
 
     async def reserve(
-        self,
-        least: CostUsage,
-        most: CostUsage,
-        room_id: UUID | None,
-        person_id: UUID | None,
-        *,
-        wait: bool = True,
-        is_price_known: bool = True,
+        self, estimate: Callable[[], CallEstimate], room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
     ) -> Reservation:
         """Reserve what a call may use; with `wait`, once it fits beside the other reservations.
 
-        That is `most`, or a fair part of what is left beside running calls, but no less than `least`. A call that does
+        That is the most of its estimate, or a fair part of what is left beside running calls, but no less than the
+        least. The estimate is made anew after each wait, as the other calls show what a model costs. A call that does
         not fit reserves all that is left if its price is not known, or of a limit in tokens if it is the first one.
 
         Raises BudgetSpent if a limit is reached, or if the call does not fit although there is nothing to wait for.
@@ -544,9 +550,11 @@ class Budget:
         scopes = dict(self._scopes(room_id, person_id))
         limits = [limit for limit in self.limits if limit.scope in scopes]
         keys = tuple((scope, key) for scope, key in scopes.items() if any(limit.scope is scope for limit in limits))
+        cost = estimate()
         while True:
             if (limit := self.find_reached_limit(room_id, person_id)) is not None:
                 raise BudgetSpent(limit.setting, f"the budget is used up: {limit.setting}, {limit}")
+            least, most = cost.least, cost.most
             share, short = self._share(least, most, scopes)
             if short is None:
                 part = CostUsage(
@@ -557,12 +565,16 @@ class Budget:
                 self._reservations.append(reservation)
                 if await self._start_shared(reservation, wait=wait):
                     return reservation
+                cost = estimate()
             elif wait and self._count(short.scope, scopes[short.scope]):
                 await self._released.wait()
-            elif short.is_money and not is_price_known:
-                least = most = CostUsage(max(0.0, self._left(short, scopes) - ROUNDING), most.tokens)
+                cost = estimate()
+            elif short.is_money and not cost.is_price_known:
+                all_left = CostUsage(max(0.0, self._left(short, scopes) - ROUNDING), most.tokens)
+                cost = replace(cost, least=all_left, most=all_left)
             elif not short.is_money and self._left(short, scopes) == short.maximum:
-                least = most = CostUsage(most.cost, int(short.maximum))
+                all_left = CostUsage(most.cost, int(short.maximum))
+                cost = replace(cost, least=all_left, most=all_left)
             else:
                 self._log_limit(self._current_usage(), short, scopes[short.scope])
                 raise BudgetSpent(
@@ -581,7 +593,7 @@ class Budget:
                 continue
             low, high = limit.amount_of(least), limit.amount_of(most)
             left = self._left(limit, scopes)
-            if low > left:
+            if low > left + (ROUNDING if limit.is_money else 0):
                 return 0.0, limit
             fair = left / (1 + self._count(limit.scope, scopes[limit.scope]))
             if high > max(fair, low):
@@ -944,16 +956,19 @@ class ReservationLedger:
             return self._record, request
         run, source = current_run.get(), (handler.name, pending.kind.value, pending.model)
         room_id, person_id = (run.room_id, run.author_id) if run else (None, None)
-        model = self._models.get(source) or (pending.model if self._prices.find(pending.model) else None)
-        estimate, excess = estimate_usage(pending.kind, request), self._excess.get(source, 1.0)
-        estimate = replace(estimate, tokens_in=ceil(estimate.tokens_in * excess))
-        least = most = self._price(estimate, model)
-        max_tokens = request.max_tokens if isinstance(request, TextRequest) else None
-        if isinstance(request, TextRequest) and max_tokens is not None and pending.min_tokens is not None:
-            least = self._price(replace(estimate, tokens_out=pending.min_tokens), model)
-        reservation = await self._budget.reserve(
-            least, most, room_id, person_id, wait=not inside_model_call.get(), is_price_known=model is not None
-        )
+        usage, max_tokens = estimate_usage(pending.kind, request), None
+        if isinstance(request, TextRequest):
+            max_tokens = request.max_tokens
+
+        def estimate() -> CallEstimate:
+            model = self._models.get(source) or (pending.model if self._prices.find(pending.model) else None)
+            call = replace(usage, tokens_in=ceil(usage.tokens_in * self._excess.get(source, 1.0)))
+            least = most = self._price(call, model)
+            if max_tokens is not None and pending.min_tokens is not None:
+                least = self._price(replace(call, tokens_out=pending.min_tokens), model)
+            return CallEstimate(least, most, is_price_known=model is not None)
+
+        reservation = await self._budget.reserve(estimate, room_id, person_id, wait=not inside_model_call.get())
         if isinstance(request, TextRequest) and max_tokens is not None and reservation.share < 1:
             fewest = pending.min_tokens or max_tokens
             request = replace(request, max_tokens=fewest + int(reservation.share * (max_tokens - fewest)))
@@ -963,8 +978,9 @@ class ReservationLedger:
             try:
                 if not call.error:
                     self._models[source] = call.model
-                if not call.is_estimate and call.tokens_in > estimate.tokens_in:
-                    self._excess[source] = excess * call.tokens_in / max(estimate.tokens_in, 1)
+                if not call.is_estimate:
+                    excess = call.tokens_in / max(usage.tokens_in, 1)
+                    self._excess[source] = max(excess, self._excess.get(source, 1.0))
                 self._record(call)
             finally:
                 self._budget.release(reservation)
