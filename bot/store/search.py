@@ -17,12 +17,12 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from hashlib import blake2s
 from importlib import import_module
 from importlib.resources import files
-from math import log
-from statistics import mean, pstdev
+from math import log, sqrt
+from statistics import fmean
 from threading import Lock
 from types import MappingProxyType
 from uuid import UUID
@@ -197,7 +197,7 @@ class SearchResult:
     parts: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Question:
     """What a question asks for: `topics` has for each label the terms of which a line may have any.
 
@@ -207,6 +207,11 @@ class Question:
     topics: Mapping[str, frozenset[str]]
     period: tuple[datetime, datetime] | None = None
     is_addressed: bool = False
+
+    @cached_property
+    def terms(self) -> frozenset[str]:
+        """All terms of all topics."""
+        return frozenset[str]().union(*self.topics.values())
 
 
 @lru_cache(maxsize=4096)
@@ -234,9 +239,14 @@ def term_prefix(kind: MemoryKind, audience: UUID | None) -> str:
     return audience_mark(audience) + _digest(kind.value.encode(), 2) + SEPARATOR
 
 
-def without_prefix(term: str) -> str:
-    """Return a term without its prefix."""
-    return term.split(SEPARATOR, 2)[2]
+def split_stored(terms: str) -> tuple[list[str], str]:
+    """Return the words of stored terms, and the term of their author; none of them and "" where nothing is stored."""
+    if not terms:
+        return [], ""
+    rest = terms.split(SEPARATOR, 2)[2]
+    prefix = terms[: len(terms) - len(rest)]
+    words, _, marks = f" {terms.replace(prefix, '')}".partition(f" {SEPARATOR}")
+    return words.split(), SEPARATOR + marks.rpartition(SEPARATOR)[2]
 
 
 def stored_terms(kind: MemoryKind, text: str, author: UUID, audience: UUID | None) -> str:
@@ -343,11 +353,14 @@ def is_in_period(time: datetime, period: tuple[datetime, datetime]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A line that may be found: its terms without prefix, author and time, and the candidates before and after it."""
+    """A line that may be found: its stemmed words, the term of its author, its time, and the lines before and after it.
+
+    The author of a line without words is "".
+    """
 
     position: int
-    terms: Sequence[str]
-    author: UUID
+    words: Sequence[str]
+    author: str
     created_at: datetime
     neighbours: tuple[int, ...] = ()
 
@@ -372,10 +385,8 @@ def rank_candidates(
     """
     if not candidates:
         return []
-    lengths = {
-        position: sum(not term.startswith(SEPARATOR) for term in line.terms) for position, line in candidates.items()
-    }
-    mean_length = mean(lengths.values()) or 1.0
+    lengths = {position: len(line.words) for position, line in candidates.items()}
+    mean_length = fmean(lengths.values()) or 1.0
     parts = {
         position: _match(question, line, weights, lengths[position] / mean_length)
         for position, line in candidates.items()
@@ -389,8 +400,9 @@ def rank_candidates(
             parts[position]["neighbours"] = lent
     if near:
         _add_nearness(parts, near)
-    if not question.is_addressed:
-        for position in (position for position, line in candidates.items() if line.author == asked):
+    if asked is not None and not question.is_addressed:
+        own_author = author_term(asked)
+        for position in (position for position, line in candidates.items() if line.author == own_author):
             parts[position] = {label: OWN_LINES * value for label, value in parts[position].items()}
     ranked = [(position, sum(part.values()), part) for position, part in parts.items() if part]
     return sorted(ranked, key=lambda item: (item[1], lengths[item[0]], item[0]), reverse=True)
@@ -399,13 +411,12 @@ def rank_candidates(
 def _match(question: Question, line: Candidate, weights: Mapping[str, float], length: float) -> dict[str, float]:
     """Return what each topic adds to the score of a line by BM25, and its time; `length` is relative to the mean."""
     found: dict[str, float] = {}
-    norm = K1 * (1 - B + B * length)
-    author, counts = author_term(line.author), Counter(line.terms)
-    for label, terms in question.topics.items():
-        if author in terms:  # whose line it is does not depend on its length
+    norm, asked_for = K1 * (1 - B + B * length), question.terms.intersection([*line.words, line.author])
+    for label, terms in question.topics.items() if asked_for else ():
+        if line.author in terms:  # whose line it is does not depend on its length
             found[label] = weights[label]
-        elif not terms.isdisjoint(counts):
-            count = max(counts[term] for term in terms)  # not their sum: a text may be stored with two stems of a word
+        elif matched := terms & asked_for:
+            count = max(map(line.words.count, matched))  # not their sum: a text may be stored with two stems of a word
             found[label] = weights[label] * count * (K1 + 1) / (count + norm)
     if question.period is not None and is_in_period(line.created_at, question.period):
         found["time"] = NAMED_TIME
@@ -423,11 +434,17 @@ def _add_nearness(parts: Mapping[int, dict[str, float]], near: Mapping[int, floa
     """
     least = min(near.values())
     similarities = {position: near.get(position, least) for position in parts}
-    spread = pstdev(similarities.values())
-    unit = pstdev([sum(part.values()) for part in parts.values()]) or 1.0
+    spread = _deviation(similarities.values())
+    unit = _deviation([sum(part.values()) for part in parts.values()]) or 1.0
     for position, part in parts.items():
         if nearness := similarities[position] - least:
             part["meaning"] = nearness / spread * unit
+
+
+def _deviation(values: Collection[float]) -> float:
+    """Return the standard deviation; that of `statistics` computes with exact fractions, which is slow."""
+    middle = fmean(values)
+    return sqrt(fmean([(value - middle) ** 2 for value in values]))
 
 
 def rank_memories(query: SearchQuery, memories: Sequence[Memory]) -> list[SearchResult]:
@@ -435,11 +452,11 @@ def rank_memories(query: SearchQuery, memories: Sequence[Memory]) -> list[Search
     question, counts = parse_question(query), Counter[str]()
     candidates: dict[int, Candidate] = {}
     for number, memory in enumerate(memories):
-        terms = (*index_terms(memory.content.text), author_term(memory.entity_id))
-        matched = [label for label, wanted in question.topics.items() if not wanted.isdisjoint(terms)]
+        words, author = index_terms(memory.content.text), author_term(memory.entity_id)
+        matched = [label for label, wanted in question.topics.items() if not wanted.isdisjoint((*words, author))]
         if matched:
             counts.update(matched)
-            candidates[number] = Candidate(number, terms, memory.entity_id, memory.created_at)
+            candidates[number] = Candidate(number, words, author, memory.created_at)
     weights = {label: idf(counts[label], len(memories)) for label in question.topics}
     ranked = rank_candidates(question, candidates, weights, {}, query.asked)
     return [SearchResult(memories[number], score, parts) for number, score, parts in ranked]

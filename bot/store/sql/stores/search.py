@@ -47,8 +47,8 @@ from bot.store.search import (
     idf,
     parse_question,
     rank_candidates,
+    split_stored,
     term_prefix,
-    without_prefix,
     wording_term,
 )
 from bot.store.similarity import TRANSCRIPT_KINDS, cosine
@@ -258,14 +258,16 @@ FIND_TERMS = {
     f"AS found ORDER BY position DESC LIMIT {MAX_POSTINGS}) AS newest",
 }
 MERGE_TERMS = text("INSERT INTO memory_terms (memory_terms, rank) VALUES ('merge', :pages)")
-CANDIDATE_ROWS = select(
-    memories.c.position, memories.c.id, memories.c.terms, memories.c.entity_id, memories.c.created_at
-).where(
+IN_PLACE = (
     memories.c.position.in_(items_parameter(memories.c.position)),
     memories.c.agent_id + ZERO == bindparam("agent", type_=Integer()),
     memories.c.kind == parameter(memories.c.kind, "kind_"),
     AUDIENCE.in_(items_parameter(embeddings.c.audience, "audiences")),
 )
+CANDIDATE_ROWS = select(memories.c.position, memories.c.terms, memories.c.created_at).where(
+    *IN_PLACE, memories.c.id.not_in(items_parameter(memories.c.id, "excluded"))
+)
+MEMORY_ID = select(memories.c.id).where(*IN_PLACE).limit(1)
 COUNT_LINES = select(func.count()).select_from(
     select(memories.c.position)
     .where(matches(memories, "kind"), memories.c.room_id.in_(items_parameter(memories.c.room_id, "audiences")))
@@ -312,17 +314,11 @@ def find_ranked(
     neighbours: dict[int, set[int]] = {}
     if query.with_neighbours and kind == MemoryKind.MESSAGE:
         neighbours = _find_neighbours(connection, {*best[:MAX_WITH_NEIGHBOURS], *list(near)[:MAX_WITH_NEIGHBOURS]})
-    rows = rows_of(connection, CANDIDATE_ROWS, {*best, *near, *neighbours}, **in_place)
+    found_or_beside = {*best, *near, *neighbours}
+    rows = rows_of(connection, CANDIDATE_ROWS, found_or_beside, excluded=list(query.excluded), **in_place)
     candidates = {
-        position: Candidate(
-            position,
-            [without_prefix(term) for term in terms.split()],
-            author,
-            created_at,
-            tuple(neighbours.get(position, ())),
-        )
-        for position, memory_id, terms, author, created_at in rows
-        if memory_id not in query.excluded
+        position: Candidate(position, *split_stored(terms), created_at, tuple(neighbours.get(position, ())))
+        for position, terms, created_at in rows
     }
     return rank_candidates(question, candidates, weights, near, query.asked)
 
@@ -375,5 +371,5 @@ def find_same_wording(connection: Connection, agent: int, memory: Memory, audien
         connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(term, 0))))
     in_place = {"agent": agent, "kind_": memory.kind, "audiences": [audience or SHARED_AUDIENCE]}
     [positions] = _find_positions(connection, [[term]])
-    rows = rows_of(connection, CANDIDATE_ROWS, positions, **in_place)
-    return rows[0][1] if rows else None
+    rows = rows_of(connection, MEMORY_ID, positions, **in_place)
+    return rows[0][0] if rows else None
