@@ -108,6 +108,10 @@ class LeaseLost(StoreUnavailable):
         super().__init__("another process works on this room now, and goes on with it", cause="lane_lost")
 
 
+class AlreadyReferred(BotError):
+    """Another process has referred this person to help: nothing was written."""
+
+
 class ModelError(BotError):
     """A model handler could not answer; the next handler may."""
 

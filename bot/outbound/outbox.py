@@ -266,17 +266,25 @@ class Outbox:
             kind=DeliveryKind.NOTICE,
         )
 
-    async def commit_referral(self, reply: OutgoingReply, person_id: UUID, category: str = "") -> str:
+    async def commit_referral(
+        self, reply: OutgoingReply, person_id: UUID, category: str = "", referred_before: datetime | None = None
+    ) -> str:
         """Store a referral, that a person gets it and its count in one transaction, then send it.
 
         Return the id of its first delivery. It is the operator's text, which nothing filters. Without a category it is
-        not counted.
+        not counted. Raises AlreadyReferred if the person got another one after `referred_before`.
         """
         reply = self._with_current_room(reply)
         deliveries = [replace(part, kind=DeliveryKind.REFERRAL) for part in await self._split(reply)]
         first = deliveries[0]
         disclosure = Disclosure(person_id, DeliveryKind.REFERRAL, first.created_at, first.room_id, first.id)
-        turn_commit = TurnCommit((reply.memory,), tuple(deliveries), disclosures=(disclosure,), care_category=category)
+        turn_commit = TurnCommit(
+            (reply.memory,),
+            tuple(deliveries),
+            disclosures=(disclosure,),
+            care_category=category,
+            referred_before=referred_before,
+        )
         await self._commit(turn_commit)
         return first.id
 

@@ -22,7 +22,7 @@ from bot.domain.events import DeliveryFinished
 from bot.domain.ids import delivery_id, derived_id, referral_turn_id
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Rule
 from bot.domain.memory import REFERRAL_KEY, REFERRAL_NOTE, Memory, MemoryKind
-from bot.errors import BotError, ModelError, StoreUnavailable
+from bot.errors import AlreadyReferred, BotError, ModelError, StoreUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.outbound.sender import OutgoingReply
 from bot.pipeline.should_respond import expects_reply
@@ -126,13 +126,19 @@ class Care:
         answer = ANSWER.search(result.text)
         return answer is None or answer[1].lower() == "yes"
 
-    async def _refer(self, turn: Turn, turn_input: TurnInput, distress: Distress) -> str:
-        """Commit a referral to the private chat with a person if there can be one, else to the room."""
+    async def _refer(self, turn: Turn, turn_input: TurnInput, distress: Distress) -> str | None:
+        """Commit a referral to the private chat with a person if there can be one, else to the room.
+
+        Return its delivery, or that of another process which was faster.
+        """
         room = turn.room
         if not room.type.is_direct and (direct := await self._find_private_room(turn_input.author)) is not None:
             room = direct
         turn_id = referral_turn_id(turn_input.message.id)
-        return await self._commit(room, turn_input.message, turn_id, distress, distress.category)
+        try:
+            return await self._commit(room, turn_input.message, turn_id, distress, distress.category)
+        except AlreadyReferred:
+            return await self._find_referral(turn_input.author.id)
 
     async def _find_private_room(self, person: Entity) -> Room | None:
         """Return the private chat with a person, opened within some seconds if the platform can."""
@@ -146,7 +152,11 @@ class Care:
             return None
 
     async def _commit(self, room: Room, message: Memory, turn_id: UUID, distress: Distress, category: str = "") -> str:
-        """Commit a referral in a room and return the id of its delivery; without a category it is not counted."""
+        """Commit a referral in a room and return the id of its delivery.
+
+        Without a category it takes the place of one that was refused: it is not counted. Else AlreadyReferred is raised
+        if the person has got another one.
+        """
         agent = self._agent
         text = build_referral(agent.settings.load(CareSettings), distress, is_private=room.type.is_direct)
         memory = Memory(
@@ -164,7 +174,8 @@ class Care:
         mention = message.content.mention  # a reply to a message that is not for the agent would point at its author
         is_reply = room.id == message.room_id and (mention.is_mention or mention.is_reply)
         reply = OutgoingReply(memory, room, reply_to=message.external_id if is_reply else "")
-        referred = await agent.outbox.commit_referral(reply, message.entity_id, category)
+        episode = agent.clock() - EPISODE if category else None
+        referred = await agent.outbox.commit_referral(reply, message.entity_id, category, episode)
         crash_point("care.referred")
         return referred
 

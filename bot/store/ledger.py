@@ -162,7 +162,8 @@ class TurnCommit:
     """What a turn writes in one transaction: `replies` to memory, with the results of its actions,
     `deliveries` to the outbox, `receipts` in their new state, `disclosures` that the deliveries make to people.
 
-    A new referral is counted for `care_category` on the day of its disclosure.
+    A new referral is counted for `care_category` on the day of its disclosure. `commit` raises AlreadyReferred, with
+    nothing written, if its person got another one after `referred_before`.
     """
 
     replies: tuple[Memory, ...] = ()
@@ -170,6 +171,7 @@ class TurnCommit:
     receipts: tuple[Receipt, ...] = ()
     disclosures: tuple[Disclosure, ...] = ()
     care_category: str = ""
+    referred_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

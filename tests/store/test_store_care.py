@@ -1,5 +1,7 @@
 """Contract of every store: a referral, who got it and its count are stored by one commit."""
 
+import asyncio
+from dataclasses import replace
 from datetime import date, timedelta
 from uuid import UUID
 
@@ -7,6 +9,7 @@ from bot.care.recognition import DistressCategory
 from bot.domain.content import Content
 from bot.domain.ids import derived_id
 from bot.domain.ledger import CareCount, Delivery, DeliveryKind, Disclosure
+from bot.errors import AlreadyReferred
 from bot.store.ledger import TurnCommit
 from bot.store.protocols import Store
 from tests.store.conftest import ManualClock
@@ -49,6 +52,23 @@ async def test_a_referral_that_is_committed_again_is_counted_once(store: Store, 
         await store.ledger.commit(build_commit(clock, "first"))
         clock.advance(seconds=1)
     assert await store.ledger.care_counts(TODAY) == [CareCount(TODAY, "suicide", 1)]
+
+
+async def test_a_person_whom_another_process_has_referred_is_not_referred_again(
+    store: Store, clock: ManualClock
+) -> None:
+    def build(name: str) -> TurnCommit:
+        return replace(build_commit(clock, name), referred_before=clock() - timedelta(hours=12))
+
+    results = await asyncio.gather(*(store.ledger.commit(build(name)) for name in "abc"), return_exceptions=True)
+    [stored] = [result for result in results if isinstance(result, list)]
+    assert sum(isinstance(result, AlreadyReferred) for result in results) == 2
+    [disclosure] = await store.ledger.disclosures([ALICE])
+    assert [disclosure.delivery_id] == [part.id for part in stored]
+    assert [part.id for part in await store.ledger.commit(build(disclosure.delivery_id))] == [disclosure.delivery_id]
+    assert await store.ledger.care_counts(TODAY) == [CareCount(TODAY, "suicide", 1)]
+    clock.advance(hours=13)
+    assert await store.ledger.commit(build("d"))
 
 
 async def test_referrals_are_counted_by_day_and_category(store: Store, clock: ManualClock) -> None:

@@ -57,6 +57,7 @@ from bot.domain.ledger import (
     Receipt,
     Step,
 )
+from bot.errors import AlreadyReferred
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, TurnCommit
 from bot.store.lists import Page
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
@@ -761,13 +762,25 @@ def save_disclosures(
 
 
 def count_referrals(connection: Connection, agent: int, turn_commit: TurnCommit) -> None:
-    """Count the referrals of a commit that are new, before their disclosures are stored."""
-    if not turn_commit.care_category:
+    """Count the referrals of a commit that are new, before their disclosures are stored.
+
+    Raises AlreadyReferred; PostgreSQL locks the people until the commit, so that two processes do not refer them both.
+    """
+    people = {item.entity_id for item in turn_commit.disclosures if item.kind is DeliveryKind.REFERRAL}
+    if not people:
         return
-    people = {item.entity_id for item in turn_commit.disclosures}
-    known = {item.delivery_id for item in DISCLOSURE.find(connection, FIND_DISCLOSURES, people, agent=agent)}
+    if connection.dialect.name == "postgresql":
+        for person in sorted(people):
+            connection.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(f"referral {person}", agent))))
+    found = DISCLOSURE.find(connection, FIND_DISCLOSURES, people, agent=agent)
+    known = {item.entity_id: item for item in found if item.kind is DeliveryKind.REFERRAL}
     for item in turn_commit.disclosures:
-        if item.delivery_id not in known:
+        last = known.get(item.entity_id)
+        if last is not None and last.delivery_id == item.delivery_id:
+            continue
+        if last is not None and turn_commit.referred_before is not None and last.at > turn_commit.referred_before:
+            raise AlreadyReferred(f"{item.entity_id} was referred to help in room {last.room_id}")
+        if turn_commit.care_category:
             count = CareCount(item.at.date(), turn_commit.care_category, 1)
             ADD_CARE_COUNT.execute(connection, CARE_COUNT.values(count, agent))
 
