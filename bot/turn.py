@@ -485,8 +485,10 @@ class Turn:
     time_zone: tzinfo = field(init=False)
 
     def __post_init__(self) -> None:
-        self.conversation_length = int(self.find_setting("CONVERSATION_LENGTH") or 20)
+        settings = self.agent.settings
         self.time_zone = self.agent.find_time_zone(self.world)
+        length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
+        self.conversation_length = int(length or 20)
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -626,8 +628,8 @@ class Turn:
         A bot gets none, and none is sent where the platform says it in another place.
         """
         if self.unnotified is None:
-            rule = self.notice_rule
-            if not rule.is_on and not self.has_minor:
+            has_minor, rule = self.has_minor, self.notice_rule
+            if not (has_minor or rule.is_on):
                 self.unnotified = frozenset()
                 return self.unnotified
             adapter = self.agent.outbox.adapters.get(self.room.platform)

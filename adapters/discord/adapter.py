@@ -38,22 +38,20 @@ from adapters.discord.errors import (
 )
 from adapters.discord.gateway import (
     INVALID_TOKEN_MESSAGE,
+    POSITION,
+    RESUMED,
     ConnectionRejected,
     DiscordClient,
+    EventQueue,
+    EventReceiver,
     GatewayConnection,
+    GatewayEvent,
+    GatewayProbe,
+    GatewaySession,
     IdentifyQueue,
     ShardingRequired,
 )
 from adapters.discord.incoming import EntityMapper
-from adapters.discord.receiving import (
-    POSITION,
-    RESUMED,
-    EventQueue,
-    EventReceiver,
-    GatewayEvent,
-    GatewayProbe,
-    GatewaySession,
-)
 from adapters.discord.sending import MessageSender, ResponseSender, is_response, split_reply
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock

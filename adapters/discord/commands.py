@@ -12,8 +12,8 @@ from discord.http import Route
 
 from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
+from adapters.discord.gateway import report_roles
 from adapters.discord.incoming import EntityMapper, apply_rules, build_lineage
-from adapters.discord.receiving import report_roles
 from adapters.discord.sending import (
     CHOICE_PREFIX,
     EPHEMERAL_FLAG,

@@ -47,7 +47,6 @@ from bot.models.types import (
     Usage,
 )
 from bot.prompts.reply_parser.dialects import peel
-from bot.prompts.reply_parser.reader import read_reply
 from bot.receipts import TracedCall, current_trace
 from bot.settings import Settings, SettingsModel
 from bot.text import sanitize_text
@@ -776,15 +775,3 @@ class ModelProfile:
                 MORE_TOKENS,
                 extra={"once": True},
             )
-
-
-def ends_too_early(result: TextResult) -> bool:
-    """Return whether the limit ended an answer before its text began, or within the arguments of a call."""
-    if not result.is_truncated:
-        return False
-    reply = read_reply(result.text)
-    if result.has_cut_call or not all(name for name, _ in reply.calls):
-        return True
-    if reply.text and (reply.is_tagged or reply.is_complete):
-        return False
-    return not (result.tool_calls or (reply.actions and reply.is_complete))

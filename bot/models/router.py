@@ -50,7 +50,6 @@ from bot.models.handler import (
     attempt_call,
     count_bytes,
     count_prompt_bytes,
-    ends_too_early,
     measure_audio,
 )
 from bot.models.types import (
@@ -70,6 +69,7 @@ from bot.models.types import (
     TranscriptionRequest,
 )
 from bot.prompts.reply_parser.field_scanner import first_object, read_mapping
+from bot.prompts.reply_parser.reader import read_reply
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -468,6 +468,18 @@ FALLBACK_TYPES: dict[ModelType, tuple[ModelType, ...]] = {
 MAX_QUOTE_LENGTH = 8_000
 MAX_PROBLEMS = 8
 MAX_READING_RETRIES = 1  # a reply waits for the description of an attachment, and goes on without it
+
+
+def ends_too_early(result: TextResult) -> bool:
+    """Return whether the limit ended an answer before its text began, or within the arguments of a call."""
+    if not result.is_truncated:
+        return False
+    reply = read_reply(result.text)
+    if result.has_cut_call or not all(name for name, _ in reply.calls):
+        return True
+    if reply.text and (reply.is_tagged or reply.is_complete):
+        return False
+    return not (result.tool_calls or (reply.actions and reply.is_complete))
 
 
 class ModelRouter:

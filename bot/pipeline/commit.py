@@ -182,8 +182,9 @@ async def close_turn(
     receipts = [receipt for _, receipt in closing]
     if turn.obsolete_replies and (outgoing or turn.replies):
         await turn.agent.store.memories.remove(turn.obsolete_replies)
+    action_results = build_result_memories(turn)
     is_care = turn.is_care
-    turn.replies += await turn.send(outgoing, receipts, build_result_memories(turn))
+    turn.replies += await turn.send(outgoing, receipts, action_results)
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
     for turn_input in turn.inputs:

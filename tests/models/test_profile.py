@@ -16,8 +16,8 @@ from bot.models.handler import (
     THINKING_TOKENS,
     ModelHandler,
     ModelProfile,
-    ends_too_early,
 )
+from bot.models.router import ends_too_early
 from bot.models.types import ModelInfo, ModelType, Purpose, TextRequest, TextResult, ToolCall, Usage
 from tests.models.bench import RouterBench, answer_never, build_result
 

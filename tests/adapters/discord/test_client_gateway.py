@@ -9,8 +9,15 @@ import pytest
 from adapters.discord.config import Limits
 from adapters.discord.emulator import Fault
 from adapters.discord.emulator.gateway import GUILD_MEMBERS
-from adapters.discord.gateway import DELAY_SECONDS, HOUR, MAX_PER_HOUR, RETRY_SECONDS, GuildFetcher, IdentifyLimiter
-from adapters.discord.receiving import GatewaySession
+from adapters.discord.gateway import (
+    DELAY_SECONDS,
+    HOUR,
+    MAX_PER_HOUR,
+    RETRY_SECONDS,
+    GatewaySession,
+    GuildFetcher,
+    IdentifyLimiter,
+)
 from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable

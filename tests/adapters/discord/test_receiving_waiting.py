@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from adapters.discord import receiving
+from adapters.discord import gateway
 from adapters.discord.sharding import WHOLE_ACCOUNT
 from bot import Outcome
 from bot.store import InMemoryStore, StoreUnavailable
@@ -56,7 +56,7 @@ async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothin
     assert len(all_receipts) == 81
     assert ledger.counts["identify"] == 1
     assert ledger.counts["resume"] > 0
-    warnings_logged = [record.getMessage() for record in caplog.records if record.name == receiving.__name__]
+    warnings_logged = [record.getMessage() for record in caplog.records if record.name == gateway.__name__]
     assert warnings_logged[0].endswith("cannot be stored: reading pauses until they are")
     assert warnings_logged[1] == "all queued Discord events are stored: reading continues"
 
