@@ -164,7 +164,7 @@ async def test_the_first_call_is_assumed_to_be_the_most_expensive() -> None:
 
 
 @pytest.mark.failure("O-02")
-async def test_calls_that_wait_for_the_first_one_do_not_exceed_the_limit_by_its_price() -> None:
+async def test_calls_that_wait_for_the_first_call_do_not_exceed_the_limit_by_its_price() -> None:
     provider = Provider()
     shop = MeteredRouter(provider, dollar_limit(0.7))
     calls = [asyncio.create_task(shop.request_text()) for _ in range(50)]

@@ -314,8 +314,8 @@ def find_ranked(
     neighbours: dict[int, set[int]] = {}
     if query.with_neighbours and kind == MemoryKind.MESSAGE:
         neighbours = _find_neighbours(connection, {*best[:MAX_WITH_NEIGHBOURS], *list(near)[:MAX_WITH_NEIGHBOURS]})
-    found_or_beside = {*best, *near, *neighbours}
-    rows = rows_of(connection, CANDIDATE_ROWS, found_or_beside, excluded=list(query.excluded), **in_place)
+    chosen = {*best, *near, *neighbours}
+    rows = rows_of(connection, CANDIDATE_ROWS, chosen, excluded=list(query.excluded), **in_place)
     candidates = {
         position: Candidate(position, *split_stored(terms), created_at, tuple(neighbours.get(position, ())))
         for position, terms, created_at in rows
