@@ -8,8 +8,10 @@ import asyncio
 import json
 import logging
 import re
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from uuid import UUID
 
 from bot.care.recognition import Distress, DistressCategory, find_distress, load_phrases
@@ -24,7 +26,7 @@ from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliverySta
 from bot.domain.memory import REFERRAL_KEY, REFERRAL_NOTE, Memory, MemoryKind
 from bot.errors import AlreadyReferred, BotError, ModelError, StoreUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
-from bot.outbound.sender import OutgoingReply
+from bot.outbound.sender import OutgoingReply, retry_delay
 from bot.pipeline.should_respond import expects_reply
 from bot.turn import Agent, Turn, TurnInput
 
@@ -181,7 +183,15 @@ class Care:
 
     def _on_finished(self, event: DeliveryFinished) -> None:
         if _was_refused(event.delivery):
-            self._tasks.start(self._refer_in_room(event.delivery))
+            self._tasks.start(self._refer_instead(event.delivery))
+
+    async def _refer_instead(self, delivery: Delivery) -> None:
+        """Refer in the room instead, as soon as the store works."""
+        for failures in count(1):
+            with suppress(StoreUnavailable):  # the log has it once, and not for every attempt
+                await self._refer_in_room(delivery)
+                return
+            await asyncio.sleep(retry_delay(failures))
 
     async def _refer_in_room(self, delivery: Delivery) -> None:
         """Commit a referral that could not be delivered in private to the room where the person wrote."""

@@ -15,12 +15,12 @@ from bot.domain.content import Attachment, Content, MediaKind, MentionContext, b
 from bot.domain.environment import ChannelType, Entity, Room, World
 from bot.domain.ids import derived_id
 from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState, Outcome, Receipt
-from bot.errors import ModelUnavailable, NotSent, SettingError, Undeliverable
+from bot.errors import ModelUnavailable, NotSent, SettingError, StoreUnavailable, Undeliverable
 from bot.models.types import Purpose, TextRequest
 from bot.operate.people import write_person_archive
 from bot.pipeline import care
 from bot.prompts import CARE_RULE
-from bot.store import InMemoryStore
+from bot.store import InMemoryStore, TurnCommit
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from tests.scheduling import ManualClock
 
@@ -225,6 +225,26 @@ async def test_a_referral_that_a_person_does_not_take_in_private_goes_to_the_roo
         assert referrals(adapter) == ["lobby"]
         [count] = await harness.agent.store.ledger.care_counts(harness.agent.clock().date())
         assert count.count == 1
+
+
+async def test_a_store_that_fails_meanwhile_delays_the_referral_in_the_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    adapter, commits = PrivateAdapter(), list[TurnCommit]()
+    adapter.blocked_rooms.add("private-Alice")
+    async with caring_agent(adapter=adapter) as harness:
+        ledger = harness.agent.store.ledger
+        commit = ledger.commit
+
+        async def fail_once_in_the_room(turn_commit: TurnCommit) -> list[Delivery]:
+            if turn_commit.disclosures and turn_commit.deliveries[0].target == "lobby":
+                commits.append(turn_commit)
+                if len(commits) == 1:
+                    raise StoreUnavailable("the server restarts", cause="db_unreachable")
+            return await commit(turn_commit)
+
+        monkeypatch.setattr(ledger, "commit", fail_once_in_the_room)
+        await receive(harness, CALLED, kind=ChannelType.GROUP)
+        await adapter.wait_until_sent(2)
+        assert (referrals(adapter), len(commits)) == (["lobby"], 2)
 
 
 async def test_what_a_process_that_died_could_not_deliver_in_private_goes_to_the_room_at_the_next_start() -> None:
