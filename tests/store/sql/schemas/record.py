@@ -39,7 +39,13 @@ def dump_postgres(tool: Path, url: str) -> str:
 
 def chat(code: Path, folder: Path, **settings: str) -> None:
     """Run the code of a folder until it has answered three messages."""
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(code), "HOME": str(folder), "USER": "kim"}
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": str(code),
+        "HOME": str(folder),
+        "USER": "kim",
+        "AI_NOTICE": "off",
+    }
     command = [sys.executable, "-m", "bot", "chat"]
     subprocess.run(
         command, cwd=folder, env={**environment, "LOGNAME": "kim", **settings}, input=INPUT, text=True, check=True
