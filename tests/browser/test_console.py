@@ -211,7 +211,7 @@ async def test_the_costs_say_how_answers_degrade_and_why(workshop: Any, visitor:
     limits = workshop.server.runtime.agents[0].handle.limits
     await limits.change({"BUDGET_TOKENS": 1}, source="the test")
     tab = await visitor.enter("console/costs")
-    note = tab.page.get_by_text("everywhere until midnight UTC: no answers, since")
+    note = tab.page.get_by_text("Everywhere until midnight UTC: no answers, since")
     await note.wait_for()
     assert "of BUDGET_TOKENS is used" in await note.inner_text()
     await limits.change({"BUDGET_TOKENS": None}, source="the test")

@@ -123,15 +123,15 @@ function Days({ days, period, limit, isOne }) {
 
 const STEPS = { history: "shorter history", small: "small model", offline: "phrases without a model", silent: "no answers" };
 const MAX_DEGRADED = 5;
-const PLACES = { room: ["room", "console/rooms"], person: ["person", "console/people"] };
+const PLACES = { room: ["Room", "console/rooms"], person: ["Person", "console/people"] };
 
 /** How answers degrade now, because little is left of a limit: for all, and the rooms and people of whose limits most is used. */
 function Degraded({ items, agents }) {
   const row = ({ agent_id, scope, id, name, step, limit, share }) => {
-    const agent = agents.length > 1 ? `${agents.find((item) => item.id === agent_id)?.name ?? ""}, ` : "";
+    const agent = agents.length > 1 ? ` (${agents.find((item) => item.id === agent_id)?.name ?? ""})` : "";
     const [kind, path] = PLACES[scope] ?? [];
-    return html`<${Note} key=${`${agent_id}${limit}${id}`} tone=${step === "silent" ? "warn" : ""} icon="coin">${agent}${kind
-      ? html`${kind} <${Link} to=${`${path}/${id}`}>${name || "unknown"}</${Link}>` : "everywhere"} until midnight UTC: ${STEPS[step]}, since
+    return html`<${Note} key=${`${agent_id}${limit}${id}`} tone=${step === "silent" ? "warn" : ""} icon="coin">${kind
+      ? html`${kind} <${Link} to=${`${path}/${id}`}>${name || "unknown"}</${Link}>` : "Everywhere"}${agent} until midnight UTC: ${STEPS[step]}, since
       ${" "}${formatPercent(share)} of <code>${limit}</code> is used</${Note}>`;
   };
   const others = items.length - MAX_DEGRADED;
