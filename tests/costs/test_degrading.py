@@ -215,6 +215,18 @@ async def test_phrases_without_a_model_are_written_when_nothing_is_left() -> Non
         assert writers.requests == []
 
 
+async def test_a_plugin_may_bring_other_phrases() -> None:
+    @model(ModelType.TEXT_OFFLINE)
+    async def write_phrase(agent: Agent, request: TextRequest) -> TextResult:
+        return TextResult("<response><text>Later, please.</text></response>", "phrases", Usage())
+
+    settings = {"BUDGET_USD": "1", "DEGRADE": "80:offline"}
+    async with running_agent(Plugin("phrases", "Has phrases.", models=[write_phrase]), settings=settings) as harness:
+        await spend(harness, 1.5)
+        await harness.send("Hello")
+        assert harness.texts == ["Later, please.", NOTICE]
+
+
 @pytest.mark.parametrize("form", ["text", "json", "tags"])
 async def test_phrases_are_read_in_any_form_of_answers(form: str) -> None:
     async with degrading(Writers(), DEGRADE="80:offline", MODEL_ANSWER_FORM=form) as harness:
