@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from benchmarks.console import measure_console
 from benchmarks.conversation import measure_conversation
 from benchmarks.crowds import measure_crowds
+from benchmarks.degrading import measure_degrading
 from benchmarks.figures import Row
 from benchmarks.growth import measure_growth
 from benchmarks.memory import measure_memory
@@ -49,6 +50,7 @@ MEASUREMENTS: Mapping[str, Callable[[], list[Row]]] = {
     "console": measure_console,
     "tabs": measure_tabs,
     "strangers": measure_strangers,
+    "degrading": measure_degrading,
 }
 WIDTH = 46
 USAGE = 2

@@ -3,6 +3,7 @@
 from bot.domain.events import (
     ActionCompleted,
     ActionStarted,
+    AnswerDegraded,
     ChannelCleared,
     CharacterReloaded,
     ControlMessage,
@@ -50,6 +51,7 @@ from bot.turn import TurnEnded
 __all__ = [
     "ActionCompleted",
     "ActionStarted",
+    "AnswerDegraded",
     "ChannelCleared",
     "CharacterReloaded",
     "ControlMessage",

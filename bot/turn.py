@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 from uuid import UUID
 
@@ -26,7 +27,7 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
-from bot.domain.ledger import ActionResult, EditState, EventKey, ModelCall, Receipt, State
+from bot.domain.ledger import ActionResult, Degradation, DegradeStep, EditState, EventKey, ModelCall, Receipt, State
 from bot.domain.memory import AUTHORS_KEY, NOTICE_KEY, Memory, MemoryKind
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
@@ -34,6 +35,7 @@ from bot.event_bus import EventBus
 from bot.fetch.documents import DocumentReader
 from bot.fetch.response import UrlFetcher
 from bot.models.router import ModelRouter
+from bot.models.types import ModelType
 from bot.outbound.content_filter import replace_human_claims
 from bot.outbound.notices import GROUP_RULE, MINOR_INTERVAL, PRIVATE_RULE, Notice, NoticeRule
 from bot.outbound.outbox import Outbox, Speech
@@ -407,6 +409,10 @@ class Agent:
 REPLIES_PER_STEP = 1_000
 MAX_CHECKED_REPLIES = 20
 MAX_ANSWERED_INPUTS = 20
+DEGRADED_SHARE = 0.3
+DEGRADED_MODELS = MappingProxyType(
+    {DegradeStep.SMALL: ModelType.TEXT_SMALL, DegradeStep.OFFLINE: ModelType.TEXT_OFFLINE}
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -452,7 +458,8 @@ class Turn:
     `result_authors` are the authors of what its actions have read; `running_actions` are the names of those that
     have begun and not ended; `on_progress` receives what the one that runs reports. `release_room` lets the room's
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
-    shows at most, and `time_zone` is that of this world, in which prompts tell times.
+    shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
+    DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     """
 
     agent: Agent
@@ -481,6 +488,9 @@ class Turn:
     on_progress: Callable[[str], None] | None = None
     release_room: Callable[[], None] = lambda: None
     trace: TurnTrace = field(default_factory=TurnTrace)
+    degradation: Degradation | None = None
+    context_share: float = 1.0
+    reply_model: ModelType = ModelType.TEXT_LARGE
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 
@@ -558,6 +568,13 @@ class Turn:
         """
         first_role, *other_roles = [self.world.role_of(turn_input.author.id) for turn_input in self.inputs]
         return min(first_role, *other_roles, key=lambda role: role.rank) if other_roles else first_role
+
+    def degrade(self, degradation: Degradation | None) -> None:
+        """Answer from now on as a step of DEGRADE says, if there is one."""
+        if degradation is not None:
+            self.degradation = degradation
+            self.context_share = DEGRADED_SHARE
+            self.reply_model = DEGRADED_MODELS.get(degradation.step, ModelType.TEXT_LARGE)
 
     def commit(self) -> None:
         """Pass the commit point: from here on no newer turn supersedes this one.

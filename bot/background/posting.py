@@ -90,6 +90,9 @@ class PostScheduler:
             return
         if feed is None or feed.interval is None or feed.pause_reason or not agent.may_speak_in(feed.room):
             delay = RECHECK_INTERVAL
+        elif (degradation := agent.budget.find_degradation(None, None)) is not None and not degradation.is_evaluated:
+            delay = MODEL_RETRY_INTERVAL
+            logger.info("nothing is posted on %s this time: %s", feed.room.platform, degradation)
         else:
             delay = self._draw_interval(feed.interval)
             try:

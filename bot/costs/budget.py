@@ -27,10 +27,10 @@ from importlib.resources import files
 from itertools import count
 from math import ceil, inf
 from types import TracebackType
-from typing import Any, Self
+from typing import Annotated, Any, Self
 from uuid import UUID
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
 from bot.concurrency.tasks import BoundedDict, TaskSet, run_isolated
@@ -39,6 +39,8 @@ from bot.domain.ledger import (
     CostHold,
     CostKey,
     CostUsage,
+    Degradation,
+    DegradeStep,
     ErasedUsage,
     HeldCosts,
     Limit,
@@ -49,11 +51,12 @@ from bot.errors import BudgetSpent, SettingError, StoreUnavailable
 from bot.models.handler import AUDIO_TOKENS, ModelHandler, PendingCall, Record, estimate_usage
 from bot.models.types import ModelRequest, ModelType, TextRequest
 from bot.runs import Run, current_run
-from bot.settings import CommaList, SettingsModel
+from bot.settings import OFF, CommaList, SettingsModel
 from bot.store.ledger import SharedLimits
 from bot.store.protocols import CostStore, LogKind, Store
 
 LimitKey = tuple[LimitScope, UUID | None]
+DegradeSteps = tuple[tuple[float, DegradeStep], ...]  # each with the share of a limit from which it is in effect
 CALLS_AHEAD, SHARE_AHEAD = 15, 1 / 32  # of later calls, and of what is left, at most this part
 RETURN_SECONDS, RETURN_SCARCE_SECONDS, RETRY_SECONDS = 1.0, 0.02, 0.03
 MAX_ABSENCE_SECONDS = 5.0
@@ -391,10 +394,41 @@ ROUNDING = 1e-8  # dollars
 MAX_DAYS = 3  # of which the usage is known: a clock that was wrong may come back to an earlier day
 
 
-class BudgetSettings(SettingsModel):
-    """Model prices and budgets; a character file cannot set these."""
+def parse_degrade(value: str) -> DegradeSteps:
+    """Return the steps of a value of DEGRADE, none for `off`.
 
-    CHARACTER_SETTINGS = frozenset()
+    Raises ValueError for another form, and for steps or shares that do not ascend.
+    """
+    if value.strip() == OFF:
+        return ()
+    order = list(DegradeStep)
+    steps: list[tuple[float, DegradeStep]] = []
+    for entry in value.split(","):
+        number, _, name = (part.strip() for part in entry.partition(":"))
+        if not number.isascii() or not number.isdecimal() or not 1 <= int(number) <= 100 or name not in order:
+            raise ValueError(
+                f"{entry.strip()!r} is no step: write it as in 80:history, with a part of a limit in percent (1 to "
+                f"100) and one of {', '.join(order)}; off is for no steps"
+            )
+        step = DegradeStep(name)
+        if steps and (int(number) / 100 <= steps[-1][0] or order.index(step) <= order.index(steps[-1][1])):
+            raise ValueError(
+                f"{entry.strip()!r} must have a higher number and a later step than the one before it, in the order "
+                f"{', '.join(order)}"
+            )
+        steps.append((int(number) / 100, step))
+    return tuple(steps)
+
+
+def _check_degrade(value: str) -> str:
+    parse_degrade(value)
+    return value
+
+
+class BudgetSettings(SettingsModel):
+    """Model prices and budgets; of these, a character file can only set how its answers degrade."""
+
+    CHARACTER_SETTINGS = frozenset({"DEGRADE"})
 
     model_prices: CommaList = Field(
         (),
@@ -409,6 +443,12 @@ class BudgetSettings(SettingsModel):
     budget_tokens: int = Field(0, ge=0, description="Tokens, in and out, per day; 0 for no limit.")
     budget_tokens_per_room: int = Field(0, ge=0, description="The same for each room.")
     budget_tokens_per_person: int = Field(0, ge=0, description="The same for each person.")
+    degrade: Annotated[str, AfterValidator(_check_degrade)] = Field(
+        "80:history,95:small,100:silent",
+        description="How answers degrade when a part of one of these limits is used, in percent: `history` (a shorter "
+        "conversation and less memory in prompts), `small` (the small model writes), `offline` (phrases without a "
+        "model), `silent`; `off` for none of it until a limit is reached.",
+    )
 
     @field_validator("model_prices")
     @classmethod
@@ -487,11 +527,12 @@ class Budget:
     """The limits, what was used today, and what running calls have reserved.
 
     New `limits` count from the next call on; where there were none before, `reload` has to follow. With `sharing`
-    they are those of all processes together.
+    they are those of all processes together. `steps` say how answers degrade before a limit is reached.
     """
 
     def __init__(self, limits: Sequence[Limit] = (), clock: Clock = system_clock) -> None:
         self.limits = tuple(limits)
+        self.steps: DegradeSteps = ()
         self._clock = clock
         self._days = BoundedDict[date, DailyUsage](MAX_DAYS)
         self._reservations: list[Reservation] = []
@@ -535,6 +576,43 @@ class Budget:
                 self._log_limit(today, limit, key)
                 return limit
         return None
+
+    def find_degradation(self, room_id: UUID | None, person_id: UUID | None) -> Degradation | None:
+        """Return the step that the limits of a room and a person, and of all, put into effect now; None without one."""
+        usage, found = self._current_usage(), None
+        for scope, key in self._scopes(room_id, person_id):
+            found = self._degradation(usage, (scope, key), found)
+        return found
+
+    def find_degradations(self) -> dict[LimitKey, Degradation]:
+        """Return the steps that are in effect now: for all, and for rooms and people by their own limits."""
+        usage = self._current_usage()
+        found = {key: self._degradation(usage, key) for key in usage.usage}
+        return {key: degradation for key, degradation in found.items() if degradation is not None}
+
+    def _degradation(self, usage: DailyUsage, key: LimitKey, found: Degradation | None = None) -> Degradation | None:
+        """Return the step of the limits of one scope, or `found` if it is of a limit of which more is used."""
+        for limit in self.limits if self.steps else ():
+            if limit.scope is not key[0]:
+                continue
+            share = limit.amount_of(usage.of(key)) / limit.maximum
+            reached = [step for start, step in self.steps if share + ROUNDING >= start]
+            if reached and (found is None or share > found.share):
+                found = Degradation(reached[-1], limit.setting, share)
+        return found
+
+    def find_next_step(
+        self, degradation: Degradation | None, setting: str, room_id: UUID | None, person_id: UUID | None
+    ) -> Degradation | None:
+        """Return the step to answer with after one whose call the limit of a setting did not pay for; None without."""
+        scopes, order = dict(self._scopes(room_id, person_id)), list(DegradeStep)
+        number = -1 if degradation is None else order.index(degradation.step)
+        later = (step for _, step in self.steps if order.index(step) > number and step is not DegradeStep.SILENT)
+        limit = next((limit for limit in self.limits if limit.setting == setting and limit.scope in scopes), None)
+        if limit is None or (step := next(later, None)) is None:
+            return None
+        used = limit.amount_of(self._current_usage().of((limit.scope, scopes[limit.scope])))
+        return Degradation(step, setting, used / limit.maximum, is_unpaid=True)
 
     async def reserve(
         self, estimate: Callable[[], CallEstimate], room_id: UUID | None, person_id: UUID | None, *, wait: bool = True
@@ -714,6 +792,10 @@ class CostLimits:
     async def _read_stored(self) -> dict[str, float]:
         stored = await self._store.cache.get(STORED_LIMITS_KEY)
         return {name: value for name, value in (stored or {}).items() if name in LIMIT_SCOPES}
+
+    def degradations(self) -> dict[LimitKey, Degradation]:
+        """Return the steps of DEGRADE that are in effect now: for all, and for rooms and people by their own limits."""
+        return self._budget.find_degradations()
 
     def states(self) -> list[LimitState]:
         """Return all limits that can be set."""
@@ -952,7 +1034,7 @@ class ReservationLedger:
         reached, or too little is left for the call.
         """
         request = pending.request
-        if not self._budget.limits:
+        if not self._budget.limits or pending.kind is ModelType.TEXT_OFFLINE:  # the latter costs nothing
             return self._record, request
         run, source = current_run.get(), (handler.name, pending.kind.value, pending.model)
         room_id, person_id = (run.room_id, run.author_id) if run else (None, None)

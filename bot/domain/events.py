@@ -13,7 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from bot.domain.environment import Entity, Room, World
-from bot.domain.ledger import ActionResult, Delivery, ModelCall, Outcome, Receipt
+from bot.domain.ledger import ActionResult, Degradation, Delivery, ModelCall, Outcome, Receipt
 from bot.domain.memory import Memory
 
 
@@ -143,6 +143,14 @@ class HumanClaimsReplaced(Event):
 
     room_id: UUID
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerDegraded(Event):
+    """A message is answered as a step of DEGRADE says, because little is left of a budget."""
+
+    room_id: UUID
+    degradation: Degradation
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from math import inf
 from secrets import token_bytes
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
@@ -659,6 +660,47 @@ class Limit:
     def __str__(self) -> str:
         amount = f"${self.maximum:g}" if self.is_money else f"{self.maximum:,.0f} tokens"
         return f"{amount} a day {self.scope}"
+
+
+class DegradeStep(StrEnum):
+    """What answers are like while little is left of a limit, from the first step to the last."""
+
+    HISTORY = "history"  # prompts show a shorter conversation and less of what was told before
+    SMALL = "small"  # the small model writes, from such a prompt
+    OFFLINE = "offline"  # phrases without a model
+    SILENT = "silent"
+
+
+DEGRADE_NOTES = MappingProxyType(
+    {
+        DegradeStep.HISTORY: "a shorter history",
+        DegradeStep.SMALL: "the small model and a shorter history",
+        DegradeStep.OFFLINE: "phrases without a model",
+        DegradeStep.SILENT: "no answer",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Degradation:
+    """A step that is in effect, and the limit of which `share` is used, 1 for all of it.
+
+    With `is_unpaid` the step is in effect because what was left did not pay for a call.
+    """
+
+    step: DegradeStep
+    setting: str
+    share: float
+    is_unpaid: bool = False
+
+    @property
+    def is_evaluated(self) -> bool:
+        """Whether evaluators still run, and posts are still written."""
+        return self.step is DegradeStep.HISTORY
+
+    def __str__(self) -> str:
+        rest = ", and the rest did not pay for more" if self.is_unpaid else ""
+        return f"{int(self.share * 100 + 1e-6)} % of {self.setting} used{rest}: {DEGRADE_NOTES[self.step]}"
 
 
 @dataclass(frozen=True, slots=True)

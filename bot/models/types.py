@@ -7,11 +7,12 @@ from typing import Any, Protocol, Self
 
 
 class ModelType(StrEnum):
-    """The task of a handler; spelled as in elizaOS, aliases included."""
+    """The task of a handler; spelled as in elizaOS, aliases included. TEXT_OFFLINE is not of it."""
 
     TEXT_SMALL = "TEXT_SMALL"
     TEXT_MEDIUM = "TEXT_MEDIUM"
     TEXT_LARGE = "TEXT_LARGE"
+    TEXT_OFFLINE = "TEXT_OFFLINE"  # phrases without a model, where the budget pays for none
     TEXT_EMBEDDING = "TEXT_EMBEDDING"
     OBJECT_SMALL = "OBJECT_SMALL"
     OBJECT_MEDIUM = "OBJECT_MEDIUM"

@@ -16,7 +16,7 @@ from uuid import UUID
 from bot.concurrency.tasks import crash_point
 from bot.domain.character import ActionSpec
 from bot.domain.content import Content
-from bot.domain.environment import ANYBODY, UNKNOWN_AUTHORS, Role
+from bot.domain.environment import ANYBODY, UNKNOWN_AUTHORS, ChannelType, Role
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import INCOMPLETE_KEY, REVISIONS_KEY, StoredEvent
 from bot.domain.ledger import ActionResult, EditState, Outcome, Receipt, Rule, Step, StepState
@@ -34,6 +34,7 @@ from bot.user_texts import user_text
 
 logger = logging.getLogger(__name__)
 APOLOGY_INTERVAL = timedelta(minutes=5)
+PUBLIC_TYPES = (ChannelType.FEED, ChannelType.BROADCAST)  # where every message is a post
 MAX_ECHO_SCAN = 20
 MAX_REPETITION_SCAN = 100
 REPETITION_WINDOW = timedelta(minutes=10)
@@ -46,12 +47,16 @@ UNSOLICITED_RULES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class TurnResult:
-    """The outcome of a turn, the reason and rule, and the content to send with it, if any."""
+    """The outcome of a turn, the reason and rule, and the content to send with it, if any.
+
+    `notice` tells the room that answers degrade; it follows an answer once a day.
+    """
 
     outcome: Outcome
     reason: str
     rule: str
     content: Content | None = None
+    notice: Content | None = None
 
     @classmethod
     def answered(cls, decision: ResponseDecision, content: Content | None = None) -> Self:
@@ -101,6 +106,8 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
     if content is not None:
         reply = turn.build_reply(content)
         outgoing.append(await turn.with_speech(reply) if is_reply else reply)
+    if result.notice is not None and outgoing and is_reply and await _may_tell_degraded(turn):
+        outgoing.append(turn.build_reply(result.notice))
     return await close_turn(turn, result.outcome, result.reason, result.rule, outgoing)
 
 
@@ -152,6 +159,15 @@ async def _may_apologize(turn: Turn) -> bool:
         return False
     await cache.set(key, turn_id, expires_at=turn.agent.clock() + APOLOGY_INTERVAL)
     return True
+
+
+async def _may_tell_degraded(turn: Turn) -> bool:
+    """Return whether the room may be told that answers degrade, and reserve it for this turn: once a day (UTC)."""
+    cache, now = turn.agent.store.cache, turn.agent.clock()
+    key, turn_id = f"degraded:{turn.room.id}:{now.date()}", str(turn.id)
+    if (reserved_by := await cache.get(key)) is None:
+        await cache.set(key, turn_id, expires_at=now + timedelta(days=1))
+    return reserved_by in (None, turn_id)
 
 
 async def close_turn(

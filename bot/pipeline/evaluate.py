@@ -171,14 +171,15 @@ class Evaluation:
         self.evaluated = Batcher(agent.store.ledger.mark_evaluated, label="marks of evaluated messages")
 
     async def evaluate(self, turn: Turn, turn_input: TurnInput, *, should_reply: bool) -> None:
-        """Embed the messages of a turn and run its evaluators, unless the budget is spent."""
+        """Embed the messages of a turn and run its evaluators, unless the budget is spent, or too little is left."""
         agent = self._agent
         if agent.budget.find_reached_limit(turn.room.id, turn_input.author.id) is None:
             if agent.models.has_handler_for(ModelType.TEXT_EMBEDDING):
                 embedding = self._embeddings.embed(turn, turn_input.message)
                 await run_isolated(embedding, label="embedding", timeout=EMBEDDING_TIMEOUT)
             crash_point("eval.pre")
-            await evaluate(turn, self._registry, should_reply=should_reply)
+            if turn.degradation is None or turn.degradation.is_evaluated:
+                await evaluate(turn, self._registry, should_reply=should_reply)
         self.mark_evaluated(turn_input)
 
     async def evaluate_again(self, turn: Turn, turn_input: TurnInput, *, should_reply: bool) -> None:

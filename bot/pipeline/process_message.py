@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from functools import partial
 from uuid import UUID
 
@@ -14,16 +15,17 @@ from bot.concurrency.tasks import Batcher, BoundedDict, CancellationScope, crash
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content
 from bot.domain.environment import ParticipantState
-from bot.domain.events import MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
+from bot.domain.events import AnswerDegraded, MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
 from bot.domain.ids import new_id
 from bot.domain.inbound import REVISIONS_KEY, StoredEvent
-from bot.domain.ledger import ModelCall, Outcome, Rule
+from bot.domain.ledger import Degradation, ModelCall, Outcome, Rule
 from bot.domain.memory import ACCESS_TOKEN_KEY
-from bot.errors import StoreUnavailable
+from bot.errors import BudgetSpent, StoreUnavailable
 from bot.inbound.processing import OnOutcome
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.care import Care
 from bot.pipeline.commit import (
+    PUBLIC_TYPES,
     TurnFailure,
     TurnResult,
     claim,
@@ -54,6 +56,8 @@ from bot.pipeline.turn_order import (
     TurnStopped,
 )
 from bot.plugin_system.registry import Registry
+from bot.prompts.reply_parser.reader import Reply
+from bot.prompts.templates import DEGRADED
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
 from bot.turn import Agent, Turn, TurnEnded, TurnInput
@@ -148,6 +152,8 @@ class MessagePipeline:
         turn_input.interrupted_calls = self._interrupted_calls[receipt.id]
         turn_id = receipt.turn_id or new_id()
         turn = Turn(agent, turn_id, inbound.room, inbound.world, [turn_input], is_fresh=event.is_new)
+        if agent.budget.limits:
+            turn.degrade(agent.budget.find_degradation(turn.room.id, turn.author.id))
         if receipt.outcome.is_final:
             await self._finish_closed(turn, turn_input)
             return
@@ -261,6 +267,8 @@ class MessagePipeline:
                 turn.trace.gate_rule = decision.rule
                 spans.append(("gate", "Gate", begun, decided, ""))
                 if decision.should_answer:
+                    if turn.degradation is not None:
+                        self._note_degradation(turn, turn.degradation)
                     await self._acquire_turn(turn, answered_ids, room_turn)
                     await self._wait_for_burst(turn)
                     await read_attachments(turn, self._attachment_limits)
@@ -273,7 +281,10 @@ class MessagePipeline:
                         text = await self._multi_step.run(turn)
                         result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
                     else:
-                        reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
+                        try:
+                            reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
+                        except BudgetSpent as error:
+                            reply = await self._respond_degraded(turn, error)
                         is_confirmed = confirmation is not None
                         result = await run_actions(
                             turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
@@ -283,6 +294,8 @@ class MessagePipeline:
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
                     notice = self._composer.render_notice(turn, template)
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
+                if turn.degradation is not None and result.outcome is Outcome.ANSWERED:
+                    result = self._report_degradation(turn, turn.degradation, result)
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
                 self._counters.attention.hear_replies(turn)
@@ -299,6 +312,32 @@ class MessagePipeline:
                 run.outcome = await self._close_failed(turn, failure)
                 return is_answering
         return decision.should_answer
+
+    async def _respond_degraded(self, turn: Turn, error: BudgetSpent) -> Reply:
+        """Return the reply by the next step of DEGRADE whose call can be paid for; raises BudgetSpent without one."""
+        room_id, author_id = turn.room.id, turn.author.id
+        while step := self._agent.budget.find_next_step(turn.degradation, error.setting, room_id, author_id):
+            turn.degrade(step)
+            turn.state.results.clear()  # prompts show less now
+            self._note_degradation(turn, step)
+            try:
+                return await respond(turn, self._composer, self._attachment_limits)
+            except BudgetSpent as next_error:
+                error = next_error
+        raise error
+
+    def _note_degradation(self, turn: Turn, degradation: Degradation) -> None:
+        """Note the step of DEGRADE in effect in the receipt and the trace."""
+        turn.notes.append(str(degradation))
+        now = time.monotonic()
+        turn.trace.spans.append(("degrade", str(degradation), now, now, ""))
+
+    def _report_degradation(self, turn: Turn, degradation: Degradation, result: TurnResult) -> TurnResult:
+        """Emit AnswerDegraded; return the result with the notice for the room, where it may have one."""
+        self._agent.events.emit(AnswerDegraded(self._agent.id, turn.room.id, degradation))
+        if turn.replaces is not None or turn.is_care or turn.room.type in PUBLIC_TYPES:  # there it would be a post
+            return result
+        return replace(result, notice=self._composer.render_notice(turn, DEGRADED))
 
     async def _acquire_turn(self, turn: Turn, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack) -> None:
         """Wait until the turn may answer in its room; `room_turn` gives the room free again."""

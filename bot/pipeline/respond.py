@@ -30,7 +30,7 @@ from bot.concurrency.tasks import crash_point
 from bot.domain.character import Effect, ProviderKind
 from bot.domain.ids import short_id
 from bot.errors import ModelError, NoAnswer
-from bot.models.types import ModelType, Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
+from bot.models.types import Purpose, TextRequest, TextResult, TextSink, Tool, ToolCall
 from bot.outbound.content_filter import is_empty_reply
 from bot.outbound.drafts import Draft
 from bot.pipeline.attachments import ConcurrencyLimits, read_recent_attachments
@@ -253,7 +253,7 @@ async def respond(turn: Turn, composer: Composer, limits: ConcurrencyLimits | No
         return _known_calls(build_reply(cached, await recall_context(turn)), composer.registry)
     if (count := len(turn.inputs)) > MAX_ANSWERED_INPUTS:
         turn.notes.append(f"of {count} messages the newest {MAX_ANSWERED_INPUTS} were shown as still open")
-    if await turn.agent.models.writes_plain_text(ModelType.TEXT_LARGE):
+    if await turn.agent.models.writes_plain_text(turn.reply_model):
         return await _respond_plainly(turn, composer)
     include = composer.context_providers(turn)
     may_ask = True
@@ -298,7 +298,7 @@ async def _respond_plainly(turn: Turn, composer: Composer) -> Reply:
         crash_point("model.reply")
         with stream_draft(turn, lambda: build_plain_request(turn, composer)[1]) as sink:
             result = await generate_text(
-                turn, composer, lambda: replace(build_plain_request(turn, composer)[0], sink=sink), ModelType.TEXT_LARGE
+                turn, composer, lambda: replace(build_plain_request(turn, composer)[0], sink=sink), turn.reply_model
             )
         crash_point("model.post")
         reply = build_reply(result, build_plain_request(turn, composer)[1])
@@ -377,7 +377,7 @@ def _build_request(
     if len(turn.inputs) >= min_count:
         listed = render_open_messages(turn.recent_inputs, min_count, turn.state.max_message_length, turn.time_zone)
     values = {"openMessages": listed, "hasFunctions": bool(tools), "draftText": drafted}
-    request = composer.build_request(turn, template, Purpose.REPLY, ModelType.TEXT_LARGE, **values)
+    request = composer.build_request(turn, template, Purpose.REPLY, turn.reply_model, **values)
     prompt = request.prompt
     if problem in WITHOUT_TEXT:  # a small model may be unable to write the form
         name = turn.agent.character.name
@@ -403,7 +403,7 @@ async def _generate_reply(
 
     with stream_draft(turn, lambda: context, has_functions=bool(tools)) as sink:
         try:
-            result = await generate_text(turn, composer, partial(build_request, sink), ModelType.TEXT_LARGE)
+            result = await generate_text(turn, composer, partial(build_request, sink), turn.reply_model)
         except ModelError as error:
             if draft is None:
                 raise
@@ -503,7 +503,7 @@ def build_tools(turn: Turn, excluded: Collection[str]) -> tuple[Tool, ...]:
 
     Empty if the handler that is asked first cannot call tools: then the model writes tags.
     """
-    if not turn.agent.models.can_call_tools(ModelType.TEXT_LARGE):
+    if not turn.agent.models.can_call_tools(turn.reply_model):
         return ()
     return tuple(
         Tool(spec.name, spec.description, spec.parameters)

@@ -32,7 +32,6 @@ from bot.domain.environment import (
     ANYBODY,
     UNKNOWN_AUTHORS,
     AuthorityKind,
-    ChannelType,
     Role,
     contains_words,
     is_all_own,
@@ -56,6 +55,7 @@ from bot.errors import ModelError, NoAnswer, StoreUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.outbound.sender import OutgoingReply
 from bot.pipeline.commit import (
+    PUBLIC_TYPES,
     TurnResult,
     cached_response,
     load_steps,
@@ -307,12 +307,12 @@ async def write_summary(turn: Turn, composer: Composer, template: str = MULTI_ST
         nonlocal context
         results = "\n".join(format_result(result, marks_reported=True) for result in _list_results(turn))
         values = {"actionResults": results, "draftText": truncate_line(draft, MAX_OPEN_MESSAGE_LENGTH)}
-        request = composer.build_request(turn, template, Purpose.SUMMARY, ModelType.TEXT_LARGE, **values)
+        request = composer.build_request(turn, template, Purpose.SUMMARY, turn.reply_model, **values)
         context = answer_context(turn, request)
         return request
 
     for _ in range(MAX_TRIES):
-        result = await generate_text(turn, composer, build_request, ModelType.TEXT_LARGE)
+        result = await generate_text(turn, composer, build_request, turn.reply_model)
         if text := build_reply(result, context).text:
             await save_response(turn, SUMMARY_KEY, result)
             return text
@@ -372,7 +372,6 @@ VALIDATE_TIMEOUT = 2.0
 ACTION_TIMEOUT = 60.0
 MAX_WORKING_MEMORY = 50
 MAX_RESULT_LENGTH = 262_144
-PUBLIC_TYPES = (ChannelType.FEED, ChannelType.BROADCAST)  # where the rest of a text is not offered
 CONTINUE_COMMAND = "/ask continue"
 WRAPPERS = frozenset({"parameters", "arguments", "input", "args"})  # around the arguments of a call
 
@@ -446,7 +445,7 @@ async def run_actions(
     if plan.is_silent:
         return TurnResult(Outcome.IGNORED, reply.thought or "it chose silence", Rule.CHOSE_SILENCE)
     choices: tuple[Choice, ...] = ()
-    if reply.is_truncated and turn.room.type not in PUBLIC_TYPES:
+    if reply.is_truncated and turn.room.type not in PUBLIC_TYPES:  # there the rest of a text is not offered
         choices = (Choice(user_text("notices.continue"), CONTINUE_COMMAND),)
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions, choices=choices)
     if plan.is_simple:
@@ -853,7 +852,7 @@ class MultiStep:
         if (cached := await cached_response(turn, key)) is not None:
             return build_step(cached)
         result = await generate_text(
-            turn, self._composer, partial(self._build_request, turn, loop, number), ModelType.TEXT_LARGE
+            turn, self._composer, partial(self._build_request, turn, loop, number), turn.reply_model
         )
         await save_response(turn, key, result)
         return build_step(result)
@@ -864,7 +863,7 @@ class MultiStep:
             turn,
             MULTI_STEP_DECISION,
             Purpose.STEP,
-            ModelType.TEXT_LARGE,
+            turn.reply_model,
             iterationCount=number,
             maxIterations=self.max_steps,
             actionResults="\n".join(filter(None, [format_results(turn), loop.hint])),

@@ -24,7 +24,7 @@ from bot.domain.character import ProviderKind
 from bot.domain.content import Content, MediaKind
 from bot.domain.environment import ParticipantState, Room
 from bot.domain.inbound import NOT_READ_REASON
-from bot.domain.ledger import EditState, Rule
+from bot.domain.ledger import DegradeStep, EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.attachments import ConcurrencyLimits, transcribe_undecided
 from bot.pipeline.attention import Attention, Choice, Responsiveness, SharedCalls
@@ -541,12 +541,17 @@ def _check_sending(context: RuleContext) -> ResponseDecision | None:
 
 
 def _check_budget(context: RuleContext) -> ResponseDecision | None:
-    turn = context.turn
-    limit = turn.agent.budget.find_reached_limit(turn.room.id, context.newest.author.id)
-    if limit is None:
+    turn, degradation = context.turn, context.turn.degradation
+    if degradation is not None and degradation.step is DegradeStep.OFFLINE:
         return None
-    notice_template = limit_notice(turn, context.counters, limit.setting)
-    return ResponseDecision(False, f"the budget is used up: {limit}", limit.setting, notice_template)
+    limit = turn.agent.budget.find_reached_limit(turn.room.id, context.newest.author.id)
+    if limit is not None:
+        notice_template = limit_notice(turn, context.counters, limit.setting)
+        return ResponseDecision(False, f"the budget is used up: {limit}", limit.setting, notice_template)
+    if degradation is not None and degradation.step is DegradeStep.SILENT:
+        notice_template = limit_notice(turn, context.counters, degradation.setting)
+        return ResponseDecision(False, str(degradation), degradation.setting, notice_template)
+    return None
 
 
 async def _check_rate_limits(context: RuleContext) -> ResponseDecision | None:
@@ -687,6 +692,8 @@ async def decide(
     if judgement.choice is not Choice.ASK:
         should_answer = judgement.choice is Choice.ANSWER
         return ResponseDecision(should_answer, judgement.text, Rule.ADDRESSED if should_answer else Rule.NOT_ADDRESSED)
+    if turn.degradation is not None and turn.degradation.step is DegradeStep.OFFLINE:
+        return ResponseDecision(False, judgement.text, Rule.NOT_ADDRESSED)  # no model may be asked
 
     async def ask(covered: int) -> ResponseDecision:
         decision = await _decide_by_model(turn, composer, _describe_open_messages(judgement.text, covered))

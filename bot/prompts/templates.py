@@ -28,6 +28,7 @@ PARAMETER_REPAIR = "parameterRepairTemplate"
 APOLOGY = "apologyTemplate"
 SLOW_DOWN = "slowDownTemplate"
 SPENT = "spentTemplate"
+DEGRADED = "degradedTemplate"
 REFLECTION = "reflectionTemplate"
 IMAGE_GENERATION = "imageGenerationTemplate"
 REPLY, CONTINUE, EVALUATION = "replyTemplate", "continueTemplate", "evaluationTemplate"
@@ -317,6 +318,7 @@ Write only the corrected parameters, as one JSON object. If the message does not
     APOLOGY: user_text("notices.apology"),
     SLOW_DOWN: user_text("notices.slow_down"),
     SPENT: user_text("notices.budget_spent"),
+    DEGRADED: user_text("notices.degraded"),
 }
 
 _FORM = re.compile(r"^(?:Facts:|\{\{#if hasFunctions\}\}|Write only this).*?</response>\n", re.DOTALL | re.MULTILINE)

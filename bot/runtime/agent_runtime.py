@@ -38,6 +38,7 @@ from bot.costs.budget import (
     ReservationLedger,
     SharedBudget,
     load_prices,
+    parse_degrade,
 )
 from bot.domain.character import CommandSpec
 from bot.domain.content import Content
@@ -70,7 +71,7 @@ from bot.plugin_system.components import Action, Evaluator, Listener, Model, Pro
 from bot.plugin_system.plugin import Plugin, collect_schemas, sort_services
 from bot.plugin_system.registry import Registry
 from bot.runs import Run, current_run, list_call_owners, retry_reporter, usage_recorder
-from bot.runtime.character_reload import AgentConfig, CharacterPicture, CharacterReloader
+from bot.runtime.character_reload import AgentConfig, CharacterPicture, CharacterReloader, apply_steps
 from bot.runtime.world_settings import AgentWorldSettings, open_world_settings
 from bot.settings import CoreSettings, Layer, Settings
 from bot.settings.model import is_secret_name, secret_fields
@@ -707,6 +708,7 @@ async def _running_agent(
         bind_components(agent, config.plugins, components, rooms)
         await enter(run_services(agent, config.plugins, shutdown_deadline))
         await initialize_plugins(agent, config.plugins)
+        apply_steps(agent, parse_degrade(config.settings.load(BudgetSettings).degrade))
         pipeline = MessagePipeline(agent, registry, core)
         activity = await enter(PersonActivityRecorder(store.entities, events, shutdown_deadline=shutdown_deadline))
         inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -20,17 +21,21 @@ from bot.care.settings import CareSettings
 from bot.characters.cards import MAX_PICTURE_BYTES, read_data_address
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import MemorySemaphore
+from bot.costs.budget import BudgetSettings, DegradeSteps, parse_degrade
 from bot.domain.character import Character
 from bot.domain.environment import Entity
 from bot.domain.events import CharacterReloaded
 from bot.domain.ids import derived_id
+from bot.domain.ledger import DegradeStep
 from bot.errors import BotError, FetchError
 from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.inbound.agent_handle import ReloadResult
+from bot.models.handler import ModelHandler
+from bot.models.types import ModelType
 from bot.operate.tools import OperatorTools
 from bot.outbound.outbox import VoiceReplies
 from bot.pipeline.process_message import MessagePipeline
-from bot.plugin_system.loading import PluginPurpose, bundled_names
+from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin
 from bot.plugin_system.plugin import Plugin, check_templates, find_storage, merge_templates
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
@@ -179,13 +184,25 @@ class AgentConfig:
 
 
 # Settings of the file that take effect while the agent runs; plugins and adapters read theirs when they start.
-LIVE_SETTINGS = frozenset[str]().union(*(model.CHARACTER_SETTINGS or () for model in (CoreSettings, CareSettings))) - {
+LIVE_MODELS = (CoreSettings, CareSettings, BudgetSettings)
+LIVE_SETTINGS = frozenset[str]().union(*(model.CHARACTER_SETTINGS or () for model in LIVE_MODELS)) - {
     "IGNORE_BASIC_CAPABILITIES"
 }
 STARTED_FIELDS = ("id", "plugins", "adapters")
 # Not compared as a whole: settings one by one, secrets as settings, and what has no effect here.
 OTHER_FIELDS = frozenset({"settings", "secrets", "client_config", "twitter_profile", "nft", "people", "extends"})
 NO_FILE = "this character was not loaded from a file"
+
+
+def apply_steps(agent: Agent, steps: DegradeSteps) -> None:
+    """Apply the steps by which answers degrade from now on; `offline` gets the phrases of a bundled model."""
+    agent.budget.steps = steps
+    is_offline = any(step is DegradeStep.OFFLINE for _, step in steps)
+    if not is_offline or agent.models.has_handler_for(ModelType.TEXT_OFFLINE):
+        return
+    for plugin in filter(None, map(find_plugin, bundled_names(PluginPurpose.FALLBACK_MODEL))):
+        for model in (candidate for candidate in plugin.models if candidate.type is ModelType.TEXT_LARGE):
+            agent.models.register(ModelHandler(ModelType.TEXT_OFFLINE, partial(model, agent), plugin.name))
 
 
 class CharacterReloader:
@@ -247,7 +264,7 @@ class CharacterReloader:
         )
         room_rules, templates = parse_room_rules(character), taken_up.templates
         settings = self._agent.settings.with_character_values(read.settings, LIVE_SETTINGS)
-        core = settings.load(CoreSettings)
+        core, steps = settings.load(CoreSettings), parse_degrade(settings.load(BudgetSettings).degrade)
         if character.name != self._agent.name:
             entity = Entity(self._agent.id, "greenroom", str(self._agent.id), (character.name,))
             await self._agent.store.entities.save_entities([entity])
@@ -255,6 +272,7 @@ class CharacterReloader:
         self._definition.replace(definition)
         self.room_rules.update(room_rules)
         self._pipeline.apply_settings(core)
+        apply_steps(self._agent, steps)
         self._agent.outbox.is_streaming = core.streaming
         self._agent.speech.mode = VoiceReplies(core.voice_replies)
         self._config = taken_up

@@ -1,7 +1,7 @@
 """Unprompted posts: when, about what not, and never twice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,7 +16,7 @@ from bot.background.scheduler import Scheduler
 from bot.models import ModelRefused, ModelUnavailable, Purpose
 from bot.models.types import TextRequest
 from bot.platform import Feed
-from bot.store import InMemoryStore, Store
+from bot.store import CostEntry, InMemoryStore, Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, running_agent
 from tests.scheduling import START, ManualClock
@@ -79,6 +79,7 @@ async def open_posting(
     store: Store | None = None,
     clock: ManualClock | None = None,
     draw: Callable[[float, float], float] = shortest,
+    settings: Mapping[str, str] | None = None,
 ) -> AsyncIterator[PostingHarness]:
     clock = clock or ManualClock()
     left = list(script or [KNOT])
@@ -90,7 +91,7 @@ async def open_posting(
         return f"<response><post>{text}</post></response>"
 
     async with running_agent(
-        model=ScriptedModel(write), adapter=adapter or Timeline(), store=store, clock=clock
+        model=ScriptedModel(write), adapter=adapter or Timeline(), store=store, clock=clock, settings=settings
     ) as harness:
         posting = PostingHarness(harness, clock, draw)
         for task in await posting.tasks():  # the runtime's own has drawn its pause by chance
@@ -111,6 +112,17 @@ async def test_it_posts_by_itself_after_every_pause() -> None:
         assert (first.target, first.reply_to, first.room_id) == ("timeline", "", ROOM.id)
         kept = await posting.harness.agent.store.memories.recent(ROOM.id, kind=MemoryKind.MESSAGE)
         assert [memory.content.text for memory in kept] == [KNOT, FOG, HERON]
+
+
+async def test_nothing_is_posted_from_the_small_model_on_until_the_next_day() -> None:
+    async with open_posting(KNOT, FOG, settings={"BUDGET_TOKENS": "1000", "DEGRADE": "50:history,80:small"}) as posting:
+        costs, limits = posting.harness.agent.store.costs, posting.harness.agent_runtime.handle.limits
+        await costs.add([CostEntry(START.date(), "m", tokens_in=800)])
+        await limits.change({}, source="the test")  # which loads the costs
+        assert await posting.after(minutes=90) == []
+        assert await posting.due() == timedelta(minutes=100)
+        await limits.change({"BUDGET_TOKENS": 1_000_000}, source="the test")
+        assert await posting.after(minutes=10) == [KNOT]
 
 
 async def test_pauses_vary_within_their_bounds() -> None:

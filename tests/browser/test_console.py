@@ -207,6 +207,19 @@ async def test_costs_are_downloaded_and_limits_changed(workshop: Any, visitor: A
     assert "from=" in page.url
 
 
+async def test_the_costs_say_how_answers_degrade_and_why(workshop: Any, visitor: Any) -> None:
+    limits = workshop.server.runtime.agents[0].handle.limits
+    await limits.change({"BUDGET_TOKENS": 1}, source="the test")
+    tab = await visitor.enter("console/costs")
+    note = tab.page.get_by_text("Everywhere until midnight UTC: no answers, since")
+    await note.wait_for()
+    assert "of BUDGET_TOKENS is used" in await note.inner_text()
+    await limits.change({"BUDGET_TOKENS": None}, source="the test")
+    await tab.page.reload()
+    await tab.page.get_by_text("Limits a day").wait_for()
+    assert not await note.count()
+
+
 async def test_facts_are_corrected_and_a_person_is_forgotten(workshop: Any, visitor: Any) -> None:
     tab = await visitor.enter("console/people")
     page = tab.page

@@ -16,8 +16,9 @@ from bot.cli.commands.run import reload_on_change
 from bot.domain.character import Character
 from bot.domain.environment import ChannelType
 from bot.domain.events import CharacterReloaded
-from bot.domain.ledger import Outcome, Receipt
+from bot.domain.ledger import DegradeStep, Outcome, Receipt
 from bot.inbound.agent_handle import ReloadResult
+from bot.models import ModelType
 from bot.outbound.outbox import VoiceReplies
 from bot.runtime.agent_runtime import AgentRuntime
 from bot.runtime.runtime import Runtime
@@ -110,6 +111,18 @@ async def test_a_changed_character_answers_in_the_conversations_that_it_had() ->
     assert result == ReloadResult("ada.json", ("bio", "style"))
     assert all(text in prompt for text in ("Counts gulls.", "Speak in rhymes.", "Who are you?"))
     assert "Counts waves." not in prompt
+
+
+async def test_how_answers_degrade_is_taken_up_with_the_phrases_of_a_step_that_is_new() -> None:
+    async with running() as bot:
+        agent = bot.agent_runtime.agent
+        assert not agent.models.has_handler_for(ModelType.TEXT_OFFLINE)
+        result = await bot.reload(settings={"DEGRADE": "90:offline"})
+        assert result.changed == ("settings.DEGRADE",)
+        assert agent.budget.steps == ((0.9, DegradeStep.OFFLINE),)
+        assert agent.models.has_handler_for(ModelType.TEXT_OFFLINE)
+        assert "DEGRADE" in (await bot.reload(settings={"DEGRADE": "90:sleepy"})).error
+        assert agent.budget.steps == ((0.9, DegradeStep.OFFLINE),)
 
 
 async def test_a_file_that_has_not_changed_changes_nothing() -> None:

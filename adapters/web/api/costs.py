@@ -25,6 +25,7 @@ from bot.store import CostDimension, CostEntry, sort_sums
 Grouping = Literal["day", "room", "person", "model", "purpose"]
 MAX_DAYS = 400
 MAX_NAMED = 1000
+MAX_DEGRADED = 100
 FORECAST_DAYS, MIN_FORECAST_DAYS = 14, 3
 DEVIATIONS = 1.28  # of a normal distribution: four in five results lie within
 FIGURES = (
@@ -92,11 +93,27 @@ class ExpectedBody(ResponseModel):
     days: int
 
 
+class DegradedBody(ResponseModel):
+    """A step of DEGRADE that is in effect now, for all or for a room or person by their own limit.
+
+    `id` and `name` are those of the room or person, null for all. `share` of the `limit` is used, 1 for all of it.
+    """
+
+    agent_id: UUID
+    scope: Literal["all", "room", "person"]
+    id: UUID | None
+    name: str | None
+    step: Literal["history", "small", "offline", "silent"]
+    limit: str
+    share: float
+
+
 class CostsResponse(ResponseModel):
     """The costs of models between two days (UTC), in total and in sums.
 
     Days are in order; other sums are sorted by cost, the highest first. `others` are the sums beyond the limit
-    together, null for none, and `others_count` their number.
+    together, null for none, and `others_count` their number. `degraded` says how answers degrade now, whatever the
+    period, those of whose limits most is used first; of rooms and people at most a hundred.
     """
 
     first: date
@@ -106,6 +123,7 @@ class CostsResponse(ResponseModel):
     others: CostBody | None
     others_count: int
     expected: ExpectedBody | None
+    degraded: list[DegradedBody]
 
 
 class HighestBody(ResponseModel):
@@ -176,6 +194,7 @@ class CostsApi:
             others=_total(others, first) if others else None,
             others_count=len(others),
             expected=await _forecast(handles) if query.expected else None,
+            degraded=[body for handle in handles for body in await _build_degraded(handle)],
         )
 
     def _respond_csv(self, sums: Sequence[SumBody], by: Sequence[str], first: date, last: date) -> web.Response:
@@ -295,6 +314,23 @@ SCOPES: dict[str, tuple[Literal["all", "room", "person"], CostDimension | None]]
     "ROOM": ("room", CostDimension.ROOM),
     "PERSON": ("person", CostDimension.PERSON),
 }
+
+
+async def _build_degraded(handle: AgentHandle) -> list[DegradedBody]:
+    found = sorted(handle.limits.degradations().items(), key=lambda item: -item[1].share)[:MAX_DEGRADED]
+    names = await load_names(handle, (owner for (_, owner), _ in found))
+    return [
+        DegradedBody(
+            agent_id=handle.agent_id,
+            scope=SCOPES[scope.name][0],
+            id=owner,
+            name=None if owner is None else names.get(owner, ""),
+            step=degradation.step.value,
+            limit=degradation.setting,
+            share=round(degradation.share, 4),
+        )
+        for (scope, owner), degradation in found
+    ]
 
 
 async def _build_limits(handle: AgentHandle, today: date) -> list[LimitBody]:

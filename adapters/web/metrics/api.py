@@ -24,6 +24,7 @@ from adapters.web.openapi import METRICS_PATH, operation, package_version
 from adapters.web.queries import AgentDirectory
 from bot import Outcome, system_clock
 from bot.events import (
+    AnswerDegraded,
     DeliveryFinished,
     HumanClaimsReplaced,
     MarkupRemoved,
@@ -105,6 +106,7 @@ class EventCounters:
         self.task_runs: Counter[tuple[UUID, str]] = Counter()
         self.markup: Counter[tuple[UUID, str]] = Counter()
         self.human_claims: Counter[UUID] = Counter()
+        self.degraded: Counter[tuple[UUID, str]] = Counter()
         self._rules, self._models = LabelValues(), LabelValues()
 
     def subscribe(self, handles: Iterable[AgentHandle]) -> None:
@@ -117,6 +119,10 @@ class EventCounters:
             handle.subscribe(TaskEnded, self._on_task)
             handle.subscribe(MarkupRemoved, self._on_markup)
             handle.subscribe(HumanClaimsReplaced, self._on_claims)
+            handle.subscribe(AnswerDegraded, self._on_degraded)
+
+    def _on_degraded(self, event: AnswerDegraded) -> None:
+        self.degraded[event.agent_id, event.degradation.step] += 1
 
     def _on_claims(self, event: HumanClaimsReplaced) -> None:
         self.human_claims[event.agent_id] += event.count

@@ -87,6 +87,12 @@ class FigureCollector(Collector):
             {(names[agent],): count for agent, count in counters.human_claims.items()},
         )
         yield _counter(
+            "degraded_answers",
+            "Messages that were answered by a step of DEGRADE, because little was left of a budget.",
+            ("agent", "step"),
+            {(names[agent], step): count for (agent, step), count in counters.degraded.items()},
+        )
+        yield _counter(
             "task_runs",
             "Runs of scheduled tasks.",
             ("agent", "result"),

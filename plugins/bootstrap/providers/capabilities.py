@@ -246,7 +246,8 @@ async def facts(turn: Turn) -> ProviderResult:
     matches += [*await _find_latest(turn, scope), *reversed(private.values())] if len(matches) < MAX_FACTS else []
     usable = (fact for fact in matches if scope.covers(fact) or fact.id in private)
     distinct = {(fact.entity_id, fact.content.text): fact for fact in usable}
-    selected = sorted(list(distinct.values())[:MAX_FACTS], key=lambda fact: (fact.created_at, fact.id))
+    shown = list(distinct.values())[: max(1, int(MAX_FACTS * turn.context_share))]
+    selected = sorted(shown, key=lambda fact: (fact.created_at, fact.id))
     if not selected:
         return ProviderResult(authors=())
     entities = await turn.agent.store.entities.entities({teller for fact in selected for teller in fact_tellers(fact)})

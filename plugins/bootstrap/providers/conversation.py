@@ -109,7 +109,7 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     The message to answer is always among them; the total length is limited. Between them are the results of
     the agent's actions, behind each message the reactions to it.
     """
-    limit, zone = turn.conversation_length, turn.time_zone
+    limit, zone = max(1, int(turn.conversation_length * turn.context_share)), turn.time_zone
     answered, agent_id, character = turn.message, turn.agent.id, turn.agent.character
     is_regeneration, starts = turn.is_regeneration, turn.agent.services[HistoryStarts]
     conversation = await turn.agent.store.memories.conversation(turn.room.id, limit)
@@ -376,7 +376,7 @@ async def memory(turn: Turn) -> ProviderResult:
     Of the facts that one person told about one thing, the latest is marked.
     """
     setting, shared_facts = turn.find_setting("MEMORY_BYTES"), turn.agent.services[SharedFacts]
-    limit = DEFAULT_MEMORY_BYTES if setting in (None, "") else int(setting)
+    limit = int((DEFAULT_MEMORY_BYTES if setting in (None, "") else int(setting)) * turn.context_share)
     if not limit:
         return ProviderResult(authors=())
     people = {item.author.id: item.author for item in turn.inputs}
@@ -439,7 +439,8 @@ async def recall(turn: Turn) -> ProviderResult:
         excluded={item.message.id for item in turn.inputs},
     )
     scope = RecallScope(turn.room.id, turn.world.id)
-    results = await turn.agent.store.memories.find(query, scope, MemoryKind.MESSAGE, MAX_FOUND)
+    max_found = max(1, int(MAX_FOUND * turn.context_share))
+    results = await turn.agent.store.memories.find(query, scope, MemoryKind.MESSAGE, max_found)
     if not results:
         return ProviderResult(authors=())
     groups = group_by_topic((result.memory for result in results), people, vector)

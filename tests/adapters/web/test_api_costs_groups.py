@@ -112,6 +112,35 @@ async def test_limits_are_listed_with_what_was_used_and_by_whom(open_server: Any
         assert (limits["BUDGET_TOKENS"]["value"], limits["BUDGET_TOKENS"]["origin"]) == (0, "none")
 
 
+async def test_the_steps_in_effect_are_listed_with_their_limits_the_most_used_first(open_server: Any) -> None:
+    settings = {"BUDGET_USD": "1", "BUDGET_USD_PER_ROOM": "0.76", "BUDGET_TOKENS_PER_PERSON": "1000"}
+    async with open_server(settings={**settings, "DEGRADE": "70:history,90:small"}) as server:
+        assert (await server.get("/api/costs"))["degraded"] == []
+        await store_costs(server)
+        await put(server, {"limits": {"BUDGET_TOKENS": 0}})  # which loads the costs
+        agent_id = str(server.runtime.agents[0].agent.id)
+        assert (await server.get("/api/costs?days=1"))["degraded"] == [
+            {
+                "agent_id": agent_id,
+                "scope": "room",
+                "id": str(ROOM),
+                "name": "porch",
+                "step": "small",
+                "limit": "BUDGET_USD_PER_ROOM",
+                "share": 0.9868,
+            },
+            {
+                "agent_id": agent_id,
+                "scope": "all",
+                "id": None,
+                "name": None,
+                "step": "history",
+                "limit": "BUDGET_USD",
+                "share": 0.75,
+            },
+        ]
+
+
 async def put(server: Any, body: object, status: int = 200, path: str = "/api/limits") -> Any:
     response = await server.request("PUT", path, headers=server.bearer, json=body)
     return await server.check_response("PUT", path, response, status)

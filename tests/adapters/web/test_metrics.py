@@ -13,10 +13,11 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from adapters.web.metrics.api import BUCKETS, MAX_LABEL_VALUES, OTHER, EventCounters, Histogram, LabelValues
+from bot import system_clock
 from bot.events import MessageClosed, ModelUsed
 from bot.models import ModelCall
 from bot.platform import AccessTokens, DocumentFormat, TokenScope, extract_document_text
-from bot.store import InMemoryStore, OpenItems, StoreUnavailable
+from bot.store import CostEntry, InMemoryStore, OpenItems, StoreUnavailable
 from bot.store.sql.sqlite.memory import ALL_AGENTS
 from bot.store.sql.stores.cache_logs_costs import SqlActivity
 from bot.testing import AgentHarness
@@ -87,6 +88,16 @@ async def test_markup_that_the_last_check_removes_is_counted(
     assert reply.content.text == "Hi."
     assert find_sample(text, "markup_removed_total", agent="Ada", dialect="think tags") == 1
     assert "markup of the model was removed from a reply" in caplog.text
+
+
+async def test_degraded_answers_are_counted_by_their_step(open_server: ServerFactory) -> None:
+    async with open_server(settings={"BUDGET_TOKENS": "1000000", "DEGRADE": "1:history"}) as server:
+        costs = server.runtime.agents[0].agent.store.costs
+        await costs.add([CostEntry(system_clock().date(), "large", tokens_in=20_000)])
+        await server.runtime.agents[0].handle.limits.change({}, source="the test")  # which loads the costs
+        await server.send("Hello")
+        text = await scrape(server)
+    assert find_sample(text, "degraded_answers_total", agent="Ada", step="history") == 1
 
 
 async def test_a_message_is_counted_once_however_often_its_outcome_is_asked_for(agent_harness: AgentHarness) -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from uuid import UUID
 
 from bot import derived_id
-from bot.costs.budget import Budget, CostMeter, ReservationLedger, SharedBudget, load_prices
+from bot.costs.budget import Budget, CostMeter, ReservationLedger, SharedBudget, load_prices, parse_degrade
 from bot.domain.ledger import Limit, LimitScope
 from bot.errors import BudgetSpent
 from bot.event_bus import EventBus
@@ -36,8 +36,9 @@ def noon() -> datetime:
 class Spender:
     """Calls a model within limits that other processes share."""
 
-    def __init__(self, router: ModelRouter) -> None:
+    def __init__(self, router: ModelRouter, budget: Budget, meter: CostMeter) -> None:
         self._router = router
+        self.budget, self.meter = budget, meter
         self.calls = 0
 
     async def spend(self, count: int, room: UUID = ROOM) -> int:
@@ -73,10 +74,11 @@ async def spending(store: Store, maximum: int, scope: LimitScope = LimitScope.PE
     assert store.sharing is not None
     budget = Budget((Limit("BUDGET_TOKENS", scope, False, maximum),), noon)
     budget.sharing = SharedBudget(store.sharing.limits)
+    budget.steps = parse_degrade("80:history,95:small,100:silent")
     prices = load_prices(())
     async with CostMeter(store.costs, prices, budget, clock=noon, is_shared=True) as meter:
         record = usage_recorder(EventBus(), AGENT, meter.record)
-        spender = Spender(ModelRouter(reserve=ReservationLedger(budget, prices, record).reserve))
+        spender = Spender(ModelRouter(reserve=ReservationLedger(budget, prices, record).reserve), budget, meter)
 
         async def answer(request: TextRequest) -> TextResult:
             spender.calls += 1

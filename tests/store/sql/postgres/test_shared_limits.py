@@ -12,7 +12,7 @@ import pytest
 
 from bot import ChannelType, CoreSettings, Room, new_id
 from bot.costs.budget import Budget, CostMeter, SharedBudget, load_prices
-from bot.domain.ledger import Limit, LimitScope, ModelCall
+from bot.domain.ledger import DegradeStep, Limit, LimitScope, ModelCall
 from bot.errors import StoreUnavailable
 from bot.pipeline.should_respond import PUBLIC_LIMITS, MessageRateLimiter, SharedTokens
 from bot.store import BucketRequest, Store
@@ -36,6 +36,19 @@ async def test_members_together_make_exactly_the_calls_that_fit(postgres_url: st
         spenders = [await stack.enter_async_context(spending(store, 3_000, scope)) for store in stores]
         made = await asyncio.gather(*(spender.spend(50) for spender in spenders))
     assert sum(made) == 30
+
+
+async def test_what_a_member_spends_degrades_the_answers_of_the_others(postgres_url: str) -> None:
+    async with members(postgres_url, 2) as stores, AsyncExitStack() as stack:
+        spenders = [await stack.enter_async_context(spending(store, 3_000, LimitScope.ALL)) for store in stores]
+        assert await spenders[0].spend(25) == 25
+        assert (degradation := spenders[0].budget.find_degradation(ROOM, PERSON)) is not None
+        assert degradation.step is DegradeStep.HISTORY
+        await spenders[0].meter.flush()
+        await spenders[1].meter.reload()  # as every ten seconds
+        assert spenders[1].budget.find_degradation(ROOM, PERSON) == degradation
+        assert await spenders[1].spend(5) == 5
+        assert str(spenders[1].budget.find_degradation(ROOM, PERSON)) == "100 % of BUDGET_TOKENS used: no answer"
 
 
 async def test_the_costs_of_all_members_are_stored_once(postgres_url: str) -> None:

@@ -62,7 +62,7 @@ export default function Page({ session, query }) {
     ${!days.value && !error && html`<${Skeleton} rows=${12} />`}
     ${days.value && html`<${Numbers} ...${{ days: days.value, period, limit, answers: answers.value, limits: limits.value }} />
       <section class="card"><${Days} ...${{ days: days.value, period, limit, isOne: (limits.value?.limits.length ?? 0) <= 6 }} /></section>
-      <${Unpriced} days=${days.value} />`}
+      <${Degraded} items=${days.value.degraded} agents=${session.agents} /><${Unpriced} days=${days.value} />`}
     <div class="grid2"><${Bars} title="By purpose" load=${purposes} text=${(item) => PURPOSES[item.key] ?? item.key} />
       <${Bars} title="By room" load=${rooms} none="No room: posts and tasks" to=${(item) => `console/rooms/${item.key}`} rest="other rooms" />
       <${Bars} title="By person" load=${people} none="No person: posts and tasks" to=${(item) => `console/people/${item.key}`} rest="other people" />
@@ -119,6 +119,23 @@ function Days({ days, period, limit, isOne }) {
   return html`<${Plot} title="By day, US dollars" kind="bars" height=${190} labels=${labels} series=${series} format=${formatCost}
     limit=${line} now=${days.last === period.today ? "today" : ""} emptyText="No costs in this time"
     summary=${`Costs from ${labels[0]} to ${labels.at(-1)} by day and model: ${formatCost(days.total.usd)} in all.`} />`;
+}
+
+const STEPS = { history: "shorter history", small: "small model", offline: "phrases without a model", silent: "no answers" };
+const MAX_DEGRADED = 5;
+const PLACES = { room: ["Room", "console/rooms"], person: ["Person", "console/people"] };
+
+/** How answers degrade now, because little is left of a limit: for all, and the rooms and people of whose limits most is used. */
+function Degraded({ items, agents }) {
+  const row = ({ agent_id, scope, id, name, step, limit, share }) => {
+    const agent = agents.length > 1 ? ` (${agents.find((item) => item.id === agent_id)?.name ?? ""})` : "";
+    const [kind, path] = PLACES[scope] ?? [];
+    return html`<${Note} key=${`${agent_id}${limit}${id}`} tone=${step === "silent" ? "warn" : ""} icon="coin">${kind
+      ? html`${kind} <${Link} to=${`${path}/${id}`}>${name || "unknown"}</${Link}>` : "Everywhere"}${agent} until midnight UTC: ${STEPS[step]}, since
+      ${" "}${formatPercent(share)} of <code>${limit}</code> is used</${Note}>`;
+  };
+  const others = items.length - MAX_DEGRADED;
+  return html`${items.slice(0, MAX_DEGRADED).map(row)}${others > 0 && html`<p class="q">and ${formatCount(others)} more rooms and people</p>`}`;
 }
 
 function Unpriced({ days }) {
