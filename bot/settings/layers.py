@@ -295,6 +295,36 @@ class CoreSettings(SettingsModel):
         return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self
 
 
+class FilterSettings(SettingsModel):
+    """Filters of messages and replies; those of plugins are beside them."""
+
+    CHARACTER_SETTINGS = frozenset()
+
+    filter_words: str = Field(
+        "",
+        description="Words and phrases that are looked for in messages and replies, separated by commas, or `file:` "
+        "and the path of a list with one a line. They are found as whole words in any case, and with letters that "
+        "only look like theirs. The admins of a room add others with /filter-words.",
+    )
+    filter_words_action: str = Field(
+        "stop",
+        pattern="^(replace|hold|stop)$",
+        description="What such a word leads to: `replace` (it is masked), `hold` (the answer waits for a person), "
+        "`stop` (a message is not read, a reply not sent).",
+    )
+    filter_links: str = Field(
+        "off",
+        pattern="^(off|hold|stop)$",
+        description="What a link in a reply leads to whose host is not in LINK_HOSTS: `hold`, `stop` or `off`.",
+    )
+    filter_max_length: int = Field(
+        0, ge=0, description="How many characters a reply has at most, and is cut behind; 0 for no limit of its own."
+    )
+    filter_max_message_length: int = Field(
+        0, ge=0, description="How many characters of a message are read; the rest is cut off. 0 for all of them."
+    )
+
+
 class NetworkSettings(SettingsModel):
     """Standard variables for every outgoing connection."""
 

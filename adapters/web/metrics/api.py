@@ -31,6 +31,7 @@ from bot.events import (
     MessageReceived,
     ModelUsed,
     TaskEnded,
+    TextFiltered,
 )
 from bot.models import ModelStatus
 from bot.platform import AgentHandle, Arrivals, ConnectionStatus, DeliveryState, LazyImport, Spending, install_command
@@ -105,6 +106,7 @@ class EventCounters:
         self.task_runs: Counter[tuple[UUID, str]] = Counter()
         self.markup: Counter[tuple[UUID, str]] = Counter()
         self.human_claims: Counter[UUID] = Counter()
+        self.filtered: Counter[tuple[UUID, str, str, str]] = Counter()
         self._rules, self._models = LabelValues(), LabelValues()
 
     def subscribe(self, handles: Iterable[AgentHandle]) -> None:
@@ -117,9 +119,13 @@ class EventCounters:
             handle.subscribe(TaskEnded, self._on_task)
             handle.subscribe(MarkupRemoved, self._on_markup)
             handle.subscribe(HumanClaimsReplaced, self._on_claims)
+            handle.subscribe(TextFiltered, self._on_filtered)
 
     def _on_claims(self, event: HumanClaimsReplaced) -> None:
         self.human_claims[event.agent_id] += event.count
+
+    def _on_filtered(self, event: TextFiltered) -> None:
+        self.filtered[event.agent_id, event.filter, event.direction, event.outcome] += 1
 
     def _on_markup(self, event: MarkupRemoved) -> None:
         for dialect in event.dialects:
