@@ -28,10 +28,11 @@ from bot.domain.filters import (
 )
 from bot.domain.memory import Memory
 from bot.errors import ConfigError
+from bot.models.types import ModelType, ModerationRequest, ModerationResult
 from bot.outbound.content_filter import LinkPolicy
 from bot.plugin_system.components import Filter
 from bot.settings import OFF, FilterSettings, room_setting
-from bot.text import INVISIBLE_CHARACTER, end_at_sentence, name_shape
+from bot.text import INVISIBLE_CHARACTER, end_at_sentence, is_blank, name_shape
 from bot.turn import Agent, Turn
 from bot.user_texts import UNSPACED
 
@@ -40,6 +41,7 @@ FILTER_WORDS = "FILTER_WORDS"
 FILE_PREFIX = "file:"
 MAX_WORD_FILE_BYTES = 1_048_576
 MASK = "***"
+MODERATION, MODERATION_SECONDS = "MODERATION", 5.0
 VERBS: Mapping[FilterOutcome, str] = {
     FilterOutcome.REPLACE: "replaced",
     FilterOutcome.HOLD: "held",
@@ -100,7 +102,8 @@ class ContentStage:
         No person can let pass what is held: it is not sent either.
         """
         world = await agent.store.worlds.world(room.world_id) or World(room.world_id, room.platform, "")
-        result = await self._run("out", agent, FilterInput(content.text, content.attachments, room, world))
+        with agent.rooms.charge(room):
+            result = await self._run("out", agent, FilterInput(content.text, content.attachments, room, world))
         if result.notes:
             logger.info("a text for room %s was filtered: %s", room.id, "; ".join(result.notes))
         return None if result.stop_reason or result.hold_reason else replace(content, text=result.text)
@@ -218,6 +221,11 @@ def build_content_stage(
         own.append(_build("in", "MAX_MESSAGE_LENGTH", "Cuts long messages.", partial(_shorten, limit)))
     words = WordFilter(load_words(settings.filter_words), FilterOutcome(settings.filter_words_action))
     lists = [_build(item, "WORDS", "Looks for words of FILTER_WORDS.", words.check, words.is_used) for item in BOTH]
+    if settings.filter_moderation != OFF:
+        moderation = Moderation(settings.moderation_thresholds, FilterOutcome(settings.filter_moderation_action))
+        text, on_failure = "Asks a model whether texts are harmful.", settings.filter_moderation_failure
+        specs = (FilterSpec(MODERATION, text, item, on_failure, MODERATION_SECONDS) for item in BOTH)
+        own += [Filter(spec, moderation.check) for spec in specs]
     if settings.filter_links != OFF:
         policy = LinkPolicy(hosts)
         check_links = partial(_check_links, policy, FilterOutcome(settings.filter_links))
@@ -227,6 +235,16 @@ def build_content_stage(
     is_on = bool(own or filters or words.has_words)
     all_filters = (*lists, *own, *filters)
     return ContentStage(all_filters, is_on=is_on, trusted_ids={*trusted_ids, *map(id, (*lists, *own))})
+
+
+def check_moderation(agent: Agent) -> None:
+    """Raise ConfigError where texts are to be moderated, and no plugin of the agent brings a model that can."""
+    is_on = agent.settings.operator_only().load(FilterSettings).filter_moderation != OFF
+    if is_on and not agent.models.has_handler_for(ModelType.MODERATION):
+        raise ConfigError(
+            f"FILTER_MODERATION is on, and {agent.name} has no model for it: set OPENAI_API_KEY and load the "
+            "plugin openai, or set FILTER_MODERATION=off"
+        )
 
 
 BOTH = ("in", "out")
@@ -250,6 +268,28 @@ def _check_links(policy: LinkPolicy, outcome: FilterOutcome, agent: Agent, given
     if not policy.has_other_host(given.text):
         return None
     return FilterDecision(outcome, "a link leads to a host that is not in LINK_HOSTS")
+
+
+@dataclass(frozen=True, slots=True)
+class Moderation:
+    """Asks a model for moderation; `thresholds` are as in FILTER_MODERATION_THRESHOLDS."""
+
+    thresholds: Mapping[str, float | None]
+    outcome: FilterOutcome
+
+    async def check(self, agent: Agent, given: FilterInput) -> FilterDecision | None:
+        """Return what a harmful text leads to; None for another. Raises ModelError where no model answers."""
+        if is_blank(given.text):
+            return None
+        result = await agent.models.moderate(ModerationRequest(given.text))
+        found = sorted(result.flagged)
+        if self.thresholds:
+            found = [name for name, least in self.thresholds.items() if _is_reached(result, name, least)]
+        return FilterDecision(self.outcome, f"the model finds {', '.join(found)}") if found else None
+
+
+def _is_reached(result: ModerationResult, category: str, least: float | None) -> bool:
+    return category in result.flagged if least is None else result.scores.get(category, 0.0) >= least
 
 
 @dataclass(frozen=True, slots=True)

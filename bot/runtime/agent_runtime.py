@@ -65,7 +65,7 @@ from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
 from bot.pipeline.care import Care
 from bot.pipeline.compose import Composer
-from bot.pipeline.filters import ContentStage, build_content_stage
+from bot.pipeline.filters import ContentStage, build_content_stage, check_moderation
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import Action, Evaluator, Listener, Model, Provider, Route, Service, Worker
 from bot.plugin_system.plugin import Plugin, collect_schemas, sort_services
@@ -709,6 +709,7 @@ async def _running_agent(
         bind_components(agent, config.plugins, components, rooms)
         await enter(run_services(agent, config.plugins, shutdown_deadline))
         await initialize_plugins(agent, config.plugins)
+        check_moderation(agent)
         pipeline = MessagePipeline(agent, registry, core)
         activity = await enter(PersonActivityRecorder(store.entities, events, shutdown_deadline=shutdown_deadline))
         inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)
