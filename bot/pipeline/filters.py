@@ -1,6 +1,6 @@
 """`ContentStage`: runs the filters of an agent on what comes in and on what is to be sent.
 
-The filters of the core: word lists, links, lengths.
+The filters of the core: word lists, links, lengths, a model for moderation.
 """
 
 import logging
@@ -115,7 +115,8 @@ class ContentStage:
         if quotation is None or not quotation.text or quotation.author_id == agent.id or result.stop_reason:
             return quotation, result
         quoted = await self._run("in", agent, replace(given, text=quotation.text, attachments=quotation.attachments))
-        notes = tuple(f"{note} (in the message that it replies to)" for note in quoted.notes)
+        new_notes = (note for note in quoted.notes if note not in result.notes)
+        notes = tuple(f"{note} (in the message that it replies to)" for note in new_notes)
         result = replace(result, hold_reason=result.hold_reason or quoted.hold_reason, notes=(*result.notes, *notes))
         if quoted.stop_reason:
             return replace(quotation, text=STOPPED_TEXT, attachments=()), result
@@ -302,14 +303,14 @@ class WordFilter:
     @property
     def has_words(self) -> bool:
         """Whether the operator has listed words."""
-        return bool(self.words.entries)
+        return bool(self.words.entries or self.words.unspaced)
 
     def is_used(self, agent: Agent, room: Room, world: World) -> bool:
         """Return whether there are words for a room."""
         return self.has_words or bool(world.settings and _choices(room, world))
 
     def check(self, agent: Agent, given: FilterInput) -> FilterDecision | None:
-        """Return what the first or all found words lead to; None without any."""
+        """Return what listed words in a text lead to; None without any."""
         lists = [self.words, *(parse_words(choice) for choice in _choices(given.room, given.world))]
         spans = [span for words in lists for span in words.find(given.text)]
         if not spans:

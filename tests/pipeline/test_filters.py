@@ -14,9 +14,11 @@ from bot import (
     Content,
     FilterDecision,
     FilterInput,
+    MemoryKind,
     Outcome,
     Plugin,
     PluginError,
+    RecallScope,
     Receipt,
     Room,
     Rule,
@@ -90,6 +92,8 @@ async def test_a_stopped_message_is_ignored_and_no_model_nor_log_sees_it(caplog:
         assert (await read_stored(harness, receipt)).text == STOPPED_TEXT
         await harness.send("hello")
         assert not any(SECRET_WORD in request.prompt for request in harness.model.requests)
+        scope = RecallScope(receipt.room_id, receipt.room_id)
+        assert await harness.agent.store.memories.search(SECRET_WORD, scope, MemoryKind.MESSAGE) == []
     assert SECRET_WORD not in caplog.text
 
 
@@ -329,6 +333,11 @@ async def test_listed_words_are_masked_where_that_is_set() -> None:
         receipt = await harness.send("a badword and two words.")
         assert (await read_stored(harness, receipt)).text == "a *** and ***."
         assert harness.texts == ["No ***."]
+
+
+async def test_a_list_of_words_without_spaces_alone_is_used() -> None:
+    async with running_agent(settings={"FILTER_WORDS": "禁止"}) as harness:
+        assert (await harness.send("这是禁止的")).rule == Rule.FILTERED
 
 
 async def test_words_are_read_from_a_file_and_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
