@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Room,
         World,
     )
+    from bot.domain.filters import FilterDecision, FilterInput
     from bot.domain.ids import derived_id, new_id, short_id
     from bot.domain.inbound import CommandResponse
     from bot.domain.ledger import ActionPlan, ActionResult, Outcome, ProviderResult, Receipt, Rule, State
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         action,
         command,
         evaluator,
+        filter,
         model,
         on,
         provider,
@@ -93,6 +95,8 @@ __all__ = [
     "Effect",
     "Entity",
     "ExampleLine",
+    "FilterDecision",
+    "FilterInput",
     "MediaKind",
     "Memory",
     "MemoryKind",
@@ -133,6 +137,7 @@ __all__ = [
     "crash_point",
     "derived_id",
     "evaluator",
+    "filter",
     "find_adapter",
     "fold_name",
     "load_character",
@@ -160,6 +165,7 @@ MODULES = {
     "bot.domain.environment": "ChannelType ChoiceRequest Component Entity "
     "ParticipantState Relationship Role Room World",
     "bot.domain.content": "Attachment Choice Content MediaKind",
+    "bot.domain.filters": "FilterDecision FilterInput",
     "bot.domain.ids": "derived_id new_id short_id",
     "bot.domain.inbound": "CommandResponse",
     "bot.domain.ledger": "ActionPlan ActionResult Outcome ProviderResult Receipt Rule State",
@@ -169,7 +175,8 @@ MODULES = {
     "bot.http": "RouteRequest RouteResponse",
     "bot.logs": "configure_logging",
     "bot.models.types": "ModelType",
-    "bot.plugin_system.components": "action command CommandContext evaluator model on provider route Service worker",
+    "bot.plugin_system.components": "action command CommandContext evaluator filter "
+    "model on provider route Service worker",
     "bot.plugin_system.registry": "ask_to_confirm fold_name",
     "bot.plugin_system.loading": "find_adapter load_plugins",
     "bot.plugin_system.plugin": "Plugin",

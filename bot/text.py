@@ -28,7 +28,7 @@ INVISIBLE = (  # the ranges of a character class
     r"\xad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\u3164"
     r"\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
-_HIDDEN = re.compile(f"[{INVISIBLE}]")
+_HIDDEN = INVISIBLE_CHARACTER = re.compile(f"[{INVISIBLE}]")
 
 
 @lru_cache(maxsize=64)

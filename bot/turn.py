@@ -156,6 +156,24 @@ class Components(Protocol):
         """
 
 
+class ContentFilters(Protocol):
+    """The filters of one agent; where it `is_on`, or a world has settings, one may be in use."""
+
+    is_on: bool
+
+    def is_active(self, direction: str, agent: "Agent", room: Room, world: World) -> bool:
+        """Return whether a filter of a direction, `in` or `out`, is used in a room."""
+
+    async def check_message(self, turn: "Turn") -> str:
+        """Check the newest message of a turn; return why a filter stopped it, empty if none did."""
+
+    async def check_reply(self, turn: "Turn", content: Content) -> Content | None:
+        """Return what the filters let pass of a reply; None where one stopped it."""
+
+    async def check_post(self, agent: "Agent", room: Room, content: Content) -> Content | None:
+        """Return what the filters let pass of a text that answers no message; None where one stopped or held it."""
+
+
 class Rooms(Protocol):
     """What code that answers no message can do in the rooms of one agent."""
 
@@ -254,6 +272,7 @@ class Agent:
     services: Services
     components: Components
     rooms: Rooms
+    filters: ContentFilters
     fetcher: UrlFetcher
     budget: Budget = field(default_factory=Budget)
     memory: MemorySemaphore = field(default_factory=MemorySemaphore)
@@ -340,9 +359,9 @@ class Agent:
     async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
         """Send a message in a room without being asked: a reminder, a greeting, news.
 
-        Return the message once it is stored and queued; None where the content filter left nothing, and where a
-        character of mature content may not speak. With a `key` it is sent once, however often this is called with
-        it: work that may run again passes its own.
+        Return the message once it is stored and queued; None where a filter stopped it or the content filter left
+        nothing, and where a character of mature content may not speak. With a `key` it is sent once, however often this
+        is called with it: work that may run again passes its own.
         """
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
@@ -353,13 +372,16 @@ class Agent:
         memory_id = derived_id(turn_id, "reply", "0")
         if key and (existing := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
             return existing
+        filtered = await self.filters.check_post(self, room, content)
+        if filtered is None:
+            return None
         memory = Memory(
             id=memory_id,
             kind=MemoryKind.MESSAGE,
             entity_id=self.id,
             room_id=room.id,
             world_id=room.world_id,
-            content=content,
+            content=filtered,
             created_at=self.clock(),
             turn_id=turn_id,
         )
@@ -422,7 +444,7 @@ class TurnInput:
     `received_monotonic` is on the monotonic clock, in seconds; `resolve` receives the final receipt; `calls`
     are the model calls made for this message so far, `interrupted_calls` those of its turns that were interrupted,
     which no receipt has; `is_evaluated` is set once the evaluators have run. `distress` is what it speaks of, found in
-    its `checked_text`.
+    its `checked_text`. `original_text` is what a message said before the filters; empty where none was asked.
     """
 
     receipt: Receipt
@@ -435,6 +457,7 @@ class TurnInput:
     interrupted_calls: list[ModelCall] = field(default_factory=list)
     distress: DistressCategory | None = None
     checked_text: str = ""
+    original_text: str = ""
 
     @property
     def all_calls(self) -> tuple[ModelCall, ...]:
@@ -460,6 +483,7 @@ class Turn:
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
+    `hold_reason` is why the answer waits for a person, empty if it does not.
     """
 
     agent: Agent
@@ -491,6 +515,7 @@ class Turn:
     degradation: Degradation | None = None
     context_share: float = 1.0
     reply_model: ModelType = ModelType.TEXT_LARGE
+    hold_reason: str = ""
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 
@@ -624,8 +649,8 @@ class Turn:
     async def reply(self, content: str | Content) -> Memory | None:
         """Send a reply in the room at once, before the turn is over.
 
-        Return it once it is stored and queued; None where the content filter left nothing. Replayed after a
-        crash, the same reply is not sent twice.
+        Return it once it is stored and queued; None where a filter stopped it or the content filter left nothing.
+        Replayed after a crash, the same reply is not sent twice.
         """
         if self.is_cancelled or self.is_stopped:
             return None
@@ -635,6 +660,11 @@ class Turn:
         existing = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
         if existing is not None:
             return existing
+        if self.agent.filters.is_on or self.world.settings:
+            filtered = await self.agent.filters.check_reply(self, outgoing.memory.content)
+            if filtered is None:
+                return None
+            outgoing = replace(outgoing, memory=replace(outgoing.memory, content=filtered))
         stored = await self.send([await self.with_speech(outgoing)])
         self.replies += stored
         return stored[0] if stored else None

@@ -182,7 +182,15 @@ async def _check_digest(harness: AgentHarness) -> None:
         await settings.change(room.world_id, "DIGEST_HOUR", "24", actor=None, source="a test")
 
 
+async def _check_numbers(harness: AgentHarness) -> None:
+    receipt = await harness.send("Ada, I am at 0171 1234567", kind=ChannelType.GROUP)
+    assert "filter HIDE_PHONE_NUMBERS replaced the text: it had a phone number" in receipt.notes
+    assert "I am at [phone number]" in harness.model.requests[-1].prompt
+    assert "filter HOLD_PHONE_NUMBERS held the text: it has a phone number" in receipt.notes
+
+
 CHECKS: dict[str, tuple[Check, list[str]]] = {
+    "phone_numbers": (_check_numbers, [model_answer("Call 030 7654321.")]),
     "digest": (_check_digest, [model_answer("Hello.")]),
     "jar": (
         _check_jar,

@@ -31,7 +31,15 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.models.handler import ModelSettings
 from bot.plugin_system.loading import bundled_descriptions, find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
-from bot.settings import CoreSettings, NetworkSettings, SettingsModel, character_settings, is_secret_name, secret_fields
+from bot.settings import (
+    CoreSettings,
+    FilterSettings,
+    NetworkSettings,
+    SettingsModel,
+    character_settings,
+    is_secret_name,
+    secret_fields,
+)
 from bot.store.storage import listen_to_progress
 from bot.text import shorten, strip_terminal_codes, suggest
 from bot.watchdog.settings import OwnerSettings
@@ -256,6 +264,7 @@ CORE_GROUPS = (
     SettingsGroup("money", BudgetSettings),
     SettingsGroup("owner", OwnerSettings),
     SettingsGroup("care", CareSettings),
+    SettingsGroup("filters", FilterSettings),
 )
 
 

@@ -24,6 +24,7 @@ from bot.inbound.inbox import Inbox
 from bot.models.types import ModelType
 from bot.operate.people import ArchiveTooLarge, write_person_archive
 from bot.pipeline.attention import Responsiveness
+from bot.pipeline.filters import FILTER_WORDS
 from bot.plugin_system.components import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import COMMAND_RULE, describe_receipt
@@ -35,6 +36,7 @@ from bot.user_texts import user_text
 SETTINGS_COMMAND = "settings"
 SELECT, DEFAULT = "use", "default"
 SELECTION_TTL = timedelta(days=1)
+MAX_FILTER_WORDS_LENGTH = 1_000
 MAX_SHOWN_VALUE = 200
 
 
@@ -191,6 +193,7 @@ class BuiltinCommands:
                 self.responsiveness
             ),
             command("minors", user_text("commands.minors.description"), role=Role.ADMIN)(self.minors),
+            command("filter-words", user_text("commands.filter_words.description"), role=Role.ADMIN)(self.filter_words),
             command("privacy", user_text("commands.privacy.description"))(self.privacy),
             command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
             command(IGNORE_COMMAND, user_text("commands.ignore_me.description"))(self.ignore_me),
@@ -271,6 +274,24 @@ class BuiltinCommands:
         value = mark if mark == "on" else ""
         await agent.store.worlds.set_setting(world.id, room_setting(MINORS, room.id), value)
         return user_text(f"commands.minors.{mark}")
+
+    async def filter_words(
+        self, context: CommandContext, words: Annotated[str, "Words, separated by commas; off for none"] = ""
+    ) -> str:
+        """Show the words that the room's admins have listed for the filter of texts, or change them."""
+        agent, room, world = context.agent, context.invocation.room, context.invocation.world
+        name = room_setting(FILTER_WORDS, room.id)
+        stored = await agent.store.worlds.world(world.id)
+        if not words.strip():
+            listed = stored.settings.get(name) if stored is not None else None
+            return user_text("commands.filter_words.current", words=listed or OFF)
+        if len(words) > MAX_FILTER_WORDS_LENGTH:
+            return user_text("commands.filter_words.too_long", limit=MAX_FILTER_WORDS_LENGTH)
+        if stored is None:
+            await agent.store.worlds.save_world(world, [room])
+        is_off = words.strip().casefold() == OFF
+        await agent.store.worlds.set_setting(world.id, name, "" if is_off else words.strip())
+        return user_text("commands.filter_words.off" if is_off else "commands.filter_words.done")
 
     async def privacy(self, context: CommandContext) -> str:
         """Describe the stored personal data."""

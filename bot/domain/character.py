@@ -265,6 +265,22 @@ class EvaluatorSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class FilterSpec:
+    """Description of a filter of texts that come `in` or go `out`; `timeout` is in seconds.
+
+    If it fails or gives no answer in time, the text passes where `on_failure` is open, and is stopped where it is
+    closed.
+    """
+
+    name: str
+    description: str
+    direction: str
+    on_failure: str = "open"
+    timeout: float = 2.0
+    plugin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CommandSpec:
     """Description of a command; `parameters` is the JSON schema of its arguments.
 
@@ -327,3 +343,4 @@ class Catalog:
     commands: tuple[CommandSpec, ...] = ()
     component_types: tuple[ComponentTypeSpec, ...] = ()
     world_settings: tuple[WorldSettingSpec, ...] = ()
+    filters: tuple[FilterSpec, ...] = ()

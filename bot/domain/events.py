@@ -154,6 +154,16 @@ class AnswerDegraded(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class TextFiltered(Event):
+    """A filter replaced, held or stopped a text that came `in` or was to go `out`; `outcome` says which of them."""
+
+    room_id: UUID
+    filter: str
+    direction: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
 class VoiceMessageSent(MessageSent):
     """A message of the agent that ends with a recording reached its platform."""
 

@@ -85,6 +85,7 @@ class Rule(StrEnum):
     REMOVED = "removed"
     ERASED = "forgotten"
     NOT_READ = "not_read"
+    FILTERED = "filter"
 
 
 GENERATED_REASONS = frozenset(

@@ -37,6 +37,8 @@ from bot.models.types import (
     ModelRequest,
     ModelResult,
     ModelType,
+    ModerationRequest,
+    ModerationResult,
     Purpose,
     SpeechRequest,
     SpeechResult,
@@ -54,7 +56,7 @@ from bot.text import sanitize_text
 logger = logging.getLogger(__name__)
 
 MAX_STREAMED_LENGTH = 262_144  # characters; a model may never stop writing
-R = TypeVar("R", TextResult, EmbeddingResult, ImageResult, SpeechResult)
+R = TypeVar("R", TextResult, EmbeddingResult, ImageResult, SpeechResult, ModerationResult)
 
 
 @dataclass(slots=True, eq=False)
@@ -281,7 +283,7 @@ def _texts_of(request: ModelRequest) -> Iterator[str]:
             yield f"{tool.name}{tool.description}{json.dumps(dict(tool.parameters))}"
     elif isinstance(request, ImageRequest):
         yield request.prompt
-    elif isinstance(request, SpeechRequest):
+    elif isinstance(request, SpeechRequest | ModerationRequest):
         yield request.text
     elif isinstance(request, EmbeddingRequest):
         yield from request.texts
@@ -305,7 +307,7 @@ def count_bytes(request: ModelRequest) -> int:
     An answer that is longer than FREE_BYTES takes them while it comes, see `ResponseMemory`.
     """
     match request:
-        case TextRequest():
+        case TextRequest() | ModerationRequest():
             size = 0
         case EmbeddingRequest():
             size = BYTES_PER_VECTOR * len(request.texts)

@@ -60,6 +60,8 @@ from bot.models.types import (
     ImageResult,
     ModelRequest,
     ModelType,
+    ModerationRequest,
+    ModerationResult,
     Purpose,
     SpeechRequest,
     SpeechResult,
@@ -640,6 +642,10 @@ class ModelRouter:
     async def speak(self, request: SpeechRequest) -> SpeechResult:
         """Generate speech from a text; raises as `text` does."""
         return await self._call(ModelType.TEXT_TO_SPEECH, request, SpeechResult)
+
+    async def moderate(self, request: ModerationRequest) -> ModerationResult:
+        """Find out whether a text is harmful, without a retry: a message waits for it. Raises as `text` does."""
+        return await self._call(ModelType.MODERATION, request, ModerationResult, max_retries=0)
 
     def _candidates(self, kind: ModelType) -> list[HandlerClient]:
         for candidate in (kind, *FALLBACK_TYPES.get(kind, ())):

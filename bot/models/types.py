@@ -21,6 +21,7 @@ class ModelType(StrEnum):
     IMAGE_DESCRIPTION = "IMAGE_DESCRIPTION"
     TRANSCRIPTION = "TRANSCRIPTION"
     TEXT_TO_SPEECH = "TEXT_TO_SPEECH"
+    MODERATION = "MODERATION"
 
     @classmethod
     def _missing_(cls, value: object) -> Self | None:
@@ -45,6 +46,7 @@ class Purpose(StrEnum):
     EMBEDDING = "embedding"
     CHECK = "check"
     CARE = "care"
+    MODERATION = "moderation"
     OTHER = "other"
 
 
@@ -238,7 +240,31 @@ class SpeechResult:
     usage: Usage | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class ModerationRequest:
+    """Find out whether a text is harmful."""
+
+    text: str
+    purpose: Purpose = Purpose.MODERATION
+
+
+@dataclass(frozen=True, slots=True)
+class ModerationResult:
+    """How likely a text is of each category of harm, from 0 to 1, and which of them the provider flags."""
+
+    scores: Mapping[str, float]
+    flagged: frozenset[str] = frozenset()
+    model: str = ""
+    usage: Usage | None = None
+
+
 ModelRequest = (
-    TextRequest | EmbeddingRequest | ImageDescriptionRequest | TranscriptionRequest | ImageRequest | SpeechRequest
+    TextRequest
+    | EmbeddingRequest
+    | ImageDescriptionRequest
+    | TranscriptionRequest
+    | ImageRequest
+    | SpeechRequest
+    | ModerationRequest
 )
-ModelResult = TextResult | EmbeddingResult | ImageResult | SpeechResult
+ModelResult = TextResult | EmbeddingResult | ImageResult | SpeechResult | ModerationResult

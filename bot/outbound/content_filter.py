@@ -133,6 +133,12 @@ class LinkPolicy:
 
         return _ANY_LINK.sub(check_link, text), sum(seen.values())
 
+    def has_other_host(self, text: str) -> bool:
+        """Return whether a link of a text leads to another host than these and their subdomains."""
+        if not _MAY_BE_LINK.search(text):
+            return False
+        return not all(self._is_known(link["host"]) for link in _ANY_LINK.finditer(text))
+
     def _is_known(self, host: str) -> bool:
         name = host.rpartition("@")[2].partition(":")[0].lower()
         return any(

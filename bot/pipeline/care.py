@@ -69,7 +69,7 @@ class Care:
             if turn_input.distress is not None or turn_input.author.is_bot or turn_input.author.id == self._agent.id:
                 continue
             content = turn_input.message.content
-            text = _read_own_text(content)
+            text = _read_own_text(content, turn_input.original_text)
             if text == turn_input.checked_text:
                 continue
             distress = find_distress(text)
@@ -214,9 +214,9 @@ def _was_refused(delivery: Delivery) -> bool:
     return is_referral and delivery.state is DeliveryState.FAILED and delivery.cause != DROPPED_CAUSE
 
 
-def _read_own_text(content: Content) -> str:
-    """Return what the author of a message wrote and said: nothing that they forward."""
+def _read_own_text(content: Content, original_text: str = "") -> str:
+    """Return what the author of a message wrote, before a filter replaced it, and said: nothing that they forward."""
     if FORWARDED_AT in content.metadata:
         return ""
     recordings = (item.text for item in content.attachments if item.kind is MediaKind.AUDIO and item.text)
-    return "\n".join((content.text, *recordings))
+    return "\n".join((original_text or content.text, *recordings))

@@ -94,7 +94,7 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
     """Close the turn's messages with `result` and send its content.
 
     An unsolicited reply that repeats earlier ones is not sent, and the message is ignored; one that tells
-    what became of actions is always sent.
+    what became of actions is always sent, unless a filter stops it.
     """
     content = result.content
     is_unsolicited = (result.rule in UNSOLICITED_RULES or turn.author.is_bot) and not turn.results
@@ -103,6 +103,10 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
         reason = "it would have said the same words a fourth time within ten minutes"
         return await close_turn(turn, Outcome.IGNORED, reason, Rule.REPETITION)
     outgoing: list[OutgoingReply] = []
+    if content is not None and (turn.agent.filters.is_on or turn.world.settings):
+        content = await turn.agent.filters.check_reply(turn, content)
+        if content is None and is_reply and not turn.replies:
+            return await close_turn(turn, Outcome.IGNORED, turn.notes.pop(), Rule.FILTERED)
     if content is not None:
         reply = turn.build_reply(content)
         outgoing.append(await turn.with_speech(reply) if is_reply else reply)
@@ -207,6 +211,8 @@ async def close_turn(
         turn_input.resolve(turn_input.receipt)
     await mark_late_evaluations(turn, closing)
     suffix = f", with {len(earlier)} before it" if earlier else ""
+    if rule == Rule.FILTERED:
+        reason = "a filter stopped it"  # what it says of the text is in the receipt only
     if not is_care:  # of a person in distress nothing is logged
         logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
     return outcome

@@ -1,4 +1,4 @@
-"""The main flow of one message: ten awaited stages and one error boundary.
+"""The main flow of one message: eleven awaited stages and one error boundary.
 
 `_run_stages` runs those from `resume_journal` to `commit`; `evaluate` follows when the room is free.
 """
@@ -43,6 +43,7 @@ from bot.pipeline.commit import (
 )
 from bot.pipeline.compose import Composer
 from bot.pipeline.evaluate import Evaluation, has_evaluation_work
+from bot.pipeline.filters import hold_with_inputs
 from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, MultiStep, list_usable_actions, run_actions
 from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
@@ -249,20 +250,27 @@ class MessagePipeline:
         Every error becomes the outcome that `classify` names, but StoreUnavailable and Superseded propagate.
         """
         decision: ResponseDecision | None = None
+        agent = turn.agent
         spans, begun = turn.trace.spans, time.monotonic()
         async with AsyncExitStack() as room_turn:
             try:
                 answered_ids = await resume_journal(turn)
                 await self.care.check(turn)
-                decision = await should_respond(
-                    turn,
-                    self._composer,
-                    self._settings,
-                    participant_state,
-                    self._counters,
-                    self._attachment_limits,
-                    is_resumed=bool(answered_ids),
-                )
+                stop_reason = ""
+                if agent.filters.is_on or turn.world.settings:
+                    stop_reason = await agent.filters.check_message(turn)
+                if stop_reason:
+                    decision = ResponseDecision(False, stop_reason, Rule.FILTERED)
+                else:
+                    decision = await should_respond(
+                        turn,
+                        self._composer,
+                        self._settings,
+                        participant_state,
+                        self._counters,
+                        self._attachment_limits,
+                        is_resumed=bool(answered_ids),
+                    )
                 decided = time.monotonic()
                 turn.trace.gate_rule = decision.rule
                 spans.append(("gate", "Gate", begun, decided, ""))
@@ -274,6 +282,8 @@ class MessagePipeline:
                     await read_attachments(turn, self._attachment_limits)
                     await turn.find_unnotified()
                     await self.care.check(turn, decision.rule)
+                    if agent.filters.is_on or turn.world.settings:
+                        hold_with_inputs(turn)
                     spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
                     turn.actions = await list_usable_actions(turn, self._registry)
                     confirmation = await answer_confirmation(turn)

@@ -448,11 +448,15 @@ def stream_draft(
 
     A reply that replaces an earlier one is streamed only where the platform shows it beside the earlier one, which
     stays until the new one is complete. One that is spoken is not: a message that is shown already could not become
-    a voice message. Neither is one that the AI notice precedes, or one to a message of distress.
+    a voice message. Neither is one that the AI notice precedes, one to a message of distress, one
+    that waits for a person, or one where a filter checks replies.
     """
     adapter = turn.agent.outbox.adapters.get(turn.room.platform)
     is_kept = turn.replaces is not None and not (adapter and adapter.shows_versions)
-    is_whole = turn.is_care or turn.is_spoken or bool(turn.unnotified) or is_kept
+    is_whole = turn.is_care or turn.is_spoken or bool(turn.unnotified) or bool(turn.hold_reason) or is_kept
+    filters = turn.agent.filters
+    if filters.is_on or turn.world.settings:  # what is shown already cannot be held back
+        is_whole = is_whole or filters.is_active("out", turn.agent, turn.room, turn.world)
     draft = None if is_whole else turn.agent.outbox.open_draft(turn.room, turn.id, turn.peek_reply)
     if draft is None:
         yield None

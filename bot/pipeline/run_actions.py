@@ -241,13 +241,18 @@ class ActionProgress:
         earlier = (await agent.store.memories.memories([memory_id])).get(memory_id)
         if earlier is not None and not await self._can_edit(earlier, text):
             return
+        content: Content | None = Content(text, in_reply_to=turn.message.id, source=turn.message.content.source)
+        if content is not None and (agent.filters.is_on or turn.world.settings):
+            content = await agent.filters.check_reply(turn, content)
+        if content is None:
+            return
         memory = Memory(
             id=memory_id,
             kind=MemoryKind.MESSAGE,
             entity_id=agent.id,
             room_id=turn.room.id,
             world_id=turn.world.id,
-            content=Content(text, in_reply_to=turn.message.id, source=turn.message.content.source),
+            content=content,
             created_at=agent.clock(),
             turn_id=turn.id,
             metadata={PROGRESS_KEY: 1},

@@ -1,4 +1,4 @@
-"""The other components of a plugin: Provider, Evaluator, Listener, Model, Service, Worker.
+"""The other components of a plugin: Provider, Evaluator, Filter, Listener, Model, Service, Worker.
 
 Actions: functions that the model calls like tools.
 
@@ -47,12 +47,14 @@ from bot.domain.character import (
     Effect,
     EvaluatorSpec,
     ExampleLine,
+    FilterSpec,
     ProviderKind,
     ProviderSpec,
     Shortening,
 )
-from bot.domain.environment import Authority, Role
+from bot.domain.environment import Authority, Role, Room, World
 from bot.domain.events import Event
+from bot.domain.filters import Direction, FilterDecision, FilterInput, OnFailure
 from bot.domain.inbound import CommandInvocation, CommandResponse
 from bot.domain.ledger import ActionPreview, ActionResult, ProviderResult
 from bot.domain.task import Task
@@ -298,6 +300,60 @@ def evaluator(
     return decorate
 
 
+MAX_FILTER_TIMEOUT = 10.0
+FilterAnswer = FilterDecision | None
+FilterHandler = Callable[[Agent, FilterInput], Awaitable[FilterAnswer] | FilterAnswer]
+FilterCondition = Callable[[Agent, Room, World], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A filter: its description, its condition, and the function that decides about a text."""
+
+    spec: FilterSpec
+    handler: FilterHandler
+    when: FilterCondition | None = None
+
+    async def __call__(self, agent: Agent, given: FilterInput, /) -> FilterAnswer:
+        answer = self.handler(agent, given)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+
+def filter(
+    direction: Direction,
+    name: str = "",
+    description: str = "",
+    *,
+    on_failure: OnFailure = "open",
+    timeout: float = 2.0,
+    when: FilterCondition | None = None,
+) -> Callable[[FilterHandler], Filter]:
+    """Return a decorator that makes a filter of a function, async or plain, that takes the agent and a text.
+
+    An `in` filter checks each message before it is decided whether to answer, an `out` filter each reply and post
+    before it is committed. The function returns a `FilterDecision`, or None where the text passes. Name and
+    description are by default those of the function and its docstring. `timeout` is in seconds, at most 10. If the
+    function fails or gives no answer in time, the text passes, or is stopped with `on_failure="closed"`. `when`, a
+    plain function, returns whether the filter is used in a room; where an `out` filter is, nothing is streamed. Raises
+    PluginError for a name that is not UPPER_SNAKE, and for another direction, timeout or `on_failure`.
+    """
+
+    def decorate(handler: FilterHandler) -> Filter:
+        own_name = name or handler.__name__.upper()
+        check_name(own_name, "filter")
+        if direction not in get_args(Direction) or on_failure not in get_args(OnFailure):
+            problem = f"{direction!r} and on_failure={on_failure!r}"
+            raise PluginError(f'filter {own_name}: {problem}: use "in" or "out", and "open" or "closed"')
+        if not 0 < timeout <= MAX_FILTER_TIMEOUT:
+            raise PluginError(
+                f"filter {own_name}: its timeout is {timeout:g} s; give it at most {MAX_FILTER_TIMEOUT:g} s"
+            )
+        summary = description or (inspect.getdoc(handler) or "").partition("\n")[0]
+        return Filter(FilterSpec(own_name, summary, direction, on_failure, timeout), handler, when)
+
+    return decorate
+
+
 ListenerHandler = Callable[[Agent, E], Awaitable[None] | None]
 
 
@@ -413,7 +469,8 @@ class Service:
         """Take the capability from its name in elizaOS, too."""
         super().__init_subclass__(**details)
         names = ("capability", "capabilityDescription", "capability_description")
-        cls.capability = next(filter(None, (getattr(cls, name, "") for name in names)), "")
+        capabilities = (getattr(cls, name, "") for name in names)
+        cls.capability = next((capability for capability in capabilities if capability), "")
 
     def __init__(self, agent: Agent) -> None:
         self.agent = agent

@@ -22,6 +22,7 @@ from bot.plugin_system.components import (
     Action,
     Command,
     Evaluator,
+    Filter,
     Listener,
     Model,
     Provider,
@@ -31,7 +32,7 @@ from bot.plugin_system.components import (
     check_name,
 )
 from bot.prompts.templates import DEFAULTS, find_problems
-from bot.settings import CoreSettings, NetworkSettings, Settings, SettingsModel, character_settings
+from bot.settings import CoreSettings, FilterSettings, NetworkSettings, Settings, SettingsModel, character_settings
 from bot.store.protocols import Schema, Schemas
 from bot.store.storage import OpenStore, SimpleStorage, Storage
 from bot.turn import Agent
@@ -229,6 +230,7 @@ class Plugin:
     template_variables: Sequence[str] = ()
     memory_kinds: Mapping[str, timedelta] = field(default_factory=dict)
     world_settings: Sequence[WorldSetting] = ()
+    filters: Sequence[Filter] = ()
     api: str = str(MAX_API)
     notice: str = ""
 
@@ -246,7 +248,10 @@ class Plugin:
                     raise PluginError(f"plugin {self.name!r}: {label} in its {part} is none of them: {hint}")
 
 
-CORE_MODELS = (CoreSettings, NetworkSettings, ModelSettings, BudgetSettings, OwnerSettings, CareSettings)
+CORE_MODELS = (
+    *(CoreSettings, NetworkSettings, ModelSettings, BudgetSettings, OwnerSettings, CareSettings),
+    FilterSettings,
+)
 
 
 def _check_settings(plugin: Plugin) -> None:
@@ -265,6 +270,7 @@ COMPONENT_KINDS = {
     "actions": Action,
     "providers": Provider,
     "evaluators": Evaluator,
+    "filters": Filter,
     "models": Model,
     "workers": Worker,
     "listeners": Listener,

@@ -22,7 +22,7 @@ from bot.domain.ledger import ActionResult
 from bot.domain.memory import CUSTOM_KIND, MAX_KIND_LENGTH, Memory, MemoryKind
 from bot.domain.task import Task, TaskTag
 from bot.errors import PluginError
-from bot.plugin_system.components import Action, Command, Evaluator, Provider, Worker
+from bot.plugin_system.components import Action, Command, Evaluator, Filter, Provider, Worker
 from bot.plugin_system.plugin import ComponentType, Plugin, WorldSetting
 from bot.settings import CoreSettings
 from bot.text import sanitize_name, suggest
@@ -30,7 +30,7 @@ from bot.turn import Agent, Turn
 from bot.user_texts import user_phrases, user_text
 
 T = TypeVar("T")
-NamedComponent = Action[Any] | Provider | Evaluator | Command[Any] | Worker
+NamedComponent = Action[Any] | Provider | Evaluator | Filter | Command[Any] | Worker
 C = TypeVar("C", bound=NamedComponent)
 FOLD_TABLE = MappingProxyType(str.maketrans(ascii_lowercase, ascii_uppercase, "_ "))
 
@@ -123,11 +123,12 @@ class Registry:
         self.actions: Mapping[str, Action[Any]] = _index_unique("action", self._components(Action))
         self.providers: Mapping[str, Provider] = _index_unique("provider", self._components(Provider))
         self.evaluators: Mapping[str, Evaluator] = _index_unique("evaluator", self._components(Evaluator))
+        self.filters: Mapping[str, Filter] = _index_unique("filter", self._components(Filter))
         self.commands: Mapping[str, Command[Any]] = _index_unique("command", self._components(Command))
         self.workers: Mapping[str, Worker] = _index_unique("worker", self._components(Worker))
         self._plugin_by_component = {
             id(component): plugin
-            for kind in (Action, Provider, Evaluator, Command, Worker)
+            for kind in (Action, Provider, Evaluator, Filter, Command, Worker)
             for plugin, _, component in self._components(kind)
         }
         self._actions_by_folded_name = {fold_name(name): component for name, component in self.actions.items()}
@@ -181,6 +182,7 @@ class Registry:
                 for item in plugin.component_types
             ),
             world_settings=tuple(setting.to_spec(plugin.name) for plugin, setting in self.world_settings.values()),
+            filters=tuple(replace(item.spec, plugin=plugin_names[id(item)]) for item in self.filters.values()),
         )
 
 
@@ -256,7 +258,7 @@ def _component_key(component: NamedComponent) -> tuple[type, str]:
 
 
 def _named_components(plugin: Plugin) -> tuple[NamedComponent, ...]:
-    return (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.workers, *plugin.commands)
+    return (*plugin.actions, *plugin.providers, *plugin.evaluators, *plugin.filters, *plugin.workers, *plugin.commands)
 
 
 def _index_unique(kind: str, components: Iterable[tuple[Plugin, str, T]]) -> dict[str, T]:

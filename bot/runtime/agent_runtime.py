@@ -66,6 +66,7 @@ from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
 from bot.pipeline.care import Care
 from bot.pipeline.compose import Composer
+from bot.pipeline.filters import ContentStage, build_content_stage, check_moderation
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.components import Action, Evaluator, Listener, Model, Provider, Route, Service, Worker
 from bot.plugin_system.plugin import Plugin, collect_schemas, sort_services
@@ -73,7 +74,7 @@ from bot.plugin_system.registry import Registry
 from bot.runs import Run, current_run, list_call_owners, retry_reporter, usage_recorder
 from bot.runtime.character_reload import AgentConfig, CharacterPicture, CharacterReloader, apply_steps
 from bot.runtime.world_settings import AgentWorldSettings, open_world_settings
-from bot.settings import CoreSettings, Layer, Settings
+from bot.settings import CoreSettings, FilterSettings, Layer, Settings
 from bot.settings.model import is_secret_name, secret_fields
 from bot.store.ledger import ProcessRole
 from bot.store.protocols import RecallScope, Schemas, Store
@@ -697,6 +698,7 @@ async def _running_agent(
             services=Services(),
             components=components,
             rooms=rooms,
+            filters=await _build_filters(config, core, registry),
             fetcher=await enter(Fetcher(environment=config.settings.network_environment())),
             budget=budget,
             memory=config.memory,
@@ -709,6 +711,7 @@ async def _running_agent(
         await enter(run_services(agent, config.plugins, shutdown_deadline))
         await initialize_plugins(agent, config.plugins)
         apply_steps(agent, parse_degrade(config.settings.load(BudgetSettings).degrade))
+        check_moderation(agent)
         pipeline = MessagePipeline(agent, registry, core)
         activity = await enter(PersonActivityRecorder(store.entities, events, shutdown_deadline=shutdown_deadline))
         inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)
@@ -755,6 +758,16 @@ async def _build_access(
     """Return what the agent lends to its plugins; raises SettingError where secrets cannot be encrypted."""
     world_settings = await open_world_settings(registry, core)
     return AgentComponents(registry, changed_settings, world_settings), AgentRooms(registry)
+
+
+async def _build_filters(config: AgentConfig, core: CoreSettings, registry: Registry) -> ContentStage:
+    """Return the filters of an agent; raises ConfigError for a list of words that cannot be read."""
+    settings = config.settings.operator_only()
+    hosts = settings.load(CoreSettings).link_hosts
+    filters = tuple(registry.filters.values())
+    return await asyncio.to_thread(
+        build_content_stage, filters, settings.load(FilterSettings), hosts, registry.trusted_ids
+    )
 
 
 def open_memory(settings: Settings) -> MemorySemaphore:

@@ -295,6 +295,79 @@ class CoreSettings(SettingsModel):
         return CoreSettings.model_validate({**self.model_dump(by_alias=True), **values}) if values else self
 
 
+def _parse_threshold(entry: str) -> tuple[str, float | None]:
+    category, _, score = entry.partition("=")
+    return category.strip(), float(score) if score.strip() else None
+
+
+def _check_thresholds(entries: tuple[str, ...]) -> tuple[str, ...]:
+    for entry in entries:
+        try:
+            category, score = _parse_threshold(entry)
+        except ValueError:
+            category, score = "", None
+        if not category or not (score is None or 0 <= score <= 1):
+            raise ValueError(f"{entry!r} is no category with a score from 0 to 1: write it as in hate=0.4")
+    return entries
+
+
+class FilterSettings(SettingsModel):
+    """Filters of messages and replies; those of plugins are beside them."""
+
+    CHARACTER_SETTINGS = frozenset()
+
+    filter_words: str = Field(
+        "",
+        description="Words and phrases that are looked for in messages and replies, separated by commas, or `file:` "
+        "and the path of a list with one a line. They are found as whole words in any case, and with letters that "
+        "only look like theirs. The admins of a room add others with /filter-words.",
+    )
+    filter_words_action: str = Field(
+        "stop",
+        pattern="^(replace|hold|stop)$",
+        description="What such a word leads to: `replace` (it is masked), `hold` (the answer waits for a person), "
+        "`stop` (a message is not read, a reply not sent).",
+    )
+    filter_links: str = Field(
+        "off",
+        pattern="^(off|hold|stop)$",
+        description="What a link in a reply leads to whose host is not in LINK_HOSTS: `hold`, `stop` or `off`.",
+    )
+    filter_max_length: int = Field(
+        0, ge=0, description="How many characters a reply has at most, and is cut behind; 0 for no limit of its own."
+    )
+    filter_max_message_length: int = Field(
+        0, ge=0, description="How many characters of a message are read; the rest is cut off. 0 for all of them."
+    )
+    filter_moderation: str = Field(
+        "off",
+        pattern="^(off|on)$",
+        description="Whether a model for moderation checks messages and replies: `on` needs OPENAI_API_KEY, or "
+        "OPENAI_MODERATION_URL and OPENAI_MODERATION_MODEL. Their texts are sent there.",
+    )
+    filter_moderation_thresholds: Annotated[CommaList, AfterValidator(_check_thresholds)] = Field(
+        (),
+        description="Which categories of harm count, and from which score between 0 and 1 on, as in "
+        "`hate=0.4,violence=0.8`; one without a score counts if the model flags it. Unset, all that it flags count.",
+    )
+    filter_moderation_action: str = Field(
+        "stop",
+        pattern="^(hold|stop)$",
+        description="What a harmful text leads to: `hold` (the answer waits for a person) or `stop`.",
+    )
+    filter_moderation_failure: str = Field(
+        "open",
+        pattern="^(open|closed)$",
+        description="What holds if the model does not answer within five seconds: `open` (the text passes) or `closed` "
+        "(it is stopped).",
+    )
+
+    @property
+    def moderation_thresholds(self) -> dict[str, float | None]:
+        """The score from which on each category counts, None for what the model flags; empty for all it flags."""
+        return dict(map(_parse_threshold, self.filter_moderation_thresholds))
+
+
 class NetworkSettings(SettingsModel):
     """Standard variables for every outgoing connection."""
 

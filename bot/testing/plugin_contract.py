@@ -77,6 +77,7 @@ def _name_problems(plugin: Plugin) -> Iterator[str]:
     names = [action.spec.name for action in plugin.actions]
     names += [provider.spec.name for provider in plugin.providers]
     names += [evaluator.spec.name for evaluator in plugin.evaluators]
+    names += [component.spec.name for component in plugin.filters]
     for name in [*names, *(worker.name for worker in plugin.workers)]:
         if not ACTION_NAME_PATTERN.fullmatch(name):
             yield f"{name!r} is not UPPER_SNAKE"
@@ -95,6 +96,7 @@ def _schema_problems(plugin: Plugin) -> Iterator[str]:
     descriptions = {spec.name: spec.description for spec in callable_specs}
     descriptions |= {provider.spec.name: provider.spec.description for provider in plugin.providers}
     descriptions |= {evaluator.spec.name: evaluator.spec.description for evaluator in plugin.evaluators}
+    descriptions |= {component.spec.name: component.spec.description for component in plugin.filters}
     for name, description in descriptions.items():
         if not description.strip():
             yield f"{name} has no description"

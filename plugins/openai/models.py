@@ -14,6 +14,8 @@ from bot.models import (
     ModelError,
     ModelInfo,
     ModelType,
+    ModerationRequest,
+    ModerationResult,
     SpeechRequest,
     SpeechResult,
     TextResult,
@@ -36,6 +38,7 @@ CAPABILITIES = {
     "IMAGE_DESCRIPTION": ("gpt-4o-mini", "pictures"),
     "TRANSCRIPTION": ("gpt-4o-mini-transcribe", "recordings"),
     "TTS": ("gpt-4o-mini-tts", "spoken"),
+    "MODERATION": ("omni-moderation-latest", "checked"),
 }
 
 
@@ -94,6 +97,11 @@ class OpenAISettings(SettingsModel):
     openai_tts_instructions: str | None = Field(None, description="How, e.g. `calm and slow`.")
     openai_tts_url: ServerUrl | None = Field(None, description="Another server for speech.")
     openai_tts_api_key: Secret | None = Field(None, description="Its key.")
+    openai_moderation_model: str | None = Field(
+        None, description="Finds harmful texts where FILTER_MODERATION is on; omni-moderation-latest at OpenAI."
+    )
+    openai_moderation_url: ServerUrl | None = Field(None, description="Another server for moderation.")
+    openai_moderation_api_key: Secret | None = Field(None, description="Its key.")
 
 
 def endpoint_for(settings: OpenAISettings, capability: str = "") -> Endpoint:
@@ -135,6 +143,8 @@ def privacy_statement(settings: Settings) -> str:
     sent: dict[str, list[str]] = {}  # by host
     for capability, (_, data) in {"": ("", "text"), **CAPABILITIES}.items():
         endpoint = endpoint_for(values, capability)
+        if capability == "MODERATION" and settings.get("FILTER_MODERATION") != "on":
+            continue
         if data and (Client.model_for(values, capability) if capability else endpoint.is_configured):
             host = host_label(endpoint.url or f"https://{OPENAI_HOST}")
             sent.setdefault(host, []).append(user_text(f"privacy.data.{data}"))
@@ -250,7 +260,22 @@ async def synthesize_speech(agent: Agent, request: SpeechRequest) -> SpeechResul
     return SpeechResult(speech, content_type, name)
 
 
+@model(ModelType.MODERATION, when=Client.serves("MODERATION"), describe_model=partial(_describe, "MODERATION"))
+async def moderate(agent: Agent, request: ModerationRequest) -> ModerationResult:
+    """Return the categories of harm of a text. Raises as `Connection.fetch` does."""
+    _, connection, name = _server_of(agent, "MODERATION")
+    body = await connection.fetch("/moderations", "moderation", {"model": name, "input": request.text})
+    results = body.get("results") if isinstance(body, dict) else None
+    result = results[0] if isinstance(results, list) and results else None
+    scores = result.get("category_scores") if isinstance(result, dict) else None
+    flags = result.get("categories") if isinstance(result, dict) else None
+    if not isinstance(scores, dict) or not isinstance(flags, dict):
+        raise connection.invalid(name, "moderation")
+    numbers = {key: float(score) for key, score in scores.items() if isinstance(score, int | float)}
+    return ModerationResult(numbers, frozenset(key for key, is_flagged in flags.items() if is_flagged is True), name)
+
+
 small, medium, large, embed, describe_image = api.make_handlers(
     Client, can_call_tools=can_call_tools, writes_text=writes_text
 )
-HANDLERS = [small, medium, large, embed, generate_image, describe_image, transcribe, synthesize_speech]
+HANDLERS = [small, medium, large, embed, generate_image, describe_image, transcribe, synthesize_speech, moderate]

@@ -36,6 +36,7 @@ BUILT_IN = [
     "unmute",
     "responsiveness",
     "minors",
+    "filter-words",
     "privacy",
     "forget-me",
     "ignore-me",
@@ -182,6 +183,21 @@ async def test_start_begins_with_the_notice_which_is_no_part_of_the_greeting() -
         [room] = await harness.agent.store.worlds.rooms()
         recent = await harness.agent.store.memories.recent(room.id)
         assert [memory.content.text for memory in recent] == ["/start", greeting]
+
+
+async def test_an_admin_lists_words_that_are_neither_read_nor_said_in_a_room() -> None:
+    async with running_agent() as harness:
+        words = {"words": "badword, two words"}
+        refused = await give(harness, "filter-words", arguments=words)
+        assert refused.text == "/filter-words needs the role ADMIN here."
+        await give(harness, "filter-words", arguments=words, role=Role.ADMIN)
+        shown = await give(harness, "filter-words", role=Role.ADMIN)
+        assert shown.text == "Words that I do not read or say here: badword, two words."
+        assert (await harness.send("Ada, badword", kind=GROUP)).rule == "filter"
+        assert (await harness.send("Ada, badword", kind=GROUP, room="another room")).outcome is Outcome.ANSWERED
+        await give(harness, "filter-words", arguments={"words": "off"}, role=Role.ADMIN)
+        assert (await harness.send("Ada, badword", kind=GROUP)).outcome is Outcome.ANSWERED
+        assert "1000" in (await give(harness, "filter-words", arguments={"words": "x" * 1001}, role=Role.ADMIN)).text
 
 
 async def test_an_admin_marks_a_room_of_minors() -> None:

@@ -32,6 +32,7 @@ from bot.events import (
     MessageReceived,
     ModelUsed,
     TaskEnded,
+    TextFiltered,
 )
 from bot.models import ModelStatus
 from bot.platform import AgentHandle, Arrivals, ConnectionStatus, DeliveryState, LazyImport, Spending, install_command
@@ -107,6 +108,7 @@ class EventCounters:
         self.markup: Counter[tuple[UUID, str]] = Counter()
         self.human_claims: Counter[UUID] = Counter()
         self.degraded: Counter[tuple[UUID, str]] = Counter()
+        self.filtered: Counter[tuple[UUID, str, str, str]] = Counter()
         self._rules, self._models = LabelValues(), LabelValues()
 
     def subscribe(self, handles: Iterable[AgentHandle]) -> None:
@@ -120,12 +122,16 @@ class EventCounters:
             handle.subscribe(MarkupRemoved, self._on_markup)
             handle.subscribe(HumanClaimsReplaced, self._on_claims)
             handle.subscribe(AnswerDegraded, self._on_degraded)
+            handle.subscribe(TextFiltered, self._on_filtered)
 
     def _on_degraded(self, event: AnswerDegraded) -> None:
         self.degraded[event.agent_id, event.degradation.step] += 1
 
     def _on_claims(self, event: HumanClaimsReplaced) -> None:
         self.human_claims[event.agent_id] += event.count
+
+    def _on_filtered(self, event: TextFiltered) -> None:
+        self.filtered[event.agent_id, event.filter, event.direction, event.outcome] += 1
 
     def _on_markup(self, event: MarkupRemoved) -> None:
         for dialect in event.dialects:

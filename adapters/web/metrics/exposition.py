@@ -93,6 +93,12 @@ class FigureCollector(Collector):
             {(names[agent], step): count for (agent, step), count in counters.degraded.items()},
         )
         yield _counter(
+            "texts_filtered",
+            "Messages that came in and replies that were to go out, by the filter that replaced, held or stopped them.",
+            ("agent", "filter", "direction", "outcome"),
+            {(names[agent], *others): count for (agent, *others), count in counters.filtered.items()},
+        )
+        yield _counter(
             "task_runs",
             "Runs of scheduled tasks.",
             ("agent", "result"),
