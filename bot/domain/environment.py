@@ -206,6 +206,24 @@ class MarkedPerson:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeOver:
+    """A room in which a person answers in place of the agent, or one person there whom they answer (`person_id`).
+
+    `name` is who has taken over, `by_id` their account; None for an operator without one. `origin` is where they did
+    it. It holds until `ended_at`; the last one that has ended is kept for the next prompt.
+    """
+
+    room_id: UUID
+    name: str
+    origin: str
+    since: datetime
+    person_id: UUID | None = None
+    by_id: UUID | None = None
+    reason: str = ""
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PersonActivity:
     """When a person wrote first and last, how many messages, and how many of them were answered.
 

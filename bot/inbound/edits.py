@@ -315,12 +315,14 @@ class EditReporter:
         async with self._erasure_lock:
             await self._flush()
             result = await self._store.edits.erase_entity(entity_id, self._clock(), self._stop_cancelled)
+            await self._store.take_overs.refresh()
             self._events.emit(EntityErased(self._agent_id, entity_id))
             return result
 
     async def _apply_migration(self, room_id: UUID, world: World, room: Room) -> None:
         async with self._lock:
             pending = await self._store.edits.migrate_room(room_id, world, room)
+            await self._store.take_overs.refresh()
             await self._outbox.migrate_room(room_id, room, pending)
             for receipt_id in self._turns.cancel_room(room_id):
                 await self._inbox.processor.restart(receipt_id)
