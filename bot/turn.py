@@ -339,11 +339,14 @@ class Agent:
         """Send a message in a room without being asked: a reminder, a greeting, news.
 
         Return the message once it is stored and queued; None where the content filter left nothing, and where a
-        character of mature content may not speak. With a `key` it is sent once, however often this is called with
-        it: work that may run again passes its own.
+        character of mature content may not speak, or a person has taken over. With a `key` it is sent once, however
+        often this is called with it: work that may run again passes its own.
         """
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
+            return None
+        if self.store.take_overs.held and (take_over := self.store.take_overs.held.get((room.id, None))):
+            logger.info("nothing is said in %s: it is %s", room.id, take_over)
             return None
         if isinstance(content, str):
             content = Content(text=content)

@@ -222,6 +222,17 @@ class TakeOver:
     reason: str = ""
     ended_at: datetime | None = None
 
+    def __str__(self) -> str:
+        """Return who has taken over since when."""
+        return f"taken over by {self.name or 'a person'} since {self.since:%Y-%m-%d %H:%M} UTC"
+
+
+def find_take_over(
+    take_overs: Mapping[tuple[UUID, UUID | None], TakeOver], room_id: UUID, person_id: UUID | None
+) -> TakeOver | None:
+    """Return the take-over of a room, else that of a person there; None where there is neither."""
+    return take_overs.get((room_id, None)) or take_overs.get((room_id, person_id))
+
 
 @dataclass(frozen=True, slots=True)
 class PersonActivity:

@@ -22,7 +22,7 @@ from bot.operate.results import Result
 from bot.operate.tools import Finding, FindingStatus
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
-from bot.user_texts import LANGUAGE, load_catalogue, user_text
+from bot.user_texts import LANGUAGE, format_seconds, load_catalogue, user_text
 
 BUDGET_WARNING_SHARE = 0.8
 TURN_TOLERANCE = timedelta(minutes=5)  # an answer that takes longer is stuck
@@ -217,14 +217,6 @@ def format_dollars(amount: float) -> str:
     if 0 < amount < 0.0001:
         return "< $0.0001"
     return "$0" if not amount else f"${amount:.4f}" if amount < 0.1 else f"${amount:,.2f}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a length of time in its two largest units."""
-    minutes, hours = round(seconds / 60), seconds / 3600
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def _to_sentence(text: str) -> str:

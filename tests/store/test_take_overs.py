@@ -15,7 +15,9 @@ def build_take_over(clock: ManualClock) -> TakeOver:
     return TakeOver(ROOM, "Mia", "/take-over", clock.now, by_id=MIA, reason="a refund")
 
 
-async def test_a_take_over_holds_until_it_ends_and_the_last_ended_one_is_kept(store: Store, clock: ManualClock) -> None:
+async def test_a_take_over_holds_until_it_ends_and_the_last_that_ended_is_kept(
+    store: Store, clock: ManualClock
+) -> None:
     take_over = build_take_over(clock)
     assert await store.take_overs.begin(take_over) == take_over
     assert dict(store.take_overs.held) == {(ROOM, None): take_over}
@@ -28,14 +30,14 @@ async def test_a_take_over_holds_until_it_ends_and_the_last_ended_one_is_kept(st
     assert (dict(store.take_overs.held), dict(store.take_overs.ended)) == ({(ROOM, None): again}, {})
 
 
-async def test_a_second_take_over_of_a_room_returns_the_one_that_holds(store: Store, clock: ManualClock) -> None:
+async def test_a_second_take_over_of_a_room_returns_what_holds(store: Store, clock: ManualClock) -> None:
     first = await store.take_overs.begin(build_take_over(clock))
     second = replace(first, name="Ben", by_id=derived_id("ben"), since=clock.advance(minutes=1))
     assert await store.take_overs.begin(second) == first
     assert list(store.take_overs.held.values()) == [first]
 
 
-async def test_a_person_of_a_room_is_taken_over_beside_the_room(store: Store, clock: ManualClock) -> None:
+async def test_a_room_and_a_person_in_it_are_taken_over_separately(store: Store, clock: ManualClock) -> None:
     room = await store.take_overs.begin(build_take_over(clock))
     person = await store.take_overs.begin(replace(room, person_id=PERSON))
     await store.take_overs.end(ROOM, None, clock.now + timedelta(hours=1))
