@@ -33,6 +33,7 @@ from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.models.types import ModelType
 from bot.operate.people import ArchiveTooLarge, write_person_archive
+from bot.operate.take_overs import end_take_overs
 from bot.pipeline.attention import Responsiveness
 from bot.plugin_system.components import Command, CommandContext, command
 from bot.plugin_system.plugin import Plugin
@@ -303,16 +304,12 @@ class BuiltinCommands:
         if isinstance(place, str):
             return place
         room, person = place
-        person_ids = [None if person is None else person.id]
-        if person is None and (room.id, None) not in agent.store.take_overs.held:  # then everybody there
-            person_ids = [person_id for room_id, person_id in agent.store.take_overs.held if room_id == room.id]
         now = agent.clock()
-        ended = [await agent.store.take_overs.end(room.id, person_id, now) for person_id in person_ids]
-        first = next((item for item in ended if item is not None), None)
-        if first is None:
+        ended = await end_take_overs(agent.store, room.id, None if person is None else person.id, now)
+        if not ended:
             return user_text("commands.give_back.nothing")
-        time = format_seconds((now - first.since).total_seconds())
-        return user_text("commands.give_back.done", name=first.name, time=time)
+        time = format_seconds((now - ended[0].since).total_seconds())
+        return user_text("commands.give_back.done", name=ended[0].name, time=time)
 
     async def responsiveness(
         self,
