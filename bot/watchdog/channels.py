@@ -455,7 +455,10 @@ def _find_kind(record: Record, condition: Condition, now: datetime) -> NoticeKin
 
 ENDLESS = f"{ConditionKind.CARE}:"  # begins the keys of conditions whose end is not told
 COUNTED = frozenset(
-    {ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED, ConditionKind.PARKED, ConditionKind.CARE}
+    {
+        *(ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED, ConditionKind.PARKED, ConditionKind.CARE),
+        ConditionKind.TAKE_OVER,
+    }
 )
 
 

@@ -149,3 +149,25 @@ async def test_the_agent_says_nothing_by_itself_in_a_taken_over_room(harness: Ag
     assert await harness.agent.say(room, "Good morning.") is None
     await give(harness, "give-back", **ADMIN)
     assert await harness.agent.say(room, "Good morning.") is not None
+
+
+async def test_the_next_prompt_says_in_a_line_who_had_taken_over_for_how_long_and_what_they_said(
+    harness: AgentHarness,
+) -> None:
+    clock = harness.agent.clock
+    assert isinstance(clock, ManualClock)
+    await give(harness, "take-over", **ADMIN)
+    clock.advance(minutes=10)
+    await harness.send("Where is my refund?", kind=GROUP)
+    clock.advance(minutes=1)
+    await harness.send("It was sent [today].", kind=GROUP, author="Mia")
+    clock.advance(minutes=19)
+    await give(harness, "give-back", **ADMIN)
+    clock.advance(minutes=1)
+    await harness.send("Ada, thank you", kind=GROUP)
+    [line] = [line for line in harness.model.requests[-1].prompt.splitlines() if "in your place" in line]
+    assert line.startswith("[Mia, a person, answered in your place in this room for 30 min; 2 messages were written")
+    assert "by Mia: It was sent [today]." in line
+    clock.advance(minutes=1)
+    await harness.send("Ada, and now?", kind=GROUP)
+    assert "in your place" not in harness.model.requests[-1].prompt

@@ -59,7 +59,7 @@ def take_over(
 
 @app.command("give-back", epilog=examples("bot rooms give-back lobby", "bot rooms give-back 42 --person Ada"))
 def give_back(room: RoomText, person: PersonText = "", character: CharacterFile = None, as_json: AsJson = False) -> int:
-    """Let the character answer again in a room, or one person there."""
+    """End a take-over: the character answers again in a room, or one person there."""
     config = load_character_config(character)
     room_id, person_id = read_store(
         config, lambda store: _find_place(store, room, person, config.agent_config.agent_id)
