@@ -42,7 +42,7 @@ from bot.domain.inbound import (
     list_versions,
 )
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, EventKey
-from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY, REFERRAL_KEY, REFERRAL_NOTE
+from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY, REFERRAL_KEY, REFERRAL_NOTE, WRITTEN_BY_KEY
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -152,10 +152,12 @@ from bot.operate.operations import (
     PartCounts,
     PartDecision,
     PartState,
+    SaidResponse,
     UndeliveredPartBody,
 )
 from bot.operate.receipts import ReceiptBody
 from bot.operate.results import Result
+from bot.operate.take_overs import TakeOverBody
 from bot.outbound.sender import OutgoingReply
 from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 
@@ -170,6 +172,7 @@ __all__ = [
     "REPORT_DAYS",
     "RESPONSE_SOURCE",
     "WILDCARD_HOSTS",
+    "WRITTEN_BY_KEY",
     "AccessTokens",
     "AccountCheck",
     "AccountSituation",
@@ -278,6 +281,7 @@ __all__ = [
     "RouteCaller",
     "RouteEvent",
     "RouteScope",
+    "SaidResponse",
     "SectionShare",
     "ServerLimits",
     "Situation",
@@ -285,6 +289,7 @@ __all__ = [
     "Spending",
     "StoredVersion",
     "StreamCursor",
+    "TakeOverBody",
     "TaskControl",
     "TaskDecision",
     "TaskSet",

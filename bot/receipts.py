@@ -153,7 +153,7 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
     (PLATFORM_CHECK, {}),
     ("empty", {Rule.EMPTY_MESSAGE: "yes"}),
     ("bot", {Rule.RESPOND_TO_BOTS: "yes"}),
-    ("muted", {Rule.MUTED: "muted", Rule.PERSON_MUTED: "person"}),
+    ("muted", {Rule.MUTED: "muted", Rule.PERSON_MUTED: "person", Rule.TAKEN_OVER: "taken_over"}),
     ("age", {Rule.MATURE_CONTENT: "mature"}),
     ("sending", {Rule.CANNOT_SEND: "waits"}),
     ("budget", dict.fromkeys(BUDGETS, "spent")),

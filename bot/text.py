@@ -18,7 +18,7 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bot.user_texts import names_ai, user_phrases, user_text
+from bot.user_texts import format_seconds, names_ai, user_phrases, user_text
 
 REDACTED = "[redacted]"
 PENDING_WINDOW, MAX_PENDING_PARTS = 16, 32  # the window is in lengths of the longest secret
@@ -173,6 +173,7 @@ __all__ = [
     "ANSI_SEQUENCE",
     "end_at_sentence",
     "escape_line",
+    "format_seconds",
     "grapheme_boundary_before",
     "is_blank",
     "name_shape",

@@ -28,7 +28,7 @@ from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
 from bot.domain.ledger import ActionResult, Degradation, DegradeStep, EditState, EventKey, ModelCall, Receipt, State
-from bot.domain.memory import AUTHORS_KEY, NOTICE_KEY, Memory, MemoryKind
+from bot.domain.memory import AUTHORS_KEY, NOTICE_KEY, WRITTEN_BY_KEY, Memory, MemoryKind
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
@@ -356,18 +356,26 @@ class Agent:
                     raise TemplateError(f"template {name!r}: {problem.message}")
         await self.store.worlds.set_setting(world_id, name, source)
 
-    async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
+    async def say(self, room: Room, content: str | Content, *, key: str = "", written_by: str = "") -> Memory | None:
         """Send a message in a room without being asked: a reminder, a greeting, news.
 
         Return the message once it is stored and queued; None where a filter stopped it or the content filter left
-        nothing, and where a character of mature content may not speak. With a `key` it is sent once, however often this
-        is called with it: work that may run again passes its own.
+        nothing, and where a character of mature content may not speak, or a person has taken over. With a `key` it is
+        sent once, however often this is called with it: work that may run again passes its own. What a person wrote is
+        sent under the name `written_by`, in a room that they have taken over too.
         """
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
             return None
+        held = self.store.take_overs.held
+        if held and not written_by and (take_over := held.get((room.id, None))):
+            logger.info("nothing is said in %s: it is %s", room.id, take_over)
+            return None
         if isinstance(content, str):
             content = Content(text=content)
+        if written_by:
+            label = user_text("take_overs.label", name=written_by)
+            content = replace(content, text=f"{label}\n{content.text}")
         turn_id = derived_id(self.id, "said", key) if key else new_id()
         memory_id = derived_id(turn_id, "reply", "0")
         if key and (existing := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
@@ -384,6 +392,7 @@ class Agent:
             content=filtered,
             created_at=self.clock(),
             turn_id=turn_id,
+            metadata={WRITTEN_BY_KEY: written_by} if written_by else {},
         )
         stored = await self.outbox.commit([OutgoingReply(memory, room)])
         return stored[0] if stored else None

@@ -48,6 +48,14 @@ def load_catalogue(language: str) -> Mapping[str, str]:
     return MappingProxyType(dict(_flatten(tomllib.loads(source))))
 
 
+def format_seconds(seconds: float) -> str:
+    """Return a length of time in its two largest units."""
+    minutes, hours = round(seconds / 60), seconds / 3600
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    return f"{minutes} min" if minutes < 60 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
+
+
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
     for name, value in table.items():
         if isinstance(value, Mapping):

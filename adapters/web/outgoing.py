@@ -13,6 +13,7 @@ from bot.models import ModelType
 from bot.platform import (
     NOTICE_KEY,
     REFERRAL_KEY,
+    WRITTEN_BY_KEY,
     AgentHandle,
     CommandInvocation,
     Delivery,
@@ -79,7 +80,11 @@ def build_message_body(
         versions=versions,
         is_complete=is_complete(memory),
         edited_at=versions[-1].at if is_edited else None,
-        kind="referral" if REFERRAL_KEY in memory.metadata else "reply",
+        kind="referral"
+        if REFERRAL_KEY in memory.metadata
+        else "person"
+        if WRITTEN_BY_KEY in memory.metadata
+        else "reply",
         **figures,
     )
 

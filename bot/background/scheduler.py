@@ -12,8 +12,9 @@ from uuid import UUID
 
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.tasks import Failure, TaskSet, run_isolated
+from bot.domain.environment import find_take_over
 from bot.domain.events import TaskEnded
-from bot.domain.task import LAST_RUN_KEY, Task
+from bot.domain.task import LAST_RUN_KEY, MissedRunPolicy, Task
 from bot.errors import StoreUnavailable
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
@@ -41,7 +42,8 @@ async def _wait_for_event(wake_event: asyncio.Event, seconds: float) -> None:
 class Scheduler:
     """Runs the tasks of this agent's workers and of `extra_workers`; a running task is never started again.
 
-    It sleeps until the next task is due; a new task wakes it. A run that outlives its lease, because the
+    The tasks of a room that a person has taken over, or for a person there, wait until it is given back. It sleeps
+    until the next task is due; a new task wakes it. A run that outlives its lease, because the
     clock was set or the machine slept, takes over the next lease. Where more is due than can run, rooms take
     turns: one whose tasks were started waits until every other room had a turn.
     """
@@ -181,6 +183,9 @@ class Scheduler:
 
     async def _run_task(self, task: Task) -> None:
         try:
+            if self._is_taken_over(task):
+                await self._postpone(task)
+                return
             await self._complete(task, await self._execute(task))
         except asyncio.CancelledError:
             await self._release(task)
@@ -189,6 +194,18 @@ class Scheduler:
             logger.warning("task %s of %s could not be completed", task.id, task.name, exc_info=True)
         finally:
             self._claimed.pop(task.id, None)
+
+    def _is_taken_over(self, task: Task) -> bool:
+        held = self._agent.store.take_overs.held
+        return bool(held) and task.room_id is not None and bool(find_take_over(held, task.room_id, task.entity_id))
+
+    async def _postpone(self, task: Task) -> None:
+        """Look at a task again in a minute; one whose late runs are left out waits for its next time."""
+        if task.metadata.get("missed") == MissedRunPolicy.SKIP:
+            await self._complete(task, None)
+        else:
+            waiting = replace(task, next_run=self._agent.clock() + RECHECK_INTERVAL)
+            await self._agent.store.tasks.complete_task(self._claimed[task.id], waiting)
 
     async def _execute(self, task: Task) -> str | None:
         """Run a task or skip it; return why it failed, "", or None where it is not to run now."""

@@ -31,8 +31,10 @@ from bot.operate.operations import (
     IgnoredResponse,
     Operations,
     PartDecision,
+    SaidResponse,
 )
 from bot.operate.receipts import ReceiptBody
+from bot.operate.take_overs import TakeOverBody
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.receipts import describe_receipt
@@ -194,6 +196,24 @@ class RemoteOperations:
         """Store for an operator that a person is not read, or end that; what others have set stays."""
         action = "ignore" if is_ignored else "read"
         return IgnoredResponse.model_validate((await self._send("POST", f"/api/people/{entity_id}/{action}")).body)
+
+    async def take_over(
+        self, room_id: UUID, person_id: UUID | None = None, *, name: str = "", reason: str = "", source: str = ""
+    ) -> TakeOverBody:
+        """Store that an operator answers in place of the agent in a room, or one person there; return what holds."""
+        body = {"person": person_id and str(person_id), "name": name, "reason": reason}
+        return TakeOverBody.model_validate((await self._send("POST", f"/api/rooms/{room_id}/take-over", body)).body)
+
+    async def give_back(self, room_id: UUID, person_id: UUID | None = None, *, source: str = "") -> list[TakeOverBody]:
+        """End the take-over of a room or a person there, else those of all people there; return what has ended."""
+        body = {"person": person_id and str(person_id)}
+        reply = await self._send("POST", f"/api/rooms/{room_id}/give-back", body)
+        return [TakeOverBody.model_validate(item) for item in reply.body["ended"]]
+
+    async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
+        """Send what a person wrote as the bot's account, marked as theirs."""
+        body = {"text": text, "name": name}
+        return SaidResponse.model_validate((await self._send("POST", f"/api/rooms/{room_id}/write", body)).body)
 
     async def _send(
         self, method: str, path: str, body: Any = None, allowed: Collection[HTTPStatus] = (HTTPStatus.OK,)

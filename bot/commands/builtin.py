@@ -1,4 +1,4 @@
-"""/why, /mute, /privacy, /forget-me, /ignore-me, /export-me, /help and their texts.
+"""/why, /mute, /take-over, /privacy, /forget-me, /ignore-me, /export-me, /help and their texts.
 
 /settings: shows and sets what plugins let the owners of worlds decide, secrets too.
 """
@@ -13,7 +13,17 @@ from uuid import UUID
 
 from bot.domain.character import CommandSpec, WorldSettingState
 from bot.domain.content import Attachment, Choice, Content, MediaKind, MentionContext
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, ParticipantState, PersonMark, Role, World
+from bot.domain.environment import (
+    Entity,
+    MarkedPerson,
+    MarkOrigin,
+    ParticipantState,
+    PersonMark,
+    Role,
+    Room,
+    TakeOver,
+    World,
+)
 from bot.domain.ids import derived_id, new_id, short_id
 from bot.domain.inbound import ERASURE_COMPONENT, CommandInvocation, CommandResponse, ErasureResult, InboundMessage
 from bot.domain.ledger import EventKey, Receipt, Rule
@@ -23,6 +33,7 @@ from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.models.types import ModelType
 from bot.operate.people import ArchiveTooLarge, write_person_archive
+from bot.operate.take_overs import end_take_overs
 from bot.pipeline.attention import Responsiveness
 from bot.pipeline.filters import FILTER_WORDS
 from bot.plugin_system.components import Command, CommandContext, command
@@ -31,7 +42,7 @@ from bot.receipts import COMMAND_RULE, describe_receipt
 from bot.settings import OFF, CoreSettings, Settings, room_setting
 from bot.text import redactor_of, sanitize_name, shorten
 from bot.turn import AI_NOTICE, MINORS, Agent
-from bot.user_texts import user_text
+from bot.user_texts import format_seconds, user_text
 
 SETTINGS_COMMAND = "settings"
 SELECT, DEFAULT = "use", "default"
@@ -162,7 +173,9 @@ def _title(world: World) -> str:
 CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
 WHY_COMMAND, FORGET_COMMAND, EXPORT_COMMAND, IGNORE_COMMAND = "why", "forget-me", "export-me", "ignore-me"
-RESPONSIVENESS = "RESPONSIVENESS"
+TAKE_OVER_COMMAND, GIVE_BACK_COMMAND, ROOM_PREFIX = "take-over", "give-back", "room:"
+RESPONSIVENESS, OWNER_ACCOUNTS = "RESPONSIVENESS", "OWNER_ACCOUNTS"
+MAX_PARTICIPANTS = 200  # who wrote last in a room, among whom a person is looked for
 EXPORT_INTERVAL = FORGET_INTERVAL = timedelta(minutes=10)  # both read all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
 TOO_LARGE = "too large"  # what the last attempt came to, if no file
@@ -189,6 +202,8 @@ class BuiltinCommands:
             command(WHY_COMMAND, user_text("commands.why.description"))(self.why),
             for_admins("mute", user_text("commands.mute.description"))(self.mute),
             for_admins("unmute", user_text("commands.unmute.description"))(self.unmute),
+            for_admins(TAKE_OVER_COMMAND, user_text("commands.take_over.description"))(self.take_over),
+            for_admins(GIVE_BACK_COMMAND, user_text("commands.give_back.description"))(self.give_back),
             command("responsiveness", user_text("commands.responsiveness.description"), role=Role.ADMIN)(
                 self.responsiveness
             ),
@@ -244,6 +259,60 @@ class BuiltinCommands:
         """Answer in the room as usual."""
         await context.agent.store.worlds.set_participant_state(context.invocation.room.id, ParticipantState.DEFAULT)
         return user_text("commands.unmute.done")
+
+    async def take_over(
+        self,
+        context: CommandContext,
+        whom: Annotated[str, "Only this person of the room; nothing for the whole room"] = "",
+        reason: Annotated[str, "Why"] = "",
+    ) -> CommandResponse:
+        """Be silent in the room, or for one person there, until it is given back: a person answers."""
+        agent, author = context.agent, context.invocation.author
+        place = await _find_place(context, whom)
+        if isinstance(place, str):
+            return CommandResponse(place)
+        room, person = place
+        name = sanitize_name(author.name)
+        take_over = TakeOver(
+            room.id,
+            name,
+            f"/{TAKE_OVER_COMMAND}",
+            agent.clock(),
+            None if person is None else person.id,
+            author.id,
+            shorten(reason, MAX_SHOWN_VALUE),
+        )
+        held = await self._edits.take_over(take_over)
+        is_here = room.id == context.invocation.room.id
+        whom = "" if is_here and person is None else short_id(person.id) if person else f"{ROOM_PREFIX}{room.id}"
+        button = Choice(user_text("commands.take_over.button"), f"/{GIVE_BACK_COMMAND} {whom}".strip())
+        if held != take_over:
+            text = user_text("commands.take_over.already", take_over=held)
+        elif person is not None:
+            text = user_text("commands.take_over.done_person", name=name, person=sanitize_name(person.name))
+        elif is_here:
+            text = user_text("commands.take_over.done", name=name)
+        else:
+            text = user_text("commands.take_over.done_elsewhere", name=name, room=_title_of(room))
+        return CommandResponse(text, choices=(button,))
+
+    async def give_back(
+        self,
+        context: CommandContext,
+        whom: Annotated[str, "Only this person of the room; nothing for the whole room"] = "",
+    ) -> str:
+        """Answer again in a room that a person has taken over, or one person there."""
+        agent = context.agent
+        place = await _find_place(context, whom)
+        if isinstance(place, str):
+            return place
+        room, person = place
+        now = agent.clock()
+        ended = await end_take_overs(agent.store, room.id, None if person is None else person.id, now)
+        if not ended:
+            return user_text("commands.give_back.nothing")
+        time = format_seconds((now - ended[0].since).total_seconds())
+        return user_text("commands.give_back.done", name=ended[0].name, time=time)
 
     async def responsiveness(
         self,
@@ -438,6 +507,46 @@ class BuiltinCommands:
             source_id=receipt.memory_id,
         )
         await agent.store.memories.add([greeting])
+
+
+async def _find_place(context: CommandContext, whom: str) -> tuple[Room, Entity | None] | str:
+    """Return the room that a moderator names, and the person there if they name one; a text where they may not.
+
+    In a private chat moderators name the room, as the buttons of messages to operators do: they must be an admin of
+    its world, or an owner of the bot.
+    """
+    agent, invocation = context.agent, context.invocation
+    room, is_allowed = invocation.room, context.role.is_at_least(Role.ADMIN)
+    if whom.startswith(ROOM_PREFIX):
+        name = whom.removeprefix(ROOM_PREFIX)
+        found = next(
+            (item for item in await agent.store.worlds.rooms() if name in (str(item.id), item.external_id)), None
+        )
+        world = None if found is None else await agent.store.worlds.world(found.world_id)
+        if found is None or world is None:
+            return user_text("commands.take_over.unknown_room", name=sanitize_name(name))
+        room, whom = found, ""
+        is_allowed = world.role_of(invocation.author.id).is_at_least(Role.ADMIN)
+    account = f"{invocation.author.platform}:{invocation.author.external_id}"
+    owners = {name.strip() for name in (agent.settings.operator_only().get(OWNER_ACCOUNTS) or "").split(",")}
+    if not is_allowed and account not in owners:
+        return user_text("commands.take_over.refused")
+    if not whom:
+        return room, None
+    name = whom.strip("<@!>")
+    named = await agent.store.entities.entities_by_name(name, platform=room.platform)
+    here = [
+        person for person in await agent.store.entities.participants(room.id, MAX_PARTICIPANTS) if person.id != agent.id
+    ]
+    ids = {person.id for person in named}
+    found_people = [person for person in here if person.id in ids or name in (str(person.id), short_id(person.id))]
+    if len(found_people) != 1:
+        return user_text("commands.take_over.unknown_person", name=sanitize_name(name))
+    return room, found_people[0]
+
+
+def _title_of(room: Room) -> str:
+    return f"{sanitize_name(room.name or room.external_id)} ({room.platform})"
 
 
 def build_question(invocation: CommandInvocation, question: str, *, denied_by: str = "") -> InboundMessage:

@@ -206,6 +206,35 @@ class MarkedPerson:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeOver:
+    """A room in which a person answers in place of the agent, or one person there whom they answer (`person_id`).
+
+    `name` is who has taken over, `by_id` their account; None for an operator without one. `origin` is where they did
+    it. It holds until `ended_at`; the last one that has ended is kept for the next prompt.
+    """
+
+    room_id: UUID
+    name: str
+    origin: str
+    since: datetime
+    person_id: UUID | None = None
+    by_id: UUID | None = None
+    reason: str = ""
+    ended_at: datetime | None = None
+
+    def __str__(self) -> str:
+        """Return who has taken over since when."""
+        return f"taken over by {self.name or 'a person'} since {self.since:%Y-%m-%d %H:%M} UTC"
+
+
+def find_take_over(
+    take_overs: Mapping[tuple[UUID, UUID | None], TakeOver], room_id: UUID, person_id: UUID | None
+) -> TakeOver | None:
+    """Return the take-over of a room, else that of a person there; None where there is neither."""
+    return take_overs.get((room_id, None)) or take_overs.get((room_id, person_id))
+
+
+@dataclass(frozen=True, slots=True)
 class PersonActivity:
     """When a person wrote first and last, how many messages, and how many of them were answered.
 

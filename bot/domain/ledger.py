@@ -54,6 +54,7 @@ class Rule(StrEnum):
     RESPOND_TO_BOTS = "RESPOND_TO_BOTS"
     MUTED = "MUTED"
     PERSON_MUTED = "person muted"
+    TAKEN_OVER = "taken over"
     MATURE_CONTENT = "content: mature"
     CANNOT_SEND = "cannot send"
     FOLLOWED = "FOLLOWED"

@@ -16,6 +16,7 @@ AUTHORS_KEY = "authors"  # in a memory's metadata: the ids of those whose words 
 NOTICE_KEY = "ai_notice"
 PROGRESS_KEY = "progress"  # in the metadata of a message that only says that an action is under way: its versions
 REFERRAL_KEY = "referral"  # in the metadata of a message that refers a person in distress to help
+WRITTEN_BY_KEY = "written_by"  # in the metadata of a message of the agent that a person wrote: their name
 REFERRAL_NOTE = "its author was referred to help"  # in the receipt of the message of distress
 MAX_KIND_LENGTH = 64
 CUSTOM_KIND = re.compile(r"[A-Z][A-Z0-9]*(_[A-Z0-9]+)+")

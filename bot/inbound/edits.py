@@ -9,7 +9,7 @@ from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import Content
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room, World
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room, TakeOver, World
 from bot.domain.events import (
     ChannelCleared,
     EntityErased,
@@ -112,6 +112,15 @@ class EditReporter:
         for receipt_id in running:
             self._turns.stop(receipt_id)
         return running
+
+    async def take_over(self, take_over: TakeOver) -> TakeOver:
+        """Store that a person answers in place of the agent, and stop what this process answers there.
+
+        Return the take-over that holds: an earlier one of the same room and person, if there is one.
+        """
+        held = await self._store.take_overs.begin(take_over)
+        self.stop_room(held.room_id, held.person_id)
+        return held
 
     async def ignore_person(self, marked: MarkedPerson) -> None:
         """Stop what this process answers to a person, and store that they are not read."""
@@ -315,12 +324,14 @@ class EditReporter:
         async with self._erasure_lock:
             await self._flush()
             result = await self._store.edits.erase_entity(entity_id, self._clock(), self._stop_cancelled)
+            await self._store.take_overs.refresh()
             self._events.emit(EntityErased(self._agent_id, entity_id))
             return result
 
     async def _apply_migration(self, room_id: UUID, world: World, room: Room) -> None:
         async with self._lock:
             pending = await self._store.edits.migrate_room(room_id, world, room)
+            await self._store.take_overs.refresh()
             await self._outbox.migrate_room(room_id, room, pending)
             for receipt_id in self._turns.cancel_room(room_id):
                 await self._inbox.processor.restart(receipt_id)

@@ -32,7 +32,7 @@ HEARTBEAT_TIMEOUT, POLL_TIMEOUT, DRAIN_SECONDS = 5.0, 60.0, 3.0
 class WorkSharingLoop:
     """Shares one agent's work with other processes while it is entered, if its store is shared.
 
-    `muted_people` and the marks of people are brought up to date at the regular checks.
+    `muted_people`, the marks of people and the take-overs are brought up to date at the regular checks.
     """
 
     def __init__(
@@ -110,6 +110,7 @@ class WorkSharingLoop:
             if new_work.closed is None:
                 await refresh_muted_people(self._store, self._muted_people)
                 await self._store.marks.refresh()
+                await self._store.take_overs.refresh()
             if new_work.closed is None or new_work.closed:
                 await self._inbox.resolve_remote(new_work.closed)
             if not new_work.has_open_work:

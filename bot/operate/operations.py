@@ -7,20 +7,27 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Self
+from typing import Protocol, Self
 from uuid import UUID
 
 from pydantic import Field
 
-from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark
+from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver
 from bot.domain.inbound import ErasureResult
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
+from bot.domain.memory import Memory
+from bot.errors import ConfigError
 from bot.operate.conversations import ConversationReader
 from bot.operate.people import People
 from bot.operate.results import NameRoom, Result, name_room
+from bot.operate.take_overs import TakeOverBody, end_take_overs
 from bot.outbound.outbox import UndeliveredParts, is_dropped
 from bot.store.lists import ListStore
-from bot.store.protocols import Store
+from bot.store.protocols import LogKind, Store
+from bot.text import sanitize_name, shorten
+from bot.user_texts import user_text
+
+MAX_REASON_LENGTH = 200
 
 
 class PartState(StrEnum):
@@ -124,12 +131,25 @@ class IgnoredResponse(Result):
     ignored_by: list[str]
 
 
+class SaidResponse(Result):
+    """The id of a message that a person wrote as the bot's account; null where nothing of it could be sent."""
+
+    message_id: UUID | None
+
+
+class Say(Protocol):
+    """Sends what a person wrote as the bot's account; see `Agent.say`."""
+
+    async def __call__(self, room: Room, content: str, *, key: str = "", written_by: str = "") -> Memory | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Operations:
     """What operators do with one agent and ask about it.
 
-    `erase` deletes a person's data, `ignore` stores that a person is not read; beside a running bot both also stop the
-    work for them. `source` in the methods that change something is where the operator did it, for the log of decisions.
+    `erase` deletes a person's data, `ignore` stores that a person is not read, `begin_take_over` that a person answers
+    in place of the agent; beside a running bot these also stop the work for them. `say` is there beside a running bot.
+    `source` in the methods that change something is where the operator did it, for the log of decisions.
     """
 
     agent_id: UUID
@@ -139,6 +159,8 @@ class Operations:
     people: People
     erase: Callable[[UUID], Awaitable[ErasureResult]]
     ignore: Callable[[MarkedPerson], Awaitable[None]]
+    begin_take_over: Callable[[TakeOver], Awaitable[TakeOver]]
+    say: Say | None = None
 
     @classmethod
     def on_store(cls, agent_id: UUID, store: Store) -> Self:
@@ -149,7 +171,16 @@ class Operations:
 
         people = People(agent_id, store=store, muted=set())
         undelivered = UndeliveredParts(store.ledger)
-        return cls(agent_id, store, ConversationReader(store), undelivered, people, erase, store.marks.save)
+        return cls(
+            agent_id,
+            store,
+            ConversationReader(store),
+            undelivered,
+            people,
+            erase,
+            store.marks.save,
+            store.take_overs.begin,
+        )
 
     @property
     def lists(self) -> ListStore:
@@ -241,3 +272,62 @@ class Operations:
             await self._store.marks.remove(entity_id, mark, origin)
         await self.people.log_ignoring(entity_id, is_ignored=is_ignored, source=source)
         return IgnoredResponse(id=entity_id, ignored_by=[str(origin) for origin in self.people.ignored_by(entity_id)])
+
+    def take_overs(self) -> list[TakeOverBody]:
+        """Return the take-overs that hold, the oldest first."""
+        held = sorted(self._store.take_overs.held.values(), key=lambda item: item.since)
+        return [TakeOverBody.build(item) for item in held]
+
+    async def take_over(
+        self, room_id: UUID, person_id: UUID | None = None, *, name: str = "", reason: str = "", source: str
+    ) -> TakeOverBody:
+        """Store that an operator answers in place of the agent in a room, or one person there; return what holds.
+
+        Raises LookupError for an unknown room or person.
+        """
+        await self._find_room(room_id)
+        if person_id is not None and person_id not in await self.people.entities([person_id]):
+            raise LookupError(f"there is no person {person_id}")
+        name = sanitize_name(name) if name.strip() else user_text("take_overs.operator")
+        now, reason = datetime.now(UTC), shorten(reason, MAX_REASON_LENGTH)
+        held = await self.begin_take_over(TakeOver(room_id, name, source, now, person_id, None, reason))
+        await self._log_take_over("TAKE_OVER", held, source)
+        return TakeOverBody.build(held)
+
+    async def give_back(self, room_id: UUID, person_id: UUID | None = None, *, source: str) -> list[TakeOverBody]:
+        """End the take-over of a room or a person there, else those of all people there; return what has ended."""
+        ended = await end_take_overs(self._store, room_id, person_id, datetime.now(UTC))
+        for take_over in ended:
+            await self._log_take_over("GIVE_BACK", take_over, source)
+        return [TakeOverBody.build(item) for item in ended]
+
+    async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
+        """Send what a person wrote as the bot's account, marked as theirs; once for each `key`.
+
+        Raises LookupError for an unknown room, ConfigError where the bot does not run here.
+        """
+        room = await self._find_room(room_id)
+        if self.say is None:
+            raise ConfigError("only a running bot can write: start it")
+        written_by = sanitize_name(name) if name.strip() else user_text("take_overs.operator")
+        message = await self.say(room, text, key=key, written_by=written_by)
+        return SaidResponse(message_id=None if message is None else message.id)
+
+    async def _find_room(self, room_id: UUID) -> Room:
+        room = await self._store.worlds.room(room_id)
+        if room is None:
+            raise LookupError(f"there is no room {room_id}")
+        return room
+
+    async def _log_take_over(self, action: str, take_over: TakeOver, source: str) -> None:
+        body = {
+            "action": action,
+            "allowed": True,
+            "reason": "",
+            "role": Role.OWNER.value,
+            "actors": [],
+            "world": "",
+            "arguments": {"room": str(take_over.room_id), "person": str(take_over.person_id or "")},
+            "event": source,
+        }
+        await self._store.logs.log(LogKind.AUTHORIZATION, body, room_id=take_over.room_id)

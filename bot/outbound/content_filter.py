@@ -192,13 +192,17 @@ class OutgoingFilter:
         self._tails = BoundedDict[UUID, str](MAX_ROOMS)
         self._link_data = BoundedDict[UUID, list[tuple[datetime, int]]](MAX_ROOMS)
 
-    def filter(self, content: Content, room_id: UUID) -> tuple[Content | None, list[str]]:
+    def filter(
+        self, content: Content, room_id: UUID, *, is_by_person: bool = False
+    ) -> tuple[Content | None, list[str]]:
         """Return a reply that may be sent to a room, or None where nothing is left of it; note it as sent.
 
-        Return also the names of the markup that was removed from it.
+        What a person wrote may claim to be human. Return also the names of the markup that was removed from it.
         """
         before, budget = self._tails.get(room_id, ""), self._link_budget(room_id)
-        filtered, link_data, markup, claim_count = _filter(content, self._secrets, self._link_policy, before, budget)
+        filtered, link_data, markup, claim_count = _filter(
+            content, self._secrets, self._link_policy, before, budget, is_by_person=is_by_person
+        )
         if filtered is None:
             return None, markup
         if claim_count:
@@ -241,6 +245,8 @@ def _filter(
     link_policy: LinkPolicy | None,
     before: str = "",
     link_budget: int = MAX_MESSAGE_LINK_DATA,
+    *,
+    is_by_person: bool = False,
 ) -> tuple[Content | None, int, list[str], int]:
     """Return the filtered reply, the characters of its links, the names of the markup that was removed from it, and how
     many claims to be human were replaced.
@@ -248,7 +254,7 @@ def _filter(
     The room was sent the text `before`.
     """
     text, markup = remove_markup(_sanitize(content.text))
-    text, claim_count = replace_human_claims(text)
+    text, claim_count = (text, 0) if is_by_person else replace_human_claims(text)
     text, link_data = redactor_of(frozenset(secrets)).redact(text, before).strip(), 0
     if is_blank(text):
         text = ""

@@ -41,7 +41,7 @@ from bot.domain.events import (
 from bot.domain.ids import delivery_id, derived_id
 from bot.domain.inbound import RESPONSE_SOURCE
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Disclosure, Receipt, Step
-from bot.domain.memory import NOTICE_KEY, Memory
+from bot.domain.memory import NOTICE_KEY, WRITTEN_BY_KEY, Memory
 from bot.errors import ModelError, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.models.router import ModelRouter
@@ -216,7 +216,9 @@ class Outbox:
         deliveries: list[Delivery] = []
         notices: list[Delivery] = []
         for reply in replies:
-            content, markup = self._filter.filter(reply.memory.content, reply.memory.room_id)
+            content, markup = self._filter.filter(
+                reply.memory.content, reply.memory.room_id, is_by_person=WRITTEN_BY_KEY in reply.memory.metadata
+            )
             if markup:
                 self._report_markup(reply.memory, markup, receipts)
             if content is None:

@@ -46,7 +46,7 @@ from bot.pipeline.evaluate import Evaluation, has_evaluation_work
 from bot.pipeline.filters import hold_with_inputs
 from bot.pipeline.respond import answer_confirmation, respond
 from bot.pipeline.run_actions import ActionRunner, MultiStep, list_usable_actions, run_actions
-from bot.pipeline.should_respond import MessageCounters, ResponseDecision, should_respond
+from bot.pipeline.should_respond import MessageCounters, ResponseDecision, find_current_take_over, should_respond
 from bot.pipeline.turn_order import (
     ActiveTurns,
     Debounce,
@@ -300,10 +300,12 @@ class MessagePipeline:
                             turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
                         )
                 else:
-                    turn_input.is_evaluated |= decision.is_rate_limited
+                    turn_input.is_evaluated |= decision.is_rate_limited or decision.rule == Rule.TAKEN_OVER
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
                     notice = self._composer.render_notice(turn, template)
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
+                if decision.should_answer and agent.store.take_overs.held and (taken := find_current_take_over(turn)):
+                    result = TurnResult(Outcome.IGNORED, str(taken), Rule.TAKEN_OVER)  # at another process meanwhile
                 if turn.degradation is not None and result.outcome is Outcome.ANSWERED:
                     result = self._report_degradation(turn, turn.degradation, result)
                 answered = time.monotonic()

@@ -22,7 +22,7 @@ from bot.adapter.adapter import Adapter
 from bot.concurrency.tasks import BoundedDict, BoundedSet, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content, MediaKind
-from bot.domain.environment import ParticipantState, Room
+from bot.domain.environment import ParticipantState, Room, TakeOver, find_take_over
 from bot.domain.inbound import NOT_READ_REASON
 from bot.domain.ledger import DegradeStep, EditState, Rule
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -517,7 +517,14 @@ def _check_bot(context: RuleContext) -> ResponseDecision | None:
     return ResponseDecision(False, refusal, Rule.RESPOND_TO_BOTS) if refusal else None
 
 
+def find_current_take_over(turn: Turn) -> TakeOver | None:
+    """Return who has taken over the room of a turn, or the author of its newest message there."""
+    return find_take_over(turn.agent.store.take_overs.held, turn.room.id, turn.author.id)
+
+
 def _check_muted(context: RuleContext) -> ResponseDecision | None:
+    if context.turn.agent.store.take_overs.held and (take_over := find_current_take_over(context.turn)):
+        return ResponseDecision(False, str(take_over), Rule.TAKEN_OVER)
     if context.newest.author.id in context.turn.agent.muted_people:
         return ResponseDecision(False, "an operator has muted its author", Rule.PERSON_MUTED)
     if context.participant_state is ParticipantState.MUTED and not context.is_mentioned:
@@ -648,9 +655,11 @@ async def should_respond(
 ) -> ResponseDecision:
     """Decide whether to answer, with the settings of the turn's world.
 
-    A resumed turn always goes on, unless its author is not read any more.
+    A resumed turn always goes on, unless its author is not read any more, or a person has taken over.
     """
     if is_resumed:
+        if turn.agent.store.take_overs.held and (take_over := find_current_take_over(turn)):
+            return ResponseDecision(False, str(take_over), Rule.TAKEN_OVER)
         is_read = turn.author.id not in turn.agent.store.marks.not_read
         return RESUMED_DECISION if is_read else ResponseDecision(False, NOT_READ_REASON, Rule.NOT_READ)
     if turn.world.settings:

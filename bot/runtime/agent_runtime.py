@@ -557,6 +557,8 @@ def build_handle(
             ),
             edits.erase_entity,
             edits.ignore_person,
+            edits.take_over,
+            agent.say,
         ),
         activity=AgentActivity(
             store,

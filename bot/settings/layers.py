@@ -230,6 +230,9 @@ class CoreSettings(SettingsModel):
         description="How readily the bot speaks in groups without being called: `called` (never), `reserved`, "
         "`balanced`, `lively`. What is not clear from the talk, a small model decides.",
     )
+    take_over_reminder: float = Field(
+        12.0, gt=0, description="After how many hours the owner is reminded of a take-over that was not given back."
+    )
     respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
     link_hosts: HostList = Field(
         (),

@@ -1,6 +1,6 @@
 """Store protocols of worlds, rooms and entities; see `bot.store.protocols`."""
 
-from collections.abc import Callable, Collection, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from datetime import datetime
 from typing import Protocol
 from uuid import UUID
@@ -16,6 +16,7 @@ from bot.domain.environment import (
     Relationship,
     Role,
     Room,
+    TakeOver,
     World,
 )
 
@@ -148,3 +149,27 @@ class MarkStore(Protocol):
 
     async def remove(self, entity_id: UUID, mark: PersonMark, origin: MarkOrigin, world_id: UUID | None = None) -> bool:
         """Delete a mark; return False if there was none."""
+
+
+class TakeOverStore(Protocol):
+    """Rooms and people whom a person answers in place of the agent; in memory, as of the last change or `refresh`.
+
+    Both mappings change with the take-overs; they have one for each room and each person there, None for the room.
+    """
+
+    @property
+    def held(self) -> Mapping[tuple[UUID, UUID | None], TakeOver]:
+        """The take-overs that hold."""
+
+    @property
+    def ended(self) -> Mapping[tuple[UUID, UUID | None], TakeOver]:
+        """The last take-overs of rooms and people that have ended."""
+
+    async def refresh(self) -> None:
+        """Read the take-overs again, which another process may have changed."""
+
+    async def begin(self, take_over: TakeOver) -> TakeOver:
+        """Store a take-over unless one of the same room and person holds; return the one that holds."""
+
+    async def end(self, room_id: UUID, person_id: UUID | None, ended_at: datetime) -> TakeOver | None:
+        """End a take-over and return it; None if none holds."""

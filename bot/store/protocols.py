@@ -16,7 +16,7 @@ from bot.domain.ledger import CostDimension, CostEntry, ErasedUsage
 from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore
-from bot.store.environment import EntityStore, MarkStore, WorldStore
+from bot.store.environment import EntityStore, MarkStore, TakeOverStore, WorldStore
 from bot.store.ledger import EditStore, Ledger, WorkSharing
 from bot.store.lists import ListStore
 from bot.store.search import SearchQuery, SearchResult, recall_audience
@@ -323,6 +323,8 @@ class Store(Protocol):
     def entities(self) -> EntityStore: ...
     @property
     def marks(self) -> MarkStore: ...
+    @property
+    def take_overs(self) -> TakeOverStore: ...
     @property
     def memories(self) -> MemoryStore: ...
     @property

@@ -36,8 +36,8 @@ from bot.fetch.client import Proxies
 from bot.inbound.agent_handle import AgentHandle
 from bot.outbound.sender import OutgoingReply, split_reply
 from bot.turn import Agent
-from bot.user_texts import user_text
-from bot.watchdog.conditions import Condition, ConditionKind, ConditionLevel, format_seconds
+from bot.user_texts import format_seconds, user_text
+from bot.watchdog.conditions import Condition, ConditionKind, ConditionLevel
 from bot.watchdog.settings import OwnerSettings
 
 logger = logging.getLogger(__name__)
@@ -455,7 +455,10 @@ def _find_kind(record: Record, condition: Condition, now: datetime) -> NoticeKin
 
 ENDLESS = f"{ConditionKind.CARE}:"  # begins the keys of conditions whose end is not told
 COUNTED = frozenset(
-    {ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED, ConditionKind.PARKED, ConditionKind.CARE}
+    {
+        *(ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED, ConditionKind.PARKED, ConditionKind.CARE),
+        ConditionKind.TAKE_OVER,
+    }
 )
 
 

@@ -20,9 +20,10 @@ from bot.models.router import ModelStatus
 from bot.operate.activity import Arrivals, Spending
 from bot.operate.results import Result
 from bot.operate.tools import Finding, FindingStatus
+from bot.settings import CoreSettings
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
-from bot.user_texts import LANGUAGE, load_catalogue, user_text
+from bot.user_texts import LANGUAGE, format_seconds, load_catalogue, user_text
 
 BUDGET_WARNING_SHARE = 0.8
 TURN_TOLERANCE = timedelta(minutes=5)  # an answer that takes longer is stuck
@@ -57,6 +58,7 @@ class ConditionKind(StrEnum):
     LAG = "lag"
     EXPIRY = "expiry"
     CARE = "care"
+    TAKE_OVER = "take_over"
 
 
 class ConditionLevel(StrEnum):
@@ -167,7 +169,8 @@ class Situation:
     of messages of a day that were given up because the process died of them. `stuck_turns_since` and
     `stuck_parts_since` say since when the oldest of them has waited, None where none waits too long.
     `failed_backup` is why the last backup failed, empty where it did not. `platforms` says why platforms did not
-    start, by name. `referrals` is how many people in distress were referred to help today (UTC).
+    start, by name. `referrals` is how many people in distress were referred to help today (UTC). `take_overs` are those
+    that have lasted longer than TAKE_OVER_REMINDER.
     """
 
     now: datetime
@@ -189,6 +192,7 @@ class Situation:
     platforms: Mapping[str, str] = field(default_factory=dict)
     process: ProcessHealth | None = None
     referrals: int = 0
+    take_overs: Backlog = field(default_factory=Backlog)
 
 
 def find_conditions(situation: Situation) -> list[Condition]:
@@ -217,14 +221,6 @@ def format_dollars(amount: float) -> str:
     if 0 < amount < 0.0001:
         return "< $0.0001"
     return "$0" if not amount else f"${amount:.4f}" if amount < 0.1 else f"${amount:,.2f}"
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a length of time in its two largest units."""
-    minutes, hours = round(seconds / 60), seconds / 3600
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
 
 
 def _to_sentence(text: str) -> str:
@@ -343,6 +339,7 @@ def _find_messages(situation: Situation) -> Iterator[Condition]:
     yield from _describe_backlog(ConditionKind.FAILED, items.failed)
     yield from _describe_backlog(ConditionKind.PARKED, items.parked)
     yield from _describe_backlog(ConditionKind.POISONED, Backlog(situation.poisoned))
+    yield from _describe_backlog(ConditionKind.TAKE_OVER, situation.take_overs)
 
 
 def _find_tasks(situation: Situation) -> Iterator[Condition]:
@@ -490,8 +487,17 @@ def read_memory(
         },
         platforms=dict(handles[0].inactive_platforms),
         process=monitor.read() if monitor is not None else None,
+        take_overs=_find_old_take_overs(handles, now),
         failed_backup=next((cause for handle in handles if (cause := handle.read_failed_backup())), ""),
     )
+
+
+def _find_old_take_overs(handles: Sequence[AgentHandle], now: datetime) -> Backlog:
+    old = []
+    for handle in handles:
+        limit = timedelta(hours=handle.settings.load(CoreSettings).take_over_reminder)
+        old += [item.since for item in handle.operations.take_overs() if now - item.since > limit]
+    return Backlog(len(old), min(old, default=None))
 
 
 async def list_accounts(handles: Sequence[AgentHandle], now: datetime) -> list[AccountSituation]:

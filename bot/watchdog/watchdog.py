@@ -107,6 +107,7 @@ FROM_STORE = frozenset(
     {
         *(ConditionKind.BUDGET, ConditionKind.STUCK, ConditionKind.HELD, ConditionKind.FAILED, ConditionKind.POISONED),
         *(ConditionKind.PARKED, ConditionKind.LATE, ConditionKind.TASKS, ConditionKind.BACKUP, ConditionKind.CARE),
+        ConditionKind.TAKE_OVER,
     }
 )
 SHARED = FROM_STORE - {ConditionKind.LATE, ConditionKind.STUCK} | {ConditionKind.STORE}

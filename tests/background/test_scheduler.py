@@ -9,6 +9,8 @@ import pytest
 
 from bot.background import scheduler as scheduler_module
 from bot.background.scheduler import MAX_FAILURES, Scheduler
+from bot.domain.environment import TakeOver
+from bot.domain.ids import derived_id
 from bot.domain.task import Task
 from bot.plugin_system.components import Worker
 from bot.plugin_system.plugin import Plugin
@@ -18,6 +20,8 @@ from bot.store.sql.sqlite.memory import ALL_AGENTS
 from bot.store.sql.stores.tasks import SqlTasks
 from bot.turn import Agent
 from tests.scheduling import DEADLINE, START, a_bench, fail, repeating
+
+ROOM, PERSON = derived_id("room"), derived_id("person")
 
 
 async def test_a_task_runs_once_when_it_is_due_and_is_gone() -> None:
@@ -390,3 +394,40 @@ async def test_stopping_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) 
             await started.wait()
         go.set()
         await ended.wait()
+
+
+@pytest.mark.parametrize("details", [{}, repeating()], ids=["once", "repeating"])
+async def test_a_task_of_a_room_that_a_person_has_taken_over_waits_until_it_is_given_back(details: Any) -> None:
+    async with a_bench() as bench:
+        task = await bench.save(room_id=ROOM, **details)
+        take_overs = bench.agent.store.take_overs
+        await take_overs.begin(TakeOver(ROOM, "Mia", "a test", START))
+        for _ in range(3):
+            await bench.scheduler.run_due()
+            bench.clock.advance(minutes=1)
+        assert bench.runs == []
+        waiting = await bench.now(task)
+        assert (waiting.attempts, waiting.last_error, waiting.leased_until) == (0, "", None)
+        await take_overs.end(ROOM, None, bench.clock.now)
+        await bench.scheduler.run_due()
+        assert [run.id for run in bench.runs] == [task.id]
+
+
+async def test_a_task_for_a_person_waits_while_that_person_is_taken_over_and_those_of_others_run() -> None:
+    async with a_bench() as bench:
+        await bench.agent.store.take_overs.begin(TakeOver(ROOM, "Mia", "a test", START, PERSON))
+        await bench.save(room_id=ROOM, entity_id=PERSON)
+        other = await bench.save(room_id=ROOM)
+        await bench.scheduler.run_due()
+        assert [run.id for run in bench.runs] == [other.id]
+
+
+async def test_a_task_whose_late_runs_are_left_out_skips_its_runs_in_a_taken_over_room() -> None:
+    async with a_bench() as bench:
+        details = repeating()
+        details["metadata"] |= {"missed": "skip"}
+        task = await bench.save(room_id=ROOM, **details)
+        await bench.agent.store.take_overs.begin(TakeOver(ROOM, "Mia", "a test", START))
+        await bench.scheduler.run_due()
+        assert (await bench.now(task)).next_run == START + timedelta(minutes=1)
+        assert bench.runs == []

@@ -34,6 +34,8 @@ BUILT_IN = [
     "why",
     "mute",
     "unmute",
+    "take-over",
+    "give-back",
     "responsiveness",
     "minors",
     "filter-words",

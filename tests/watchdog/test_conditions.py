@@ -7,9 +7,11 @@ import pytest
 
 from bot.adapter.adapter import ConnectionState, DisconnectCause
 from bot.concurrency.process_health import ProcessHealth
+from bot.domain.environment import TakeOver
 from bot.domain.ids import derived_id
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
-from bot.watchdog.conditions import AccountSituation, Situation, find_conditions
+from bot.testing import running_agent
+from bot.watchdog.conditions import AccountSituation, Situation, find_conditions, read_situation
 
 NOW = datetime(2026, 5, 4, 12, tzinfo=UTC)
 ACCOUNT = AccountSituation("discord", "Ada", ConnectionState.CONNECTED, NOW, agent_id=derived_id("Ada"))
@@ -90,3 +92,15 @@ def test_referrals_to_help_are_counted_by_day() -> None:
         "2 people were referred to help today.",
         2,
     )
+
+
+async def test_a_take_over_older_than_the_reminder_is_reported_until_it_is_given_back() -> None:
+    async with running_agent(settings={"TAKE_OVER_REMINDER": "3"}) as harness:
+        handle, store = harness.agent_runtime.handle, harness.agent.store
+        room_id, now = derived_id("room"), harness.agent.clock()
+        await store.take_overs.begin(TakeOver(room_id, "Mia", "a test", now - timedelta(hours=2)))
+        assert keys(await read_situation([handle], now)) == []
+        later = await read_situation([handle], now + timedelta(hours=2))
+        assert keys(later) == ["take_over"]
+        await store.take_overs.end(room_id, None, now)
+        assert keys(await read_situation([handle], now + timedelta(hours=2))) == []

@@ -13,6 +13,7 @@ from aiohttp import web
 from pydantic import AwareDatetime, Field
 
 from adapters.web.answers import AnswerService
+from adapters.web.api.people import SOURCE
 from adapters.web.auth import GRANT, Access
 from adapters.web.incoming import is_command, is_own_room, name_room, parse_api_message
 from adapters.web.json_io import HttpProblem, build_not_found, validate_with
@@ -29,10 +30,11 @@ from adapters.web.schemas import (
     MessageResponse,
     OutcomeResponse,
     Query,
+    RequestModel,
     ResponseModel,
 )
 from bot import ChannelType, Entity, Outcome, system_clock
-from bot.platform import AgentHandle, describe_receipt
+from bot.platform import AgentHandle, SaidResponse, TakeOverBody, describe_receipt
 from bot.store import ListedMessage, MessageFilter, RoomFilter, RoomSummary
 
 Cursor = Annotated[str, Field(max_length=4000)]
@@ -48,8 +50,37 @@ class RoomsQuery(AgentQuery):
     q: Annotated[str, Field(max_length=200)] = ""
 
 
+class TakeOverRequest(RequestModel):
+    """Who takes over, and why; with a `person` for that one only."""
+
+    person: Annotated[UUID | None, Field(strict=False)] = None
+    name: Annotated[str, Field(max_length=100)] = ""
+    reason: Annotated[str, Field(max_length=1000)] = ""
+
+
+class GiveBackRequest(RequestModel):
+    """What is given back: a `person`, else the room, else everybody there."""
+
+    person: Annotated[UUID | None, Field(strict=False)] = None
+
+
+class GiveBackResponse(ResponseModel):
+    """The take-overs that have ended."""
+
+    ended: list[TakeOverBody]
+
+
+class WriteRequest(RequestModel):
+    """What a person writes as the account of the bot, under their own `name`."""
+
+    text: Annotated[str, Field(min_length=1, max_length=20_000)]
+    name: Annotated[str, Field(max_length=100)] = ""
+
+
 class RoomBody(ResponseModel):
     """A room of an agent, on any platform; `messages_today` are those to the agent since midnight (UTC).
+
+    `take_overs` are those that hold: of the room, or of people there.
 
     `name` is the platform's name for a room that has no other; a conversation's is its title.
     """
@@ -64,6 +95,7 @@ class RoomBody(ResponseModel):
     world: str
     last_event_at: datetime | None
     is_muted: bool
+    take_overs: list[TakeOverBody]
     messages_today: int
 
 
@@ -159,6 +191,32 @@ class RoomsApi:
             newest=None if newest is None else format_page_keys([newest]),
         )
 
+    @operation("POST", "/api/rooms/{id}/take-over", "take-over", Access.CHANGE, (404, 503))
+    async def take_over(self, request: web.Request, read_body: ReadBody[TakeOverRequest]) -> TakeOverBody:
+        """Answer in place of an agent in a room, or one person there; return the take-over that holds."""
+        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        body = await read_body()
+        try:
+            return await handle.operations.take_over(
+                room.id, body.person, name=body.name, reason=body.reason, source=SOURCE
+            )
+        except LookupError:
+            raise build_not_found("person", body.person) from None
+
+    @operation("POST", "/api/rooms/{id}/give-back", "give-back", Access.CHANGE, (404, 503))
+    async def give_back(self, request: web.Request, read_body: ReadBody[GiveBackRequest]) -> GiveBackResponse:
+        """End the take-over of a room or of a person there, else those of all people there."""
+        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        body = await read_body()
+        return GiveBackResponse(ended=await handle.operations.give_back(room.id, body.person, source=SOURCE))
+
+    @operation("POST", "/api/rooms/{id}/write", "write-as-agent", Access.CHANGE, (404, 503), handles_key=True)
+    async def write(self, request: web.Request, read_body: ReadBody[WriteRequest]) -> SaidResponse:
+        """Send what a person writes as the account of the bot, marked as theirs."""
+        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        body, key = await read_body(), _read_key(request)
+        return await handle.operations.write_as_agent(room.id, body.text, name=body.name, key=key or "")
+
 
 def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
     return RoomBody.build(
@@ -168,6 +226,7 @@ def _build_room_body(summary: RoomSummary, handle: AgentHandle) -> RoomBody:
         world=summary.world_name,
         last_event_at=summary.last_event_at,
         is_muted=summary.is_muted,
+        take_overs=[item for item in handle.operations.take_overs() if item.room_id == summary.room.id],
         messages_today=summary.message_count,
     )
 

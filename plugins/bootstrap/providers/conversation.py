@@ -37,7 +37,7 @@ from bot import (
     provider,
     short_id,
 )
-from bot.platform import BoundedDict
+from bot.platform import WRITTEN_BY_KEY, BoundedDict
 from bot.prompts import (
     ANYBODY,
     AUTHORS_KEY,
@@ -49,7 +49,7 @@ from bot.prompts import (
     truncate_history,
 )
 from bot.store import Conversation, SearchQuery, WorldSettingState, group_by_topic, rank_memories
-from bot.text import escape_line, sanitize_name, shorten, shorten_bytes, truncate_line
+from bot.text import escape_line, format_seconds, sanitize_name, shorten, shorten_bytes, truncate_line
 from plugins.bootstrap.actions.people import CONTACT_COMPONENT, MESSAGES_FIELD
 from plugins.bootstrap.actions.permissions import describe_world, find_own_worlds
 from plugins.bootstrap.evaluators.facts import (
@@ -63,6 +63,7 @@ from plugins.bootstrap.evaluators.facts import (
 )
 
 MAX_TRACKED_ROOMS = 10_000
+MAX_TAKE_OVER_MESSAGES, MAX_QUOTED, MAX_TAKEN_OVER_TEXT = 200, 3, 200  # of a take-over that was given back
 MAX_HISTORY_BYTES = 65_536
 MAX_CACHED_LENGTH = 1_000
 MAX_QUOTATION_LENGTH = 200  # in the line of a message that is not the one to answer
@@ -147,6 +148,9 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         text = answered.content.render_text()
         answered_line = _message_line(answered, text, speakers, agent_id, open_id, excerpts)
     history = _truncate_history(lines, answered_line, zone)
+    if turn.agent.store.take_overs.ended and (given_back := await _describe_given_back(turn, messages)) is not None:
+        note, note_authors = given_back
+        history, other_entities = f"{history}\n{note}", other_entities | note_authors
     return ProviderResult(
         text=f"# Conversation\n{history}" if history else "",
         values={"recentMessages": history},
@@ -157,6 +161,31 @@ async def recent_messages(turn: Turn) -> ProviderResult:
         | _find_quoted_authors([*messages, answered])
         | (_find_foreign_authors(messages, agent_id) if turn.room.type.is_direct else set()),
     )
+
+
+async def _describe_given_back(turn: Turn, messages: Sequence[Memory]) -> tuple[str, set[UUID]] | None:
+    """Return one line about the last take-over, and the authors of its words, until the agent has answered after it."""
+    ended = turn.agent.store.take_overs.ended
+    found = [item for key in ((turn.room.id, None), (turn.room.id, turn.author.id)) if (item := ended.get(key))]
+    take_over = max(found, key=lambda item: item.since, default=None)
+    if take_over is None or (end := take_over.ended_at) is None:
+        return None
+    by_agent = (item for item in messages if item.entity_id == turn.agent.id and item.created_at > end)
+    if any(WRITTEN_BY_KEY not in item.metadata for item in by_agent):
+        return None
+    stored = await turn.agent.store.memories.recent(turn.room.id, MAX_TAKE_OVER_MESSAGES, before=end)
+    during = [item for item in stored if item.created_at >= take_over.since]
+    own = [item for item in during if item.entity_id == take_over.by_id or WRITTEN_BY_KEY in item.metadata]
+    said = " / ".join(shorten(escape_line(item.content.text), MAX_TAKEN_OVER_TEXT) for item in own[-MAX_QUOTED:])
+    name, reason = sanitize_name(take_over.name), escape_line(take_over.reason)
+    whom = "for this person" if take_over.person_id else "in this room"
+    length = format_seconds((end - take_over.since).total_seconds())
+    note = (
+        f"[{name}, a person, answered in your place {whom} for {length}"
+        f"{f' ({reason})' if reason else ''}; {len(during)} messages were written meanwhile"
+        f"{f', by {name}: {said}' if said else ''}. From now on you answer again.]"
+    )
+    return note, {item.entity_id for item in own}
 
 
 def _find_greeting(turn: Turn) -> str:

@@ -238,6 +238,17 @@ person_marks = _keyed_table(
     *_times("at"),
 )
 
+# Rooms and people whom a person answers in place of the agent, and the last of each that has ended.
+take_overs = _keyed_table(
+    "take_overs",
+    *_ids("room_id", key=True),
+    *_columns(OptionalId(), "person_id", key=True),
+    *_columns(OptionalId(), "by_id"),
+    *_texts("name", "origin", "reason"),
+    *_times("since"),
+    *_times("ended_at", nullable=True),
+)
+
 # The last notice and the last referral of each person.
 disclosures = _keyed_table(
     "disclosures",

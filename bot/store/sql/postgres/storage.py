@@ -73,6 +73,7 @@ class PostgresStorage(Storage):
                 store = SqlStore(database, agent_row, tables)
                 store.sharing = PostgresSharing(database, agent_row, RoomLeases(database, agent_row))
                 await store.marks.refresh()
+                await store.take_overs.refresh()
                 yield store
         finally:
             await database.close()
@@ -194,5 +195,6 @@ class OpenServers:
             store.ledger = PostgresLedger(database, agent_row, leases)
             store.sharing = PostgresSharing(database, agent_row, leases)
             await store.marks.refresh()
+            await store.take_overs.refresh()
             async with Retention(database, agent_row, retention, clock=clock):
                 yield store

@@ -205,6 +205,7 @@ class OpenFiles:
             async with Retention(database, agent_row, retention, clock=clock):
                 store = SqlStore(database, agent_row, tables, clock)
                 await store.marks.refresh()
+                await store.take_overs.refresh()
                 yield store
 
 
@@ -337,6 +338,7 @@ async def open_read_only(path: Path, agent_id: UUID) -> AsyncIterator[SqlStore]:
         async with aclosing(SqlPluginTables(database, partial(build_read_only_engine, path))) as tables:
             store = SqlStore(database, agent_row, tables)
             await store.marks.refresh()
+            await store.take_overs.refresh()
             yield store
     finally:
         await database.close()

@@ -75,6 +75,7 @@ from bot.store.sql.core.schema import (
     receipts,
     relationships,
     steps,
+    take_overs,
     tasks,
     unreadable_events,
 )
@@ -222,6 +223,10 @@ ROOMS_OF_ENTITY = select(participants.c.room_id).where(PARTICIPANT_WINDOWS.condi
 DELETE_PARTICIPATION = delete(participants).where(_is_any(participants.c.room_id), _names(participants.c.entity_id))
 DELETE_ACTIVITY = delete(activity).where(matches(activity, "entity_id"))
 DELETE_DISCLOSURES = delete(disclosures).where(matches(disclosures, "entity_id"))
+# A take-over that holds goes on, without names and words.
+TAKEN_OVER_OR_BY = (matches(take_overs), _names(take_overs.c.person_id, take_overs.c.by_id))
+DELETE_TAKE_OVERS = delete(take_overs).where(*TAKEN_OVER_OR_BY, take_overs.c.ended_at.is_not(None))
+CLEAR_TAKE_OVERS = update(take_overs).where(*TAKEN_OVER_OR_BY).values(name="", reason="")
 DELETE_LOGS = _delete_in(LOG_WINDOWS, logs, _names(logs.c.entity_id))
 DELETE_CACHED = _delete_in(CACHE_WINDOWS, cache, contains_text(cache.c.key, "mark"))
 UNREADABLE_OF_PLATFORM = select(unreadable_events.c.position, unreadable_events.c.raw).where(
@@ -376,6 +381,8 @@ def _begin(agent: int, entity_id: UUID, now: datetime, connection: Connection) -
     save_component(agent, opt_out_component(entity_id, now), connection)
     connection.execute(DELETE_ACTIVITY, {"agent": agent, "entity_id_": entity_id})
     connection.execute(DELETE_DISCLOSURES, {"agent": agent, "entity_id_": entity_id})
+    for statement in (DELETE_TAKE_OVERS, CLEAR_TAKE_OVERS):
+        connection.execute(statement, {"agent": agent, "entity": entity_id})
     opened_ids = list(connection.scalars(OPEN_RECEIPTS, {"agent": agent, "author_id_": entity_id}))
     return opened_ids, RECEIPT_WINDOWS.find_last(connection, agent), MEMORY_WINDOWS.find_last(connection, agent)
 

@@ -1,16 +1,18 @@
-"""Marks of platform accounts: few, and all of them in memory."""
+"""Marks of platform accounts, and rooms that a person has taken over: few, and all of them in memory."""
 
 import asyncio
 from collections.abc import Collection, Sequence, Set
+from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, delete, select
 
-from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
+from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark, TakeOver
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
 from bot.store.sql.core.mapping import RowMapping, items_parameter, matches, rows_of, upsert
-from bot.store.sql.core.schema import participants, person_marks, rooms
+from bot.store.sql.core.schema import participants, person_marks, rooms, take_overs
 from bot.store.sql.stores.erasure import delete_traces_of
 
 MARK = RowMapping(person_marks, MarkedPerson)
@@ -73,3 +75,62 @@ class SqlMarks(SqlStorePart):
             count = await self._database.write(lambda db: db.execute(DELETE_MARK, values).rowcount)
             await self._refresh()
         return count > 0
+
+
+TAKE_OVER = RowMapping(take_overs, TakeOver)
+TAKE_OVER_KEY = ("room_id", "person_id")
+ALL_TAKE_OVERS = select(*TAKE_OVER).where(matches(take_overs))
+FIND_TAKE_OVER = select(*TAKE_OVER).where(matches(take_overs, *TAKE_OVER_KEY))
+SAVE_TAKE_OVER = upsert(take_overs, ("agent_id", *TAKE_OVER_KEY), TAKE_OVER.stored_names)
+
+
+class SqlTakeOvers(SqlStorePart):
+    """Stores who has taken over which rooms; see `TakeOverStore`."""
+
+    def __init__(self, database: Access, agent_row: AgentRow) -> None:
+        super().__init__(database, agent_row)
+        self.held: dict[tuple[UUID, UUID | None], TakeOver] = {}
+        self.ended: dict[tuple[UUID, UUID | None], TakeOver] = {}
+        self._lock = asyncio.Lock()  # as that of the marks
+
+    async def refresh(self) -> None:
+        async with self._lock:
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        stored = list(TAKE_OVER.read_all(await self._read(ALL_TAKE_OVERS)))
+        for kept, is_ended in ((self.held, False), (self.ended, True)):
+            kept.clear()
+            kept.update({(item.room_id, item.person_id): item for item in stored if bool(item.ended_at) is is_ended})
+
+    async def begin(self, take_over: TakeOver) -> TakeOver:
+        def store(connection: Connection) -> TakeOver:
+            current = self._find(connection, take_over.room_id, take_over.person_id)
+            if current is not None and current.ended_at is None:
+                return current
+            SAVE_TAKE_OVER.execute_all(connection, [TAKE_OVER.values(take_over, self._agent)])
+            return take_over
+
+        async with self._lock:
+            held = await self._database.write(store)
+            await self._refresh()
+        return held
+
+    async def end(self, room_id: UUID, person_id: UUID | None, ended_at: datetime) -> TakeOver | None:
+        def store(connection: Connection) -> TakeOver | None:
+            current = self._find(connection, room_id, person_id)
+            if current is None or current.ended_at is not None:
+                return None
+            ended = replace(current, ended_at=ended_at)
+            SAVE_TAKE_OVER.execute_all(connection, [TAKE_OVER.values(ended, self._agent)])
+            return ended
+
+        async with self._lock:
+            ended = await self._database.write(store)
+            await self._refresh()
+        return ended
+
+    def _find(self, connection: Connection, room_id: UUID, person_id: UUID | None) -> TakeOver | None:
+        values = {"agent": self._agent, "room_id_": room_id, "person_id_": person_id}
+        row = connection.execute(FIND_TAKE_OVER, values).first()
+        return None if row is None else TAKE_OVER.read(row)

@@ -8,7 +8,7 @@ from bot.store.sql.stores.cache_logs_costs import SqlActivity, SqlCache, SqlCost
 from bot.store.sql.stores.edits import SqlEdits
 from bot.store.sql.stores.ledger import SqlLedger
 from bot.store.sql.stores.lists import SqlLists
-from bot.store.sql.stores.marks import SqlMarks
+from bot.store.sql.stores.marks import SqlMarks, SqlTakeOvers
 from bot.store.sql.stores.memories import SqlMemories
 from bot.store.sql.stores.tasks import SqlTasks
 from bot.store.sql.stores.worlds import SqlEntities, SqlWorlds
@@ -23,6 +23,7 @@ class SqlStore:
         self.worlds = SqlWorlds(database, agent_row)
         self.entities = SqlEntities(database, agent_row)
         self.marks = SqlMarks(database, agent_row)
+        self.take_overs = SqlTakeOvers(database, agent_row)
         self.memories = SqlMemories(database, agent_row)
         self.tasks = SqlTasks(database, agent_row)
         self.cache = SqlCache(database, agent_row, clock)

@@ -1,10 +1,10 @@
 // Rooms: the rooms by platform and world, one room as it goes on, and the receipt of a message in it.
 
-import { get, useLoad, usePages } from "../api.js";
+import { get, post, useLoad, usePages } from "../api.js";
 import { formatAge, formatDuration, formatTime, Time, useNow } from "../format.js";
 import { classes, html, useEffect, useLayoutEffect, useMemo, useRef, useState } from "../lib.js";
 import { Empty, ErrorNote, ListState, More, Skeleton } from "../lists.js";
-import { useMedia } from "../overlay.js";
+import { toast, useMedia } from "../overlay.js";
 import { Link, link, setQuery } from "../router.js";
 import { useStream } from "../stream.js";
 import { arrange, drawByDay, Files, Log, Markdown, Replied } from "../thread.js";
@@ -52,7 +52,7 @@ function RoomList({ list, query, roomId }) {
       ${groups.map((group) => html`<h3 key=${group.key}><${Icon} name=${group.platform} size="s" />${group.world
           || PLATFORMS[group.platform] || group.platform}</h3><ul>${group.rooms.map((room) => html`<li key=${room.id}>
           <a class="item" href=${link(`console/rooms/${room.id}`, keep)} aria-current=${room.id === roomId ? "page" : undefined}>
-            <span class="cut">${room.name || room.external_id}</span><span class="badge">${room.is_muted ? "muted"
+            <span class="cut">${room.name || room.external_id}</span><span class="badge">${room.take_overs.length ? "taken over" : room.is_muted ? "muted"
               : room.last_event_at ? formatAge(room.last_event_at, now).replace(/ ago$/, "") : ""}</span></a></li>`)}</ul>`)}
       <${More} list=${list} /></div></section>`;
 }
@@ -140,6 +140,7 @@ function Tail({ roomId, query, list }) {
   return html`<section class="mid" aria-label=${name}><div class="phead">
       <${IconButton} icon="left" label="All rooms" class="only-narrow" to="console/rooms" query=${{ q: query.q, agent: query.agent }} />
       <h2 class="cut">${name}</h2><${Chip} tone=${isPaused ? "" : "good"}><${Dot} tone=${isPaused ? "off" : "good"} />${isPaused ? "Paused" : "Live"}</${Chip}>
+      ${room && html`<${Control} room=${room} list=${list} />`}
       <${IconButton} icon=${isPaused ? "play" : "pause"} label=${isPaused ? "Go on" : "Pause"} onClick=${() => setPaused(!isPaused)} />
       <div class="filters">
         <${Select} label="Outcome" options=${OUTCOMES} value=${query.outcome ?? ""} onChange=${(outcome) => filter({ outcome })} />
@@ -151,6 +152,17 @@ function Tail({ roomId, query, list }) {
       ${rows.length > 0 && tail.error && html`<li><${ErrorNote} error=${tail.error} onRetry=${tail.reload} /></li>`}
       ${drawByDay(rows, (row, isUnder) => html`<${Line} key=${row.id} ...${{ row, isUnder, answered: isUnder ? null : known.get(row.in_reply_to) }}
         isPicked=${query.message === row.id} />`)}</${Log}></section>`;
+}
+
+/** Who has taken a room over, and the button that takes it over or gives it back. */
+function Control({ room, list }) {
+  const [held] = room.take_overs;
+  const send = () => post(`api/rooms/${room.id}/${held ? "give-back" : "take-over"}`, {}).then(() => {
+    toast(held ? "Given back: the character answers here again" : "Taken over: the character is silent here and reads on");
+    list.reload();
+  }, (error) => toast(error.message));
+  return html`${held && html`<${Chip} tone="warn">taken over by ${held.name || "a person"} ${formatAge(held.since, useNow())}</${Chip}>`}
+    <${Button} onClick=${send}>${held ? "Give back" : "Take over"}</${Button}>`;
 }
 
 /** One message, a link to the receipt of it or of what it answers; a person's has the sentence of its outcome. */

@@ -1,0 +1,120 @@
+"""List rooms; take one over, give it back, or write there as the bot's account."""
+
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config
+from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_result
+from bot.cli.people.command import choose_person
+from bot.cli.process.shutdown import UsageError
+from bot.cli.running_bot import SOURCE, read_store, run_connected
+from bot.domain.environment import Room, find_take_over
+from bot.operate.results import name_room
+from bot.operate.take_overs import TakeOverBody
+from bot.store.protocols import Store
+
+app = new_group("List rooms; take one over, give it back, or write there as the bot's account.")
+MAX_SHOWN_ROOMS = 200
+RoomText = Annotated[
+    str, typer.Argument(metavar="ROOM", help="A room: its id, the platform's id of it, or its exact name.")
+]
+PersonText = Annotated[str, typer.Option("--person", metavar="PERSON", help="Only this person: id, account or name.")]
+NameText = Annotated[str, typer.Option("--name", metavar="NAME", help="Your name, as others read it.")]
+
+
+@app.command("list", epilog=examples("bot rooms list", "bot rooms list --json"))
+def list_rooms(character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """List the rooms, the most recently active first, and who has taken them over."""
+    rooms = read_store(load_character_config(character), _load_rooms)
+    rows = [(room["id"], f"{room['name']} ({room['platform']})", room["taken_over"]) for room in rooms]
+    lines = [" ".join(filter(None, row)) for row in rows] or ["there are no rooms"]
+    header = ("room", "name", "taken over")
+    return print_result({"rooms": rooms}, lines, as_json=as_json, header=header, rows=rows)
+
+
+@app.command(
+    "take-over", epilog=examples("bot rooms take-over lobby --name Mia", "bot rooms take-over 42 --person Ada")
+)
+def take_over(
+    room: RoomText,
+    person: PersonText = "",
+    name: NameText = "",
+    reason: Annotated[str, typer.Option("--reason", metavar="TEXT", help="Why.")] = "",
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Answer in place of the character in a room, or one person there: it is silent, and reads on."""
+    config = load_character_config(character)
+    room_id, person_id = read_store(
+        config, lambda store: _find_place(store, room, person, config.agent_config.agent_id)
+    )
+    held = run_connected(
+        config, lambda operations: operations.take_over(room_id, person_id, name=name, reason=reason, source=SOURCE)
+    )
+    line = f"{room}: taken over by {held.name} since {held.since:%Y-%m-%d %H:%M} UTC"
+    return print_result(held.model_dump(mode="json"), [line], as_json=as_json, indent=None)
+
+
+@app.command("give-back", epilog=examples("bot rooms give-back lobby", "bot rooms give-back 42 --person Ada"))
+def give_back(room: RoomText, person: PersonText = "", character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """End a take-over: the character answers again in a room, or one person there."""
+    config = load_character_config(character)
+    room_id, person_id = read_store(
+        config, lambda store: _find_place(store, room, person, config.agent_config.agent_id)
+    )
+    ended: list[TakeOverBody] = run_connected(
+        config, lambda operations: operations.give_back(room_id, person_id, source=SOURCE)
+    )
+    lines = [f"{room}: given back; {item.name} had taken over" for item in ended] or [f"{room}: nobody has taken over"]
+    return print_result({"ended": [item.model_dump(mode="json") for item in ended]}, lines, as_json=as_json)
+
+
+@app.command("write", epilog=examples("bot rooms write lobby 'We are on it.' --name Mia"))
+def write(
+    room: RoomText,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="What you write.")],
+    name: NameText = "",
+    character: CharacterFile = None,
+) -> int:
+    """Write in a room as the bot's account, marked as yours; the bot must run."""
+    config = load_character_config(character)
+    room_id, _ = _find_ids(config, room)
+    said = run_connected(config, lambda operations: operations.write_as_agent(room_id, text, name=name))
+    line = f"{room}: written" if said.message_id else f"{room}: nothing of it could be sent"
+    return print_result({}, [line], as_json=False)
+
+
+async def _load_rooms(store: Store) -> list[dict[str, Any]]:
+    held = store.take_overs.held
+    rooms = (await store.worlds.rooms())[:MAX_SHOWN_ROOMS]
+    return [
+        {
+            "id": str(room.id),
+            "name": name_room(room),
+            "platform": room.platform,
+            "external_id": room.external_id,
+            "taken_over": str(item) if (item := find_take_over(held, room.id, None)) else "",
+        }
+        for room in rooms
+    ]
+
+
+def _find_ids(config: CharacterConfig, room: str, person: str = "") -> tuple[UUID, UUID | None]:
+    return read_store(config, lambda store: _find_place(store, room, person, config.agent_config.agent_id))
+
+
+async def _find_place(store: Store, text: str, person: str, agent_id: UUID) -> tuple[UUID, UUID | None]:
+    """Return the ids of a room and of a person that are named by texts. Raises UsageError."""
+    rooms = [room for room in await store.worlds.rooms() if _has_name(room, text)]
+    if not rooms:
+        raise UsageError(f"{text!r} is no stored room: `bot rooms list` shows the rooms")
+    if len(rooms) > 1:
+        lines = [f"{len(rooms)} rooms are called {text!r}: name one by the id that stands first"]
+        raise UsageError("\n".join([*lines, *(f"  {room.id}  {name_room(room)} ({room.platform})" for room in rooms)]))
+    return rooms[0].id, (await choose_person(store, person, agent_id)).id if person else None
+
+
+def _has_name(room: Room, text: str) -> bool:
+    return text in (str(room.id), room.external_id, room.name, f"{room.platform}:{room.external_id}")
