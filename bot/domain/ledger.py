@@ -84,6 +84,8 @@ class Rule(StrEnum):
     REMOVED = "removed"
     ERASED = "forgotten"
     NOT_READ = "not_read"
+    DRAFT = "draft"
+    APPROVAL_TIMEOUT = "APPROVAL_TIMEOUT"
 
 
 GENERATED_REASONS = frozenset(

@@ -448,11 +448,14 @@ def stream_draft(
 
     A reply that replaces an earlier one is streamed only where the platform shows it beside the earlier one, which
     stays until the new one is complete. One that is spoken is not: a message that is shown already could not become
-    a voice message. Neither is one that the AI notice precedes, or one to a message of distress.
+    a voice message. Neither is one that the AI notice precedes, one to a message of distress, or one that waits for a
+    person.
     """
     adapter = turn.agent.outbox.adapters.get(turn.room.platform)
     is_kept = turn.replaces is not None and not (adapter and adapter.shows_versions)
     is_whole = turn.is_care or turn.is_spoken or bool(turn.unnotified) or is_kept
+    if turn.hold_reason or turn.agent.outbox.approval is not None:
+        is_whole = is_whole or bool(turn.find_hold_reason())
     draft = None if is_whole else turn.agent.outbox.open_draft(turn.room, turn.id, turn.peek_reply)
     if draft is None:
         yield None

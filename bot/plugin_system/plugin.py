@@ -18,6 +18,7 @@ from bot.domain.character import WorldSettingSpec
 from bot.domain.environment import World
 from bot.errors import ComponentDataError, PluginError
 from bot.models.handler import ModelSettings
+from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.components import (
     Action,
     Command,
@@ -246,7 +247,15 @@ class Plugin:
                     raise PluginError(f"plugin {self.name!r}: {label} in its {part} is none of them: {hint}")
 
 
-CORE_MODELS = (CoreSettings, NetworkSettings, ModelSettings, BudgetSettings, OwnerSettings, CareSettings)
+CORE_MODELS = (
+    CoreSettings,
+    NetworkSettings,
+    ModelSettings,
+    BudgetSettings,
+    OwnerSettings,
+    CareSettings,
+    ApprovalSettings,
+)
 
 
 def _check_settings(plugin: Plugin) -> None:

@@ -29,6 +29,7 @@ from bot.fetch.response import FetchedBody, check_image, sniff_media_type
 from bot.inbound.agent_handle import ReloadResult
 from bot.operate.tools import OperatorTools
 from bot.outbound.outbox import VoiceReplies
+from bot.outbound.proposals import Approval, ApprovalSettings
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.loading import PluginPurpose, bundled_names
 from bot.plugin_system.plugin import Plugin, check_templates, find_storage, merge_templates
@@ -179,9 +180,9 @@ class AgentConfig:
 
 
 # Settings of the file that take effect while the agent runs; plugins and adapters read theirs when they start.
-LIVE_SETTINGS = frozenset[str]().union(*(model.CHARACTER_SETTINGS or () for model in (CoreSettings, CareSettings))) - {
-    "IGNORE_BASIC_CAPABILITIES"
-}
+LIVE_SETTINGS = frozenset[str]().union(
+    *(model.CHARACTER_SETTINGS or () for model in (CoreSettings, CareSettings, ApprovalSettings))
+) - {"IGNORE_BASIC_CAPABILITIES"}
 STARTED_FIELDS = ("id", "plugins", "adapters")
 # Not compared as a whole: settings one by one, secrets as settings, and what has no effect here.
 OTHER_FIELDS = frozenset({"settings", "secrets", "client_config", "twitter_profile", "nft", "people", "extends"})
@@ -247,7 +248,7 @@ class CharacterReloader:
         )
         room_rules, templates = parse_room_rules(character), taken_up.templates
         settings = self._agent.settings.with_character_values(read.settings, LIVE_SETTINGS)
-        core = settings.load(CoreSettings)
+        core, approval = settings.load(CoreSettings), Approval.of(settings)
         if character.name != self._agent.name:
             entity = Entity(self._agent.id, "greenroom", str(self._agent.id), (character.name,))
             await self._agent.store.entities.save_entities([entity])
@@ -256,6 +257,7 @@ class CharacterReloader:
         self.room_rules.update(room_rules)
         self._pipeline.apply_settings(core)
         self._agent.outbox.is_streaming = core.streaming
+        self._agent.outbox.approval = approval
         self._agent.speech.mode = VoiceReplies(core.voice_replies)
         self._config = taken_up
         if changed:

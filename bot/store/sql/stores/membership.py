@@ -14,7 +14,7 @@ from bot.domain.inbound import MEMBERSHIP_EVENT_TTL, MembershipChange, Membershi
 from bot.domain.ledger import Delivery, DeliveryState
 from bot.store.search import audience_mark
 from bot.store.sql.core.mapping import count_changed, items_parameter, matches, parameter, text_literal
-from bot.store.sql.core.schema import components, deliveries, embeddings, logs, memories, participants, tasks
+from bot.store.sql.core.schema import components, deliveries, embeddings, logs, memories, participants, proposals, tasks
 from bot.store.sql.stores.cache_logs_costs import ADD_VALUE, DELETE_EXPIRED
 from bot.store.sql.stores.ledger import find_deliveries, list_deliveries
 from bot.store.sql.stores.search import AUDIENCE
@@ -154,7 +154,9 @@ def _move_rows(table: Table, place: str) -> Update:
 
 
 MOVE_VECTORS, MOVE_WORLD_VECTORS = (_update_audience(place) for place in ("room_id", "world_id"))
-MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = (_move_rows(table, "room_id") for table in (components, tasks, logs))
+MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_PROPOSALS = (
+    _move_rows(table, "room_id") for table in (components, tasks, logs, proposals)
+)
 MOVE_WORLD_MEMORIES = _move_rows(memories, "world_id").values(terms=_replace_mark(memories.c.terms, "world"))
 MOVE_WORLD_TASKS = _move_rows(tasks, "world_id")
 
@@ -178,7 +180,7 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
     connection.execute(MOVE_VECTORS, new)
     connection.execute(MOVE_PARTICIPANTS, {**old, **new})
     connection.execute(DELETE_OLD_PARTICIPANTS, old)
-    for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS):
+    for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_PROPOSALS):
         connection.execute(statement, {**old, **new})
     if old_world is not None and rooms_of_world(connection, agent, old_world.id) == [room_id]:
         _move_world(connection, agent, old_world.id, room.world_id)
