@@ -255,6 +255,10 @@ class Operations:
         found = await self._store.ledger.proposals(state=state, limit=limit)
         return await self._describe_drafts(found, name_room)
 
+    async def has_draft(self, draft_id: str) -> bool:
+        """Return whether there is a draft with this id, whatever became of it."""
+        return await self._store.ledger.proposal(draft_id) is not None
+
     async def decide_draft(
         self,
         draft_id: str,

@@ -4,6 +4,7 @@
 """
 
 import logging
+import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -15,7 +16,7 @@ from pydantic import Field
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import SPEECH_ID, Choice, Content
-from bot.domain.environment import Room
+from bot.domain.environment import Entity, Role, Room
 from bot.domain.ids import derived_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, RESPONSE_SOURCE
 from bot.domain.ledger import Receipt
@@ -33,6 +34,7 @@ logger = logging.getLogger(__name__)
 EDIT_TIME = timedelta(minutes=10)  # how long a person has to write another text after they asked to
 MAX_QUESTION_LENGTH = 300  # characters of the message that led to a proposal
 MAX_WAITING = 1_000
+CARD_ID = re.compile(r"\b[0-9a-f]{12}\b")  # the first in the message that shows a proposal
 TIMEOUT_NAME = "APPROVAL_TIMEOUT"
 
 
@@ -64,15 +66,18 @@ class ApprovalSettings(SettingsModel):
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """What waits for a person, where APPROVAL is not off."""
+    """What waits for a person, and where approvers see it."""
 
     settings: ApprovalSettings
 
     @classmethod
     def of(cls, settings: Settings) -> Self | None:
-        """Return what waits by these settings; None where nothing does. Raises SettingError."""
+        """Return what waits by these settings; None where nothing does and approvers have no room.
+
+        Raises SettingError.
+        """
         loaded = settings.load(ApprovalSettings)
-        return None if loaded.approval == "off" else cls(loaded)
+        return None if loaded.approval == "off" and not loaded.approval_channel else cls(loaded)
 
     def find_reason(self, room: Room) -> str:
         """Return why a reply in a room waits; empty if it does not. In the room of the approvers nothing does."""
@@ -198,6 +203,22 @@ class Proposals:
                 return changed
             if await self._commit(changed, proposal.revision):
                 return DecidedProposal(changed, True, _describe_change(proposal, changed))
+
+    async def edit_by_reply(self, message: Memory, room: Room, author: Entity, role: Role) -> str:
+        """Take an approver's reply to the message that shows a proposal as its new text; return what came of it.
+
+        That is empty for any other message. Raises StoreUnavailable.
+        """
+        quotation, text = message.content.quotation, message.content.text.strip()
+        is_here = is_named(room, [self._load_settings().approval_channel]) and role.is_at_least(Role.ADMIN)
+        if not (is_here and text and quotation is not None and quotation.author_id == self.agent_id):
+            return ""
+        named = CARD_ID.search(quotation.text)
+        if named is None:
+            return ""
+        decision, actor = ProposalDecision.EDIT, sanitize_name(author.name)
+        made = await self.decide(named[0], decision, actor=actor, text=text)
+        return "" if made is None else made.note
 
     async def expire(self) -> int:
         """Drop the proposals about which no person has decided in time; return how many there were."""

@@ -35,6 +35,7 @@ BUILT_IN = [
     "mute",
     "unmute",
     "responsiveness",
+    "drafts",
     "minors",
     "privacy",
     "forget-me",

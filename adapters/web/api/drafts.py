@@ -12,7 +12,7 @@ from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
-from bot.platform import DraftBody, DraftDecision, ProposalDecision, ProposalState
+from bot.platform import AgentHandle, DraftBody, ProposalDecision, ProposalState
 
 ACTOR = "an operator"
 MAX_TEXT_LENGTH = 20_000
@@ -65,34 +65,45 @@ class DraftsApi:
         ]
         return DraftsResponse(drafts=sorted(drafts, key=lambda draft: draft.created_at)[-query.limit :])
 
-    @operation("POST", "/api/drafts/{id}/send", "send", Access.CHANGE, (404, 409))
+    @operation("POST", "/api/drafts/{id}/send", "send-draft", Access.CHANGE, (404, 409))
     async def send_draft(self, request: web.Request, read_body: ReadBody[DraftRequest]) -> DraftResponse:
         """Send a draft."""
-        return await self._decide(request, ProposalDecision.SEND, await read_body())
+        handle, body = await self._find(request), await read_body()
+        return await self._decide(handle, request, ProposalDecision.SEND, body)
 
-    @operation("POST", "/api/drafts/{id}/edit", "edit", Access.CHANGE, (404, 409))
+    @operation("POST", "/api/drafts/{id}/edit", "edit-draft", Access.CHANGE, (404, 409))
     async def edit_draft(self, request: web.Request, read_body: ReadBody[DraftEditRequest]) -> DraftResponse:
         """Change the text of a draft."""
-        body = await read_body()
-        return await self._decide(request, ProposalDecision.EDIT, body, body.text)
+        handle, body = await self._find(request), await read_body()
+        return await self._decide(handle, request, ProposalDecision.EDIT, body, body.text)
 
-    @operation("POST", "/api/drafts/{id}/drop", "drop", Access.CHANGE, (404, 409))
+    @operation("POST", "/api/drafts/{id}/drop", "drop-draft", Access.CHANGE, (404, 409))
     async def drop_draft(self, request: web.Request, read_body: ReadBody[DraftRequest]) -> DraftResponse:
         """Drop a draft."""
-        return await self._decide(request, ProposalDecision.DROP, await read_body())
+        handle, body = await self._find(request), await read_body()
+        return await self._decide(handle, request, ProposalDecision.DROP, body)
+
+    async def _find(self, request: web.Request) -> AgentHandle:
+        """Return the agent that has a draft, before the body is read."""
+        draft_id = request.match_info["id"]
+        for handle in self._directory:
+            if await handle.operations.has_draft(draft_id):
+                return handle
+        raise build_not_found("draft", draft_id)
 
     async def _decide(
-        self, request: web.Request, decision: ProposalDecision, body: DraftRequest, text: str | None = None
+        self,
+        handle: AgentHandle,
+        request: web.Request,
+        decision: ProposalDecision,
+        body: DraftRequest,
+        text: str | None = None,
     ) -> DraftResponse:
         draft_id = request.match_info["id"]
-        result: DraftDecision | None = None
-        for handle in self._directory:
-            result = await handle.operations.decide_draft(
-                draft_id, decision, actor=ACTOR, revision=body.revision, text=text, name_room=name_room
-            )
-            if result.draft is not None:
-                break
-        if result is None or result.draft is None:
+        result = await handle.operations.decide_draft(
+            draft_id, decision, actor=ACTOR, revision=body.revision, text=text, name_room=name_room
+        )
+        if result.draft is None:
             raise build_not_found("draft", draft_id)
         if not result.is_done:
             raise HttpProblem(409, "conflict", result.note)
