@@ -142,11 +142,14 @@ if TYPE_CHECKING:
     from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
+from bot.domain.proposal import ProposalState
 from bot.errors import FetchError
 from bot.operate.operations import (
     DELIVERY_STATES,
     DecisionResult,
     DeliveryBody,
+    DraftBody,
+    DraftDecision,
     ForgottenResponse,
     IgnoredResponse,
     PartCounts,
@@ -158,6 +161,7 @@ from bot.operate.operations import (
 from bot.operate.receipts import ReceiptBody
 from bot.operate.results import Result
 from bot.operate.take_overs import TakeOverBody
+from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
 from bot.settings import BaseUrl, QuietHours, TimeZoneName, is_quiet
 
@@ -220,6 +224,8 @@ __all__ = [
     "DeliveryUnknown",
     "DisconnectCause",
     "DocumentFormat",
+    "DraftBody",
+    "DraftDecision",
     "EmulatedPlatform",
     "EventKey",
     "Feed",
@@ -267,6 +273,8 @@ __all__ = [
     "PostOperation",
     "PostOperationKind",
     "PromptSection",
+    "ProposalDecision",
+    "ProposalState",
     "Publishing",
     "QuietHours",
     "Quotation",

@@ -69,7 +69,7 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
         },
         Outcome.CANCELLED: {Rule.REMOVED: "removed", Rule.ERASED: "erased", Rule.EDITED: "edited"},
         Outcome.EXPIRED: {Rule.RESTART: "too_old", Rule.BACKFILL: "was_offline", Rule.EDITED: "old_edit"},
-        Outcome.PARKED: {"restore": "parked"},
+        Outcome.PARKED: {"restore": "parked", Rule.DRAFT: "draft"},
     }
 )
 STOPPED_RULE = "stopped"

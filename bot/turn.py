@@ -6,10 +6,11 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
@@ -27,8 +28,20 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
-from bot.domain.ledger import ActionResult, Degradation, DegradeStep, EditState, EventKey, ModelCall, Receipt, State
+from bot.domain.ledger import (
+    ActionResult,
+    Degradation,
+    DegradeStep,
+    EditState,
+    EventKey,
+    ModelCall,
+    Receipt,
+    State,
+    Step,
+    StepState,
+)
 from bot.domain.memory import AUTHORS_KEY, NOTICE_KEY, WRITTEN_BY_KEY, Memory, MemoryKind
+from bot.domain.proposal import Proposal, proposal_id
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
@@ -39,6 +52,7 @@ from bot.models.types import ModelType
 from bot.outbound.content_filter import replace_human_claims
 from bot.outbound.notices import GROUP_RULE, MINOR_INTERVAL, PRIVATE_RULE, Notice, NoticeRule
 from bot.outbound.outbox import Outbox, Speech
+from bot.outbound.proposals import ApprovalSettings, Proposals
 from bot.outbound.sender import OutgoingReply
 from bot.prompts.template_language import render_template
 from bot.prompts.templates import find_problems, find_template
@@ -319,6 +333,12 @@ class Agent:
             return user_text("notices.ai", name=name)
         return replace_human_claims(" ".join(text.replace("{name}", name).split()))[0]
 
+    @property
+    def proposals(self) -> Proposals:
+        """The replies and posts that wait for a person."""
+        load_settings = partial(self.settings.load, ApprovalSettings)
+        return Proposals(self.id, self.store, self.outbox, load_settings, self.clock)
+
     def may_speak_in(self, room: Room) -> bool:
         """Return whether the character may speak in a room: one whose content is mature only where adults are."""
         if self.character.content is ContentRating.GENERAL or room.is_age_restricted:
@@ -360,9 +380,10 @@ class Agent:
         """Send a message in a room without being asked: a reminder, a greeting, news.
 
         Return the message once it is stored and queued; None where a filter stopped it or the content filter left
-        nothing, and where a character of mature content may not speak, or a person has taken over. With a `key` it is
-        sent once, however often this is called with it: work that may run again passes its own. What a person wrote is
-        sent under the name `written_by`, in a room that they have taken over too.
+        nothing, where a character of mature content may not speak or a person has taken over, and where the message
+        waits for a person (APPROVAL). With a `key` it is sent once, however often this is called with it: work that may
+        run again passes its own. What a person wrote is sent under the name `written_by`, in a room that they have
+        taken over too.
         """
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
@@ -383,6 +404,14 @@ class Agent:
         filtered = await self.filters.check_post(self, room, content)
         if filtered is None:
             return None
+        now, approval = self.clock(), self.outbox.approval
+        if approval is not None and not written_by and (reason := approval.find_post_reason(room)):
+            proposed = self.outbox.filter_content(filtered, room.id)
+            if proposed is not None:
+                expires_at, id_ = now + self.proposals.timeout, proposal_id(turn_id)
+                proposal = Proposal(id_, room.id, turn_id, memory_id, proposed, proposed, now, expires_at, reason)
+                await self.proposals.propose(proposal)
+            return None
         memory = Memory(
             id=memory_id,
             kind=MemoryKind.MESSAGE,
@@ -390,7 +419,7 @@ class Agent:
             room_id=room.id,
             world_id=room.world_id,
             content=filtered,
-            created_at=self.clock(),
+            created_at=now,
             turn_id=turn_id,
             metadata={WRITTEN_BY_KEY: written_by} if written_by else {},
         )
@@ -444,6 +473,7 @@ DEGRADED_SHARE = 0.3
 DEGRADED_MODELS = MappingProxyType(
     {DegradeStep.SMALL: ModelType.TEXT_SMALL, DegradeStep.OFFLINE: ModelType.TEXT_OFFLINE}
 )
+HELD_STEP = "held"  # key and kind of the steps that have replies which wait for the commit
 
 
 @dataclass(slots=True, eq=False)
@@ -492,7 +522,7 @@ class Turn:
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
-    `hold_reason` is why the answer waits for a person, empty if it does not.
+    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit.
     """
 
     agent: Agent
@@ -503,6 +533,7 @@ class Turn:
     state: State = field(default_factory=State)
     results: dict[str, ActionResult] = field(default_factory=dict)
     replies: list[Memory] = field(default_factory=list)
+    held_replies: list[OutgoingReply] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     actions: tuple[ActionSpec, ...] = ()
     superseded_by: "Turn | None" = None
@@ -674,9 +705,38 @@ class Turn:
             if filtered is None:
                 return None
             outgoing = replace(outgoing, memory=replace(outgoing.memory, content=filtered))
+        if (self.hold_reason or self.agent.outbox.approval is not None) and self.find_hold_reason():
+            return await self._hold(outgoing)
         stored = await self.send([await self.with_speech(outgoing)])
         self.replies += stored
         return stored[0] if stored else None
+
+    def find_hold_reason(self) -> str:
+        """Return why the replies of the turn wait for a person; empty if they do not."""
+        approval = self.agent.outbox.approval
+        return self.hold_reason or (approval.find_reason(self.room) if approval is not None else "")
+
+    async def _hold(self, outgoing: OutgoingReply) -> Memory:
+        """Keep a reply for the commit, in the journal too, so that it is not lost where the process dies before that.
+
+        Of files that only an action has, the journal has none.
+        """
+        result = {"index": outgoing.reply_index, "text": outgoing.memory.content.text}
+        key = f"{HELD_STEP}:{outgoing.reply_index}"
+        step = Step(self.id, key, HELD_STEP, StepState.DONE, result=result, recorded_at=self.agent.clock())
+        await self.agent.store.ledger.save_step(step)
+        self.held_replies.append(outgoing)
+        self.replies.append(outgoing.memory)
+        return outgoing.memory
+
+    def restore_held(self, steps: Iterable[Step]) -> None:
+        """Take up the replies that an earlier attempt at this turn has kept for the commit."""
+        next_index = self.next_reply_index
+        for step in sorted((step for step in steps if step.kind == HELD_STEP), key=lambda step: step.result["index"]):
+            self.next_reply_index = step.result["index"]
+            self.held_replies.append(self.build_reply(Content(text=step.result["text"])))
+        self.next_reply_index = next_index
+        self.replies += [reply.memory for reply in self.held_replies]
 
     async def find_unnotified(self) -> frozenset[UUID]:
         """Return the authors to whom the AI notice is due: it precedes the turn's first reply. Raises StoreUnavailable.

@@ -301,6 +301,35 @@ class MemoryRetention:
             await self._sleep(INTERVAL_SECONDS)
 
 
+EXPIRY_SECONDS = 30.0
+
+
+class ProposalExpiry:
+    """Drops proposals about which no person has decided in time, every half minute; entered and left by its runtime."""
+
+    def __init__(
+        self, expire: Callable[[], Awaitable[int]], *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._expire, self._sleep = expire, sleep
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _run(self) -> None:
+        while True:
+            await self._sleep(EXPIRY_SECONDS)
+            await run_isolated(self._expire(), label="dropping expired drafts", timeout=None)
+
+
 REPORT_SECONDS = 300.0  # for an action without a deadline of its own, and for the report
 
 

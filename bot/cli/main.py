@@ -57,6 +57,7 @@ COMMANDS = (
     Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API", "set up"),
     Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost", "operate"),
     Command("reload", "bot.cli.commands.reload", "make the running bot take up a changed character file", "operate"),
+    Command("drafts", "bot.cli.commands.drafts", "list replies that wait; send, edit or drop one", "operate"),
     Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them", "operate"),
     Command("rooms", "bot.cli.commands.rooms", "list rooms; take one over, give it back, or write there", "operate"),
     Command("inbox", "bot.cli.commands.inbox", "list events of the platforms that could not be read", "operate"),

@@ -29,6 +29,7 @@ from bot.costs.budget import BudgetSettings
 from bot.errors import PluginError
 from bot.inbound.agent_handle import AdapterSpec
 from bot.models.handler import ModelSettings
+from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.loading import bundled_descriptions, find_adapters, find_plugin, plugin_names
 from bot.plugin_system.plugin import Plugin
 from bot.settings import (
@@ -265,6 +266,7 @@ CORE_GROUPS = (
     SettingsGroup("owner", OwnerSettings),
     SettingsGroup("care", CareSettings),
     SettingsGroup("filters", FilterSettings),
+    SettingsGroup("approval", ApprovalSettings),
 )
 
 

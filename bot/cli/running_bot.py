@@ -17,16 +17,20 @@ from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
 from bot.domain.environment import Entity, Room
-from bot.domain.ledger import Delivery, DeliveryState, EventOrigin, ModelCall, Receipt
+from bot.domain.ledger import Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
+from bot.domain.proposal import Proposal
 from bot.errors import ConfigError, StoreInaccessible, TemporaryError
 from bot.http import UploadedFile
 from bot.inbound.agent_handle import AdapterSpec
 from bot.logs import configure_logging
 from bot.operate.conversations import ConversationReader
 from bot.operate.operations import (
+    NO_DRAFT,
     DecisionResult,
     DeliveryBody,
+    DraftBody,
+    DraftDecision,
     ForgottenResponse,
     IgnoredResponse,
     Operations,
@@ -35,6 +39,7 @@ from bot.operate.operations import (
 )
 from bot.operate.receipts import ReceiptBody
 from bot.operate.take_overs import TakeOverBody
+from bot.outbound.proposals import ProposalDecision
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.receipts import describe_receipt
@@ -178,6 +183,24 @@ class RemoteOperations:
         reply = await self._send("POST", "/api/outbox/decisions", {"ids": [part_id], "decision": decision.value})
         return DecisionResult.model_validate(reply.body["results"][0])
 
+    async def decide_draft(
+        self,
+        draft_id: str,
+        decision: ProposalDecision,
+        *,
+        actor: str = "",
+        revision: int | None = None,
+        text: str | None = None,
+    ) -> DraftDecision:
+        """Send, edit or drop a draft."""
+        body = {"revision": revision} | ({"text": text} if decision is ProposalDecision.EDIT else {})
+        allowed = (HTTPStatus.OK, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+        reply = await self._send("POST", f"/api/drafts/{draft_id}/{decision}", body, allowed=allowed)
+        draft = DraftBody.model_validate(reply.body) if reply.status is HTTPStatus.OK else None
+        note = str(reply.body.get("note", "")) if draft is not None else reply.problem
+        is_known = reply.status is not HTTPStatus.NOT_FOUND
+        return DraftDecision(id=draft_id, is_done=draft is not None, note=note if is_known else NO_DRAFT, draft=draft)
+
     async def change_fact(self, fact_id: UUID, text: str | None, *, source: str = "") -> bool:
         """Replace the text of a fact, or delete it without a text; return whether there was one."""
         method, body = ("DELETE", None) if text is None else ("PATCH", {"text": text})
@@ -307,6 +330,7 @@ class MessageReport:
     run: Mapping[str, Any] | None
     agent_id: UUID
     agent_name: str
+    draft: Proposal | None = None
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
@@ -323,6 +347,10 @@ class MessageReport:
             yield f"  attempts: {receipt.attempts}"
         if self.run is not None:
             yield from (f"  {line}" for line in format_run(self.run))
+        if self.draft is not None:
+            yield f"  draft {self.draft.id}: {self.draft.state}{_describe_decision(self.draft)}"
+            texts = [self.draft.proposed.text, *([self.draft.content.text] if self.draft.is_edited else [])]
+            yield from (f"    {shorten(text, MAX_TEXT_LENGTH)!r}" for text in texts)
         for reply in self.replies:
             yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
         for part in self.deliveries:
@@ -335,19 +363,28 @@ class MessageReport:
         """Return the report as JSON, with the names of the HTTP API."""
         receipt = self.receipt
         body = ReceiptBody.of(receipt, self.agent_id, self.agent_name)
-        return body.model_dump(exclude={"agent_id", "seconds", "tokens_in", "tokens_out", "cost"}) | {
-            "platform_message_id": receipt.key.message_id,
-            "room": self.room_label,
-            "author": self.author,
-            "text": self.message.content.text if self.message else None,
-            "model_calls": [asdict(call) for call in receipt.model_calls],
-            "replies": [{"id": reply.id, "text": reply.content.text} for reply in self.replies],
-            "deliveries": [
-                DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
-                for part in self.deliveries
-            ],
-            "run": self.run,
-        }
+        return (
+            body.model_dump(exclude={"agent_id", "seconds", "tokens_in", "tokens_out", "cost"})
+            | {
+                "platform_message_id": receipt.key.message_id,
+                "room": self.room_label,
+                "author": self.author,
+                "text": self.message.content.text if self.message else None,
+                "model_calls": [asdict(call) for call in receipt.model_calls],
+                "replies": [{"id": reply.id, "text": reply.content.text} for reply in self.replies],
+                "deliveries": [
+                    DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
+                    for part in self.deliveries
+                ],
+                "run": self.run,
+            }
+            | ({"draft": self._draft_json(self.draft)} if self.draft is not None else {})
+        )
+
+    def _draft_json(self, draft: Proposal) -> dict[str, Any]:
+        fields = ("id", "state", "revision", "reason", "decided_by", "decided_at")
+        texts = {"text": draft.content.text, "proposed": draft.proposed.text}
+        return {name: getattr(draft, name) for name in fields} | texts
 
     @property
     def room_label(self) -> str:
@@ -359,7 +396,9 @@ async def build_report(
     conversations: ConversationReader, receipt: Receipt, agent_id: UUID, agent_name: str
 ) -> MessageReport:
     """Return the report of a message, read from the store."""
-    replies, parts = [], []
+    replies, parts, draft = [], [], None
+    if receipt.turn_id is not None and receipt.rule in (Rule.DRAFT, Rule.APPROVAL_TIMEOUT, Rule.LATEST_RESPONSE):
+        draft = await conversations.proposal(receipt.turn_id)
     if receipt.turn_id is not None and receipt.superseded_by is None:
         replies = await conversations.replies(receipt.turn_id)
         parts = await conversations.deliveries(receipt.turn_id)
@@ -373,7 +412,12 @@ async def build_report(
         run=await conversations.run_log(receipt),
         agent_id=agent_id,
         agent_name=agent_name,
+        draft=draft,
     )
+
+
+def _describe_decision(draft: Proposal) -> str:
+    return f" by {draft.decided_by}" if draft.decided_by else ""
 
 
 def author_label(author: Entity | None) -> str:

@@ -33,7 +33,9 @@ from bot.inbound.edits import EditReporter
 from bot.inbound.inbox import Inbox
 from bot.models.types import ModelType
 from bot.operate.people import ArchiveTooLarge, write_person_archive
+from bot.operate.results import name_room
 from bot.operate.take_overs import end_take_overs
+from bot.outbound.proposals import ApprovalSettings, ProposalDecision
 from bot.pipeline.attention import Responsiveness
 from bot.pipeline.filters import FILTER_WORDS
 from bot.plugin_system.components import Command, CommandContext, command
@@ -207,6 +209,7 @@ class BuiltinCommands:
             command("responsiveness", user_text("commands.responsiveness.description"), role=Role.ADMIN)(
                 self.responsiveness
             ),
+            command("drafts", user_text("commands.drafts.description"), role=Role.ADMIN)(self.drafts),
             command("minors", user_text("commands.minors.description"), role=Role.ADMIN)(self.minors),
             command("filter-words", user_text("commands.filter_words.description"), role=Role.ADMIN)(self.filter_words),
             command("privacy", user_text("commands.privacy.description"))(self.privacy),
@@ -361,6 +364,50 @@ class BuiltinCommands:
         is_off = words.strip().casefold() == OFF
         await agent.store.worlds.set_setting(world.id, name, "" if is_off else words.strip())
         return user_text("commands.filter_words.off" if is_off else "commands.filter_words.done")
+
+    async def drafts(
+        self,
+        context: CommandContext,
+        decision: Annotated[Literal["list", "send", "edit", "drop"], "What to do"] = "list",
+        draft: Annotated[str, "Which one, by its id"] = "",
+        text: Annotated[str, "Its new text, to edit it"] = "",
+    ) -> str:
+        """List the drafts of this world, in the room of the approvers all of them; send, edit or drop one.
+
+        A button names the draft with the revision that it was shown with, as `id.revision`.
+        """
+        agent, invocation = context.agent, context.invocation
+        draft_id, _, revision = draft.partition(".")
+        waiting = await agent.proposals.waiting()
+        proposal = await agent.store.ledger.proposal(draft_id) if draft_id else None
+        wanted = waiting if proposal is None else [proposal]
+        rooms = await agent.store.lists.rooms_by_id({item.room_id for item in wanted})
+        channel = agent.settings.load(ApprovalSettings).approval_channel
+        world_id = invocation.world.id
+        if f"{invocation.room.platform}:{invocation.room.external_id}" != channel:
+            wanted = [item for item in wanted if item.room_id in rooms and rooms[item.room_id].world_id == world_id]
+        if decision == "list":
+            lines = [
+                user_text(
+                    "drafts.listed",
+                    id=item.id,
+                    revision=item.revision,
+                    room=name_room(rooms[item.room_id]) if item.room_id in rooms else item.room_id,
+                    text=item.content.text,
+                )
+                for item in wanted
+            ]
+            return "\n".join(lines) or user_text("drafts.none")
+        made = None
+        if proposal is not None and wanted:
+            made = await agent.proposals.decide(
+                proposal.id,
+                ProposalDecision(decision),
+                actor=sanitize_name(invocation.author.name),
+                revision=int(revision) if revision.isdecimal() else None,
+                text=text or None,
+            )
+        return user_text("drafts.unknown", id=draft_id) if made is None else made.note
 
     async def privacy(self, context: CommandContext) -> str:
         """Describe the stored personal data."""

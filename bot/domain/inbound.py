@@ -19,6 +19,7 @@ from bot.domain.environment import Component, Entity, ParticipantState, Role, Ro
 from bot.domain.ids import derived_id, new_id
 from bot.domain.ledger import Delivery, DeliveryState, EditState, EventKey, EventOrigin, Outcome, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
+from bot.domain.proposal import Proposal
 
 MAX_BACKFILL_AGE = timedelta(minutes=15)
 MAX_UNREADABLE_EVENTS = 1_000  # stored of an agent; each has a few kilobytes
@@ -319,22 +320,24 @@ def is_same_emoji(first: str, second: str) -> bool:
 @dataclass(frozen=True, slots=True)
 class EditResult:
     """What storing an edit did: its event, the message before a change of text, and the receipts it
-    superseded.
+    superseded. `proposals` are those that it withdrew.
     """
 
     event: StoredEvent
     previous: Memory | None = None
     superseded: tuple[Receipt, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionResult:
-    """What a deletion removed and cancelled; `message_ids` may name fewer messages than `message_count`."""
+    """What a deletion removed, cancelled and withdrew; `message_ids` may name fewer messages than `message_count`."""
 
     message_count: int = 0
     message_ids: tuple[UUID, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     deliveries: tuple[Delivery, ...] = ()
+    proposals: tuple[Proposal, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +388,7 @@ def plan_edit(
         return EditPlan(cancel_receipt(receipt, now, "its message was removed"))
     if edit.key.revision < latest.key.revision:
         return EditPlan(_close_receipt(receipt, Outcome.SUPERSEDED, now, "a later edit arrived before it"))
-    open_receipts = [other for other in receipts if not other.outcome.is_final]
+    open_receipts = [other for other in receipts if not other.outcome.is_final or is_waiting_draft(other)]
     is_changed = _visible_content(message) != _visible_content(edit.message)
     if not is_changed and (open_receipts or not edit.is_regeneration):
         return EditPlan(
@@ -399,6 +402,11 @@ def plan_edit(
     reason = "its message was edited before it was answered"
     superseded = [_close_receipt(other, Outcome.SUPERSEDED, now, reason) for other in open_receipts if not is_answering]
     return EditPlan(receipt, _apply_edit(message, edit.message, now) if is_changed else message, tuple(superseded))
+
+
+def is_waiting_draft(receipt: Receipt) -> bool:
+    """Return whether the answer to a message waits for a person's decision."""
+    return (receipt.outcome, receipt.rule) == (Outcome.PARKED, Rule.DRAFT)
 
 
 def list_revisions(message: Memory, now: datetime) -> list[dict[str, Any]]:

@@ -87,6 +87,8 @@ class Rule(StrEnum):
     ERASED = "forgotten"
     NOT_READ = "not_read"
     FILTERED = "filter"
+    DRAFT = "draft"
+    APPROVAL_TIMEOUT = "APPROVAL_TIMEOUT"
 
 
 GENERATED_REASONS = frozenset(

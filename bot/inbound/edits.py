@@ -23,6 +23,7 @@ from bot.domain.events import (
 from bot.domain.inbound import MAX_BACKFILL_AGE, DeletionResult, ErasureResult, InboundMessage, Reaction, is_same_emoji
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import MemoryKind
+from bot.domain.proposal import Proposal
 from bot.errors import AnswerRefused
 from bot.event_bus import EventBus
 from bot.inbound.inbox import Inbox, sanitize, sanitize_emoji, sanitize_id, sanitize_message, sanitize_reaction
@@ -49,7 +50,7 @@ class EditReporter:
     A change is stored when its method returns; repeating it changes nothing more. All methods raise
     InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored: the platform must
     not acknowledge the change then. Changes are applied one after another. `flushes` store what was collected in
-    memory, before something is deleted.
+    memory, before something is deleted; `show_withdrawn` tells approvers which answers do not wait any more.
     """
 
     def __init__(
@@ -63,11 +64,12 @@ class EditReporter:
         events: EventBus,
         clock: Clock = system_clock,
         flushes: Sequence[Callable[[], Awaitable[None]]] = (),
+        show_withdrawn: Callable[[Collection[Proposal]], Awaitable[None]] | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._store, self._inbox, self._outbox = store, inbox, outbox
         self._turns, self._events, self._clock = turns, events, clock
-        self._flushes = flushes
+        self._flushes, self._show_withdrawn = flushes, show_withdrawn or _show_nothing
         self._lock, self._erasure_lock = asyncio.Lock(), asyncio.Lock()
 
     async def submit_edit(self, message: InboundMessage) -> Receipt:
@@ -220,6 +222,8 @@ class EditReporter:
                 await self._store.ledger.save_receipts([receipt])
                 return receipt
             await self._resolve_closed(result.superseded)
+            if result.proposals:
+                await self._show_withdrawn(result.proposals)
             if result.previous is not None and result.event.inbound is not None:
                 message = result.event.inbound.message
                 self._events.emit(MessageEdited(self._agent_id, message, result.previous))
@@ -346,6 +350,8 @@ class EditReporter:
         """Stop the work on what was cancelled, where this process does it."""
         await self._resolve_closed(deletion.receipts)
         await self._outbox.stop_cancelled(deletion.deliveries)
+        if deletion.proposals:
+            await self._show_withdrawn(deletion.proposals)
 
     async def _resolve_closed(self, closed: Collection[Receipt]) -> None:
         """Resolve closed receipts and restart the messages that were to be answered with them."""
@@ -354,3 +360,7 @@ class EditReporter:
         for receipt in closed:
             logger.info("message %s: %s: %s", receipt.memory_id, receipt.outcome, receipt.reason)
             self._inbox.processor.resolve(receipt)
+
+
+async def _show_nothing(proposals: Collection[Proposal]) -> None:
+    """Do nothing: proposals are shown to no person."""

@@ -9,6 +9,7 @@ from uuid import UUID
 from bot.domain.environment import Entity, Room, World
 from bot.domain.ledger import CostDimension, CostEntry, Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
+from bot.domain.proposal import Proposal
 from bot.receipts import TRACE_KEY
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.store.protocols import LogKind, RecallScope, Store
@@ -60,6 +61,10 @@ class ConversationReader:
     async def message(self, message_id: UUID) -> Memory | None:
         """Return a message; None where there is none."""
         return (await self._store.memories.memories([message_id])).get(message_id)
+
+    async def proposal(self, turn_id: UUID) -> Proposal | None:
+        """Return the draft of a turn, whatever became of it; None where there was none."""
+        return next(iter(await self._store.ledger.proposals(turn_id=turn_id, limit=1)), None)
 
     async def search(self, text: str, limit: int = 20) -> list[Memory]:
         """Return the facts and messages that share the most words with a text, facts first, best first.

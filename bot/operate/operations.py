@@ -16,18 +16,23 @@ from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark,
 from bot.domain.inbound import ErasureResult
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.domain.memory import Memory
+from bot.domain.proposal import Proposal, ProposalState
 from bot.errors import ConfigError
+from bot.event_bus import EventBus
 from bot.operate.conversations import ConversationReader
 from bot.operate.people import People
 from bot.operate.results import NameRoom, Result, name_room
 from bot.operate.take_overs import TakeOverBody, end_take_overs
-from bot.outbound.outbox import UndeliveredParts, is_dropped
+from bot.outbound.outbox import Outbox, UndeliveredParts, is_dropped
+from bot.outbound.proposals import ProposalDecision, Proposals
 from bot.store.lists import ListStore
 from bot.store.protocols import LogKind, Store
 from bot.text import sanitize_name, shorten
 from bot.user_texts import user_text
 
 MAX_REASON_LENGTH = 200
+
+NO_DRAFT = "there is no such draft"
 
 
 class PartState(StrEnum):
@@ -111,6 +116,43 @@ class DecisionResult(Result):
     part: UndeliveredPartBody | None
 
 
+class DraftBody(Result):
+    """A reply or post that waits for a person (`waiting`), or what became of it.
+
+    `text` is what is sent, `proposed` what the bot wrote; `reason` says why it waits. A decision names its `revision`.
+    `question` is the message that led to it, null for a post. Until `edited_until` the `editor` writes another text.
+    """
+
+    id: str
+    agent_id: UUID
+    room_id: UUID
+    room: str
+    platform: str
+    state: ProposalState
+    revision: int
+    reason: str
+    text: str
+    proposed: str
+    question: str | None
+    receipt_id: UUID | None
+    created_at: datetime
+    expires_at: datetime
+    decided_by: str
+    decided_at: datetime | None
+    editor: str
+    edited_until: datetime | None
+    replaced_by: str
+
+
+class DraftDecision(Result):
+    """What came of a decision about a draft, with a note; `draft` is null for an unknown one."""
+
+    id: str
+    is_done: bool
+    note: str
+    draft: DraftBody | None
+
+
 class ForgottenResponse(Result):
     """How many items of a person were deleted, by type."""
 
@@ -160,6 +202,7 @@ class Operations:
     erase: Callable[[UUID], Awaitable[ErasureResult]]
     ignore: Callable[[MarkedPerson], Awaitable[None]]
     begin_take_over: Callable[[TakeOver], Awaitable[TakeOver]]
+    proposals: Proposals
     say: Say | None = None
 
     @classmethod
@@ -171,6 +214,7 @@ class Operations:
 
         people = People(agent_id, store=store, muted=set())
         undelivered = UndeliveredParts(store.ledger)
+        proposals = Proposals(agent_id, store, Outbox(store.ledger, EventBus(), agent_id))
         return cls(
             agent_id,
             store,
@@ -180,6 +224,7 @@ class Operations:
             erase,
             store.marks.save,
             store.take_overs.begin,
+            proposals,
         )
 
     @property
@@ -234,6 +279,55 @@ class Operations:
             return DecisionResult(id=part_id, is_done=False, note="there is no such part", part=None)
         [part] = await self.describe_parts([made.part], name_room)
         return DecisionResult(id=part_id, is_done=made.is_done, note=made.note, part=part)
+
+    async def drafts(
+        self, *, state: ProposalState | None = ProposalState.WAITING, limit: int = 100, name_room: NameRoom = name_room
+    ) -> list[DraftBody]:
+        """Return the latest drafts, oldest first: those that wait, or those in another state, None for all."""
+        found = await self._store.ledger.proposals(state=state, limit=limit)
+        return await self._describe_drafts(found, name_room)
+
+    async def has_draft(self, draft_id: str) -> bool:
+        """Return whether there is a draft with this id, whatever became of it."""
+        return await self._store.ledger.proposal(draft_id) is not None
+
+    async def decide_draft(
+        self,
+        draft_id: str,
+        decision: ProposalDecision,
+        *,
+        actor: str,
+        revision: int | None = None,
+        text: str | None = None,
+        name_room: NameRoom = name_room,
+    ) -> DraftDecision:
+        """Send, edit or drop a draft on behalf of a person; see `Proposals.decide`."""
+        made = await self.proposals.decide(draft_id, decision, actor=actor, revision=revision, text=text)
+        if made is None:
+            return DraftDecision(id=draft_id, is_done=False, note=NO_DRAFT, draft=None)
+        [draft] = await self._describe_drafts([made.proposal], name_room)
+        return DraftDecision(id=draft_id, is_done=made.is_done, note=made.note, draft=draft)
+
+    async def _describe_drafts(self, found: Sequence[Proposal], name_room: NameRoom) -> list[DraftBody]:
+        rooms = await self._store.lists.rooms_by_id({proposal.room_id for proposal in found})
+        message_ids = {proposal.message_id for proposal in found if proposal.message_id is not None}
+        messages = await self._store.memories.memories(message_ids)
+        bodies = []
+        for proposal in found:
+            room = rooms.get(proposal.room_id)
+            message = None if proposal.message_id is None else messages.get(proposal.message_id)
+            bodies.append(
+                DraftBody.build(
+                    proposal,
+                    agent_id=self.agent_id,
+                    room=name_room(room) if room else str(proposal.room_id),
+                    platform=room.platform if room else "",
+                    text=proposal.content.text,
+                    proposed=proposal.proposed.text,
+                    question=message.content.text if message else None,
+                )
+            )
+        return bodies
 
     async def change_fact(self, fact_id: UUID, text: str | None, *, source: str) -> bool:
         """Replace the text of a fact, or delete it without a text; return whether there was one."""

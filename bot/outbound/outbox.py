@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
@@ -42,6 +42,7 @@ from bot.domain.ids import delivery_id, derived_id
 from bot.domain.inbound import RESPONSE_SOURCE
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Disclosure, Receipt, Step
 from bot.domain.memory import NOTICE_KEY, WRITTEN_BY_KEY, Memory
+from bot.domain.proposal import Proposal
 from bot.errors import ModelError, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.models.router import ModelRouter
@@ -58,6 +59,7 @@ from bot.outbound.sender import (
     is_removal,
     persist_state,
     split_reply,
+    with_late_notice,
     without_references,
 )
 from bot.store.ledger import Ledger, TurnCommit, WorkSharing
@@ -125,12 +127,24 @@ MAX_ACTION_RESULT_LENGTH = 1_000  # characters
 MIGRATED_CAUSE = "it stands in the room that this was before, where nothing can be changed any more"
 
 
+class ProposalChanged(Exception):
+    """A proposal does not wait any more, or has another revision than the one that was decided about."""
+
+
+class ApprovalRule(Protocol):
+    """Which replies and posts wait for a person; see `Approval`."""
+
+    def find_reason(self, room: Room) -> str: ...
+    def find_post_reason(self, room: Room) -> str: ...
+
+
 class Outbox:
     """Commits an agent's replies with the receipts they close, then sends their deliveries room by room.
 
     `secrets` are values that must never leave, `link_policy` says what links may carry; where it
-    `is_streaming`, replies are shown while they are written. A reply for a platform that is not connected
-    waits; so does one in a room that another process owns, by `sharing`.
+    `is_streaming`, replies are shown while they are written. `approval` says what waits for a person, None where
+    nothing does. A reply for a platform that is not connected waits; so does one in a room that another process owns,
+    by `sharing`.
     """
 
     def __init__(
@@ -160,6 +174,7 @@ class Outbox:
         self._commits = TaskSet("commit", logs_failures=False)
         self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
         self.is_streaming = is_streaming
+        self.approval: ApprovalRule | None = None
         self._drafts = Drafts(
             ledger,
             filter_text=self._filter.filter_partial,
@@ -212,6 +227,24 @@ class Outbox:
         The notice, and that it was given, is stored with them, and it is sent before the first reply. Return the
         replies as they were stored; one of which the content filter leaves nothing is dropped.
         """
+        stored, notices, deliveries = await self._prepare(replies, receipts, notice)
+        if self._drafts.by_turn:
+            closed_turns = {
+                receipt.turn_id for receipt in receipts if receipt.turn_id is not None and receipt.outcome.is_final
+            }
+            deliveries = await self._drafts.replace_drafts(deliveries, closed_turns)
+        results = map(self._redact_result, action_results)
+        disclosures = _disclose(notice, [*notices, *deliveries]) if notice is not None else ()
+        turn_commit = TurnCommit((*stored, *results), (*notices, *deliveries), tuple(receipts), disclosures)
+        await self._commit(turn_commit)
+        if disclosures:
+            self.notices.note(disclosures)
+        return stored
+
+    async def _prepare(
+        self, replies: Sequence[OutgoingReply], receipts: Sequence[Receipt], notice: Notice | None
+    ) -> tuple[list[Memory], list[Delivery], list[Delivery]]:
+        """Return replies as they are stored, with the delivery of the notice and their own deliveries."""
         stored: list[Memory] = []
         deliveries: list[Delivery] = []
         notices: list[Delivery] = []
@@ -234,18 +267,74 @@ class Outbox:
                 reply = replace(reply, memory=replace(reply.memory, metadata=metadata))
             stored.append(reply.memory)
             deliveries += await self._split(reply)
-        if self._drafts.by_turn:
-            closed_turns = {
-                receipt.turn_id for receipt in receipts if receipt.turn_id is not None and receipt.outcome.is_final
-            }
-            deliveries = await self._drafts.replace_drafts(deliveries, closed_turns)
-        results = map(self._redact_result, action_results)
-        disclosures = _disclose(notice, [*notices, *deliveries]) if notice is not None else ()
-        turn_commit = TurnCommit((*stored, *results), (*notices, *deliveries), tuple(receipts), disclosures)
+        return stored, notices, deliveries
+
+    def filter_content(self, content: Content, room_id: UUID) -> Content | None:
+        """Return what of a content may be sent to a room; None where that is nothing."""
+        return self._filter.filter(content, room_id)[0]
+
+    async def commit_proposal(
+        self,
+        proposal: Proposal,
+        receipts: tuple[Receipt, ...],
+        action_results: Sequence[Memory],
+        cards: Sequence[OutgoingReply],
+        replaced: Sequence[str],
+    ) -> None:
+        """Store a proposal, the receipts that it parks and results of actions, and send the cards for approvers.
+
+        All of it is one transaction, which also replaces the proposals with the ids in `replaced`.
+        """
+        turn_commit = TurnCommit(
+            tuple(map(self._redact_result, action_results)),
+            await self._split_cards(cards),
+            receipts,
+            proposal=proposal,
+            replaced=tuple(replaced),
+        )
         await self._commit(turn_commit)
+        crash_point("proposal.committed")
+
+    async def commit_decision(
+        self,
+        decided: Proposal,
+        revision: int,
+        reply: OutgoingReply | None,
+        cards: Sequence[OutgoingReply],
+        *,
+        notice: Notice | None = None,
+        is_late: bool = False,
+    ) -> None:
+        """Store a proposal in its new state with the reply that it becomes, in one transaction, then send.
+
+        A reply that `is_late` says so. Raises ProposalChanged, with nothing written, where the stored proposal does not
+        wait any more or has another revision.
+        """
+        stored, notices, parts = await self._prepare([reply] if reply else [], (), notice)
+        if parts and is_late:
+            adapter = self.adapters.get(parts[0].platform)
+            parts[0] = with_late_notice(parts[0], adapter) if adapter is not None else parts[0]
+        disclosures = _disclose(notice, [*notices, *parts]) if notice is not None else ()
+        deliveries = (*notices, *parts, *await self._split_cards(cards))
+
+        async def store(turn_commit: TurnCommit) -> list[Delivery]:
+            placed = await self._ledger.decide_proposal(decided, revision, turn_commit)
+            if placed is None:
+                raise ProposalChanged
+            return placed
+
+        await self._commit(TurnCommit(tuple(stored), deliveries, disclosures=disclosures), store)
         if disclosures:
             self.notices.note(disclosures)
-        return stored
+        crash_point("proposal.decided")
+
+    async def send_cards(self, cards: Sequence[OutgoingReply]) -> None:
+        """Send messages for approvers, which are no part of a conversation."""
+        if cards:
+            await self._commit(TurnCommit(deliveries=await self._split_cards(cards)))
+
+    async def _split_cards(self, cards: Sequence[OutgoingReply]) -> tuple[Delivery, ...]:
+        return tuple([part for card in cards for part in await self._split(self._with_current_room(card))])
 
     def _shows_notices(self, room: Room) -> bool:
         adapter = self.adapters.get(room.platform)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any, Self
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import INCOMPLETE_KEY, REVISIONS_KEY, StoredEvent
 from bot.domain.ledger import ActionResult, EditState, Outcome, Receipt, Rule, Step, StepState
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
+from bot.domain.proposal import Proposal, parked_reason, proposal_id
 from bot.errors import BudgetSpent, ModelError, NoAnswer, StoreUnavailable, UnreadableRow
 from bot.models.types import TextResult, ToolCall
 from bot.outbound.sender import OutgoingReply
@@ -189,6 +191,13 @@ async def close_turn(
         raise asyncio.CancelledError
     turn.is_closing = True
     *earlier, newest = turn.inputs
+    proposal = None
+    if (turn.hold_reason or turn.agent.outbox.approval is not None) and (
+        outcome is Outcome.ANSWERED or turn.held_replies
+    ):
+        proposal = await build_proposal(turn, outgoing)
+    if proposal is not None:
+        outcome, reason, rule = Outcome.PARKED, parked_reason(proposal), Rule.DRAFT
     failures = (f"provider {turn_input.name}: {turn_input.cause}" for turn_input in turn.state.failures)
     notes = tuple(dict.fromkeys((*newest.receipt.notes, *turn.notes, *failures)))
     final = close_receipt(turn, newest, outcome=outcome, reason=reason, rule=rule, notes=notes)
@@ -200,11 +209,16 @@ async def close_turn(
     closing.append((newest, final))
     crash_point("turn.pre_commit")
     receipts = [receipt for _, receipt in closing]
-    if turn.obsolete_replies and (outgoing or turn.replies):
+    if turn.obsolete_replies and (outgoing or turn.replies) and proposal is None:
         await turn.agent.store.memories.remove(turn.obsolete_replies)
     action_results = build_result_memories(turn)
     is_care = turn.is_care
-    turn.replies += await turn.send(outgoing, receipts, action_results)
+    if proposal is not None:
+        replaces = partial(_may_replace, turn)
+        await turn.agent.proposals.propose(proposal, receipts, action_results, may_replace=replaces)
+        turn.replies = []  # no person has read them
+    else:
+        turn.replies += await turn.send(outgoing, receipts, action_results)
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
     for turn_input in turn.inputs:
@@ -216,6 +230,52 @@ async def close_turn(
     if not is_care:  # of a person in distress nothing is logged
         logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
     return outcome
+
+
+async def build_proposal(turn: Turn, outgoing: Sequence[OutgoingReply]) -> Proposal | None:
+    """Return the replies of a turn as one that waits for a person; None where none does."""
+    reason, replies = turn.find_hold_reason(), [*turn.held_replies, *outgoing]
+    if not reason or not replies:
+        return None
+    contents = [reply.memory.content for reply in replies]
+    merged = replace(
+        contents[-1],
+        text="\n\n".join(content.text for content in contents if content.text),
+        attachments=tuple(attachment for content in contents for attachment in content.attachments),
+    )
+    content = turn.agent.outbox.filter_content(merged, turn.room.id)
+    if content is None:
+        return None
+    first, newest, now = replies[0], turn.inputs[-1], turn.agent.clock()
+    unnotified = await turn.find_unnotified()
+    subject_ids = {item for turn_input in turn.inputs for item in (turn_input.message.id, turn_input.author.id)}
+    return Proposal(
+        proposal_id(turn.id),
+        turn.room.id,
+        turn.id,
+        first.memory.id,
+        content,
+        content,
+        now,
+        now + turn.agent.proposals.timeout,
+        reason,
+        newest.receipt.id,
+        newest.message.id,
+        turn.replaces.id if turn.replaces is not None else None,
+        first.reply_to,
+        {**first.memory.metadata, **replies[-1].memory.metadata},
+        frozenset(subject_ids),
+        frozenset(turn.foreign_authors() | {turn_input.author.id for turn_input in turn.inputs}),
+        turn.agent.notice_text if unnotified else "",
+        unnotified,
+    )
+
+
+def _may_replace(turn: Turn, earlier: Proposal) -> bool:
+    """Return whether the answer of a turn takes the place of one that waits in its room, as LATEST_RESPONSE says."""
+    mode = turn.agent.settings.get(Rule.LATEST_RESPONSE) or "room"
+    is_answer = earlier.receipt_id is not None
+    return is_answer and (mode == "room" or (mode == "author" and turn.author.id in earlier.subject_ids))
 
 
 def close_receipt(turn: Turn, turn_input: TurnInput, **changes: Any) -> Receipt:
@@ -405,6 +465,7 @@ async def resume_journal(turn: Turn) -> frozenset[UUID] | None:
         return frozenset({turn.message.id}) if has_draft else None
     memories = await turn.agent.store.memories.by_turn(turn.id)
     turn.replies = [memory for memory in memories if memory.is_reply]
+    turn.restore_held(steps)
     answered_ids = [UUID(message_id) for message_id in input_lists[-1]]
     await _restore_inputs(turn, [message_id for message_id in answered_ids if message_id != turn.message.id])
     return frozenset(answered_ids) | {turn.message.id}

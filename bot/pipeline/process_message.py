@@ -256,6 +256,11 @@ class MessagePipeline:
             try:
                 answered_ids = await resume_journal(turn)
                 await self.care.check(turn)
+                if self._agent.outbox.approval is not None and (note := await _edit_draft(turn)):
+                    turn_input.is_evaluated = True
+                    edit = TurnResult(Outcome.IGNORED, "it is the new text of a draft", Rule.DRAFT, Content(text=note))
+                    run.outcome = await commit(turn, edit)
+                    return False
                 stop_reason = ""
                 if agent.filters.is_on or turn.world.settings:
                     stop_reason = await agent.filters.check_message(turn)
@@ -389,3 +394,8 @@ class MessagePipeline:
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)
         await mark_late_evaluations(turn, [(turn_input, turn_input.receipt) for turn_input in turn.inputs])
+
+
+async def _edit_draft(turn: Turn) -> str:
+    """Take a message as the new text of the draft to which it replies; return what its author reads, if it is one."""
+    return await turn.agent.proposals.edit_by_reply(turn.message, turn.room, turn.author, turn.role)

@@ -453,7 +453,9 @@ def stream_draft(
     """
     adapter = turn.agent.outbox.adapters.get(turn.room.platform)
     is_kept = turn.replaces is not None and not (adapter and adapter.shows_versions)
-    is_whole = turn.is_care or turn.is_spoken or bool(turn.unnotified) or bool(turn.hold_reason) or is_kept
+    is_whole = turn.is_care or turn.is_spoken or bool(turn.unnotified) or is_kept
+    if turn.hold_reason or turn.agent.outbox.approval is not None:
+        is_whole = is_whole or bool(turn.find_hold_reason())
     filters = turn.agent.filters
     if filters.is_on or turn.world.settings:  # what is shown already cannot be held back
         is_whole = is_whole or filters.is_active("out", turn.agent, turn.room, turn.world)

@@ -237,6 +237,8 @@ class ActionProgress:
         turn, agent = self._turn, self._turn.agent
         if turn.is_cancelled or turn.is_stopped:
             return
+        if (turn.hold_reason or agent.outbox.approval is not None) and turn.find_hold_reason():
+            return
         memory_id = derived_id(turn.id, "progress", str(self._step))
         earlier = (await agent.store.memories.memories([memory_id])).get(memory_id)
         if earlier is not None and not await self._can_edit(earlier, text):

@@ -18,6 +18,7 @@ from bot.domain.character import WorldSettingSpec
 from bot.domain.environment import World
 from bot.errors import ComponentDataError, PluginError
 from bot.models.handler import ModelSettings
+from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.components import (
     Action,
     Command,
@@ -249,8 +250,14 @@ class Plugin:
 
 
 CORE_MODELS = (
-    *(CoreSettings, NetworkSettings, ModelSettings, BudgetSettings, OwnerSettings, CareSettings),
+    CoreSettings,
+    NetworkSettings,
+    ModelSettings,
+    BudgetSettings,
+    OwnerSettings,
+    CareSettings,
     FilterSettings,
+    ApprovalSettings,
 )
 
 

@@ -20,7 +20,7 @@ from typing import Any, Self
 from uuid import UUID
 
 from bot.adapter.adapter import ConnectionStatus
-from bot.background.maintenance import ConfirmedActions, MemoryRetention
+from bot.background.maintenance import ConfirmedActions, MemoryRetention, ProposalExpiry
 from bot.background.posting import PostScheduler
 from bot.background.scheduler import Scheduler
 from bot.care.settings import CareSettings
@@ -64,6 +64,7 @@ from bot.operate.people import People, PersonActivityRecorder, load_muted_people
 from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
+from bot.outbound.proposals import Approval, ApprovalSettings, Proposals
 from bot.pipeline.care import Care
 from bot.pipeline.compose import Composer
 from bot.pipeline.filters import ContentStage, build_content_stage, check_moderation
@@ -534,6 +535,7 @@ def build_handle(
         events=events,
         clock=clock,
         flushes=(pipeline.traces.flush, meter.flush, activity.flush),
+        show_withdrawn=lambda proposals: agent.proposals.show_withdrawn(proposals),
     )
     router = build_commands(agent, registry, inbox, edits, config.secrets)
     return AgentHandle(
@@ -558,6 +560,7 @@ def build_handle(
             edits.erase_entity,
             edits.ignore_person,
             edits.take_over,
+            Proposals(agent.id, store, agent.outbox, lambda: agent.settings.load(ApprovalSettings), clock),
             agent.say,
         ),
         activity=AgentActivity(
@@ -676,6 +679,7 @@ async def _running_agent(
     """Enter the parts of an agent, each after those that it uses; they are left in reverse order."""
     core, registry = config.settings.load(CoreSettings), Registry(config.plugins)
     config.settings.load(CareSettings)  # what is wrong there is reported now
+    config.settings.load(ApprovalSettings)
     money, budget = config.settings.operator_only().load(BudgetSettings), Budget(clock=config.clock)
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
@@ -688,6 +692,7 @@ async def _running_agent(
         events = await enter(EventBus(shutdown_deadline=shutdown_deadline))
         models = _build_router(config, events, meter, budget, prices)
         outbox = _build_outbox(config, core, store, events, shutdown_deadline)
+        outbox.approval = Approval.of(config.settings)
         definition = CurrentDefinition(config.definition)
         agent = Agent(
             id=config.agent_id,
@@ -727,6 +732,7 @@ async def _running_agent(
         stack.push_async_callback(events.flush)  # listeners may use services, which stop after this
         if not config.is_idle and config.role.answers:
             await enter(MemoryRetention(store.memories, registry.memory_kinds, config.clock))
+            await enter(ProposalExpiry(lambda: agent.proposals.expire()))
             workers = [post_scheduler.worker, ConfirmedActions(registry, pipeline.active_turns).worker]
             await enter(Scheduler(agent, registry, workers, shutdown_deadline=shutdown_deadline))
         await enter(WorkSharingLoop(store, inbox, agent.outbox, agent.muted_people, config.clock))

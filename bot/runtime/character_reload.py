@@ -34,6 +34,7 @@ from bot.models.handler import ModelHandler
 from bot.models.types import ModelType
 from bot.operate.tools import OperatorTools
 from bot.outbound.outbox import VoiceReplies
+from bot.outbound.proposals import Approval, ApprovalSettings
 from bot.pipeline.process_message import MessagePipeline
 from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin
 from bot.plugin_system.plugin import Plugin, check_templates, find_storage, merge_templates
@@ -184,7 +185,7 @@ class AgentConfig:
 
 
 # Settings of the file that take effect while the agent runs; plugins and adapters read theirs when they start.
-LIVE_MODELS = (CoreSettings, CareSettings, BudgetSettings)
+LIVE_MODELS = (CoreSettings, CareSettings, BudgetSettings, ApprovalSettings)
 LIVE_SETTINGS = frozenset[str]().union(*(model.CHARACTER_SETTINGS or () for model in LIVE_MODELS)) - {
     "IGNORE_BASIC_CAPABILITIES"
 }
@@ -265,6 +266,7 @@ class CharacterReloader:
         room_rules, templates = parse_room_rules(character), taken_up.templates
         settings = self._agent.settings.with_character_values(read.settings, LIVE_SETTINGS)
         core, steps = settings.load(CoreSettings), parse_degrade(settings.load(BudgetSettings).degrade)
+        approval = Approval.of(settings)
         if character.name != self._agent.name:
             entity = Entity(self._agent.id, "greenroom", str(self._agent.id), (character.name,))
             await self._agent.store.entities.save_entities([entity])
@@ -274,6 +276,7 @@ class CharacterReloader:
         self._pipeline.apply_settings(core)
         apply_steps(self._agent, steps)
         self._agent.outbox.is_streaming = core.streaming
+        self._agent.outbox.approval = approval
         self._agent.speech.mode = VoiceReplies(core.voice_replies)
         self._config = taken_up
         if changed:

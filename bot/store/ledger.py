@@ -40,6 +40,7 @@ from bot.domain.ledger import (
     Step,
 )
 from bot.domain.memory import Memory
+from bot.domain.proposal import Proposal, ProposalState
 from bot.errors import StoreUnavailable
 
 logger = logging.getLogger(__name__)
@@ -164,6 +165,9 @@ class TurnCommit:
 
     A new referral is counted for `care_category` on the day of its disclosure. `commit` raises AlreadyReferred, with
     nothing written, if its person got another one after `referred_before`.
+
+    A `proposal` is stored if the commit closes its receipt; then the proposals whose ids are `replaced`, as far as they
+    wait and no person edits them, are replaced by it.
     """
 
     replies: tuple[Memory, ...] = ()
@@ -172,6 +176,8 @@ class TurnCommit:
     disclosures: tuple[Disclosure, ...] = ()
     care_category: str = ""
     referred_before: datetime | None = None
+    proposal: Proposal | None = None
+    replaced: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,8 +361,29 @@ class UnreadableEventStore(Protocol):
         """Return the events recorded last, newest first."""
 
 
-class Ledger(ReceiptStore, StepStore, DeliveryStore, LookupStore, UnreadableEventStore, Protocol):
-    """Receipts, steps and deliveries, which one commit changes together; unreadable events."""
+class ProposalStore(Protocol):
+    """Replies and posts that wait for a person's decision."""
+
+    async def proposals(
+        self, *, state: ProposalState | None = None, turn_id: UUID | None = None, limit: int = 100
+    ) -> list[Proposal]:
+        """Return the latest proposals that match, oldest first."""
+
+    async def proposal(self, proposal_id: str) -> Proposal | None:
+        """Return a proposal by its id."""
+
+    async def decide_proposal(
+        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None
+    ) -> list[Delivery] | None:
+        """Store a proposal in its new state with the receipt that this closes, the replies and the deliveries.
+
+        Any process may do so, whichever owns the room. Return the deliveries as `commit` does; None, with nothing
+        written, if the stored proposal does not wait any more or has another revision.
+        """
+
+
+class Ledger(ReceiptStore, StepStore, DeliveryStore, LookupStore, ProposalStore, UnreadableEventStore, Protocol):
+    """Receipts, steps, deliveries and proposals, which one commit changes together; unreadable events."""
 
 
 class ProcessRole(StrEnum):

@@ -37,6 +37,7 @@ BUILT_IN = [
     "take-over",
     "give-back",
     "responsiveness",
+    "drafts",
     "minors",
     "filter-words",
     "privacy",

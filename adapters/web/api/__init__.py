@@ -5,6 +5,7 @@ from adapters.web.api.character import CharacterApi
 from adapters.web.api.conversations import ConversationsApi
 from adapters.web.api.costs import CostsApi
 from adapters.web.api.deliveries import DeliveriesApi
+from adapters.web.api.drafts import DraftsApi
 from adapters.web.api.duties import DutiesApi
 from adapters.web.api.files import DocumentsApi, FilesApi
 from adapters.web.api.knowledge import KnowledgeApi
@@ -24,6 +25,7 @@ __all__ = [
     "CostsApi",
     "DeliveriesApi",
     "DocumentsApi",
+    "DraftsApi",
     "DutiesApi",
     "FilesApi",
     "KnowledgeApi",

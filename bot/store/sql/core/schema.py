@@ -31,6 +31,7 @@ from sqlalchemy.types import TypeEngine
 from bot.domain.environment import ChannelType, MarkOrigin, ParticipantState, PersonMark, Role
 from bot.domain.ledger import DeliveryKind, DeliveryState, EditState, EventOrigin, Outcome, StepState
 from bot.domain.memory import MemoryKind, MemoryScope
+from bot.domain.proposal import ProposalState
 from bot.store.sql.core.mapping import (
     ContentJson,
     Day,
@@ -67,6 +68,7 @@ UNDECIDED = "state = 'unknown' OR state = 'failed'"
 IS_FACT = "kind = 'FACT'"
 IS_PARKED = "outcome = 'parked'"
 IS_UNCLAIMED = "outcome = 'received' AND is_open = 1"
+IS_WAITING = "state = 'waiting'"
 
 metadata = MetaData(naming_convention=NAMING_CONVENTION)
 
@@ -529,4 +531,31 @@ message_buckets = _keyed_table(
     *_ids("key", key=True),
     *_numbers("level", "capacity", "filled_at", "wanted", "taken"),
     **FREQUENTLY_UPDATED,
+)
+
+# Replies and posts that wait for a person's decision, and what became of them.
+proposals = _ordered_table(
+    "proposals",
+    *_texts("id"),
+    *_ids("room_id", "turn_id", "memory_id"),
+    *_columns(ContentJson(), "content", "proposed"),
+    *_times("created_at", "expires_at"),
+    *_texts("reason"),
+    *_ids("receipt_id", "message_id", "replaces_id", nullable=True),
+    *_texts("reply_to"),
+    *_columns(Json(), "metadata"),
+    *_columns(IdList(), "subject_ids", "author_ids"),
+    *_texts("notice"),
+    *_columns(IdList(), "unnotified_ids"),
+    *_numbers("revision"),
+    *_columns(EnumText(ProposalState), "state"),
+    *_texts("decided_by"),
+    *_times("decided_at", nullable=True),
+    *_texts("editor"),
+    *_times("edited_until", nullable=True),
+    *_texts("replaced_by"),
+    UniqueConstraint("agent_id", "id"),
+    Index("ix_proposals_all", "agent_id", "position"),
+    Index("ix_proposals_turn", "agent_id", "turn_id"),
+    Index("ix_proposals_waiting", "agent_id", "state", "position", **_partial_index(IS_WAITING)),
 )

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 
 from bot.domain.inbound import InboundMessage, StoredEvent, StreamCursor, new_receipt
 from bot.domain.ledger import Delivery, Receipt, Step
+from bot.domain.proposal import Proposal
 from bot.errors import LeaseLost, StoreUnavailable
 from bot.store.ledger import TurnCommit
 from bot.store.sql.core.base import AgentRow
@@ -39,7 +40,15 @@ from bot.store.sql.postgres.ledger_statements import (
     values_row,
 )
 from bot.store.sql.stores import search
-from bot.store.sql.stores.ledger import STEP, SqlLedger, count_referrals, receive, save_disclosures, save_steps
+from bot.store.sql.stores.ledger import (
+    STEP,
+    SqlLedger,
+    count_referrals,
+    receive,
+    save_disclosures,
+    save_proposal,
+    save_steps,
+)
 
 SAVE_STEP = RawStatement(
     f"INSERT INTO steps ({column_list(STEP.stored_names)}) {values_row(steps, STEP.stored_names)} "
@@ -92,7 +101,7 @@ class PostgresLedger(SqlLedger):
         claim = await self._leases.claim_for_commit(turn_commit)
         has_vectors = any(reply.embedding is not None for reply in turn_commit.replies)
         with self._drop_lost_rooms(claim):
-            if has_vectors or turn_commit.disclosures:
+            if has_vectors or turn_commit.disclosures or turn_commit.proposal is not None:
                 work = partial(_commit_in_transaction, self._agent, claim, turn_commit)
                 stored = await self._main_queries.run_in_transaction(work)
             else:
@@ -106,6 +115,15 @@ class PostgresLedger(SqlLedger):
     ) -> list[Delivery]:
         stored = await super().close_command(receipt, deliveries, response)
         self._leases.note_committed(TurnCommit(receipts=(receipt,)), stored)
+        return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
+
+    async def decide_proposal(
+        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None
+    ) -> list[Delivery] | None:
+        stored = await super().decide_proposal(decided, revision, turn_commit)
+        if stored is None:
+            return None
+        self._leases.note_committed(TurnCommit(), stored)
         return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
@@ -170,4 +188,5 @@ def _commit_in_transaction(
     search.store_embeddings(connection, agent, search.vectors_of(turn_commit.replies))
     count_referrals(connection, agent, turn_commit)
     save_disclosures(connection, agent, turn_commit.disclosures, stored)
+    save_proposal(connection, agent, turn_commit)
     return stored

@@ -38,7 +38,16 @@ from sqlalchemy import (
 from sqlalchemy.sql.expression import Executable
 
 from bot.concurrency.clock import Clock
-from bot.domain.ledger import DROPPED_CAUSE, CostDimension, CostEntry, CostUsage, DeliveryState, ErasedUsage, Outcome
+from bot.domain.ledger import (
+    DROPPED_CAUSE,
+    CostDimension,
+    CostEntry,
+    CostUsage,
+    DeliveryState,
+    ErasedUsage,
+    Outcome,
+    Rule,
+)
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
 from bot.store.protocols import LogEntry, LogKind
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
@@ -502,7 +511,9 @@ def _find_last_sent() -> Select[Any]:
 COUNT_HOURS = _count_hours()
 LAST_SENT = _find_last_sent()
 COUNT_TURNS = select(func.count(), func.min(receipts.c.received_at)).where(OF_AGENT, is_flag(receipts.c.is_open))
-COUNT_PARKED = select(func.count(), func.min(receipts.c.received_at)).where(OF_AGENT, text(IS_PARKED))
+COUNT_PARKED = select(func.count(), func.min(receipts.c.received_at)).where(
+    OF_AGENT, text(IS_PARKED), receipts.c.rule != text_literal(Rule.DRAFT)
+)
 COUNT_PARTS = (
     select(deliveries.c.state, func.count(), func.min(deliveries.c.created_at))
     .where(matches(deliveries), text(UNFINISHED), deliveries.c.cause != parameter(deliveries.c.cause, "dropped"))

@@ -27,6 +27,7 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
+from bot.domain.proposal import Proposal
 from bot.store.sql.core.base import AgentRow, SqlStorePart
 from bot.store.sql.core.mapping import items_parameter, limit_parameter, matches, storable_text
 from bot.store.sql.core.schema import deliveries, memories, receipts
@@ -44,6 +45,7 @@ from bot.store.sql.stores.ledger import (
     save_delivery,
     save_receipts,
     store_events,
+    withdraw_proposals,
 )
 from bot.store.sql.stores.membership import apply_membership, migrate_room
 from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, put_memories
@@ -82,12 +84,16 @@ def _apply_edit(
     previous = _find_memories(connection, agent, [revisions[0].memory_id]).get(revisions[0].memory_id)
     edit = plan_edit(inbound, now, revisions, previous, is_answering=is_answering)
     save_receipts(connection, agent, edit.superseded)
+    withdrawn: tuple[Proposal, ...] = ()
+    if edit.message is not None:
+        message_id, cause = edit.message.id, "its message was edited"
+        withdrawn = withdraw_proposals(connection, agent, now, cause, lambda item: message_id in item.subject_ids)
     if edit.message is None:
         insert_receipts(connection, agent, [edit.receipt])
         return EditResult(StoredEvent(edit.receipt))
     search.delete_embeddings(connection, agent, [edit.message.id])
     [received] = store_events(connection, agent_row, [(replace(inbound, message=edit.message), edit.receipt)])
-    return EditResult(received, previous, edit.superseded)
+    return EditResult(received, previous, edit.superseded, withdrawn)
 
 
 def _delete_messages(
@@ -108,6 +114,9 @@ def _delete_messages(
             if not receipt.outcome.is_final
         ),
         tuple(cancel_unsent(orphaned, "the message that it answers was removed")),
+        withdraw_proposals(
+            connection, agent, now, "its message was removed", lambda item: not item.subject_ids.isdisjoint(memory_ids)
+        ),
     )
     quoted_ids = list(map(storable_text, message_ids))
     is_quoted = remove_quotations_in_room(connection, agent, room_id, quoted_ids, deleted_ids)
@@ -137,6 +146,7 @@ def _cancel_open_work(
     result = DeletionResult(
         receipts=tuple(cancel_receipt(receipt, now, reason) for receipt in open_receipts if receipt.room_id in rooms),
         deliveries=tuple(cancel_unsent(_unsent_deliveries(connection, agent, rooms), reason)),
+        proposals=withdraw_proposals(connection, agent, now, reason, lambda item: item.room_id in rooms),
     )
     _save_cancelled(connection, agent, result)
     return result

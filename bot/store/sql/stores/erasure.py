@@ -45,6 +45,7 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import DeliveryState, Receipt, Rule
 from bot.domain.memory import MemoryKind
+from bot.domain.proposal import Proposal, card_turn_id
 from bot.receipts import TRACE_KEY
 from bot.store.sql.core.base import Access
 from bot.store.sql.core.mapping import (
@@ -72,6 +73,7 @@ from bot.store.sql.core.schema import (
     logs,
     memories,
     participants,
+    proposals,
     receipts,
     relationships,
     steps,
@@ -89,6 +91,7 @@ from bot.store.sql.stores.ledger import (
     list_unsent,
     save_delivery,
     state_values,
+    withdraw_proposals,
 )
 from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, memory_columns
 from bot.store.sql.stores.worlds import ENTITY, UPSERT_ENTITY, erase_names, find_entities, save_component
@@ -136,7 +139,7 @@ RECEIPT_WINDOWS, MEMORY_WINDOWS = Windows(receipts.c.position, 0), Windows(memor
 STEP_WINDOWS, COMPONENT_WINDOWS = Windows(steps.c.turn_id, NIL), Windows(components.c.position, 0)
 RELATIONSHIP_WINDOWS, TASK_WINDOWS = Windows(relationships.c.position, 0), Windows(tasks.c.position, 0)
 PARTICIPANT_WINDOWS, LOG_WINDOWS = Windows(participants.c.room_id, NIL), Windows(logs.c.position, 0)
-CACHE_WINDOWS = Windows(cache.c.key, "")
+CACHE_WINDOWS, PROPOSAL_WINDOWS = Windows(cache.c.key, ""), Windows(proposals.c.position, 0)
 
 
 def _delete_in(windows: Windows, table: Table, *conditions: ColumnElement[bool]) -> Delete:
@@ -228,6 +231,11 @@ TAKEN_OVER_OR_BY = (matches(take_overs), _names(take_overs.c.person_id, take_ove
 DELETE_TAKE_OVERS = delete(take_overs).where(*TAKEN_OVER_OR_BY, take_overs.c.ended_at.is_not(None))
 CLEAR_TAKE_OVERS = update(take_overs).where(*TAKEN_OVER_OR_BY).values(name="", reason="")
 DELETE_LOGS = _delete_in(LOG_WINDOWS, logs, _names(logs.c.entity_id))
+PROPOSALS_OF_ENTITY = select(proposals.c.position, proposals.c.turn_id).where(
+    PROPOSAL_WINDOWS.condition,
+    or_(contains_text(proposals.c.subject_ids, "mark"), contains_text(proposals.c.author_ids, "mark")),
+)
+DELETE_PROPOSALS = delete(proposals).where(proposals.c.position.in_(items_parameter(proposals.c.position)))
 DELETE_CACHED = _delete_in(CACHE_WINDOWS, cache, contains_text(cache.c.key, "mark"))
 UNREADABLE_OF_PLATFORM = select(unreadable_events.c.position, unreadable_events.c.raw).where(
     matches(unreadable_events, "platform")
@@ -266,8 +274,8 @@ class Erasure:
     async def run(self) -> ErasureResult:
         """Delete all of it; where it was interrupted, a repetition deletes the rest."""
         begin = partial(_begin, self._agent, self._entity_id, self._now)
-        opened, last_receipt, last_memory = await self._database.write(begin)
-        cancelled = await self._erase_receipts(opened)
+        opened, last_receipt, last_memory, withdrawn = await self._database.write(begin)
+        cancelled = replace(await self._erase_receipts(opened), proposals=withdrawn)
         if self._on_cancelled is not None:
             await self._on_cancelled(cancelled)
         async for window in RECEIPT_WINDOWS.read(self._database, self._agent, last_receipt):
@@ -275,6 +283,9 @@ class Erasure:
             await self._erase_receipts([row[0] for row in rows])
         async for window in MEMORY_WINDOWS.read(self._database, self._agent, last_memory):
             await self._erase_memories(window)
+        async for window in PROPOSAL_WINDOWS.read(self._database, self._agent):
+            rows = await self._rows(PROPOSALS_OF_ENTITY, window, mark=self._entity_id.hex)
+            await self._write_each(_delete_proposals, rows)
         await self._delete(STEP_WINDOWS, DELETE_READ_TRACES, mark=self._entity_id.hex, anybody=ANYBODY.hex)
         entity = self._entity_id
         component_count = await self._delete(COMPONENT_WINDOWS, DELETE_COMPONENTS, entity=entity)
@@ -373,8 +384,13 @@ def _readable(content: Any) -> Content:
     return content if isinstance(content, Content) else Content()
 
 
-def _begin(agent: int, entity_id: UUID, now: datetime, connection: Connection) -> tuple[list[UUID], int, int]:
-    """Mark the person, and remove their names; return their open receipts, and the last receipt and memory."""
+def _begin(
+    agent: int, entity_id: UUID, now: datetime, connection: Connection
+) -> tuple[list[UUID], int, int, tuple[Proposal, ...]]:
+    """Mark the person, and remove their names.
+
+    Return their open receipts, the last receipt and memory, and the proposals that were withdrawn.
+    """
     if (entity := find_entities(connection, agent, [entity_id]).get(entity_id)) is not None:
         _delete_unreadable(connection, agent, entity.platform, entity.external_id)
         UPSERT_ENTITY.execute(connection, ENTITY.values(anonymize_entity(entity), agent))
@@ -384,7 +400,11 @@ def _begin(agent: int, entity_id: UUID, now: datetime, connection: Connection) -
     for statement in (DELETE_TAKE_OVERS, CLEAR_TAKE_OVERS):
         connection.execute(statement, {"agent": agent, "entity": entity_id})
     opened_ids = list(connection.scalars(OPEN_RECEIPTS, {"agent": agent, "author_id_": entity_id}))
-    return opened_ids, RECEIPT_WINDOWS.find_last(connection, agent), MEMORY_WINDOWS.find_last(connection, agent)
+    withdrawn = withdraw_proposals(
+        connection, agent, now, "it was forgotten", lambda item: entity_id in item.subject_ids | item.author_ids
+    )
+    last_receipt, last_memory = (windows.find_last(connection, agent) for windows in (RECEIPT_WINDOWS, MEMORY_WINDOWS))
+    return opened_ids, last_receipt, last_memory, withdrawn
 
 
 def _erase_receipts(
@@ -434,6 +454,13 @@ def _redact_replies(agent: int, words: ErasedWords, ids: Sequence[UUID], connect
 
 def _remove_quotations_of(agent: int, ids: Sequence[UUID], connection: Connection) -> None:
     _remove_quotations(connection, agent, rows_of(connection, CONTENTS, ids, agent=agent), lambda _: True)
+
+
+def _delete_proposals(agent: int, rows: Sequence[Row], connection: Connection) -> None:
+    """Delete proposals with the text of the messages that showed them to approvers."""
+    count_changed(connection, DELETE_PROPOSALS, [position for position, _ in rows], agent=agent)
+    cards = [card_turn_id(turn_id) for _, turn_id in rows]
+    count_changed(connection, CLEAR_CONTENT, cards, agent=agent, content=Content())
 
 
 def _leave_rooms(agent: int, entity_id: UUID, room_ids: Sequence[UUID], connection: Connection) -> None:

@@ -5,7 +5,7 @@ so that a rare rule is found without reading the receipts that do not match. Tho
 in the order of arrival.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import date, datetime
 from functools import cache, partial
@@ -57,6 +57,7 @@ from bot.domain.ledger import (
     Receipt,
     Step,
 )
+from bot.domain.proposal import Proposal, ProposalState, decide_receipt
 from bot.errors import AlreadyReferred
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery, TurnCommit
 from bot.store.lists import Page
@@ -78,6 +79,7 @@ from bot.store.sql.core.mapping import (
     upsert,
 )
 from bot.store.sql.core.schema import (
+    IS_WAITING,
     UNDECIDED,
     UNFINISHED,
     care_counts,
@@ -86,6 +88,7 @@ from bot.store.sql.core.schema import (
     disclosures,
     entities,
     memories,
+    proposals,
     receipts,
     rooms,
     steps,
@@ -792,6 +795,100 @@ def _commit_turn(agent: int, turn_commit: TurnCommit, connection: Connection) ->
     stored = insert_deliveries(connection, agent, turn_commit.deliveries)
     count_referrals(connection, agent, turn_commit)
     save_disclosures(connection, agent, turn_commit.disclosures, stored)
+    save_proposal(connection, agent, turn_commit)
+    return stored
+
+
+PROPOSAL = RowMapping(proposals, Proposal)
+INSERT_PROPOSAL = insert_if_new(proposals, PROPOSAL.stored_names)
+PROPOSALS_BY_ID = select(*PROPOSAL).where(matches(proposals), proposals.c.id.in_(items_parameter(proposals.c.id)))
+
+
+def _list_proposals(*conditions: Any) -> Select[Any]:
+    listed = select(*PROPOSAL).where(matches(proposals), *conditions)
+    return listed.order_by(proposals.c.position.desc()).limit(limit_parameter())
+
+
+ALL_PROPOSALS, WAITING_PROPOSALS = _list_proposals(), _list_proposals(text(IS_WAITING))
+PROPOSALS_IN_STATE = _list_proposals(matches(proposals, "state"))
+PROPOSALS_OF_TURN = _list_proposals(matches(proposals, "turn_id"))
+PROPOSAL_STATE_NAMES = (
+    *("content", "revision", "state", "decided_by", "decided_at", "editor", "edited_until", "replaced_by"),
+)
+UPDATE_PROPOSAL = (
+    update(proposals)
+    .where(
+        matches(proposals, "id"),
+        text(IS_WAITING),
+        proposals.c.revision == parameter(proposals.c.revision, "expected_revision"),
+    )
+    .values({name: parameter(proposals.c[name], name) for name in PROPOSAL_STATE_NAMES})
+)
+MAX_WAITING = 10_000
+
+
+def save_proposal(connection: Connection, agent: int, turn_commit: TurnCommit) -> None:
+    """Store the proposal of a commit and replace the earlier ones, unless another process has closed its receipt."""
+    proposal = turn_commit.proposal
+    if proposal is None:
+        return
+    if proposal.receipt_id is not None:
+        receipt = find_receipt(agent, proposal.receipt_id, connection)
+        if receipt is None or (receipt.outcome, receipt.turn_id) != (Outcome.PARKED, proposal.turn_id):
+            return
+    if not INSERT_PROPOSAL.execute(connection, PROPOSAL.values(proposal, agent)).rowcount:
+        return
+    for earlier in PROPOSAL.find(connection, PROPOSALS_BY_ID, turn_commit.replaced, agent=agent):
+        if not earlier.is_being_edited(proposal.created_at):
+            replaced = replace(
+                earlier, state=ProposalState.REPLACED, decided_at=proposal.created_at, replaced_by=proposal.id
+            )
+            change_proposal(connection, agent, replaced, earlier.revision, superseded_by=proposal.message_id)
+
+
+def change_proposal(
+    connection: Connection,
+    agent: int,
+    changed: Proposal,
+    revision: int,
+    *,
+    cause: str = "",
+    superseded_by: UUID | None = None,
+) -> bool:
+    """Store a waiting proposal in its new state with its receipt; return False if it is no longer of this revision."""
+    values = PROPOSAL.values(changed, agent)
+    state = {name: values[name] for name in PROPOSAL_STATE_NAMES}
+    key = {"agent": agent, "id_": changed.id, "expected_revision": revision}
+    if not connection.execute(UPDATE_PROPOSAL, {**key, **state}).rowcount:
+        return False
+    receipt = None if changed.receipt_id is None else find_receipt(agent, changed.receipt_id, connection)
+    if receipt is not None and receipt.outcome is Outcome.PARKED:
+        decided = decide_receipt(receipt, changed, cause, superseded_by)
+        connection.execute(SET_STATE, state_values(agent, decided))
+    return True
+
+
+def withdraw_proposals(
+    connection: Connection, agent: int, now: datetime, cause: str, is_concerned: Callable[[Proposal], bool]
+) -> tuple[Proposal, ...]:
+    """Withdraw the waiting proposals for which a condition holds, and return them; few wait at all."""
+    rows = connection.execute(WAITING_PROPOSALS, {"agent": agent, "limit": MAX_WAITING})
+    withdrawn = []
+    for proposal in filter(is_concerned, list(PROPOSAL.read_all(rows))):
+        changed = replace(proposal, state=ProposalState.WITHDRAWN, decided_at=now)
+        if change_proposal(connection, agent, changed, proposal.revision, cause=cause):
+            withdrawn.append(changed)
+    return tuple(withdrawn)
+
+
+def _decide_proposal(
+    agent: int, decided: Proposal, revision: int, turn_commit: TurnCommit, connection: Connection
+) -> list[Delivery] | None:
+    if not change_proposal(connection, agent, decided, revision):
+        return None
+    put_memories(connection, agent, turn_commit.replies)
+    stored = insert_deliveries(connection, agent, turn_commit.deliveries)
+    save_disclosures(connection, agent, turn_commit.disclosures, stored)
     return stored
 
 
@@ -866,6 +963,29 @@ class SqlLedger(SqlLookups):
 
     async def commit(self, turn_commit: TurnCommit) -> list[Delivery]:
         return await self._database.write(partial(_commit_turn, self._agent, turn_commit))
+
+    async def proposals(
+        self, *, state: ProposalState | None = None, turn_id: UUID | None = None, limit: int = 100
+    ) -> list[Proposal]:
+        if turn_id is not None:
+            rows = await self._read(PROPOSALS_OF_TURN, turn_id_=turn_id, limit=limit)
+        elif state is ProposalState.WAITING:
+            rows = await self._read(WAITING_PROPOSALS, limit=limit)
+        elif state is not None:
+            rows = await self._search(PROPOSALS_IN_STATE, state_=state, limit=limit)
+        else:
+            rows = await self._search(ALL_PROPOSALS, limit=limit)
+        return list(PROPOSAL.read_all(reversed(rows)))
+
+    async def proposal(self, proposal_id: str) -> Proposal | None:
+        find = partial(PROPOSAL.find, statement=PROPOSALS_BY_ID, items=[proposal_id], agent=self._agent)
+        return next(iter(await self._database.read(find)), None)
+
+    async def decide_proposal(
+        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None
+    ) -> list[Delivery] | None:
+        work = partial(_decide_proposal, self._agent, decided, revision, turn_commit or TurnCommit())
+        return await self._database.write(work)
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
         is_durable = step.kind != "model"  # an answer lost in a power cut is requested again

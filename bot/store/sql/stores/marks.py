@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy import Connection, and_, delete, select
@@ -14,6 +15,7 @@ from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
 from bot.store.sql.core.mapping import RowMapping, items_parameter, matches, rows_of, upsert
 from bot.store.sql.core.schema import participants, person_marks, rooms, take_overs
 from bot.store.sql.stores.erasure import delete_traces_of
+from bot.store.sql.stores.ledger import withdraw_proposals
 
 MARK = RowMapping(person_marks, MarkedPerson)
 MARK_KEY = ("entity_id", "mark", "origin", "world_id")
@@ -29,6 +31,14 @@ ROOMS_OF_PEOPLE = (
 
 def _find_private_chats(agent: int, people: Collection[UUID], connection: Connection) -> set[UUID]:
     return {row[0] for row in rows_of(connection, ROOMS_OF_PEOPLE, people, agent=agent) if row[1].is_direct}
+
+
+def _save_mark(agent: int, marked: MarkedPerson, row: dict[str, Any], connection: Connection) -> None:
+    """Store a mark; of a person who is not read, what waits for a decision as an answer to them is withdrawn."""
+    SAVE_MARK.execute_all(connection, [row])
+    if marked.mark is PersonMark.NOT_READ:
+        cause = "its author is not read"
+        withdraw_proposals(connection, agent, marked.at, cause, lambda item: marked.entity_id in item.subject_ids)
 
 
 class SqlMarks(SqlStorePart):
@@ -63,7 +73,7 @@ class SqlMarks(SqlStorePart):
         async with self._lock:
             if marked.mark is PersonMark.NOT_READ:  # what comes in while the mark is stored is not read either
                 self._agent_row.not_read.add(marked.entity_id)
-            await self._database.write(lambda db: SAVE_MARK.execute_all(db, [row]))
+            await self._database.write(partial(_save_mark, self._agent, marked, row))
             await self._refresh()
         if marked.mark is PersonMark.NOT_READ:
             await delete_traces_of(self._database, self._agent, marked.entity_id)

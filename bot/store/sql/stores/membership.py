@@ -21,6 +21,7 @@ from bot.store.sql.core.schema import (
     logs,
     memories,
     participants,
+    proposals,
     take_overs,
     tasks,
 )
@@ -163,7 +164,9 @@ def _move_rows(table: Table, place: str) -> Update:
 
 
 MOVE_VECTORS, MOVE_WORLD_VECTORS = (_update_audience(place) for place in ("room_id", "world_id"))
-MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS = (_move_rows(table, "room_id") for table in (components, tasks, logs))
+MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_PROPOSALS = (
+    _move_rows(table, "room_id") for table in (components, tasks, logs, proposals)
+)
 NEW_TAKE_OVERS = take_overs.alias("new_take_overs")
 MOVE_TAKE_OVERS = _move_rows(take_overs, "room_id").where(  # what was decided in the new room since counts more
     take_overs.c.person_id.not_in(
@@ -195,7 +198,7 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
     connection.execute(MOVE_VECTORS, new)
     connection.execute(MOVE_PARTICIPANTS, {**old, **new})
     connection.execute(DELETE_OLD_PARTICIPANTS, old)
-    for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_TAKE_OVERS):
+    for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_PROPOSALS, MOVE_TAKE_OVERS):
         connection.execute(statement, {**old, **new})
     if old_world is not None and rooms_of_world(connection, agent, old_world.id) == [room_id]:
         _move_world(connection, agent, old_world.id, room.world_id)

@@ -22,6 +22,7 @@ from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import DeliveryState
 from bot.domain.memory import MemoryKind
+from bot.domain.proposal import ProposalState
 from bot.store.protocols import LogKind
 from bot.store.sql.core.base import DEFAULT_RETENTION, Access, AgentRow, RetentionPolicy
 from bot.store.sql.core.mapping import NIL, count_changed, first_id, is_flag
@@ -32,6 +33,7 @@ from bot.store.sql.core.schema import (
     deliveries,
     logs,
     memories,
+    proposals,
     receipts,
     rooms,
     steps,
@@ -88,6 +90,12 @@ def delete_expired_deliveries(connection: Connection, agent: int, before: dateti
     is_finished = deliveries.c.state.in_(FINISHED_STATES)
     of_agent = deliveries.c.agent_id == agent
     return _delete_in_order(connection, of_agent, deliveries.c.created_at, is_finished, before, after)
+
+
+def delete_expired_proposals(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
+    """Delete proposals that do not wait any more."""
+    of_agent, is_decided = proposals.c.agent_id == agent, proposals.c.state != ProposalState.WAITING
+    return _delete_in_order(connection, of_agent, proposals.c.created_at, is_decided, before, after)
 
 
 def delete_expired_logs(connection: Connection, agent: int, before: datetime, after: Any) -> StepResult:
@@ -290,6 +298,7 @@ class Retention:
         policy = self._policy
         yield partial(delete_expired_receipts, last_position=last_position), policy.receipts
         yield delete_expired_deliveries, policy.deliveries
+        yield delete_expired_proposals, policy.deliveries
         yield delete_expired_steps, policy.steps
         yield delete_expired_results, policy.action_results
         yield delete_expired_logs, policy.logs

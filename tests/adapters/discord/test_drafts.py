@@ -1,0 +1,54 @@
+"""Replies on Discord that wait for approvers in a channel of theirs."""
+
+from typing import Any
+
+import pytest
+
+from bot.testing import ScriptedModel, model_answer
+from tests.adapters.discord.server import EmulatedServer
+
+pytestmark = pytest.mark.usefixtures("nothing_held_back")
+
+
+def texts_in(server: EmulatedServer, channel: str) -> list[str]:
+    """Return what the bot has written in a channel, as it is now."""
+    messages = server.emulator.state.messages[channel].values()
+    return [message["content"] for message in messages if message["author"]["id"] == server.bot]
+
+
+def buttons_of(message: dict[str, Any]) -> dict[str, str]:
+    """Return the values of the buttons of a message by their labels."""
+    return {item["label"]: item["custom_id"] for row in message["components"] for item in row["components"]}
+
+
+async def test_approvers_send_a_draft_with_a_button_once(server: EmulatedServer) -> None:
+    interactions, people, recorder = (server.emulator.interactions, server.emulator.people, server.emulator.recorder)
+    approvers = server.emulator.state.add_channel(server.guild, "approvers")
+    settings = {
+        "APPROVAL": "rooms",
+        "APPROVAL_ROOMS": f"discord:{server.lobby}",
+        "APPROVAL_CHANNEL": f"discord:{approvers}",
+    }
+    model = ScriptedModel(model_answer("It is a fern."))
+    async with server.run_bot(model, settings=settings) as (harness, _):
+        await people.say(server.lobby, server.robin, f"{server.call} what is this?")
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 1)
+        assert texts_in(server, server.lobby) == []
+        [card] = [
+            message
+            for message in server.emulator.state.messages[approvers].values()
+            if message["author"]["id"] == server.bot
+        ]
+        buttons = buttons_of(card)
+        assert list(buttons) == ["Send", "Edit", "Drop"]
+        await interactions.press_component(server.bot, server.robin, card, buttons["Send"])  # who is no approver
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 0)
+        assert texts_in(server, server.lobby) == []
+        for count in (2, 3):
+            await interactions.press_component(server.bot, server.kim, card, buttons["Send"])
+            await recorder.wait_until(lambda count=count: recorder.counts["followed up"] >= count)
+        await recorder.wait_until(lambda: "already decided by Kim: sent" in texts_in(server, approvers)[0])
+        await harness.agent.outbox.drain(10)
+        assert texts_in(server, server.lobby) == ["It is a fern."]
+        [card] = [item for item in server.emulator.state.messages[approvers].values() if item["id"] == card["id"]]
+        assert not card["components"]
