@@ -28,7 +28,7 @@ from bot import (
     filter,
 )
 from bot.care.recognition import find_distress
-from bot.domain.content import MentionContext, Quotation
+from bot.domain.content import Attachment, MediaKind, MentionContext, Quotation
 from bot.domain.filters import STOPPED_TEXT
 from bot.domain.ids import derived_id
 from bot.domain.ledger import DeliveryKind
@@ -118,6 +118,22 @@ async def test_an_edit_is_checked_again() -> None:
         turn.inputs[-1].message = edited
         await harness.agent.filters.check_message(turn)
         assert turn.message.content.text == "no, magic"
+
+
+@pytest.mark.parametrize(
+    ("decide", "text", "problem"), [(stop, "", "a filter stopped what it contains"), (mask, "say magic", "")]
+)
+async def test_what_was_read_of_an_attachment_is_checked_before_the_character_reads_it(
+    decide: Decide, text: str, problem: str
+) -> None:
+    async with running_agent(plugin_of("in", decide)) as harness:
+        turn = make_turn(harness.agent, "listen")
+        read = Attachment("1", MediaKind.AUDIO, "https://files.example/1.ogg", text=f"say {SECRET_WORD}")
+        turn.inputs[-1].message = replace(turn.message, content=replace(turn.message.content, attachments=(read,)))
+        checked = await harness.agent.filters.check_attachment(turn, read)
+        assert (checked.text, checked.problem) == (text, problem)
+        assert turn.inputs[-1].original_text == f"listen\nsay {SECRET_WORD}"
+        assert [note for note in turn.notes if "(in an attachment)" in note]
 
 
 async def test_what_a_message_quotes_is_checked_too() -> None:
