@@ -23,7 +23,7 @@ from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import MemorySemaphore
 from bot.costs.budget import Budget
 from bot.domain.character import ActionSpec, Catalog, Character, ContentRating, WorldSettingState
-from bot.domain.content import Content
+from bot.domain.content import Attachment, Content
 from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_words
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
@@ -180,6 +180,9 @@ class ContentFilters(Protocol):
 
     async def check_message(self, turn: "Turn") -> str:
         """Check the newest message of a turn; return why a filter stopped it, empty if none did."""
+
+    async def check_attachment(self, turn: "Turn", attachment: Attachment) -> Attachment:
+        """Return an attachment that has been read, with what the filters let pass of its text."""
 
     async def check_reply(self, turn: "Turn", content: Content) -> Content | None:
         """Return what the filters let pass of a reply; None where one stopped it."""

@@ -29,7 +29,7 @@ class FilterInput:
     """A text that a filter checks: a message that came in, or a reply or post that is to be sent.
 
     `author` is who wrote a message; None for what the agent says. `attachments` are as they are known at that time:
-    those of a message have not been read.
+    those of a message have not been read. Once one has been, its text is checked by itself and `is_attachment`.
     """
 
     text: str
@@ -37,6 +37,7 @@ class FilterInput:
     room: Room
     world: World
     author: Entity | None = None
+    is_attachment: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -128,6 +128,11 @@ async def _read_message_attachments(
     async with asyncio.TaskGroup() as group:
         tasks = {(item.id, item.url): group.create_task(read(item)) for item in attachments}
     results = {key: task.result() for key, task in tasks.items()}
+    if turn.agent.filters.is_on or turn.world.settings:
+        for item in attachments:
+            result = results[item.id, item.url]
+            if result is not item and (result.text or result.description):
+                results[item.id, item.url] = await turn.agent.filters.check_attachment(turn, result)
     memories = turn.agent.store.memories
     stored = (await memories.memories([message.id])).get(message.id)
     if stored is not None:  # it, or what it quotes, may have been deleted or embedded in the meantime

@@ -192,10 +192,8 @@ async def close_turn(
     turn.is_closing = True
     *earlier, newest = turn.inputs
     proposal = None
-    if (turn.hold_reason or turn.agent.outbox.approval is not None) and (
-        outcome is Outcome.ANSWERED or turn.held_replies
-    ):
-        proposal = await build_proposal(turn, outgoing)
+    if turn.hold_reason or turn.agent.outbox.approval is not None:
+        proposal = await _build_proposal(turn, outcome, outgoing)
     if proposal is not None:
         outcome, reason, rule = Outcome.PARKED, parked_reason(proposal), Rule.DRAFT
     failures = (f"provider {turn_input.name}: {turn_input.cause}" for turn_input in turn.state.failures)
@@ -209,8 +207,6 @@ async def close_turn(
     closing.append((newest, final))
     crash_point("turn.pre_commit")
     receipts = [receipt for _, receipt in closing]
-    if turn.obsolete_replies and (outgoing or turn.replies) and proposal is None:
-        await turn.agent.store.memories.remove(turn.obsolete_replies)
     action_results = build_result_memories(turn)
     is_care = turn.is_care
     if proposal is not None:
@@ -218,7 +214,7 @@ async def close_turn(
         await turn.agent.proposals.propose(proposal, receipts, action_results, may_replace=replaces)
         turn.replies = []  # no person has read them
     else:
-        turn.replies += await turn.send(outgoing, receipts, action_results)
+        await _send_replies(turn, outgoing, receipts, action_results)
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
     for turn_input in turn.inputs:
@@ -232,10 +228,20 @@ async def close_turn(
     return outcome
 
 
-async def build_proposal(turn: Turn, outgoing: Sequence[OutgoingReply]) -> Proposal | None:
-    """Return the replies of a turn as one that waits for a person; None where none does."""
+async def _send_replies(
+    turn: Turn, outgoing: Sequence[OutgoingReply], receipts: Sequence[Receipt], action_results: Sequence[Memory]
+) -> None:
+    """Store and send the replies of a turn; the further replies of an earlier answer are removed before."""
+    if turn.obsolete_replies and (outgoing or turn.replies):
+        await turn.agent.store.memories.remove(turn.obsolete_replies)
+    turn.replies += await turn.send(outgoing, receipts, action_results)
+
+
+async def _build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[OutgoingReply]) -> Proposal | None:
+    """Return the replies of an answer as one that waits for a person; None where none does."""
     reason, replies = turn.find_hold_reason(), [*turn.held_replies, *outgoing]
-    if not reason or not replies:
+    is_answer = outcome is Outcome.ANSWERED or turn.held_replies
+    if not (reason and replies and is_answer):
         return None
     contents = [reply.memory.content for reply in replies]
     merged = replace(

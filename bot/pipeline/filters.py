@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bot.concurrency.tasks import Failure, run_isolated
 from bot.domain.character import FilterSpec
-from bot.domain.content import Content, Quotation
+from bot.domain.content import Attachment, Content, MediaKind, Quotation
 from bot.domain.environment import Room, World
 from bot.domain.events import TextFiltered
 from bot.domain.filters import (
@@ -41,6 +41,7 @@ FILTER_WORDS = "FILTER_WORDS"
 FILE_PREFIX = "file:"
 MAX_WORD_FILE_BYTES = 1_048_576
 MASK = "***"
+STOPPED_PROBLEM = "a filter stopped what it contains"
 MODERATION, MODERATION_SECONDS = "MODERATION", 5.0
 VERBS: Mapping[FilterOutcome, str] = {
     FilterOutcome.REPLACE: "replaced",
@@ -87,6 +88,29 @@ class ContentStage:
         turn.hold_reason = turn.hold_reason or result.hold_reason
         turn_input.is_evaluated |= bool(result.stop_reason)
         return result.stop_reason
+
+    async def check_attachment(self, turn: Turn, attachment: Attachment) -> Attachment:
+        """Return an attachment that has been read, with what the filters let pass of its text.
+
+        What is stopped or held is not read. Care still sees what was said in a recording.
+        """
+        text = attachment.text or attachment.description
+        given = FilterInput(text, (attachment,), turn.room, turn.world, turn.author, is_attachment=True)
+        result = await self._run("in", turn.agent, given)
+        turn.notes += (f"{note} (in an attachment)" for note in result.notes)
+        is_stopped = bool(result.stop_reason or result.hold_reason)
+        if not is_stopped and result.text == text:
+            return attachment
+        if attachment.kind is MediaKind.AUDIO:
+            for turn_input in turn.inputs:
+                content = turn_input.message.content
+                if any(item.id == attachment.id for item in content.attachments):
+                    turn_input.original_text = "\n".join((turn_input.original_text or content.text, text))
+        if is_stopped:
+            return replace(attachment, title="", text="", description="", problem=STOPPED_PROBLEM)
+        if attachment.text:
+            return replace(attachment, text=result.text)
+        return replace(attachment, description=result.text)
 
     async def check_reply(self, turn: Turn, content: Content) -> Content | None:
         """Return what the filters let pass of a reply; None where one has stopped it. The turn's notes say so."""
@@ -259,7 +283,7 @@ def _build(
 
 
 def _shorten(limit: int, agent: Agent, given: FilterInput) -> FilterDecision | None:
-    if len(given.text) <= limit:
+    if len(given.text) <= limit or given.is_attachment:
         return None
     text = end_at_sentence(given.text[:limit], limit // 2)
     return FilterDecision.replace(text, f"it had more than {limit} characters")

@@ -250,7 +250,6 @@ class MessagePipeline:
         Every error becomes the outcome that `classify` names, but StoreUnavailable and Superseded propagate.
         """
         decision: ResponseDecision | None = None
-        agent = turn.agent
         spans, begun = turn.trace.spans, time.monotonic()
         async with AsyncExitStack() as room_turn:
             try:
@@ -261,58 +260,19 @@ class MessagePipeline:
                     edit = TurnResult(Outcome.IGNORED, "it is the new text of a draft", Rule.DRAFT, Content(text=note))
                     run.outcome = await commit(turn, edit)
                     return False
-                stop_reason = ""
-                if agent.filters.is_on or turn.world.settings:
-                    stop_reason = await agent.filters.check_message(turn)
-                if stop_reason:
-                    decision = ResponseDecision(False, stop_reason, Rule.FILTERED)
-                else:
-                    decision = await should_respond(
-                        turn,
-                        self._composer,
-                        self._settings,
-                        participant_state,
-                        self._counters,
-                        self._attachment_limits,
-                        is_resumed=bool(answered_ids),
-                    )
+                decision = await self._decide(turn, participant_state, is_resumed=bool(answered_ids))
                 decided = time.monotonic()
                 turn.trace.gate_rule = decision.rule
                 spans.append(("gate", "Gate", begun, decided, ""))
                 if decision.should_answer:
-                    if turn.degradation is not None:
-                        self._note_degradation(turn, turn.degradation)
-                    await self._acquire_turn(turn, answered_ids, room_turn)
-                    await self._wait_for_burst(turn)
-                    await read_attachments(turn, self._attachment_limits)
-                    await turn.find_unnotified()
-                    await self.care.check(turn, decision.rule)
-                    if agent.filters.is_on or turn.world.settings:
-                        hold_with_inputs(turn)
+                    await self._begin_answer(turn, decision, answered_ids, room_turn)
                     spans.append(("wait", "Waited for its turn", decided, time.monotonic(), ""))
-                    turn.actions = await list_usable_actions(turn, self._registry)
-                    confirmation = await answer_confirmation(turn)
-                    if confirmation is None and self._settings.use_multi_step:
-                        text = await self._multi_step.run(turn)
-                        result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
-                    else:
-                        try:
-                            reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
-                        except BudgetSpent as error:
-                            reply = await self._respond_degraded(turn, error)
-                        is_confirmed = confirmation is not None
-                        result = await run_actions(
-                            turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
-                        )
+                    result = await self._answer(turn, decision)
                 else:
                     turn_input.is_evaluated |= decision.is_rate_limited or decision.rule == Rule.TAKEN_OVER
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
                     notice = self._composer.render_notice(turn, template)
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
-                if decision.should_answer and agent.store.take_overs.held and (taken := find_current_take_over(turn)):
-                    result = TurnResult(Outcome.IGNORED, str(taken), Rule.TAKEN_OVER)  # at another process meanwhile
-                if turn.degradation is not None and result.outcome is Outcome.ANSWERED:
-                    result = self._report_degradation(turn, turn.degradation, result)
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
                 self._counters.attention.hear_replies(turn)
@@ -329,6 +289,57 @@ class MessagePipeline:
                 run.outcome = await self._close_failed(turn, failure)
                 return is_answering
         return decision.should_answer
+
+    async def _decide(self, turn: Turn, participant_state: ParticipantState, *, is_resumed: bool) -> ResponseDecision:
+        """Return whether a turn is answered, once the filters of messages have passed it."""
+        filters = turn.agent.filters
+        if (filters.is_on or turn.world.settings) and (reason := await filters.check_message(turn)):
+            return ResponseDecision(False, reason, Rule.FILTERED)
+        return await should_respond(
+            turn,
+            self._composer,
+            self._settings,
+            participant_state,
+            self._counters,
+            self._attachment_limits,
+            is_resumed=is_resumed,
+        )
+
+    async def _begin_answer(
+        self, turn: Turn, decision: ResponseDecision, answered_ids: frozenset[UUID] | None, room_turn: AsyncExitStack
+    ) -> None:
+        """Wait until the turn may answer, and find out what its answer depends on."""
+        if turn.degradation is not None:
+            self._note_degradation(turn, turn.degradation)
+        await self._acquire_turn(turn, answered_ids, room_turn)
+        await self._wait_for_burst(turn)
+        await read_attachments(turn, self._attachment_limits)
+        await turn.find_unnotified()
+        await self.care.check(turn, decision.rule)
+        if turn.agent.filters.is_on or turn.world.settings:
+            hold_with_inputs(turn)
+        turn.actions = await list_usable_actions(turn, self._registry)
+
+    async def _answer(self, turn: Turn, decision: ResponseDecision) -> TurnResult:
+        """Ask the model, and run the actions that it calls."""
+        confirmation = await answer_confirmation(turn)
+        if confirmation is None and self._settings.use_multi_step:
+            text = await self._multi_step.run(turn)
+            result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
+        else:
+            try:
+                reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
+            except BudgetSpent as error:
+                reply = await self._respond_degraded(turn, error)
+            is_confirmed = confirmation is not None
+            result = await run_actions(
+                turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
+            )
+        if turn.agent.store.take_overs.held and (take_over := find_current_take_over(turn)):
+            return TurnResult(Outcome.IGNORED, str(take_over), Rule.TAKEN_OVER)  # at another process meanwhile
+        if turn.degradation is not None and result.outcome is Outcome.ANSWERED:
+            return self._report_degradation(turn, turn.degradation, result)
+        return result
 
     async def _respond_degraded(self, turn: Turn, error: BudgetSpent) -> Reply:
         """Return the reply by the next step of DEGRADE whose call can be paid for; raises BudgetSpent without one."""

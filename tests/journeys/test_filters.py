@@ -54,9 +54,7 @@ def write_plugin(folder: Path) -> Plugin:
 
 
 @pytest.mark.parametrize("kind", PLATFORMS)
-async def test_a_message_with_a_listed_word_is_not_read_and_the_next_one_is_answered(
-    kind: Callable[[], Platform],
-) -> None:
+async def test_a_message_with_a_listed_word_is_not_read_and_the_next_is_answered(kind: Callable[[], Platform]) -> None:
     store = InMemoryStore()
     async with kind() as platform:
         async with running_on(platform, store, FILTER_WORDS="0") as model:

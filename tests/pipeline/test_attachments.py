@@ -138,6 +138,21 @@ async def test_the_variables_of_a_template_for_pictures_are_replaced(
     assert "<description>" in asked[0].prompt
 
 
+async def test_what_a_picture_shows_is_not_stored_if_a_filter_stops_it(
+    begin, shelf: Shelf, agent_harness: AgentHarness
+) -> None:
+    serve(
+        agent_harness, ModelType.IMAGE_DESCRIPTION, "<title>A sofa</title><description>A cat on a sofa.</description>"
+    )
+    shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)
+    turn = await begin(attachment_of(MediaKind.IMAGE))
+    turn.world = replace(turn.world, settings={"FILTER_WORDS": "cat"})
+    attachment = await read(turn)
+    assert (attachment.title, attachment.description) == ("", "")
+    assert attachment.problem == "a filter stopped what it contains"
+    assert turn.notes == ["filter WORDS stopped the text: it has a word of FILTER_WORDS (in an attachment)"]
+
+
 async def test_an_existing_title_is_not_replaced(begin, shelf: Shelf, agent_harness: AgentHarness) -> None:
     serve(agent_harness, ModelType.IMAGE_DESCRIPTION, "<title>Other</title><description>A cat.</description>")
     shelf.pages["https://example.org/1"] = FetchedBody("https://example.org/1", "image/png", PNG)

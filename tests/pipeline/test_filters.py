@@ -28,16 +28,17 @@ from bot import (
     filter,
 )
 from bot.care.recognition import find_distress
-from bot.domain.content import MentionContext, Quotation
+from bot.domain.content import Attachment, MediaKind, MentionContext, Quotation
 from bot.domain.filters import STOPPED_TEXT
 from bot.domain.ids import derived_id
 from bot.domain.ledger import DeliveryKind
 from bot.errors import ConfigError
 from bot.events import TextFiltered
-from bot.pipeline.filters import load_words, parse_words
+from bot.pipeline.filters import hold_with_inputs, load_words, parse_words
 from bot.pipeline.respond import stream_draft
 from bot.plugin_system.components import Filter
 from bot.prompts.reply_parser.reader import NO_CONTEXT
+from bot.store import InMemoryStore
 from bot.testing import (
     AgentHarness,
     RecordingAdapter,
@@ -119,6 +120,22 @@ async def test_an_edit_is_checked_again() -> None:
         assert turn.message.content.text == "no, magic"
 
 
+@pytest.mark.parametrize(
+    ("decide", "text", "problem"), [(stop, "", "a filter stopped what it contains"), (mask, "say magic", "")]
+)
+async def test_what_was_read_of_an_attachment_is_checked_before_the_character_reads_it(
+    decide: Decide, text: str, problem: str
+) -> None:
+    async with running_agent(plugin_of("in", decide)) as harness:
+        turn = make_turn(harness.agent, "listen")
+        read = Attachment("1", MediaKind.AUDIO, "https://files.example/1.ogg", text=f"say {SECRET_WORD}")
+        turn.inputs[-1].message = replace(turn.message, content=replace(turn.message.content, attachments=(read,)))
+        checked = await harness.agent.filters.check_attachment(turn, read)
+        assert (checked.text, checked.problem) == (text, problem)
+        assert turn.inputs[-1].original_text == f"listen\nsay {SECRET_WORD}"
+        assert [note for note in turn.notes if "(in an attachment)" in note]
+
+
 async def test_what_a_message_quotes_is_checked_too() -> None:
     author_id = derived_id("somebody")
     content = Content("what is this?", quotation=Quotation(f"it is {SECRET_WORD}", "Kim", author_id))
@@ -145,6 +162,29 @@ async def test_a_held_text_gives_the_turn_a_reason_to_wait_for_a_person(directio
         receipt = await harness.send(f"look for {SECRET_WORD}")
         assert reasons == ["filter CHECK held the text: a person looks at it"]
         assert reasons[0] in receipt.notes
+
+
+async def test_what_was_decided_of_a_message_is_stored_and_holds_after_a_restart() -> None:
+    asked: list[str] = []
+
+    def decide(text: str) -> FilterDecision | None:
+        asked.append(text)
+        return hold(text)
+
+    store = InMemoryStore()
+    async with running_agent(plugin_of("in", decide), store=store) as harness:
+        receipt = await harness.send(f"say {SECRET_WORD}")
+    async with running_agent(plugin_of("in", decide), store=store) as harness:
+        earlier = (await store.memories.memories([receipt.memory_id]))[receipt.memory_id]
+        resumed = make_turn(harness.agent, "x")
+        resumed.inputs[-1].message = earlier
+        assert await harness.agent.filters.check_message(resumed) == ""
+        assert resumed.hold_reason == "filter CHECK held the text: a person looks at it"
+        newer = make_turn(harness.agent, "hello")  # it has taken over the message whose answer waits
+        newer.inputs.insert(0, resumed.inputs[-1])
+        hold_with_inputs(newer)
+        assert newer.hold_reason == resumed.hold_reason
+    assert asked == [f"say {SECRET_WORD}"]
 
 
 async def test_a_stopped_reply_is_not_sent_and_the_receipt_says_which_filter_and_why() -> None:
