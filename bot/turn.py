@@ -344,12 +344,15 @@ class Agent:
                     raise TemplateError(f"template {name!r}: {problem.message}")
         await self.store.worlds.set_setting(world_id, name, source)
 
-    async def say(self, room: Room, content: str | Content, *, key: str = "") -> Memory | None:
+    async def say(
+        self, room: Room, content: str | Content, *, key: str = "", is_approved: bool = False
+    ) -> Memory | None:
         """Send a message in a room without being asked: a reminder, a greeting, news.
 
         Return the message once it is stored and queued; None where the content filter left nothing, and where a
         character of mature content may not speak, or the message waits for a person (APPROVAL). With a `key` it is
-        sent once, however often this is called with it: work that may run again passes its own.
+        sent once, however often this is called with it: work that may run again passes its own. What `is_approved` was
+        seen by a person, and does not wait for one.
         """
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
@@ -361,7 +364,7 @@ class Agent:
         if key and (existing := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
             return existing
         now, approval = self.clock(), self.outbox.approval
-        if approval is not None and (reason := approval.find_post_reason(room)):
+        if approval is not None and not is_approved and (reason := approval.find_post_reason(room)):
             filtered = self.outbox.filter_content(content, room.id)
             if filtered is not None:
                 expires_at, id_ = now + self.proposals.timeout, proposal_id(turn_id)

@@ -173,7 +173,7 @@ async def close_turn(
     *earlier, newest = turn.inputs
     proposal = None
     if (turn.hold_reason or turn.agent.outbox.approval is not None) and (
-        outcome is Outcome.ANSWERED or turn.held_replies
+        outcome is Outcome.ANSWERED or (outcome is Outcome.FAILED and turn.held_replies)
     ):
         proposal = await build_proposal(turn, outgoing)
     if proposal is not None:
