@@ -142,7 +142,6 @@ if TYPE_CHECKING:
     from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
-from bot.domain.proposal import ProposalState
 from bot.errors import FetchError
 from bot.operate.operations import (
     DELIVERY_STATES,
@@ -274,7 +273,6 @@ __all__ = [
     "PostOperationKind",
     "PromptSection",
     "ProposalDecision",
-    "ProposalState",
     "Publishing",
     "QuietHours",
     "Quotation",

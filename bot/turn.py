@@ -379,14 +379,16 @@ class Agent:
                     raise TemplateError(f"template {name!r}: {problem.message}")
         await self.store.worlds.set_setting(world_id, name, source)
 
-    async def say(self, room: Room, content: str | Content, *, key: str = "", written_by: str = "") -> Memory | None:
+    async def say(
+        self, room: Room, content: str | Content, *, key: str = "", written_by: str = "", is_approved: bool = False
+    ) -> Memory | None:
         """Send a message in a room without being asked: a reminder, a greeting, news.
 
         Return the message once it is stored and queued; None where a filter stopped it or the content filter left
         nothing, where a character of mature content may not speak or a person has taken over, and where the message
         waits for a person (APPROVAL). With a `key` it is sent once, however often this is called with it: work that may
         run again passes its own. What a person wrote is sent under the name `written_by`, in a room that they have
-        taken over too.
+        taken over too. What `is_approved` was seen by a person, and does not wait for one.
         """
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
@@ -408,7 +410,7 @@ class Agent:
         if filtered is None:
             return None
         now, approval = self.clock(), self.outbox.approval
-        if approval is not None and not written_by and (reason := approval.find_post_reason(room)):
+        if approval is not None and not (is_approved or written_by) and (reason := approval.find_post_reason(room)):
             proposed = self.outbox.filter_content(filtered, room.id)
             if proposed is not None:
                 expires_at, id_ = now + self.proposals.timeout, proposal_id(turn_id)

@@ -167,16 +167,22 @@ async def recent_posts(agent: Agent, feed: Feed) -> list[Memory]:
 
 
 async def publish(
-    agent: Agent, feed: Feed, post: Post, *, pictures: tuple[Attachment, ...] = (), key: str = ""
+    agent: Agent,
+    feed: Feed,
+    post: Post,
+    *,
+    pictures: tuple[Attachment, ...] = (),
+    key: str = "",
+    is_approved: bool = False,
 ) -> Memory | None:
-    """Store and queue a post, and return it; None where the content filter left nothing.
+    """Store and queue a post, and return it; None where the content filter left nothing, or it waits for a person.
 
-    With a `key` it is published once, however often this is called with it.
+    With a `key` it is published once, however often this is called with it. One that `is_approved` does not wait.
     """
     await agent.store.worlds.save_world(feed.world, [feed.room])
     number = _next_number(await recent_posts(agent, feed))
     content = Content(text=post.text, attachments=pictures, metadata={NUMBER_KEY: number})
-    return await agent.say(feed.room, content, key=key)
+    return await agent.say(feed.room, content, key=key, is_approved=is_approved)
 
 
 def is_similar(text: str, other: str) -> bool:

@@ -46,7 +46,7 @@ class ApprovalSettings(SettingsModel):
     approval: str = Field(
         "off",
         pattern="^(off|rooms|all|posts)$",
-        description="What waits as a draft until a person sends it: `off` (nothing), `rooms` (replies in "
+        description="What waits as a draft until a person sends it: `off` (nothing), `rooms` (what is said in "
         "APPROVAL_ROOMS), `all` (every reply and every post), `posts` (posts that answer nobody, as on X).",
     )
     approval_rooms: CommaList = Field(
@@ -91,8 +91,9 @@ class Approval:
 
     def find_post_reason(self, room: Room) -> str:
         """Return why a post in a room waits, which answers no message; empty if it does not."""
-        is_waiting = self.settings.approval in ("all", "posts") and not is_named(room, [self.settings.approval_channel])
-        return f"APPROVAL={self.settings.approval}" if is_waiting else ""
+        if self.settings.approval == "posts" and not is_named(room, [self.settings.approval_channel]):
+            return "APPROVAL=posts"
+        return self.find_reason(room)
 
 
 def is_named(room: Room, names: Collection[str]) -> bool:
@@ -201,6 +202,8 @@ class Proposals:
             changed = self._apply(proposal, decision, actor, text)
             if isinstance(changed, DecidedProposal):
                 return changed
+            if changed.state is ProposalState.SENT and await self._store.worlds.room(proposal.room_id) is None:
+                return DecidedProposal(proposal, False, user_text("drafts.no_room", id=proposal.id))
             if await self._commit(changed, proposal.revision):
                 return DecidedProposal(changed, True, _describe_change(proposal, changed))
 
@@ -292,14 +295,14 @@ class Proposals:
             )
         except ProposalChanged:
             return False
-        logger.info("draft %s: %s %s", changed.id, changed.state, changed.decided_by)
+        logger.info("draft %s: %s", changed.id, changed.state)
         return True
 
-    async def _build_reply(self, proposal: Proposal) -> OutgoingReply:
-        """Return the reply of a proposal that is sent. Raises LookupError where its room is unknown."""
+    async def _build_reply(self, proposal: Proposal) -> OutgoingReply | None:
+        """Return the reply of a proposal that is sent; None where its room is not stored any more."""
         room = await self._store.worlds.room(proposal.room_id)
         if room is None:
-            raise LookupError(f"the room of draft {proposal.id} is not stored any more: drop the draft")
+            return None
         memory = Memory(
             id=proposal.memory_id,
             kind=MemoryKind.MESSAGE,
@@ -341,15 +344,17 @@ class Proposals:
         )
         index = 2 * proposal.revision + (proposal.state is not ProposalState.WAITING)
         is_first = proposal.state is ProposalState.WAITING and not proposal.is_edited
-        return OutgoingReply(memory, room, index, replaces=None if is_first else memory)
+        adapter = self._outbox.adapters.get(room.platform)
+        is_edit = not is_first and (adapter is None or adapter.can_edit)
+        return OutgoingReply(memory, room, index, replaces=memory if is_edit else None)
 
     async def _describe(self, proposal: Proposal) -> str:
         """Return the text of the message that shows a proposal."""
+        if proposal.state is ProposalState.WITHDRAWN:
+            return describe_end(proposal)  # the words that led to it are gone
         room = await self._store.worlds.room(proposal.room_id)
         place = f"{sanitize_name(room.name or room.external_id)} ({room.platform})" if room else str(proposal.room_id)
         lines = [user_text("drafts.heading", id=proposal.id, room=place, reason=proposal.reason)]
-        if proposal.state is ProposalState.WITHDRAWN:
-            return "\n".join([*lines, describe_end(proposal)])  # the words that led to it are gone
         if proposal.message_id is not None:
             message = (await self._store.memories.memories([proposal.message_id])).get(proposal.message_id)
             if message is not None:

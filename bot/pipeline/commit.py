@@ -240,7 +240,7 @@ async def _send_replies(
 async def _build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[OutgoingReply]) -> Proposal | None:
     """Return the replies of an answer as one that waits for a person; None where none does."""
     reason, replies = turn.find_hold_reason(), [*turn.held_replies, *outgoing]
-    is_answer = outcome is Outcome.ANSWERED or turn.held_replies
+    is_answer = outcome is Outcome.ANSWERED or (outcome is Outcome.FAILED and turn.held_replies)
     if not (reason and replies and is_answer):
         return None
     contents = [reply.memory.content for reply in replies]
@@ -256,24 +256,24 @@ async def _build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[Outgo
     unnotified = await turn.find_unnotified()
     subject_ids = {item for turn_input in turn.inputs for item in (turn_input.message.id, turn_input.author.id)}
     return Proposal(
-        proposal_id(turn.id),
-        turn.room.id,
-        turn.id,
-        first.memory.id,
-        content,
-        content,
-        now,
-        now + turn.agent.proposals.timeout,
-        reason,
-        newest.receipt.id,
-        newest.message.id,
-        turn.replaces.id if turn.replaces is not None else None,
-        first.reply_to,
-        {**first.memory.metadata, **replies[-1].memory.metadata},
-        frozenset(subject_ids),
-        frozenset(turn.foreign_authors() | {turn_input.author.id for turn_input in turn.inputs}),
-        turn.agent.notice_text if unnotified else "",
-        unnotified,
+        id=proposal_id(turn.id),
+        room_id=turn.room.id,
+        turn_id=turn.id,
+        memory_id=first.memory.id,
+        content=content,
+        proposed=content,
+        created_at=now,
+        expires_at=now + turn.agent.proposals.timeout,
+        reason=reason,
+        receipt_id=newest.receipt.id,
+        message_id=newest.message.id,
+        replaces_id=turn.replaces.id if turn.replaces is not None else None,
+        reply_to=first.reply_to,
+        metadata={**first.memory.metadata, **replies[-1].memory.metadata},
+        subject_ids=frozenset(subject_ids),
+        author_ids=frozenset(turn.foreign_authors() | {turn_input.author.id for turn_input in turn.inputs}),
+        notice=turn.agent.notice_text if unnotified else "",
+        unnotified_ids=unnotified,
     )
 
 

@@ -47,6 +47,7 @@ from bot.domain.ledger import (
     sum_costs,
 )
 from bot.domain.memory import MAX_CONVERSATION_REACTIONS, MAX_CONVERSATION_RESULTS, Conversation, MemoryMatch
+from bot.domain.proposal import Proposal, ProposalState, decide_receipt
 from bot.errors import ComponentDataError, LeaseLost, StoreInaccessible, StoreUnavailable, UnreadableRow
 from bot.receipts import TRACE_KEY
 from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
@@ -159,6 +160,8 @@ __all__ = [
     "PlatformHour",
     "PluginTables",
     "ProcessRole",
+    "Proposal",
+    "ProposalState",
     "ReceiptCount",
     "ReceiptQuery",
     "RoomFilter",
@@ -195,6 +198,7 @@ __all__ = [
     "cancel_unsent",
     "connection_name",
     "cosine",
+    "decide_receipt",
     "group_by_topic",
     "index_terms",
     "index_words",

@@ -220,6 +220,8 @@ async def submit_operation(agent: Agent, operation: XOperation, *, key: str) -> 
     await agent.store.worlds.save_world(feed.world, [room])
     content = Content(text=operation.text, operation=operation.target)
     message: Memory | None = await agent.say(room, content, key=key)
+    if message is None and agent.outbox.approval is not None and agent.outbox.approval.find_post_reason(room):
+        return ActionResult(text="It is written, and waits until a person sends it.")
     if message is None:
         return build_refusal("nothing was left to send")
     return ActionResult(text=f"It is on its way to X: {message.content.text}", data={"memory_id": str(message.id)})
@@ -466,7 +468,7 @@ async def publish_post(agent: Agent, request: RouteRequest) -> RouteResponse:
     except (ValidationError, ValueError) as error:
         return _error_response(400, f"not a valid post: {type(error).__name__}")
     await agent.store.worlds.save_world(feed.world, [feed.room])
-    message = await agent.say(feed.room, Content(text=post_request.text, attachments=pictures))
+    message = await agent.say(feed.room, Content(text=post_request.text, attachments=pictures), is_approved=True)
     if message is None or message.turn_id is None:
         return _error_response(400, "nothing was left to send")
     return RouteResponse(json={"parts": await _wait_for_parts(agent, message.turn_id)})

@@ -1,6 +1,8 @@
 """Kills while a reply waits for a person and is decided about: nothing is lost, and nothing is sent twice."""
 
 import json
+import random
+from collections import Counter
 
 import pytest
 
@@ -19,6 +21,7 @@ PROPOSING = (
 )
 SENDING = ("send.pre_write:1", "send.post_write:1", "send.pre_record:1")
 WAITING = "SELECT count(*) FROM proposals WHERE state = 'waiting'"
+ROOMS, KILLS, MOST_EVENTS = 12, 15, 12
 SENT = "SELECT count(*) FROM proposals WHERE state = 'sent'"
 
 
@@ -85,3 +88,39 @@ async def test_a_draft_that_is_being_sent_when_the_bot_dies_arrives_once(open_sc
         verdict = await scene.run_until_settled()
         assert verdict.complaints == []
         assert scene.texts == ["re m1"]
+
+
+async def test_after_random_kills_every_answer_is_sent_once(open_scene: OpenScene) -> None:
+    chance = random.Random(47)
+
+    async def kill_at_random(count: int) -> None:
+        for _ in range(count):
+            end = scene.wire.total + chance.randint(1, MOST_EVENTS)
+            async with scene.program.running() as bot:
+                await scene.wire.until(
+                    lambda end=end, bot=bot: bot.is_over or scene.wire.total >= end or scene.is_settled(),
+                    seconds=30,
+                    what="the next kill",
+                )
+                bot.kill()
+
+    async with open_scene(APPROVAL="all") as scene:
+        for number in range(ROOMS):
+            scene.platform.feed(f"room {number}", "hello")
+        await kill_at_random(KILLS)
+        async with scene.program.running() as bot:
+            await scene.wire.until(
+                lambda: scene.is_settled() and scene.database.count(WAITING) == ROOMS, seconds=60, what="all drafts"
+            )
+            bot.stop()
+            await bot.wait()
+        assert scene.texts == []
+        drafts = json.loads((await run_command(scene, "drafts", "list", "--json")).out)["drafts"]
+        for draft in drafts:
+            kill_at = chance.choice(["", "proposal.decided:1"])
+            await run_command(scene, "drafts", "send", draft["id"], kill_at=kill_at)
+        assert scene.database.count(SENT) == ROOMS
+        await kill_at_random(KILLS)
+        verdict = await scene.run_until_settled(60.0)
+        assert verdict.complaints == []
+        assert Counter(post.room for post in scene.platform.record.posted) == {f"room {n}": 1 for n in range(ROOMS)}

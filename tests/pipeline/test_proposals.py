@@ -1,5 +1,6 @@
 """Replies that wait for a person: what is proposed, and what becomes of it."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -217,3 +218,29 @@ async def test_an_edited_message_gets_another_proposal() -> None:
         closed = await harness.agent_runtime.inbox.wait_outcome(edited.id)
         assert closed.outcome is Outcome.PARKED
         assert (await only_waiting(harness)).id != first.id
+
+
+async def test_what_is_said_in_a_room_of_the_list_without_being_asked_waits_too() -> None:
+    async with proposing() as harness:
+        receipt = await harness.send("What is this?")
+        room = await harness.agent.store.worlds.room(receipt.room_id)
+        assert room is not None
+        assert await harness.agent.say(room, "Good morning.") is None
+        assert await harness.agent.say(room, "Good evening.", is_approved=True) is not None
+        await harness.agent.outbox.drain(5.0)
+        assert sent_in(harness, "lobby") == ["Good evening."]
+
+
+async def test_a_draft_whose_turn_a_person_stops_is_none() -> None:
+    @action("LOOK", "Look something up.")
+    async def look(turn: Turn) -> ActionResult:
+        await turn.reply("I looked.")
+        harness.agent_runtime.handle.edits.stop_room(turn.room.id)
+        await asyncio.sleep(0)
+        return ActionResult(text="found")
+
+    answer = model_answer("Here it is.", actions=["LOOK", "REPLY"])
+    async with proposing(answer, plugins=(Plugin("looking", "Looks.", actions=[look]),)) as harness:
+        receipt = await harness.send("Please look")
+        assert receipt.outcome is Outcome.CANCELLED
+        assert await harness.agent.proposals.waiting() == []

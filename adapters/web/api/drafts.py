@@ -12,7 +12,8 @@ from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.openapi import ReadBody, operation
 from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import AgentQuery, RequestModel, ResponseModel
-from bot.platform import AgentHandle, DraftBody, ProposalDecision, ProposalState
+from bot.platform import AgentHandle, DraftBody, ProposalDecision
+from bot.store import ProposalState
 
 ACTOR = "an operator"
 MAX_TEXT_LENGTH = 20_000

@@ -119,6 +119,9 @@ async def send_message(
     is_here, key = target.room.id == turn.room.id, f"{turn.id} {turn.next_reply_index}"
     text = text.strip()
     message = await turn.reply(text) if is_here else await turn.agent.say(target.room, text, key=key)
+    approval = turn.agent.outbox.approval
+    if message is None and approval is not None and approval.find_post_reason(target.room):
+        return ActionResult(text="It is written, and waits until a person sends it.", authors=())
     if message is None:
         return refusal_result("nothing was left to say")
     place = "here" if is_here else f"to {target.name}"
