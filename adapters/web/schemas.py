@@ -247,8 +247,7 @@ class MessageBody(ResponseModel):
     `versions` are its texts, oldest first, if it was edited or answered again; earlier ones have lost their files. A
     reply that is not complete was stopped while it was written. One of the `kind` notice says that an AI
     writes; it stands before the reply with which it was sent. One of the `kind` person was written by a person as the
-    account of the bot. One of the `kind` referral names help to a person in
-    distress; no model writes it.
+    account of the bot. One of the `kind` referral names help to a person in distress; no model writes it.
     """
 
     id: UUID

@@ -176,7 +176,8 @@ CONFIRMATION_TTL = timedelta(minutes=10)
 MAX_SCANNED_RECEIPTS = 50
 WHY_COMMAND, FORGET_COMMAND, EXPORT_COMMAND, IGNORE_COMMAND = "why", "forget-me", "export-me", "ignore-me"
 TAKE_OVER_COMMAND, GIVE_BACK_COMMAND, ROOM_PREFIX = "take-over", "give-back", "room:"
-RESPONSIVENESS, OWNER_ACCOUNTS = "RESPONSIVENESS", "OWNER_ACCOUNTS"
+RESPONSIVENESS = "RESPONSIVENESS"
+OWNER_ACCOUNTS, OPERATORS_ROOM = "OWNER_ACCOUNTS", "OPERATORS_ROOM"
 MAX_PARTICIPANTS = 200  # who wrote last in a room, among whom a person is looked for
 EXPORT_INTERVAL = FORGET_INTERVAL = timedelta(minutes=10)  # both read all memories
 MAX_EXPORT_BYTES = 8_000_000  # platforms refuse larger files
@@ -560,7 +561,7 @@ async def _find_place(context: CommandContext, whom: str) -> tuple[Room, Entity 
     """Return the room that a moderator names, and the person there if they name one; a text where they may not.
 
     In a private chat moderators name the room, as the buttons of messages to operators do: they must be an admin of
-    its world, or an owner of the bot.
+    its world, or an owner of the bot, or in the operators' room.
     """
     agent, invocation = context.agent, context.invocation
     room, is_allowed = invocation.room, context.role.is_at_least(Role.ADMIN)
@@ -575,8 +576,10 @@ async def _find_place(context: CommandContext, whom: str) -> tuple[Room, Entity 
         room, whom = found, ""
         is_allowed = world.role_of(invocation.author.id).is_at_least(Role.ADMIN)
     account = f"{invocation.author.platform}:{invocation.author.external_id}"
-    owners = {name.strip() for name in (agent.settings.operator_only().get(OWNER_ACCOUNTS) or "").split(",")}
-    if not is_allowed and account not in owners:
+    settings = agent.settings.operator_only()
+    owners = {name.strip() for name in (settings.get(OWNER_ACCOUNTS) or "").split(",")}
+    is_operators_room = settings.get(OPERATORS_ROOM) == f"{invocation.room.platform}:{invocation.room.external_id}"
+    if not (is_allowed or is_operators_room or account in owners):
         return user_text("commands.take_over.refused")
     if not whom:
         return room, None

@@ -8,6 +8,7 @@ from typing import Protocol
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, system_clock
+from bot.concurrency.tasks import crash_point
 from bot.domain.content import Content
 from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Room, TakeOver, World
 from bot.domain.events import (
@@ -121,6 +122,7 @@ class EditReporter:
         Return the take-over that holds: an earlier one of the same room and person, if there is one.
         """
         held = await self._store.take_overs.begin(take_over)
+        crash_point("take_over.stored")
         self.stop_room(held.room_id, held.person_id)
         return held
 

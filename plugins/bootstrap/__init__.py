@@ -1,7 +1,16 @@
 """The bootstrap plugin: basic actions, providers, reflection, embeddings and the run log."""
 
 from bot import Agent, Plugin
-from plugins.bootstrap.actions.messages import choice, choose_option, generate_image, ignore, none, reply, send_message
+from plugins.bootstrap.actions.messages import (
+    choice,
+    choose_option,
+    generate_image,
+    ignore,
+    none,
+    register_call_a_person,
+    reply,
+    send_message,
+)
 from plugins.bootstrap.actions.people import register_update_entity, update_contact
 from plugins.bootstrap.actions.permissions import (
     follow_room,
@@ -59,6 +68,7 @@ async def _register_on_demand(agent: Agent) -> None:
     await register_update_entity(agent)
     await register_update_settings(agent)
     await register_owner_settings(agent)
+    await register_call_a_person(agent)
 
 
 plugin = Plugin(

@@ -209,7 +209,7 @@ def all_commands() -> list[tuple[str, Any]]:
 EVERY_COMMAND = pytest.mark.parametrize(("name", "command"), all_commands(), ids=lambda value: str(value))
 # What these print is not data: a conversation, the log of a run, the report of tests, what they wrote, or always JSON.
 WITHOUT_JSON = {
-    *("bot chat", "bot run", "bot dev", "bot mcp", "bot post", "bot plugin add", "bot plugin test"),
+    *("bot rooms write", "bot chat", "bot run", "bot dev", "bot mcp", "bot post", "bot plugin add", "bot plugin test"),
     *("bot plugin new", "bot adapter test", "bot adapter new", "bot init"),
     *("bot character new", "bot character trust", "bot character export", "bot memory export"),
 }

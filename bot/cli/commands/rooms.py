@@ -47,9 +47,7 @@ def take_over(
 ) -> int:
     """Answer in place of the character in a room, or one person there: it is silent, and reads on."""
     config = load_character_config(character)
-    room_id, person_id = read_store(
-        config, lambda store: _find_place(store, room, person, config.agent_config.agent_id)
-    )
+    room_id, person_id = _find_ids(config, room, person)
     held = run_connected(
         config, lambda operations: operations.take_over(room_id, person_id, name=name, reason=reason, source=SOURCE)
     )
@@ -61,9 +59,7 @@ def take_over(
 def give_back(room: RoomText, person: PersonText = "", character: CharacterFile = None, as_json: AsJson = False) -> int:
     """End a take-over: the character answers again in a room, or one person there."""
     config = load_character_config(character)
-    room_id, person_id = read_store(
-        config, lambda store: _find_place(store, room, person, config.agent_config.agent_id)
-    )
+    room_id, person_id = _find_ids(config, room, person)
     ended: list[TakeOverBody] = run_connected(
         config, lambda operations: operations.give_back(room_id, person_id, source=SOURCE)
     )

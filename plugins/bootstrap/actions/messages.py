@@ -2,6 +2,8 @@
 
 The actions REPLY, IGNORE, NONE and GENERATE_IMAGE.
 
+CALL_A_PERSON: ask the people who run the character to take over.
+
 CHOOSE_OPTION: answer or abort a task that waits for a choice, and the provider CHOICE that lists them.
 """
 
@@ -9,11 +11,14 @@ import logging
 import re
 from collections.abc import Awaitable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import Annotated
 
 from bot import (
     ActionResult,
+    Agent,
     Attachment,
+    Choice,
     ChoiceRequest,
     Content,
     Effect,
@@ -59,6 +64,7 @@ from plugins.bootstrap.actions.permissions import (
 )
 
 MAX_TEXT_LENGTH = 4_000
+CALL_INTERVAL = timedelta(minutes=10)  # between two calls of a person for a room
 CURRENT_ROOM_NAMES = frozenset({"", "here", "this room"})
 
 
@@ -493,3 +499,55 @@ def _is_for(turn: Turn, task: Task) -> bool:
 
 def _has_name(task: Task, name: str) -> bool:
     return not name or name.strip() in (short_id(task.id), str(task.id), task.name)
+
+
+async def register_call_a_person(agent: Agent) -> None:
+    """Register CALL_A_PERSON where there are people to call; without them nothing of it is in the prompt."""
+    if any(_read_places(agent, name) for name in ("OPERATORS_ROOM", "OWNER_ACCOUNTS")):
+        agent.components.register("bootstrap", call_a_person)
+
+
+@action(
+    "CALL_A_PERSON",
+    "Ask the people who run you to answer here: if somebody asks for a person, or you must not decide alone.",
+    similes=["CALL_A_HUMAN", "HAND_OFF", "ESCALATE"],
+    effect=Effect.KEYED,
+    authority=Authority.harmless("it only tells the people who run the character"),
+    examples=[request_example("Ada, I want to talk to a person", "I have called one.", "CALL_A_PERSON")],
+)
+async def call_a_person(turn: Turn, reason: Annotated[str, "Why, in one sentence"]) -> ActionResult:
+    """Notify the operators' room, else the owners, with a button to take over; once in ten minutes for a room."""
+    agent, key = turn.agent, f"called:{turn.room.id}"
+    if await agent.store.cache.get(key) is not None:
+        return ActionResult(text="a person was called some minutes ago, and has been told")
+    place, name = sanitize_name(turn.room.name or turn.room.external_id), sanitize_name(turn.author.name)
+    text = user_text("take_overs.called", name=name, place=place, platform=turn.room.platform, reason=reason.strip())
+    choices = (Choice(user_text("take_overs.button"), f"/take-over room:{turn.room.id}"),)
+    count = 0
+    for room in await _find_operators_rooms(agent):
+        said = await agent.say(room, Content(text=text, choices=choices), key=f"{turn.id} called {room.id}")
+        count += said is not None
+    if not count:
+        return refusal_result("no person could be reached")
+    await agent.store.cache.set(key, value=True, expires_at=agent.clock() + CALL_INTERVAL)
+    return ActionResult(text="the people who run this character were told; one of them may answer here")
+
+
+def _read_places(agent: Agent, setting: str) -> list[tuple[str, str]]:
+    """Return the platforms and ids of a setting of the operator."""
+    listed = (agent.settings.operator_only().get(setting) or "").split(",")
+    pairs = (item.strip().partition(":") for item in listed)
+    return [(platform, external_id) for platform, _, external_id in pairs if platform and external_id]
+
+
+async def _find_operators_rooms(agent: Agent) -> list[Room]:
+    """Return the operators' room; without one that is known, the private chats with the owners."""
+    found = [await agent.rooms.find(*place) for place in _read_places(agent, "OPERATORS_ROOM")]
+    if not any(found):
+        for platform, external_id in _read_places(agent, "OWNER_ACCOUNTS"):
+            if not agent.outbox.ownership.is_connected(platform):
+                continue
+            person = Entity(derived_id(platform, "user", external_id), platform, external_id)
+            room = await agent.rooms.open_direct(person) or await agent.rooms.find(platform, external_id)
+            found.append(room if room is not None and room.type.is_direct else None)
+    return [room for room in found if room is not None]
