@@ -383,7 +383,7 @@ class BuiltinCommands:
         proposal = await agent.store.ledger.proposal(draft_id) if draft_id else None
         wanted = waiting if proposal is None else [proposal]
         rooms = await agent.store.lists.rooms_by_id({item.room_id for item in wanted})
-        channel = agent.settings.load(ApprovalSettings).approval_channel
+        channel = agent.settings.load(ApprovalSettings).operators_room
         world_id = invocation.world.id
         if f"{invocation.room.platform}:{invocation.room.external_id}" != channel:
             wanted = [item for item in wanted if item.room_id in rooms and rooms[item.room_id].world_id == world_id]

@@ -41,7 +41,7 @@ TIMEOUT_NAME = "APPROVAL_TIMEOUT"
 class ApprovalSettings(SettingsModel):
     """Which replies and posts wait for a person, where approvers see them, and for how long."""
 
-    CHARACTER_SETTINGS = frozenset({"APPROVAL", "APPROVAL_ROOMS", "APPROVAL_CHANNEL", "APPROVAL_TIMEOUT"})
+    CHARACTER_SETTINGS = frozenset({"APPROVAL", "APPROVAL_ROOMS", "APPROVAL_TIMEOUT"})
 
     approval: str = Field(
         "off",
@@ -54,10 +54,12 @@ class ApprovalSettings(SettingsModel):
         description="Where replies wait with APPROVAL=rooms: `platform` or `platform:id of the room`, as in "
         "`web,telegram:-1001234`.",
     )
-    approval_channel: str = Field(
+    operators_room: str = Field(
         "",
-        description="The room in which admins see drafts with buttons to send, edit or drop them, as `platform:id of "
-        "the room`. Without it they are in `bot drafts list` and the API only.",
+        pattern=r"^([a-z][a-z0-9_]*:\S+)?$",
+        description="Where drafts are shown with buttons to send, edit or drop them, and where CALL_A_PERSON tells "
+        "that a person is asked for, as `platform:id of the room`. Its admins may decide about every draft and take "
+        "over every room.",
     )
     approval_timeout: int = Field(
         86_400, ge=60, description="After how many seconds a draft that nobody has decided about is dropped."
@@ -77,12 +79,12 @@ class Approval:
         Raises SettingError.
         """
         loaded = settings.load(ApprovalSettings)
-        return None if loaded.approval == "off" and not loaded.approval_channel else cls(loaded)
+        return None if loaded.approval == "off" and not loaded.operators_room else cls(loaded)
 
     def find_reason(self, room: Room) -> str:
         """Return why a reply in a room waits; empty if it does not. In the room of the approvers nothing does."""
         settings = self.settings
-        if is_named(room, [settings.approval_channel]):
+        if is_named(room, [settings.operators_room]):
             return ""
         if settings.approval == "all":
             return "APPROVAL=all"
@@ -91,7 +93,7 @@ class Approval:
 
     def find_post_reason(self, room: Room) -> str:
         """Return why a post in a room waits, which answers no message; empty if it does not."""
-        if self.settings.approval == "posts" and not is_named(room, [self.settings.approval_channel]):
+        if self.settings.approval == "posts" and not is_named(room, [self.settings.operators_room]):
             return "APPROVAL=posts"
         return self.find_reason(room)
 
@@ -213,7 +215,7 @@ class Proposals:
         That is empty for any other message. Raises StoreUnavailable.
         """
         quotation, text = message.content.quotation, message.content.text.strip()
-        is_here = is_named(room, [self._load_settings().approval_channel]) and role.is_at_least(Role.ADMIN)
+        is_here = is_named(room, [self._load_settings().operators_room]) and role.is_at_least(Role.ADMIN)
         if not (is_here and text and quotation is not None and quotation.author_id == self.agent_id):
             return ""
         named = CARD_ID.search(quotation.text)
@@ -323,14 +325,14 @@ class Proposals:
 
     async def _build_card(self, proposal: Proposal) -> OutgoingReply | None:
         """Return the message that shows approvers a proposal, in the place of the last one; None without a room."""
-        channel = self._load_settings().approval_channel
+        channel = self._load_settings().operators_room
         if not channel or (proposal.state is ProposalState.WAITING and proposal.editor):
             return None  # of one that is being edited, text and buttons stay as they are
         rooms = await self._store.worlds.rooms()
         room = next((room for room in rooms if f"{room.platform}:{room.external_id}" == channel), None)
         if room is None:
             logger.warning(
-                "draft %s is shown nowhere: APPROVAL_CHANNEL is %s, and the bot has seen no such room; write there, or "
+                "draft %s is shown nowhere: OPERATORS_ROOM is %s, and the bot has seen no such room; write there, or "
                 "correct it",
                 proposal.id,
                 channel,

@@ -233,12 +233,6 @@ class CoreSettings(SettingsModel):
     take_over_reminder: float = Field(
         12.0, gt=0, description="After how many hours the owner is reminded of a take-over that was not given back."
     )
-    operators_room: str = Field(
-        "",
-        pattern=r"^([a-z][a-z0-9_]*:\S+)?$",
-        description="Where CALL_A_PERSON tells that a person is asked for, as `platform:id of the room`; unset, in "
-        "private chats with OWNER_ACCOUNTS. Its admins may take over every room.",
-    )
     respond_to_bots: bool = Field(False, description="Whether other bots are answered.")
     link_hosts: HostList = Field(
         (),

@@ -13,7 +13,7 @@ from bot.outbound.proposals import build_choices
 from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from tests.commands.asking import give, press
 
-SETTINGS = {"APPROVAL": "rooms", "APPROVAL_ROOMS": "test:lobby", "APPROVAL_CHANNEL": "test:approvers"}
+SETTINGS = {"APPROVAL": "rooms", "APPROVAL_ROOMS": "test:lobby", "OPERATORS_ROOM": "test:approvers"}
 
 
 @asynccontextmanager

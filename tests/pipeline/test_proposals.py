@@ -16,7 +16,7 @@ from bot.outbound.proposals import DecidedProposal, ProposalDecision
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, ScriptedModel, model_answer, running_agent
 from bot.user_texts import user_text
 
-SETTINGS = {"APPROVAL": "rooms", "APPROVAL_ROOMS": "test:lobby", "APPROVAL_CHANNEL": "test:approvers"}
+SETTINGS = {"APPROVAL": "rooms", "APPROVAL_ROOMS": "test:lobby", "OPERATORS_ROOM": "test:approvers"}
 
 
 @asynccontextmanager
@@ -184,7 +184,7 @@ async def test_a_turn_with_a_reason_to_hold_waits_whatever_is_configured() -> No
 
 @pytest.mark.parametrize(("mode", "waits"), [("posts", True), ("all", True), ("rooms", False), ("off", False)])
 async def test_posts_wait_where_they_are_to_be_approved(mode: str, waits: bool) -> None:
-    async with proposing(APPROVAL=mode, APPROVAL_CHANNEL="") as harness:
+    async with proposing(APPROVAL=mode, OPERATORS_ROOM="") as harness:
         room = (await harness.agent.store.worlds.rooms())[0]
         for _ in range(2):
             await harness.agent.say(room, "Good morning.", key="morning")

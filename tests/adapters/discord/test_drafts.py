@@ -27,7 +27,7 @@ async def test_approvers_send_a_draft_with_a_button_once(server: EmulatedServer)
     settings = {
         "APPROVAL": "rooms",
         "APPROVAL_ROOMS": f"discord:{server.lobby}",
-        "APPROVAL_CHANNEL": f"discord:{approvers}",
+        "OPERATORS_ROOM": f"discord:{approvers}",
     }
     model = ScriptedModel(model_answer("It is a fern."))
     async with server.run_bot(model, settings=settings) as (harness, _):

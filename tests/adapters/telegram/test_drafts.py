@@ -31,7 +31,7 @@ async def test_approvers_edit_a_draft_with_a_reply_and_send_it_with_a_button() -
         settings = {
             "APPROVAL": "rooms",
             "APPROVAL_ROOMS": f"telegram:{chat['id']}",
-            "APPROVAL_CHANNEL": f"telegram:{approvers['id']}",
+            "OPERATORS_ROOM": f"telegram:{approvers['id']}",
         }
         script = model_answer("It is a fern.")
         async with run_character(telegram, script, settings=settings, token=TOKEN) as harness:
