@@ -16,7 +16,7 @@ from jsonschema import Draft202012Validator
 
 from adapters.web.adapter import WebAdapter
 from adapters.web.config import Limits, WebSettings
-from bot import AgentConfig, Character, Plugin, Runtime, Settings, model
+from bot import AgentConfig, Character, Clock, Plugin, Runtime, Settings, model, system_clock
 from bot.models import ModelBusy, ModelRefused, ModelType, TextRequest, TextResult, Usage
 from bot.platform import AccessTokens
 from bot.prompts import parse_history
@@ -206,6 +206,7 @@ async def run_server(
     access_tokens: AccessTokens | None = None,
     character: Mapping[str, Any] | None = None,
     folder: Path | None = None,
+    clock: Clock = system_clock,
 ) -> AsyncIterator[RunningServer]:
     """Run a server for agents with these names during the block."""
     layers = [Layer("the test", {"SERVER_PORT": "0", "SERVER_TOKEN": TOKEN, "AI_NOTICE": "off", **(settings or {})})]
@@ -217,6 +218,7 @@ async def run_server(
             Settings(layers),
             (stores or {}).get(name),
             folder=folder,
+            clock=clock,
         )
         for name in names
     ]

@@ -192,14 +192,14 @@ async def test_the_state_of_an_account_is_shown_with_its_cause(web_server: Runni
 
 
 async def test_an_account_is_late_once_eight_messages_would_usually_have_come_in(open_server: ServerFactory) -> None:
-    store, now = InMemoryStore(), system_clock()
-    hour = now.replace(minute=0, second=0, microsecond=0)
+    now = datetime(2026, 5, 6, 12, 20, tzinfo=UTC)  # a Wednesday: the weekend is compared with weekends only
+    store, hour = InMemoryStore(), now.replace(minute=0)
     usual = [hour - timedelta(days=days, minutes=-5 * part) for days in range(7, 0, -1) for part in range(12)]
     # The hour in which the last message came may count: it is the one before this, or the one before that.
     before = [at - timedelta(hours=hours) for hours in (1, 2) for at in usual]
     last = now - timedelta(minutes=65)
     await store_messages(store, sorted([*usual, *before, last]))
-    async with open_server(stores={"Ada": store}) as server:
+    async with open_server(stores={"Ada": store}, clock=lambda: now) as server:
         [handle] = server.runtime.handles
         shaky = ShakyAdapter(handle.agent_id)
         await server.runtime.connect(shaky)
