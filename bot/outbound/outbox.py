@@ -200,6 +200,7 @@ class Outbox:
         self.show_typing = self._typing.show
         self.held_parts = HeldParts(ledger, events, agent_id, self.ownership, clock)
         self.notices = NoticeLog(ledger, events)
+        self.on_refused: Callable[[Delivery], None] | None = None  # called with a part that cannot be delivered
 
     def connect(self, adapter: Adapter) -> None:
         """Make a platform reachable; what waits for it is sent now."""
@@ -575,6 +576,8 @@ class Outbox:
         self._queue.end_commit(room_ids)
 
     def _on_finished(self, delivery: Delivery, is_message_whole: bool) -> None:
+        if delivery.state is DeliveryState.FAILED and self.on_refused is not None:
+            self.on_refused(delivery)
         events: list[DeliveryFinished | MessageSent] = [DeliveryFinished(self._agent_id, delivery)]
         is_reply = delivery.kind is DeliveryKind.REPLY and delivery.content.source != RESPONSE_SOURCE
         if is_message_whole and is_reply:  # the others are no messages of the conversation

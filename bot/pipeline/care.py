@@ -20,7 +20,6 @@ from bot.care.settings import CareSettings
 from bot.concurrency.tasks import BoundedDict, TaskSet, crash_point
 from bot.domain.content import FORWARDED_AT, Content, MediaKind
 from bot.domain.environment import Entity, Room
-from bot.domain.events import DeliveryFinished
 from bot.domain.ids import delivery_id, derived_id, referral_turn_id
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Rule
 from bot.domain.memory import REFERRAL_KEY, REFERRAL_NOTE, Memory, MemoryKind
@@ -56,7 +55,7 @@ class Care:
         self._locks = BoundedDict[UUID, asyncio.Lock](MAX_PEOPLE, asyncio.Lock)
         load_phrases()  # which takes a tenth of a second: a wait at the first messages could change their order
         self._tasks = TaskSet("referring a person in a room")
-        agent.events.subscribe(DeliveryFinished, self._on_finished, at_once=True)
+        agent.outbox.on_refused = self._on_refused
 
     async def check(self, turn: Turn, rule: str | None = None) -> None:
         """Find distress in the messages of a turn, and refer their authors to help. Raises StoreUnavailable.
@@ -181,9 +180,9 @@ class Care:
         crash_point("care.referred")
         return referred
 
-    def _on_finished(self, event: DeliveryFinished) -> None:
-        if _was_refused(event.delivery):
-            self._tasks.start(self._refer_instead(event.delivery))
+    def _on_refused(self, delivery: Delivery) -> None:
+        if _was_refused(delivery):
+            self._tasks.start(self._refer_instead(delivery))
 
     async def _refer_instead(self, delivery: Delivery) -> None:
         """Refer in the room instead, as soon as the store works."""

@@ -207,6 +207,8 @@ async def close_turn(
     closing.append((newest, final))
     crash_point("turn.pre_commit")
     receipts = [receipt for _, receipt in closing]
+    if turn.obsolete_replies and (outgoing or turn.replies) and proposal is None:
+        await turn.agent.store.memories.remove(turn.obsolete_replies)
     action_results = build_result_memories(turn)
     is_care = turn.is_care
     if proposal is not None:
@@ -214,27 +216,22 @@ async def close_turn(
         await turn.agent.proposals.propose(proposal, receipts, action_results, may_replace=replaces)
         turn.replies = []  # no person has read them
     else:
-        await _send_replies(turn, outgoing, receipts, action_results)
+        turn.replies += await turn.send(outgoing, receipts, action_results)
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
     for turn_input in turn.inputs:
         turn_input.resolve(turn_input.receipt)
     await mark_late_evaluations(turn, closing)
-    suffix = f", with {len(earlier)} before it" if earlier else ""
-    if rule == Rule.FILTERED:
-        reason = "a filter stopped it"  # what it says of the text is in the receipt only
     if not is_care:  # of a person in distress nothing is logged
-        logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
+        _log_outcome(newest, outcome, reason, rule, len(earlier))
     return outcome
 
 
-async def _send_replies(
-    turn: Turn, outgoing: Sequence[OutgoingReply], receipts: Sequence[Receipt], action_results: Sequence[Memory]
-) -> None:
-    """Store and send the replies of a turn; the further replies of an earlier answer are removed before."""
-    if turn.obsolete_replies and (outgoing or turn.replies):
-        await turn.agent.store.memories.remove(turn.obsolete_replies)
-    turn.replies += await turn.send(outgoing, receipts, action_results)
+def _log_outcome(newest: TurnInput, outcome: Outcome, reason: str, rule: str, earlier_count: int) -> None:
+    suffix = f", with {earlier_count} before it" if earlier_count else ""
+    if rule == Rule.FILTERED:
+        reason = "a filter stopped it"  # what it says of the text is in the receipt only
+    logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
 
 
 async def _build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[OutgoingReply]) -> Proposal | None:
