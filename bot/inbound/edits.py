@@ -51,7 +51,8 @@ class EditReporter:
     A change is stored when its method returns; repeating it changes nothing more. All methods raise
     InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored: the platform must
     not acknowledge the change then. Changes are applied one after another. `flushes` store what was collected in
-    memory, before something is deleted; `show_withdrawn` tells approvers which answers do not wait any more.
+    memory, before something is deleted; `show_withdrawn` tells approvers which answers do not wait any more, and
+    `drop_proposals` drops those that wait in a room that a person has taken over.
     """
 
     def __init__(
@@ -66,11 +67,13 @@ class EditReporter:
         clock: Clock = system_clock,
         flushes: Sequence[Callable[[], Awaitable[None]]] = (),
         show_withdrawn: Callable[[Collection[Proposal]], Awaitable[None]] | None = None,
+        drop_proposals: Callable[[TakeOver], Awaitable[None]] | None = None,
     ) -> None:
         self._agent_id = agent_id
         self._store, self._inbox, self._outbox = store, inbox, outbox
         self._turns, self._events, self._clock = turns, events, clock
         self._flushes, self._show_withdrawn = flushes, show_withdrawn or _show_nothing
+        self._drop_proposals = drop_proposals
         self._lock, self._erasure_lock = asyncio.Lock(), asyncio.Lock()
 
     async def submit_edit(self, message: InboundMessage) -> Receipt:
@@ -117,13 +120,15 @@ class EditReporter:
         return running
 
     async def take_over(self, take_over: TakeOver) -> TakeOver:
-        """Store that a person answers in place of the agent, and stop what this process answers there.
+        """Store that a person answers in place of the agent; stop what this process answers there, and drop drafts.
 
         Return the take-over that holds: an earlier one of the same room and person, if there is one.
         """
         held = await self._store.take_overs.begin(take_over)
         crash_point("take_over.stored")
         self.stop_room(held.room_id, held.person_id)
+        if self._drop_proposals is not None:
+            await self._drop_proposals(held)
         return held
 
     async def ignore_person(self, marked: MarkedPerson) -> None:

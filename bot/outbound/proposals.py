@@ -16,7 +16,7 @@ from pydantic import Field
 
 from bot.concurrency.clock import Clock, system_clock
 from bot.domain.content import SPEECH_ID, Choice, Content
-from bot.domain.environment import Entity, Role, Room
+from bot.domain.environment import Entity, Role, Room, TakeOver
 from bot.domain.ids import derived_id
 from bot.domain.inbound import MAX_BACKFILL_AGE, RESPONSE_SOURCE
 from bot.domain.ledger import Receipt
@@ -230,6 +230,13 @@ class Proposals:
         now = self._clock()
         expired = [proposal for proposal in await self.waiting() if proposal.expires_at <= now]
         return sum([await self._expire(proposal) for proposal in expired])
+
+    async def drop_taken_over(self, take_over: TakeOver) -> None:
+        """Drop what waits for a room that a person has taken over, or there for one person."""
+        for proposal in await self.waiting():
+            is_for_person = take_over.person_id is None or take_over.person_id in proposal.subject_ids
+            if proposal.room_id == take_over.room_id and is_for_person:
+                await self.decide(proposal.id, ProposalDecision.DROP, actor=take_over.name)
 
     async def show_withdrawn(self, withdrawn: Collection[Proposal]) -> None:
         """Show approvers that proposals, which the store has withdrawn, do not wait any more."""

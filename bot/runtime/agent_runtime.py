@@ -536,6 +536,7 @@ def build_handle(
         clock=clock,
         flushes=(pipeline.traces.flush, meter.flush, activity.flush),
         show_withdrawn=lambda proposals: agent.proposals.show_withdrawn(proposals),
+        drop_proposals=lambda take_over: agent.proposals.drop_taken_over(take_over),
     )
     router = build_commands(agent, registry, inbox, edits, config.secrets)
     return AgentHandle(

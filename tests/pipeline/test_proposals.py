@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from bot import ActionResult, ChannelType, Outcome, Plugin, Receipt, Turn, action
+from bot import ActionResult, ChannelType, Outcome, Plugin, Receipt, Turn, action, derived_id
+from bot.domain.environment import TakeOver
 from bot.domain.ledger import Rule
 from bot.domain.proposal import Proposal, ProposalState
 from bot.outbound.proposals import DecidedProposal, ProposalDecision
@@ -244,3 +245,14 @@ async def test_a_draft_whose_turn_a_person_stops_is_none() -> None:
         receipt = await harness.send("Please look")
         assert receipt.outcome is Outcome.CANCELLED
         assert await harness.agent.proposals.waiting() == []
+
+
+@pytest.mark.parametrize(("is_for_person", "waiting"), [(False, 0), (True, 1)], ids=["the room", "a person"])
+async def test_what_waits_is_dropped_where_a_person_takes_over(*, is_for_person: bool, waiting: int) -> None:
+    async with proposing(model_answer("It is a fern.")) as harness:
+        receipt = await harness.send("What is this?")
+        person = derived_id("test", "Carol") if is_for_person else None
+        take_over = TakeOver(receipt.room_id, "Mia", "/take-over", harness.agent.clock(), person)
+        await harness.agent_runtime.handle.operations.begin_take_over(take_over)
+        assert len(await harness.agent.proposals.waiting()) == waiting
+        assert sent_in(harness, "lobby") == []
