@@ -520,6 +520,8 @@ async def call_a_person(turn: Turn, reason: Annotated[str, "Why, in one sentence
     agent, key = turn.agent, f"called:{turn.room.id}"
     if await agent.store.cache.get(key) is not None:
         return ActionResult(text="a person was called some minutes ago, and has been told")
+    if refusal := await authorize(turn.agent, build_request(turn, "CALL_A_PERSON", {"reason": reason})):
+        return refusal_result(refusal)
     place, name = sanitize_name(turn.room.name or turn.room.external_id), sanitize_name(turn.author.name)
     text = user_text("take_overs.called", name=name, place=place, platform=turn.room.platform, reason=reason.strip())
     choices = (Choice(user_text("take_overs.button"), f"/take-over room:{turn.room.id}"),)

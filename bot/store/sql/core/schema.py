@@ -409,7 +409,7 @@ receipts = _ordered_table(
     Index("ix_receipts_time", "agent_id", "received_at", "position", *LISTED_RECEIPT_COLUMNS),
     Index("ix_receipts_open", "agent_id", "is_open", "position", **_partial_index("is_open = 1")),
     Index("ix_receipts_unevaluated", "agent_id", "is_evaluated", "position", **_partial_index("is_evaluated = 0")),
-    Index("ix_receipts_parked", "agent_id", "outcome", "received_at", **_partial_index(IS_PARKED)),
+    Index("ix_receipts_parked", "agent_id", "outcome", "received_at", "rule", **_partial_index(IS_PARKED)),
     Index("ix_receipts_unclaimed", "agent_id", "room_id", **_partial_index(IS_UNCLAIMED)),
     _cascading_key("rooms", "room_id"),
     _cascading_key("entities", "author_id"),

@@ -13,6 +13,15 @@ def upgrade() -> None:
     """Add the tables; what the schema is now plays no part."""
     _add_take_overs()
     _add_proposals()
+    op.drop_index("ix_receipts_parked", "receipts")
+    is_parked = sa.text("outcome = 'parked'")
+    op.create_index(
+        "ix_receipts_parked",
+        "receipts",
+        ["agent_id", "outcome", "received_at", "rule"],
+        sqlite_where=is_parked,
+        postgresql_where=is_parked,
+    )
 
 
 def _add_take_overs() -> None:
