@@ -25,6 +25,7 @@ from plugins.offline.responder import (
 
 MODEL_NAME = "offline"
 NO_USAGE = Usage()
+MAX_BRACKETS = 100  # of a typed value: a decoder at the end of the stack makes finalizers of other objects fail
 RECALL = "RECALL"  # the provider of what was said before
 SPEECH_ACTIONS = frozenset({"REPLY", "IGNORE", "NONE"})
 _RESULT_LINE = re.compile(r"^- [A-Z][A-Z0-9_]*: (?P<outcome>ok|failed): (?P<text>.*)$", re.MULTILINE)
@@ -130,7 +131,7 @@ def find_call(history: Sequence[ChatLine], actions: Iterable[ActionSpec]) -> str
 
 def _read_value(text: str, schema: Mapping[str, Any]) -> object:
     """Return a number, a list or any other JSON value as what it is, everything else as text."""
-    if schema.get("type") == "string":
+    if schema.get("type") == "string" or text.count("[") + text.count("{") > MAX_BRACKETS:
         return text
     try:
         return json.loads(text)
