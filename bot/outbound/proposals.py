@@ -232,11 +232,12 @@ class Proposals:
         return sum([await self._expire(proposal) for proposal in expired])
 
     async def drop_taken_over(self, take_over: TakeOver) -> None:
-        """Drop what waits for a room that a person has taken over, or there for one person."""
+        """Drop what waits for a room that a person has taken over, or there for one person, also while it is edited."""
         for proposal in await self.waiting():
             is_for_person = take_over.person_id is None or take_over.person_id in proposal.subject_ids
             if proposal.room_id == take_over.room_id and is_for_person:
-                await self.decide(proposal.id, ProposalDecision.DROP, actor=take_over.name)
+                dropped = self._end(proposal, ProposalState.DROPPED, take_over.name)
+                await self._commit(dropped, proposal.revision)
 
     async def show_withdrawn(self, withdrawn: Collection[Proposal]) -> None:
         """Show approvers that proposals, which the store has withdrawn, do not wait any more."""
@@ -244,8 +245,11 @@ class Proposals:
         await self._outbox.send_cards([card for card in cards if card is not None])
 
     async def _expire(self, proposal: Proposal) -> bool:
-        expired = replace(proposal, state=ProposalState.EXPIRED, decided_by=TIMEOUT_NAME, decided_at=self._clock())
-        return await self._commit(expired, proposal.revision)
+        return await self._commit(self._end(proposal, ProposalState.EXPIRED, TIMEOUT_NAME), proposal.revision)
+
+    def _end(self, proposal: Proposal, state: ProposalState, actor: str) -> Proposal:
+        """Return a proposal that does not wait any more; no person is editing it then."""
+        return replace(proposal, state=state, decided_by=actor, decided_at=self._clock(), editor="", edited_until=None)
 
     async def _find_refusal(self, proposal: Proposal, actor: str, revision: int | None) -> DecidedProposal | None:
         """Return why nothing can be decided about a proposal now; None where something can."""
@@ -273,12 +277,11 @@ class Proposals:
         self, proposal: Proposal, decision: ProposalDecision, actor: str, text: str | None
     ) -> Proposal | DecidedProposal:
         """Return a proposal as a decision changes it, or why it cannot."""
-        now = self._clock()
         if decision is not ProposalDecision.EDIT:
             state = ProposalState.SENT if decision is ProposalDecision.SEND else ProposalState.DROPPED
-            return replace(proposal, state=state, decided_by=actor, decided_at=now, editor="", edited_until=None)
+            return self._end(proposal, state, actor)
         if text is None:
-            return replace(proposal, editor=actor, edited_until=now + EDIT_TIME)
+            return replace(proposal, editor=actor, edited_until=self._clock() + EDIT_TIME)
         attachments = tuple(item for item in proposal.content.attachments if item.id != SPEECH_ID)  # of the old text
         content = replace(proposal.content, text=text.strip(), attachments=attachments)
         filtered = self._outbox.filter_content(content, proposal.room_id)

@@ -251,6 +251,7 @@ async def test_a_draft_whose_turn_a_person_stops_is_none() -> None:
 async def test_what_waits_is_dropped_where_a_person_takes_over(*, is_for_person: bool, waiting: int) -> None:
     async with proposing(model_answer("It is a fern.")) as harness:
         receipt = await harness.send("What is this?")
+        await decide(harness, await only_waiting(harness), ProposalDecision.EDIT)  # Bob is writing a new text
         person = derived_id("test", "Carol") if is_for_person else None
         take_over = TakeOver(receipt.room_id, "Mia", "/take-over", harness.agent.clock(), person)
         await harness.agent_runtime.handle.operations.begin_take_over(take_over)
