@@ -11,6 +11,7 @@ import logging
 import re
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -251,7 +252,27 @@ PAUSE_SECONDS = 0.05  # between two pages, so that other work of the store comes
 PAGE_SIZE = 500
 
 
-class MemoryRetention:
+class _Repetition(ABC):
+    """Work that is repeated from when it is entered until it is left."""
+
+    _task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    @abstractmethod
+    async def _run(self) -> None: ...
+
+
+class MemoryRetention(_Repetition):
     """Deletes expired memories of one agent, when it starts and every hour; entered and left by its runtime.
 
     `lifetimes` say how long memories of each kind are stored; without any there is nothing to do.
@@ -269,19 +290,6 @@ class MemoryRetention:
         self._lifetimes = lifetimes
         self._clock = clock
         self._sleep = sleep
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        if self._lifetimes:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
 
     async def delete_expired(self) -> int:
         """Delete what has expired, a page at a time; return how many memories it was."""
@@ -294,7 +302,7 @@ class MemoryRetention:
         return count
 
     async def _run(self) -> None:
-        while True:
+        while self._lifetimes:
             count = await run_isolated(self.delete_expired(), label="deleting expired memories", timeout=None)
             if count:
                 logger.debug("deleted expired memories: %s", count)
@@ -304,25 +312,13 @@ class MemoryRetention:
 EXPIRY_SECONDS = 30.0
 
 
-class ProposalExpiry:
+class ProposalExpiry(_Repetition):
     """Drops proposals about which no person has decided in time, every half minute; entered and left by its runtime."""
 
     def __init__(
         self, expire: Callable[[], Awaitable[int]], *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
     ) -> None:
         self._expire, self._sleep = expire, sleep
-        self._task: asyncio.Task[None] | None = None
-
-    async def __aenter__(self) -> Self:
-        self._task = asyncio.get_running_loop().create_task(self._run())
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait({self._task})
 
     async def _run(self) -> None:
         while True:
