@@ -393,7 +393,7 @@ class Agent:
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
             return None
-        held = self.store.take_overs.held
+        held = self.store.take_overs.current
         if held and not written_by and (take_over := held.get((room.id, None))):
             logger.info("nothing is said in %s: it is %s", room.id, take_over)
             return None

@@ -196,8 +196,10 @@ class Scheduler:
             self._claimed.pop(task.id, None)
 
     def _is_taken_over(self, task: Task) -> bool:
-        held = self._agent.store.take_overs.held
-        return bool(held) and task.room_id is not None and bool(find_take_over(held, task.room_id, task.entity_id))
+        current = self._agent.store.take_overs.current
+        return (
+            bool(current) and task.room_id is not None and bool(find_take_over(current, task.room_id, task.entity_id))
+        )
 
     async def _postpone(self, task: Task) -> None:
         """Look at a task again in a minute; one whose late runs are left out waits for its next time."""

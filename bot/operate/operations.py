@@ -369,7 +369,7 @@ class Operations:
 
     def take_overs(self) -> list[TakeOverBody]:
         """Return the take-overs that hold, the oldest first."""
-        held = sorted(self._store.take_overs.held.values(), key=lambda item: item.since)
+        held = sorted(self._store.take_overs.current.values(), key=lambda item: item.since)
         return [TakeOverBody.build(item) for item in held]
 
     async def take_over(

@@ -26,7 +26,7 @@ async def end_take_overs(store: Store, room_id: UUID, person_id: UUID | None, no
     Without a person, and where the room as a whole is not taken over, those of all people there end.
     """
     person_ids = [person_id]
-    if person_id is None and (room_id, None) not in store.take_overs.held:
-        person_ids = [person for room, person in store.take_overs.held if room == room_id]
+    if person_id is None and (room_id, None) not in store.take_overs.current:
+        person_ids = [person for room, person in store.take_overs.current if room == room_id]
     ended = [await store.take_overs.end(room_id, person, now) for person in person_ids]
     return [take_over for take_over in ended if take_over is not None]

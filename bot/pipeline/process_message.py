@@ -335,7 +335,7 @@ class MessagePipeline:
             result = await run_actions(
                 turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
             )
-        if turn.agent.store.take_overs.held and (take_over := find_current_take_over(turn)):
+        if turn.agent.store.take_overs.current and (take_over := find_current_take_over(turn)):
             return TurnResult(Outcome.IGNORED, str(take_over), Rule.TAKEN_OVER)  # at another process meanwhile
         if turn.degradation is not None and result.outcome is Outcome.ANSWERED:
             return self._report_degradation(turn, turn.degradation, result)

@@ -519,11 +519,11 @@ def _check_bot(context: RuleContext) -> ResponseDecision | None:
 
 def find_current_take_over(turn: Turn) -> TakeOver | None:
     """Return who has taken over the room of a turn, or the author of its newest message there."""
-    return find_take_over(turn.agent.store.take_overs.held, turn.room.id, turn.author.id)
+    return find_take_over(turn.agent.store.take_overs.current, turn.room.id, turn.author.id)
 
 
 def _check_muted(context: RuleContext) -> ResponseDecision | None:
-    if context.turn.agent.store.take_overs.held and (take_over := find_current_take_over(context.turn)):
+    if context.turn.agent.store.take_overs.current and (take_over := find_current_take_over(context.turn)):
         return ResponseDecision(False, str(take_over), Rule.TAKEN_OVER)
     if context.newest.author.id in context.turn.agent.muted_people:
         return ResponseDecision(False, "an operator has muted its author", Rule.PERSON_MUTED)
@@ -658,7 +658,7 @@ async def should_respond(
     A resumed turn always goes on, unless its author is not read any more, or a person has taken over.
     """
     if is_resumed:
-        if turn.agent.store.take_overs.held and (take_over := find_current_take_over(turn)):
+        if turn.agent.store.take_overs.current and (take_over := find_current_take_over(turn)):
             return ResponseDecision(False, str(take_over), Rule.TAKEN_OVER)
         is_read = turn.author.id not in turn.agent.store.marks.not_read
         return RESUMED_DECISION if is_read else ResponseDecision(False, NOT_READ_REASON, Rule.NOT_READ)

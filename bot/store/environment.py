@@ -158,7 +158,7 @@ class TakeOverStore(Protocol):
     """
 
     @property
-    def held(self) -> Mapping[tuple[UUID, UUID | None], TakeOver]:
+    def current(self) -> Mapping[tuple[UUID, UUID | None], TakeOver]:
         """The take-overs that hold."""
 
     @property

@@ -57,7 +57,7 @@ async def test_a_take_over_for_a_person_leaves_the_others_answered(harness: Agen
     for author in ("Alice", "Bob"):
         await harness.send("Ada, hello", kind=GROUP, author=author)
     assert "for Alice" in (await give(harness, "take-over", text=f"{name} a refund", **ADMIN)).text
-    [held] = harness.agent.store.take_overs.held.values()
+    [held] = harness.agent.store.take_overs.current.values()
     assert held.reason == "a refund"
     assert (await harness.send("Ada, hello", kind=GROUP, author="Alice")).rule == Rule.TAKEN_OVER
     assert (await harness.send("Ada, hello", kind=GROUP, author="Bob")).outcome is Outcome.ANSWERED
@@ -69,10 +69,10 @@ async def test_only_moderators_take_over_and_give_back(harness: AgentHarness) ->
     assert "ADMIN" in (await give(harness, "take-over", author="Alice")).text
     await give(harness, "take-over", **ADMIN)
     assert "ADMIN" in (await give(harness, "give-back", author="Alice")).text
-    assert harness.agent.store.take_overs.held
+    assert harness.agent.store.take_overs.current
     await give(harness, "give-back", **ADMIN)
     assert "Only an admin" in (await give(harness, "take-over", author="Alice", kind=DM)).text
-    assert not harness.agent.store.take_overs.held
+    assert not harness.agent.store.take_overs.current
 
 
 async def test_a_second_moderator_reads_who_has_taken_over(harness: AgentHarness) -> None:
@@ -122,7 +122,7 @@ async def test_an_answer_is_not_sent_where_another_process_has_stored_a_take_ove
     harness: AgentHarness,
 ) -> None:
     await give(harness, "take-over", **ADMIN)
-    [held] = harness.agent.store.take_overs.held.values()
+    [held] = harness.agent.store.take_overs.current.values()
     await give(harness, "give-back", **ADMIN)
 
     async def write(request: TextRequest) -> str:

@@ -83,7 +83,7 @@ def write(
 
 
 async def _load_rooms(store: Store) -> list[dict[str, Any]]:
-    held = store.take_overs.held
+    held = store.take_overs.current
     rooms = (await store.worlds.rooms())[:MAX_SHOWN_ROOMS]
     return [
         {

@@ -7,7 +7,7 @@ from tests.adapters.telegram.conftest import OpenHarness
 
 async def test_an_administrator_takes_a_group_over_for_a_person_and_gives_it_back(open_harness: OpenHarness) -> None:
     async with open_harness(lambda request: model_answer("Aye.")) as harness:
-        people, held = harness.people, harness.store.take_overs.held
+        people, held = harness.people, harness.store.take_overs.current
         robin, kim = people.add_user("Robin"), people.add_user("Kim")
         chat = people.add_group("Harbour", robin, kim, owner=kim)
         call = f"@{harness.bot.user['username']}"

@@ -99,7 +99,7 @@ class SqlTakeOvers(SqlStorePart):
 
     def __init__(self, database: Access, agent_row: AgentRow) -> None:
         super().__init__(database, agent_row)
-        self.held: dict[tuple[UUID, UUID | None], TakeOver] = {}
+        self.current: dict[tuple[UUID, UUID | None], TakeOver] = {}
         self.ended: dict[tuple[UUID, UUID | None], TakeOver] = {}
         self._lock = asyncio.Lock()  # as that of the marks
 
@@ -109,7 +109,7 @@ class SqlTakeOvers(SqlStorePart):
 
     async def _refresh(self) -> None:
         stored = list(TAKE_OVER.read_all(await self._read(ALL_TAKE_OVERS)))
-        for kept, is_ended in ((self.held, False), (self.ended, True)):
+        for kept, is_ended in ((self.current, False), (self.ended, True)):
             kept.clear()
             kept.update({(item.room_id, item.person_id): item for item in stored if bool(item.ended_at) is is_ended})
 
