@@ -50,6 +50,7 @@ class RoleProcesses:
             "BURST_PAUSE": "0",
             "STREAMING": "false",
             "MESSAGES_PER_PERSON": "0",
+            "AI_NOTICE": "off",
             **settings,
         }
         self._count = 0

@@ -87,8 +87,8 @@ class Accounts:
     def _sort_answers(self) -> None:
         messages = self._emulator.recorder.messages
         for shown in messages[self._seen :]:
-            self._texts[shown.chat_id].append(shown.text)
-            self._has_news[shown.chat_id].set()
+            self._texts[shown.room].append(shown.text)
+            self._has_news[shown.room].set()
         self._seen = len(messages)
 
 
