@@ -243,6 +243,8 @@ class Proposals:
         """Show approvers that proposals, which the store has withdrawn, do not wait any more."""
         cards = [await self._build_card(proposal) for proposal in withdrawn]
         await self._outbox.send_cards([card for card in cards if card is not None])
+        for proposal in withdrawn:
+            self._outbox.announce(proposal)
 
     async def _expire(self, proposal: Proposal) -> bool:
         return await self._commit(self._end(proposal, ProposalState.EXPIRED, TIMEOUT_NAME), proposal.revision)
