@@ -31,7 +31,7 @@ export default function Page({ session, query }) {
   const scope = { agent: query.agent };
   const since = useRef(new Date(Date.now() - SHOWN_DAYS * 86_400_000).toISOString()).current;
   const waiting = useLoad("api/drafts", { ...scope, limit: 500 });
-  const latest = useLoad("api/drafts", { ...scope, state: "all", limit: 100 });
+  const latest = useLoad("api/drafts", { ...scope, state: "all", limit: 500 });
   const takeOvers = useLoad("api/take-overs", scope);
   const filtered = useLoad("api/receipts", { ...scope, filtered: true, from: since, limit: 20 });
   const degraded = useLoad("api/receipts", { ...scope, degraded: true, from: since, limit: 10 });
@@ -47,20 +47,20 @@ export default function Page({ session, query }) {
     return () => clearInterval(timer);
   }, [query.agent]);
   const drafts = useKept(waiting.value?.drafts, latest.value?.drafts);
-  const decided = latest.value?.drafts.filter((draft) => draft.state !== "waiting" && draft.created_at >= since).reverse();
+  const decided = latest.value?.drafts.filter((draft) => !["waiting", "replaced"].includes(draft.state) && draft.created_at >= since).reverse();
   const common = { session, onChange: () => reload(waiting, latest, takeOvers) };
   return html`<${PageBody} title="People in control">
     <${Card} title="Waiting drafts" note=${waiting.value && (waiting.value.waiting ? `${waiting.value.waiting} waiting, oldest first` : "none waiting")}>
       <${ListState} list=${waiting} rows=${drafts} empty=${html`<${Empty} title="No draft waits">Replies wait here where
         <code>APPROVAL</code> or a filter says so.</${Empty}>`} />
       ${drafts?.length > 0 && html`<ol class="drafts">${drafts.map((draft) => html`<${Draft} key=${draft.id} draft=${draft} ...${common} />`)}</ol>`}</${Card}>
-    <${Card} title="Take-overs" note="the character is silent there, and reads on">
+    <${Card} title="Take-overs" note="the character reads on">
       <${ListState} list=${takeOvers} rows=${takeOvers.value?.take_overs} height=${2} empty=${html`<${Empty}
         title="Nothing is taken over">Take a room over here from a draft, or on the page <${Link} to="console/rooms">Rooms</${Link}>.</${Empty}>`} />
       <ol class="drafts">${takeOvers.value?.take_overs.map((item) => html`<${TakeOver} key=${`${item.room_id} ${item.person_id}`} item=${item} ...${common} />`)}</ol></${Card}>
     <div class="grid2"><${Card} title="Filtered texts" note="of the last days">
         <${Receipts} list=${filtered} empty="No filter stopped, replaced or held a text" describe=${describeFiltered} /></${Card}>
-      <${Card} title="Degraded answers" note="while little is left of a budget"><div class="pad stack tight">
+      <${Card} title="Degraded answers" note="by DEGRADE"><div class="pad stack tight">
         ${costs.error && !costs.value && html`<${ErrorNote} error=${costs.error} onRetry=${costs.reload} />`}
         ${costs.value && (costs.value.degraded.length ? html`<${Degraded} items=${costs.value.degraded} agents=${session.agents} />`
           : html`<p class="q2">No step of <code>DEGRADE</code> is in effect now.</p>`)}</div>
@@ -154,7 +154,7 @@ function Draft({ draft, session, onChange }) {
       <${Button} kind="primary" icon="up" reason=${reason || (text.trim() ? "" : "Write a text first")} onRefused=${toast} onClick=${() => save(true)}>Send</${Button}>
       <${Button} reason=${reason || (text.trim() ? "" : "Write a text first")} onRefused=${toast} onClick=${() => save(false)}>Save</${Button}>
       <${Button} onClick=${cancel}>Cancel</${Button}>`}</div>`}
-    <p class="q2">Draft <code>${draft.id}</code> waits because ${explain(draft.reason)}${draft.receipt_id && html` · <${Link}
+    <p class="q2">Draft <code>${draft.id}</code> ${isWaiting ? "waits" : "waited"} because ${explain(draft.reason)}${draft.receipt_id && html` · <${Link}
       to=${`console/receipts/${draft.receipt_id}`}>Receipt</${Link}>`}</p></li>`;
 }
 
