@@ -386,10 +386,13 @@ def build_choices(proposal: Proposal) -> tuple[Choice, ...]:
     """Return the buttons about a proposal: commands, which check who presses them; none once it is decided."""
     if proposal.state is not ProposalState.WAITING:
         return ()
-    return tuple(
+    choices = tuple(
         Choice(user_text(f"drafts.{decision}"), f"/drafts {decision} {proposal.id}.{proposal.revision}")
         for decision in ProposalDecision
     )
+    if proposal.message_id is None:  # a post: there is no conversation to take over
+        return choices
+    return (*choices, Choice(user_text("take_overs.button"), f"/take-over room:{proposal.room_id}"))
 
 
 def describe_end(proposal: Proposal) -> str:
