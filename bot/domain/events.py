@@ -15,6 +15,7 @@ from uuid import UUID
 from bot.domain.environment import Entity, Room, World
 from bot.domain.ledger import ActionResult, Degradation, Delivery, ModelCall, Outcome, Receipt
 from bot.domain.memory import Memory
+from bot.domain.proposal import Proposal
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +277,13 @@ class MessageClosed(Event):
     """The outcome of a message is stored: whether it was answered, and why or why not."""
 
     receipt: Receipt
+
+
+@dataclass(frozen=True, slots=True)
+class ProposalUpdated(Event):
+    """A reply or post waits for a person, has another text, or does not wait any more; `proposal.state` says which."""
+
+    proposal: Proposal
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,7 +120,8 @@ class DraftBody(Result):
     """A reply or post that waits for a person (`waiting`), or what became of it.
 
     `text` is what is sent, `proposed` what the bot wrote; `reason` says why it waits. A decision names its `revision`.
-    `question` is the message that led to it, null for a post. Until `edited_until` the `editor` writes another text.
+    `question` is the message that led to it, by `author`, null for a post. Until `edited_until` the
+    `editor` writes another text.
     """
 
     id: str
@@ -134,6 +135,8 @@ class DraftBody(Result):
     text: str
     proposed: str
     question: str | None
+    author: str | None
+    author_id: UUID | None
     receipt_id: UUID | None
     created_at: datetime
     expires_at: datetime
@@ -312,10 +315,12 @@ class Operations:
         rooms = await self._store.lists.rooms_by_id({proposal.room_id for proposal in found})
         message_ids = {proposal.message_id for proposal in found if proposal.message_id is not None}
         messages = await self._store.memories.memories(message_ids)
+        authors = await self._store.entities.entities({message.entity_id for message in messages.values()})
         bodies = []
         for proposal in found:
             room = rooms.get(proposal.room_id)
             message = None if proposal.message_id is None else messages.get(proposal.message_id)
+            author = authors.get(message.entity_id) if message else None
             bodies.append(
                 DraftBody.build(
                     proposal,
@@ -325,6 +330,8 @@ class Operations:
                     text=proposal.content.text,
                     proposed=proposal.proposed.text,
                     question=message.content.text if message else None,
+                    author=author.name if author else None,
+                    author_id=author.id if author else None,
                 )
             )
         return bodies

@@ -36,6 +36,7 @@ from bot.domain.events import (
     MessageHeld,
     MessageSent,
     ModelRetried,
+    ProposalUpdated,
     VoiceMessageSent,
 )
 from bot.domain.ids import delivery_id, derived_id
@@ -295,6 +296,7 @@ class Outbox:
         )
         await self._commit(turn_commit)
         crash_point("proposal.committed")
+        self.announce(proposal)
 
     async def commit_decision(
         self,
@@ -328,6 +330,11 @@ class Outbox:
         if disclosures:
             self.notices.note(disclosures)
         crash_point("proposal.decided")
+        self.announce(decided)
+
+    def announce(self, proposal: Proposal) -> None:
+        """Emit an event: a proposal is new or changed."""
+        self._events.emit(ProposalUpdated(self._agent_id, proposal))
 
     async def send_cards(self, cards: Sequence[OutgoingReply]) -> None:
         """Send messages for approvers, which are no part of a conversation."""

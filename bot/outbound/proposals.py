@@ -243,6 +243,8 @@ class Proposals:
         """Show approvers that proposals, which the store has withdrawn, do not wait any more."""
         cards = [await self._build_card(proposal) for proposal in withdrawn]
         await self._outbox.send_cards([card for card in cards if card is not None])
+        for proposal in withdrawn:
+            self._outbox.announce(proposal)
 
     async def _expire(self, proposal: Proposal) -> bool:
         return await self._commit(self._end(proposal, ProposalState.EXPIRED, TIMEOUT_NAME), proposal.revision)
@@ -384,10 +386,13 @@ def build_choices(proposal: Proposal) -> tuple[Choice, ...]:
     """Return the buttons about a proposal: commands, which check who presses them; none once it is decided."""
     if proposal.state is not ProposalState.WAITING:
         return ()
-    return tuple(
+    choices = tuple(
         Choice(user_text(f"drafts.{decision}"), f"/drafts {decision} {proposal.id}.{proposal.revision}")
         for decision in ProposalDecision
     )
+    if proposal.message_id is None:  # a post: there is no conversation to take over
+        return choices
+    return (*choices, Choice(user_text("take_overs.button"), f"/take-over room:{proposal.room_id}"))
 
 
 def describe_end(proposal: Proposal) -> str:

@@ -185,7 +185,8 @@ class ReceiptQuery:
     """Which receipts are searched: those for which all holds that is set.
 
     Of several outcomes, rules or platforms one must be the receipt's; a message was received from `since` on and
-    before `until`.
+    before `until`. `is_filtered` are those of which a filter stopped, replaced or held a text, `is_degraded` those that
+    a step of DEGRADE shaped.
     """
 
     room_id: UUID | None = None
@@ -195,6 +196,8 @@ class ReceiptQuery:
     platforms: Collection[str] = ()
     since: datetime | None = None
     until: datetime | None = None
+    is_filtered: bool = False
+    is_degraded: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,7 +60,7 @@ async def test_the_overview_is_painted_after_two_requests(visitor: Any) -> None:
         pass
     await tab.page.get_by_text("Search everything").wait_for()
     assert "/api/overview" in (await request.value).url
-    assert sorted(asked) == ["overview", "session"]
+    assert {*asked} - {"drafts?limit=1"} == {"overview", "session"}  # the count in the navigation is not waited for
     released.set()
     await tab.page.get_by_text("Spent today (UTC)").wait_for()
 

@@ -164,3 +164,13 @@ def test_no_secret_is_printed(workdir: Path, capsys: Out, monkeypatch: pytest.Mo
     entry(["doctor"])
     out, err = capsys.readouterr()
     assert "sk-abc" not in out + err
+
+
+def test_approval_without_an_approver_is_a_warning(capsys: Out, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"APPROVAL": "all", "DEGRADE": "off", "FILTER_WORDS": "gruesome"}.items():
+        monkeypatch.setenv(name, value)
+    shown, warning = [finding for finding in run_doctor(capsys)[1] if finding["check"] == "control"]
+    assert shown["what"] == "APPROVAL=all; DEGRADE=off; FILTER_WORDS is set"
+    assert (warning["status"], "no approver is set" in warning["what"]) == ("warn", True)
+    monkeypatch.setenv("OPERATORS_ROOM", "discord:1234")
+    assert len([finding for finding in run_doctor(capsys)[1] if finding["check"] == "control"]) == 1

@@ -1,12 +1,12 @@
 """HTTP handlers of replies and posts that wait for a person."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from aiohttp import web
 from pydantic import Field
 
-from adapters.web.auth import Access
+from adapters.web.auth import GRANT, Access
 from adapters.web.incoming import name_room
 from adapters.web.json_io import HttpProblem, build_not_found
 from adapters.web.openapi import ReadBody, operation
@@ -20,16 +20,17 @@ MAX_TEXT_LENGTH = 20_000
 
 
 class DraftsQuery(AgentQuery):
-    """Selection of drafts: those that wait, or those in another state."""
+    """Selection of drafts: those that wait, those in another state, or all."""
 
-    state: ProposalState = ProposalState.WAITING
+    state: ProposalState | Literal["all"] = ProposalState.WAITING
     limit: Annotated[int, Field(ge=1, le=500)] = 100
 
 
 class DraftsResponse(ResponseModel):
-    """The latest drafts, oldest first."""
+    """The latest drafts, oldest first; `waiting` is how many wait in all."""
 
     drafts: list[DraftBody]
+    waiting: int
 
 
 class DraftRequest(RequestModel):
@@ -59,12 +60,16 @@ class DraftsApi:
     @operation("GET", "/api/drafts", "drafts", Access.READ)
     async def list_drafts(self, request: web.Request, query: DraftsQuery) -> DraftsResponse:
         """List the replies and posts that wait for a person."""
+        state = None if query.state == "all" else query.state
+        handles = self._directory.select_agents(query.agent)
         drafts = [
             draft
-            for handle in self._directory.select_agents(query.agent)
-            for draft in await handle.operations.drafts(state=query.state, limit=query.limit, name_room=name_room)
+            for handle in handles
+            for draft in await handle.operations.drafts(state=state, limit=query.limit, name_room=name_room)
         ]
-        return DraftsResponse(drafts=sorted(drafts, key=lambda draft: draft.created_at)[-query.limit :])
+        waiting = sum([len(await handle.operations.proposals.waiting()) for handle in handles])
+        newest = sorted(drafts, key=lambda draft: draft.created_at)[-query.limit :]
+        return DraftsResponse(drafts=newest, waiting=waiting)
 
     @operation("POST", "/api/drafts/{id}/send", "send-draft", Access.CHANGE, (404, 409))
     async def send_draft(self, request: web.Request, read_body: ReadBody[DraftRequest]) -> DraftResponse:
@@ -101,8 +106,9 @@ class DraftsApi:
         text: str | None = None,
     ) -> DraftResponse:
         draft_id = request.match_info["id"]
+        actor = GRANT.get().name or ACTOR
         result = await handle.operations.decide_draft(
-            draft_id, decision, actor=ACTOR, revision=body.revision, text=text, name_room=name_room
+            draft_id, decision, actor=actor, revision=body.revision, text=text, name_room=name_room
         )
         if result.draft is None:
             raise build_not_found("draft", draft_id)

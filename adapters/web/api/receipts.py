@@ -31,7 +31,8 @@ CURSOR_SEPARATOR = "."
 class ReceiptsQuery(PageQuery):
     """Selection of receipts; `outcome`, `rule` and `platform` may be repeated, `to` is exclusive.
 
-    `after` is the id of a receipt: those of its agent that came in later follow, oldest first.
+    `after` is the id of a receipt: those of its agent that came in later follow, oldest first. `filtered` are those of
+    which a filter stopped, replaced or held a text, `degraded` those that a step of DEGRADE shaped.
     """
 
     before: Annotated[str, Field(max_length=4000)] | None = None
@@ -43,6 +44,8 @@ class ReceiptsQuery(PageQuery):
     platform: Platforms
     since: Annotated[AwareDatetime | None, Field(alias="from")] = None
     until: Annotated[AwareDatetime | None, Field(alias="to")] = None
+    is_filtered: Annotated[bool, Field(alias="filtered")] = False
+    is_degraded: Annotated[bool, Field(alias="degraded")] = False
 
 
 class CountsQuery(AgentQuery):
@@ -215,7 +218,17 @@ def _build_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
 
 
 def _build_query(query: ReceiptsQuery) -> ReceiptQuery:
-    return ReceiptQuery(query.room, query.author, query.outcome, query.rule, query.platform, query.since, query.until)
+    return ReceiptQuery(
+        query.room,
+        query.author,
+        query.outcome,
+        query.rule,
+        query.platform,
+        query.since,
+        query.until,
+        query.is_filtered,
+        query.is_degraded,
+    )
 
 
 def _parse_cursors(text: str | None, count: int) -> list[UUID | None]:

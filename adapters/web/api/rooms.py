@@ -58,6 +58,21 @@ class TakeOverRequest(RequestModel):
     reason: Annotated[str, Field(max_length=1000)] = ""
 
 
+class ListedTakeOverBody(TakeOverBody):
+    """A take-over with the agent, and the names of its room and of the person there."""
+
+    agent_id: UUID
+    room: str
+    platform: str
+    person: str | None
+
+
+class TakeOversResponse(ResponseModel):
+    """The take-overs that hold, the oldest first."""
+
+    take_overs: list[ListedTakeOverBody]
+
+
 class GiveBackRequest(RequestModel):
     """What is given back: a `person`, else the room, else everybody there."""
 
@@ -190,6 +205,28 @@ class RoomsApi:
             next=None if page.next is None else format_page_keys([page.next]),
             newest=None if newest is None else format_page_keys([newest]),
         )
+
+    @operation("GET", "/api/take-overs", "take-overs", Access.READ)
+    async def list_take_overs(self, request: web.Request, query: AgentQuery) -> TakeOversResponse:
+        """List the take-overs that hold, of rooms and of people there."""
+        listed = []
+        for handle in self._directory.select_agents(query.agent):
+            held = handle.operations.take_overs()
+            rooms = await handle.lists.rooms_by_id({item.room_id for item in held})
+            ids = {item.person_id for item in held if item.person_id is not None}
+            people = await handle.operations.people.entities(ids)
+            for item in held:
+                room, person = rooms.get(item.room_id), people.get(item.person_id) if item.person_id else None
+                listed.append(
+                    ListedTakeOverBody(
+                        **dict(item),
+                        agent_id=handle.agent_id,
+                        room=name_room(room) if room else str(item.room_id),
+                        platform=room.platform if room else "",
+                        person=person.name if person else None,
+                    )
+                )
+        return TakeOversResponse(take_overs=sorted(listed, key=lambda item: item.since))
 
     @operation("POST", "/api/rooms/{id}/take-over", "take-over", Access.CHANGE, (404, 503))
     async def take_over(self, request: web.Request, read_body: ReadBody[TakeOverRequest]) -> TakeOverBody:

@@ -12,6 +12,7 @@ from pydantic import Field
 from adapters.web import schemas
 from bot import Outcome, Room
 from bot.platform import ConnectionState, DeliveryState, DisconnectCause
+from bot.store import ProposalState
 
 
 class TopicKind(StrEnum):
@@ -22,6 +23,7 @@ class TopicKind(StrEnum):
     RECEIPT = "receipt"
     STEP = "step"
     DELIVERY = "delivery"
+    PROPOSAL = "proposal"
     ACCOUNT = "account"
     MODEL = "model"
     BUSY = "busy"
@@ -32,6 +34,7 @@ class TopicKind(StrEnum):
 
 # What a chat token may subscribe to, of its own rooms.
 CHAT_TOPICS = frozenset(TopicKind) - {
+    TopicKind.PROPOSAL,
     TopicKind.ACCOUNT,
     TopicKind.MODEL,
     TopicKind.SPENDING,
@@ -215,6 +218,16 @@ class DeliveryFrame(AgentFrame):
     cause: str
 
 
+class ProposalFrame(AgentFrame):
+    """A reply or post waits for a person, has another text, or does not wait any more."""
+
+    type: Literal["proposal"] = "proposal"
+    id: str
+    room_id: UUID
+    state: ProposalState
+    revision: int
+
+
 class AccountFrame(LiveFrame):
     """The connection of an account changed; `id` is its place among the accounts of the process."""
 
@@ -305,6 +318,7 @@ class BatchFrame(schemas.ResponseModel):
         | ReceiptFrame
         | StepFrame
         | DeliveryFrame
+        | ProposalFrame
         | AccountFrame
         | ModelFrame
         | BusyFrame
@@ -321,6 +335,7 @@ LIVE_FRAMES = (
     ReceiptFrame,
     StepFrame,
     DeliveryFrame,
+    ProposalFrame,
     AccountFrame,
     ModelFrame,
     BusyFrame,

@@ -21,6 +21,7 @@ from adapters.web.live.frames import (
     LogFrame,
     LogLevel,
     ModelFrame,
+    ProposalFrame,
     ReceiptFrame,
     RoomMessageFrame,
     SpendingFrame,
@@ -44,6 +45,7 @@ from bot.events import (
     MessageSent,
     ModelRetried,
     ModelUsed,
+    ProposalUpdated,
     RunEnded,
     RunStarted,
     TaskEnded,
@@ -159,6 +161,7 @@ class LiveSources:
                 ModelUsed: self._on_model_step,
             },
             TopicKind.DELIVERY: {DeliveryFinished: self._on_delivery},
+            TopicKind.PROPOSAL: {ProposalUpdated: self._on_proposal},
             TopicKind.MODEL: {ModelUsed: self._on_model},
             TopicKind.BUSY: {ModelRetried: self._on_busy, RunEnded: self._on_run_ended},
             TopicKind.SPENDING: {ModelUsed: self._on_spent},
@@ -277,6 +280,10 @@ class LiveSources:
             return DeliveryFrame.build(part, at=at, agent_id=event.agent_id, message_id=part.memory_id)
 
         self._publish(LiveUpdate(TopicKind.DELIVERY, build, part.id, event.agent_id, part.room_id))
+
+    def _on_proposal(self, handle: AgentHandle, event: ProposalUpdated) -> None:
+        frame = ProposalFrame.build(event.proposal, at=self._clock(), agent_id=event.agent_id)
+        self._publish(LiveUpdate.of_frame(frame))
 
     def _on_model(self, handle: AgentHandle, event: ModelUsed) -> None:
         call, at = event.call, self._clock()

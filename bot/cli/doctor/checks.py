@@ -12,6 +12,7 @@ import socket
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from platform import python_version
 from typing import Protocol
@@ -27,11 +28,20 @@ from bot.concurrency.clock import system_clock
 from bot.domain.task import Task
 from bot.errors import BotError, ConfigError, PluginError, SettingError, TemporaryError
 from bot.operate.tools import Finding, FindingStatus, TaskControl
+from bot.outbound.proposals import ApprovalSettings
 from bot.plugin_system.components import Service
 from bot.plugin_system.loading import PluginPurpose, bundled_names, find_plugin, sort_plugins
 from bot.plugin_system.plugin import Plugin, check_templates, find_storage, sort_services
 from bot.plugin_system.registry import Registry
-from bot.settings import CoreSettings, Settings, find_unreadable_lines, load_settings
+from bot.settings import (
+    OFF,
+    CoreSettings,
+    FilterSettings,
+    Settings,
+    SettingsModel,
+    find_unreadable_lines,
+    load_settings,
+)
 from bot.store.storage import CheckReport, Storage
 from bot.text import find_closest, shorten, strip_terminal_codes
 
@@ -126,6 +136,28 @@ def _check_env_file(settings: Settings, known_names: Collection[str]) -> Iterato
             if closest is not None:
                 message = f"{name} (in {ENV_FILE}) is not a known variable"
                 yield Finding(FindingStatus.WARN, "settings", message, f"did you mean {closest}?")
+
+
+def check_control(settings: Settings) -> Iterator[Finding]:
+    """Report which replies wait, who decides about them, and which filters and steps of DEGRADE are set."""
+    names = (*list_names(ApprovalSettings), *list_names(FilterSettings), "DEGRADE")
+    chosen = [f"{name}={settings.get(name)}" for name in names if settings.get(name) and name != "FILTER_WORDS"]
+    chosen += ["FILTER_WORDS is set"] if settings.get("FILTER_WORDS") else []
+    yield Finding(FindingStatus.OK, "control", "; ".join(chosen) or "no replies wait (APPROVAL), no filters are set")
+    with suppress(SettingError):  # which the check of the settings reports
+        approval = settings.load(ApprovalSettings)
+        can_decide = approval.operators_room or settings.get("OWNER_ACCOUNTS") or settings.get("SERVER_TOKEN")
+        if approval.approval != OFF and not can_decide:
+            message = (
+                f"APPROVAL={approval.approval}, and no approver is set: only `bot drafts` and the local page decide"
+            )
+            advice = "set OPERATORS_ROOM, OWNER_ACCOUNTS, or SERVER_TOKEN for the page"
+            yield Finding(FindingStatus.WARN, "control", message, advice)
+
+
+def list_names(model: type[SettingsModel]) -> list[str]:
+    """Return the names of the variables of a model."""
+    return [variable.name for variable in list_variables(model)]
 
 
 def check_files(core: CoreSettings, *, fix: bool = False) -> Iterator[Finding]:

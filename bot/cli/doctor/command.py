@@ -210,3 +210,4 @@ def check_configuration(
         if platform.name == WEB and not is_running:
             yield from checks.check_port(config, platform)
     yield from check_budget(settings)
+    yield from checks.check_control(settings)

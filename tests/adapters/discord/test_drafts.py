@@ -40,7 +40,7 @@ async def test_approvers_send_a_draft_with_a_button_once(server: EmulatedServer)
             if message["author"]["id"] == server.bot
         ]
         buttons = buttons_of(card)
-        assert list(buttons) == ["Send", "Edit", "Drop"]
+        assert list(buttons) == ["Send", "Edit", "Drop", "Take over"]
         await interactions.press_component(server.bot, server.robin, card, buttons["Send"])  # who is no approver
         await recorder.wait_until(lambda: recorder.counts["followed up"] > 0)
         assert texts_in(server, server.lobby) == []
@@ -52,3 +52,26 @@ async def test_approvers_send_a_draft_with_a_button_once(server: EmulatedServer)
         assert texts_in(server, server.lobby) == ["It is a fern."]
         [card] = [item for item in server.emulator.state.messages[approvers].values() if item["id"] == card["id"]]
         assert not card["components"]
+
+
+async def test_an_approver_takes_over_instead_of_sending_and_gives_back_with_buttons(server: EmulatedServer) -> None:
+    interactions, people, recorder = (server.emulator.interactions, server.emulator.people, server.emulator.recorder)
+    approvers = server.emulator.state.add_channel(server.guild, "approvers")
+    settings = {"APPROVAL": "all", "OPERATORS_ROOM": f"discord:{approvers}"}
+    async with server.run_bot(ScriptedModel(model_answer("It is a fern.")), settings=settings) as (harness, _):
+        held = harness.agent.store.take_overs.current
+        await people.say(server.lobby, server.robin, f"{server.call} what is this?")
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 1)
+        messages = server.emulator.state.messages[approvers]
+        [card] = [message for message in messages.values() if message["author"]["id"] == server.bot]
+        await interactions.press_component(server.bot, server.robin, card, buttons_of(card)["Take over"])
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 0)
+        assert not held  # Robin is no admin
+        pressed = await interactions.press_component(server.bot, server.kim, card, buttons_of(card)["Take over"])
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 1)
+        assert [take_over.name for take_over in held.values()] == ["Kim"]
+        await recorder.wait_until(lambda: "already decided by Kim: dropped" in texts_in(server, approvers)[0])
+        shown = recorder.responses[pressed][-1]
+        await interactions.press_component(server.bot, server.kim, card, buttons_of(shown)["Give back"])
+        await recorder.wait_until(lambda: not held)
+        assert texts_in(server, server.lobby) == []

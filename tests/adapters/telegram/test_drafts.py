@@ -41,7 +41,7 @@ async def test_approvers_edit_a_draft_with_a_reply_and_send_it_with_a_button() -
             await harness.wait_deliveries()
             card = card_of(harness, approvers)
             assert "Alice: What is this?\nIt is a fern." in card["text"]
-            assert list(buttons_of(card)) == ["Send", "Edit", "Drop"]
+            assert list(buttons_of(card)) == ["Send", "Edit", "Drop", "Take over"]
             harness.people.press(card, carol, buttons_of(card)["Send"])  # a member decides nothing
             harness.people.say(approvers, bob, "It is a moss.", reply_to=card)
             await harness.wait_deliveries()
@@ -54,3 +54,34 @@ async def test_approvers_edit_a_draft_with_a_reply_and_send_it_with_a_button() -
             card = card_of(harness, approvers)
             assert re.search("already decided by Bob: sent", card["text"])
             assert buttons_of(card) == {}
+
+
+async def test_an_approver_takes_over_instead_of_sending_and_gives_back_with_buttons() -> None:
+    async with Emulator() as telegram:
+        telegram.add_bot(TOKEN, reads_all=True)
+        alice, bob, carol = (telegram.people.add_user(name) for name in ("Alice", "Bob", "Carol"))
+        approvers = telegram.people.add_group("Approvers", carol, owner=bob)
+        chat = telegram.people.open_private_chat(alice)
+        settings = {"APPROVAL": "all", "OPERATORS_ROOM": f"telegram:{approvers['id']}"}
+        async with run_character(telegram, model_answer("It is a fern."), settings=settings, token=TOKEN) as harness:
+            held = harness.store.take_overs.current
+            harness.people.say(approvers, bob, "Good morning")
+            await harness.wait_deliveries()
+            harness.people.say(chat, alice, "What is this?")
+            await harness.wait_deliveries()
+            card = card_of(harness, approvers)
+            harness.people.press(card, carol, buttons_of(card)["Take over"])  # a member decides nothing
+            harness.people.press(card, bob, buttons_of(card)["Take over"])
+            await telegram.recorder.wait_until(lambda: bool(held))
+            assert [take_over.name for take_over in held.values()] == ["Bob"]
+            await telegram.recorder.wait_until(
+                lambda: "already decided by Bob: dropped" in card_of(harness, approvers)["text"]
+            )
+            messages = telegram.state.messages
+            await telegram.recorder.wait_until(
+                lambda: any("Give back" in buttons_of(item) for item in messages.values())
+            )
+            shown = next(item for item in messages.values() if "Give back" in buttons_of(item))
+            harness.people.press(shown, bob, buttons_of(shown)["Give back"])
+            await telegram.recorder.wait_until(lambda: not held)
+            assert telegram.recorder.texts(chat["id"]) == []

@@ -56,6 +56,7 @@ ROUTES = {
     "/api/search": SHUT,
     "/api/outbox": SHUT,
     "/api/drafts": SHUT,
+    "/api/take-overs": SHUT,
     "/api/outbox/decisions": SHUT,
     "/api/outbox/{id}/send": SHUT,
     "/api/outbox/{id}/drop": SHUT,

@@ -59,6 +59,7 @@ OPERATIONS = {
     "send": ONLY,
     "drop": ONLY,
     "drafts": READERS,
+    "take-overs": READERS,
     "send-draft": ONLY,
     "edit-draft": ONLY,
     "drop-draft": ONLY,

@@ -17,6 +17,7 @@ from sqlalchemy import (
     CompoundSelect,
     Connection,
     Select,
+    Text,
     and_,
     bindparam,
     delete,
@@ -27,6 +28,7 @@ from sqlalchemy import (
     select,
     text,
     tuple_,
+    type_coerce,
     union_all,
     update,
 )
@@ -55,6 +57,7 @@ from bot.domain.ledger import (
     ModelCall,
     Outcome,
     Receipt,
+    Rule,
     Step,
 )
 from bot.domain.proposal import Proposal, ProposalState, decide_receipt
@@ -298,6 +301,11 @@ def _conditions(agent: int, query: ReceiptQuery) -> Iterator[ColumnElement[bool]
         yield columns.rule.in_(list(query.rules))
     if query.platforms:
         yield _unindexed(columns.platform).in_(list(query.platforms))
+    notes = type_coerce(columns.notes, Text)
+    if query.is_filtered:
+        yield or_(_unindexed(columns.rule) == Rule.FILTERED, notes.like('%"filter %'))
+    if query.is_degraded:
+        yield notes.like(r"%\% of BUDGET\_%", escape="\\")
 
 
 def _unindexed(column: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -7,6 +7,7 @@ import { html, useEffect, useRef, useState } from "../lib.js";
 import { ErrorNote, Skeleton } from "../lists.js";
 import { Button, Card, Chip, Field, Icon, Note, PageBody } from "../ui.js";
 import { OperatorOnly } from "./plugins.js";
+import "./styles.js";
 
 const CHECK_DELAY = 400;
 const KINDS = { character: "Character", actions: "Actions", rules: "Rules of answering", providers: "Providers" };

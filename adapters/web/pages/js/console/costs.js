@@ -126,7 +126,7 @@ const MAX_DEGRADED = 5;
 const PLACES = { room: ["Room", "console/rooms"], person: ["Person", "console/people"] };
 
 /** How answers degrade now, because little is left of a limit: for all, and the rooms and people of whose limits most is used. */
-function Degraded({ items, agents }) {
+export function Degraded({ items, agents }) {
   const row = ({ agent_id, scope, id, name, step, limit, share }) => {
     const agent = agents.length > 1 ? ` (${agents.find((item) => item.id === agent_id)?.name ?? ""})` : "";
     const [kind, path] = PLACES[scope] ?? [];

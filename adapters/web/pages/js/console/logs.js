@@ -8,6 +8,7 @@ import { setQuery } from "../router.js";
 import { useStream } from "../stream.js";
 import { Button, Card, PageBody, Search, Select } from "../ui.js";
 import { OperatorOnly } from "./plugins.js";
+import "./styles.js";
 
 const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR"];
 const MAX_LINES = 1000;

@@ -1,12 +1,12 @@
 // Console: the frame, the navigation, and the pages, each loaded when it is first opened.
 
-import { get } from "../api.js";
+import { get, useLoad } from "../api.js";
 import { CharacterSwitch, NavItem, OfflineBanner, Sidebar } from "../shell.js";
 import { html, render, useEffect, useErrorBoundary, useRef, useState } from "../lib.js";
 import { ErrorNote, Skeleton } from "../lists.js";
 import { link, navigate, setQuery, startRouter, useRoute } from "../router.js";
 import { usePalette, useShortcuts } from "../shortcuts.js";
-import { stream } from "../stream.js";
+import { stream, useStream } from "../stream.js";
 import { Button, Icon } from "../ui.js";
 import { PAGES, SHORT, SYSTEM } from "./pages.js";
 
@@ -41,14 +41,15 @@ function NotFound() {
     <p><a href=${link("console")}>To the start of the Console</a></p></div></div>`;
 }
 
-function Navigation({ current, query }) {
+function Navigation({ current, query, waiting }) {
   const agent = query.agent ? { agent: query.agent } : {};
   const lines = (pages) => html`<ul>${pages.filter((page) => page.title).map((page) => html`<li key=${page.key}>
-    <${NavItem} to=${pathOf(page)} query=${agent} icon=${page.icon} text=${page.title} isCurrent=${page.key === current} /></li>`)}</ul>`;
+    <${NavItem} to=${pathOf(page)} query=${agent} icon=${page.icon} text=${page.title} isCurrent=${page.key === current}
+    badge=${page.key === "control" && waiting} /></li>`)}</ul>`;
   return html`<nav class="list" aria-label="Console">${lines(PAGES)}${SYSTEM.length > 0 && [html`<h2>System</h2>`, lines(SYSTEM)]}</nav>`;
 }
 
-function Tabs({ current }) {
+function Tabs({ current, waiting }) {
   const [isOpen, setOpen] = useState(false);
   const more = useRef(null);
   const titled = shownPages.filter((page) => page.title);
@@ -64,7 +65,8 @@ function Tabs({ current }) {
       ${rest.map((page) => html`<${NavItem} key=${page.key} to=${pathOf(page)} icon=${page.icon} text=${page.title} />`)}
       <${NavItem} to="" icon="chat" text="Chat" /></nav>`}
     <nav class="tabs" aria-label="Console, short">${short.map((page) => html`<a key=${page.key} href=${link(pathOf(page))}
-      aria-current=${page.key === current ? "page" : undefined}><${Icon} name=${page.icon} />${page.title}</a>`)}
+      aria-current=${page.key === current ? "page" : undefined}><${Icon} name=${page.icon} />${page.tab ?? page.title}${page.key === "control" && waiting > 0
+        && html`<span class="badge warn">${waiting}<span class="vh"> drafts wait</span></span>`}</a>`)}
       <button type="button" ref=${more} aria-expanded=${String(isOpen)} onClick=${() => setOpen(!isOpen)}>
         <${Icon} name="menu" />More</button></nav>`;
 }
@@ -81,6 +83,9 @@ function Console() {
     load();
     stream.start();
   }, []);
+  const drafts = useLoad(session && "api/drafts", { agent: query.agent, limit: 1 });
+  useStream([{ kind: "proposal", agent: query.agent, is_summary: true }], drafts.reload);
+  const waiting = drafts.value?.waiting;
   const isFirst = useRef(true);
   useEffect(() => {
     document.title = `${page?.title ?? (key === "receipts" ? (params.length ? "Receipt" : "Receipts") : "Console")} · Greenroom`;
@@ -100,13 +105,13 @@ function Console() {
     <button type="button" class="btn bare" onClick=${search}><${Icon} name="search" />
       <span class="grow row">Search everything</span><kbd>Ctrl K</kbd></button>`;
   return html`<${Sidebar} part="console" session=${session} home="console" top=${top} footText="Live">
-      <${Navigation} current=${key === "receipts" ? "rooms" : key} query=${query} /></${Sidebar}>
+      <${Navigation} current=${key === "receipts" ? "rooms" : key} ...${{ query, waiting }} /></${Sidebar}>
     <main class="main" id="main" tabindex="-1" ref=${main}>
       <${OfflineBanner} text="Not connected to the bot. What you see is from before; actions wait for the connection." />
       ${failure && html`<${Failure} error=${failure} onRetry=${() => location.reload()} />`}
       ${!failure && !page && html`<${NotFound} />`}
       ${session && page && html`<${Page} key=${page.key} ...${{ page, session, query, params }} />`}</main>
-    <${Tabs} current=${key} />${overlay}`;
+    <${Tabs} current=${key} waiting=${waiting} />${overlay}`;
 }
 
 startRouter((path) => path === "console" || path.startsWith("console/"));

@@ -4,6 +4,7 @@
 /** Pages of the first group; `key` is the path below /console. */
 export const PAGES = [
   { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
+  { key: "control", title: "People in control", tab: "Control", icon: "key", load: () => import("./control.js") },
   { key: "rooms", title: "Rooms", icon: "rooms", load: () => import("./rooms.js") },
   { key: "deliveries", title: "Deliveries", icon: "outbox", load: () => import("./deliveries.js") },
   { key: "costs", title: "Costs", icon: "coin", load: () => import("./costs.js") },
@@ -24,4 +25,4 @@ export const SYSTEM = [
 ];
 
 /** The keys of the tabs at the bottom of a phone; the others are under "More". */
-export const SHORT = ["overview", "rooms", "deliveries", "costs"];
+export const SHORT = ["overview", "rooms", "deliveries", "control"];
