@@ -62,6 +62,7 @@ if TYPE_CHECKING:
         Secret,
         Settings,
         SettingsModel,
+        find_time_zone,
         load_settings,
         reject_redirected_key,
     )
@@ -139,6 +140,7 @@ __all__ = [
     "evaluator",
     "filter",
     "find_adapter",
+    "find_time_zone",
     "fold_name",
     "load_character",
     "load_plugins",
@@ -183,7 +185,8 @@ MODULES = {
     "bot.runtime.character_reload": "AgentConfig",
     "bot.runtime.agent_runtime": "AgentRuntime",
     "bot.runtime.runtime": "Runtime",
-    "bot.settings": "CommaList CoreSettings Secret Settings SettingsModel load_settings reject_redirected_key",
+    "bot.settings": "CommaList CoreSettings Secret Settings SettingsModel find_time_zone load_settings "
+    "reject_redirected_key",
     "bot.store.protocols": "RecallScope",
 }
 PLACES = {name: module for module, names in MODULES.items() for name in names.split()}

@@ -19,7 +19,7 @@ from bot.plugin_system.plugin import Plugin
 from bot.testing import ManualClock, ScriptedModel, running_agent
 
 KB = 1024
-MOST_IN_ALL = 8 * KB
+MOST_IN_ALL = 10 * KB
 
 LONGEST_WEEKDAY = datetime(2026, 3, 4, 9, tzinfo=UTC)  # a Wednesday: the prompt names the day
 
@@ -30,6 +30,7 @@ FORMS = TAGS, FUNCTIONS = ("actions in tags", "actions as functions")
 ALLOWANCES = {
     "bootstrap": {TAGS: 2_304, FUNCTIONS: 3_200},  # in tags up to 400 bytes show examples of actions
     "knowledge": {TAGS: 128, FUNCTIONS: 128},
+    "reminders": {TAGS: 768, FUNCTIONS: 1_408},  # off by default
     "x_actions": {TAGS: 0, FUNCTIONS: 0},  # in rooms on X alone
 }
 
@@ -111,7 +112,7 @@ async def test_a_bundled_plugin_adds_at_most_its_limit_to_the_prompt(name: str, 
 
 
 @pytest.mark.parametrize("form", FORMS)
-async def test_all_bundled_plugins_together_take_at_most_8_kb(form: str) -> None:
+async def test_all_bundled_plugins_together_take_at_most_10_kb(form: str) -> None:
     plugins = [
         bundled for name in plugin_names() if (bundled := find_plugin(name)) and (bundled.actions or bundled.providers)
     ]
