@@ -527,7 +527,8 @@ class Turn:
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
-    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit.
+    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
+    `was_parked` has waited for the approval of an action.
     """
 
     agent: Agent
@@ -561,6 +562,7 @@ class Turn:
     context_share: float = 1.0
     reply_model: ModelType = ModelType.TEXT_LARGE
     hold_reason: str = ""
+    was_parked: bool = False
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 

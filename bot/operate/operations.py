@@ -121,6 +121,7 @@ class DraftBody(Result):
 
     `text` is what is sent, `proposed` what the bot wrote; `reason` says why it waits. A decision names its `revision`.
     `question` is the message that led to it, null for a post. Until `edited_until` the `editor` writes another text.
+    `action` is the name of the action that waits for approval, which `text` describes; empty for a reply or post.
     """
 
     id: str
@@ -142,6 +143,7 @@ class DraftBody(Result):
     editor: str
     edited_until: datetime | None
     replaced_by: str
+    action: str
 
 
 class DraftDecision(Result):
@@ -324,6 +326,7 @@ class Operations:
                     platform=room.platform if room else "",
                     text=proposal.content.text,
                     proposed=proposal.proposed.text,
+                    action=proposal.action_name,
                     question=message.content.text if message else None,
                 )
             )

@@ -138,13 +138,17 @@ class ApprovalRule(Protocol):
     def find_post_reason(self, room: Room) -> str: ...
 
 
+async def _ignore_reopened(receipt_id: UUID) -> None:
+    """Do nothing: the next start of the bot finds the open receipt."""
+
+
 class Outbox:
     """Commits an agent's replies with the receipts they close, then sends their deliveries room by room.
 
     `secrets` are values that must never leave, `link_policy` says what links may carry; where it
     `is_streaming`, replies are shown while they are written. `approval` says what waits for a person, None where
     nothing does. A reply for a platform that is not connected waits; so does one in a room that another process owns,
-    by `sharing`.
+    by `sharing`. `on_reopened` receives the id of a receipt whose turn goes on, because an action of it was approved.
     """
 
     def __init__(
@@ -175,6 +179,7 @@ class Outbox:
         self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
         self.is_streaming = is_streaming
         self.approval: ApprovalRule | None = None
+        self.on_reopened: Callable[[UUID], Awaitable[object]] = _ignore_reopened
         self._drafts = Drafts(
             ledger,
             filter_text=self._filter.filter_partial,
@@ -533,12 +538,16 @@ class Outbox:
         memory = replace(reply.memory, room_id=room.id, world_id=room.world_id)
         return replace(reply, memory=memory, room=room, reply_to="")
 
+    def redact(self, text: str) -> str:
+        """Return a text without secrets."""
+        return redact(text, self._secrets)
+
     def _redact_result(self, result: Memory) -> Memory:
         """Return the result of an action shortened, without secrets, in the room that its own has become."""
         room = self._migrated.get(result.room_id)
         if room is not None:
             result = replace(result, room_id=room.id, world_id=room.world_id)
-        text = shorten(redact(result.content.text, self._secrets), MAX_ACTION_RESULT_LENGTH)
+        text = shorten(self.redact(result.content.text), MAX_ACTION_RESULT_LENGTH)
         return replace(result, content=replace(result.content, text=text))
 
     async def _split(self, reply: OutgoingReply) -> list[Delivery]:

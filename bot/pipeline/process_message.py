@@ -26,6 +26,7 @@ from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.care import Care
 from bot.pipeline.commit import (
     PUBLIC_TYPES,
+    ActionParked,
     TurnFailure,
     TurnResult,
     claim,
@@ -35,6 +36,7 @@ from bot.pipeline.commit import (
     commit_stopped,
     drop_echo,
     mark_late_evaluations,
+    park_turn,
     previous_replies,
     record_cancelled_calls,
     release,
@@ -281,6 +283,9 @@ class MessagePipeline:
                 spans.append(("commit", "Commit", answered, time.monotonic(), ""))
             except (StoreUnavailable, Superseded):
                 raise
+            except ActionParked as parked:
+                run.outcome = await park_turn(turn, parked.proposal)
+                return True
             except Exception as error:  # the room is told once; no message may stop those that follow
                 is_answering = decision is not None and decision.should_answer
                 failure = classify(error, turn, is_answering=is_answering)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bot import ActionResult, ChannelType, Outcome, Plugin, Receipt, Turn, action, derived_id
+from bot import ActionResult, ChannelType, Effect, Outcome, Plugin, Receipt, Turn, action, derived_id
 from bot.domain.environment import TakeOver
 from bot.domain.ledger import Rule
 from bot.domain.proposal import Proposal, ProposalState
@@ -154,7 +154,7 @@ async def test_what_is_sent_late_says_so() -> None:
 
 
 async def test_replies_of_actions_wait_with_the_answer() -> None:
-    @action("LOOK", "Look something up.")
+    @action("LOOK", "Look something up.", effect=Effect.PURE)
     async def look(turn: Turn) -> ActionResult:
         await turn.reply("I looked.")
         return ActionResult(text="found")
@@ -233,7 +233,7 @@ async def test_what_is_said_in_a_room_of_the_list_without_being_asked_waits_too(
 
 
 async def test_a_draft_whose_turn_a_person_stops_is_none() -> None:
-    @action("LOOK", "Look something up.")
+    @action("LOOK", "Look something up.", effect=Effect.PURE)
     async def look(turn: Turn) -> ActionResult:
         await turn.reply("I looked.")
         harness.agent_runtime.handle.edits.stop_room(turn.room.id)

@@ -41,7 +41,7 @@ async def test_approvers_edit_a_draft_with_a_reply_and_send_it_with_a_button() -
             await harness.wait_deliveries()
             card = card_of(harness, approvers)
             assert "Alice: What is this?\nIt is a fern." in card["text"]
-            assert list(buttons_of(card)) == ["Send", "Edit", "Drop"]
+            assert list(buttons_of(card)) == ["Send", "Edit", "Drop", "Take over"]
             harness.people.press(card, carol, buttons_of(card)["Send"])  # a member decides nothing
             harness.people.say(approvers, bob, "It is a moss.", reply_to=card)
             await harness.wait_deliveries()

@@ -231,7 +231,7 @@ TAKEN_OVER_OR_BY = (matches(take_overs), _names(take_overs.c.person_id, take_ove
 DELETE_TAKE_OVERS = delete(take_overs).where(*TAKEN_OVER_OR_BY, take_overs.c.ended_at.is_not(None))
 CLEAR_TAKE_OVERS = update(take_overs).where(*TAKEN_OVER_OR_BY).values(name="", reason="")
 DELETE_LOGS = _delete_in(LOG_WINDOWS, logs, _names(logs.c.entity_id))
-PROPOSALS_OF_ENTITY = select(proposals.c.position, proposals.c.turn_id).where(
+PROPOSALS_OF_ENTITY = select(proposals.c.position, proposals.c.turn_id, proposals.c.action).where(
     PROPOSAL_WINDOWS.condition,
     or_(contains_text(proposals.c.subject_ids, "mark"), contains_text(proposals.c.author_ids, "mark")),
 )
@@ -458,8 +458,8 @@ def _remove_quotations_of(agent: int, ids: Sequence[UUID], connection: Connectio
 
 def _delete_proposals(agent: int, rows: Sequence[Row], connection: Connection) -> None:
     """Delete proposals with the text of the messages that showed them to approvers."""
-    count_changed(connection, DELETE_PROPOSALS, [position for position, _ in rows], agent=agent)
-    cards = [card_turn_id(turn_id) for _, turn_id in rows]
+    count_changed(connection, DELETE_PROPOSALS, [position for position, _, _ in rows], agent=agent)
+    cards = [card_turn_id(turn_id, action) for _, turn_id, action in rows]
     count_changed(connection, CLEAR_CONTENT, cards, agent=agent, content=Content())
 
 

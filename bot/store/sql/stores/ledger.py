@@ -813,7 +813,8 @@ ALL_PROPOSALS, WAITING_PROPOSALS = _list_proposals(), _list_proposals(text(IS_WA
 PROPOSALS_IN_STATE = _list_proposals(matches(proposals, "state"))
 PROPOSALS_OF_TURN = _list_proposals(matches(proposals, "turn_id"))
 PROPOSAL_STATE_NAMES = (
-    *("content", "revision", "state", "decided_by", "decided_at", "editor", "edited_until", "replaced_by"),
+    *("content", "revision", "state", "decided_by", "decided_by_id", "decided_at"),
+    *("editor", "edited_until", "replaced_by"),
 )
 UPDATE_PROPOSAL = (
     update(proposals)
