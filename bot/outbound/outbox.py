@@ -57,6 +57,7 @@ from bot.outbound.sender import (
     SendQueue,
     WorkOwnership,
     is_removal,
+    mark_late,
     persist_state,
     split_reply,
     with_late_notice,
@@ -309,22 +310,23 @@ class Outbox:
         cards: Sequence[OutgoingReply],
         *,
         notice: Notice | None = None,
+        editor: str | None = None,
         is_late: bool = False,
     ) -> None:
         """Store a proposal in its new state with the reply that it becomes, in one transaction, then send.
 
         A reply that `is_late` says so. Raises ProposalChanged, with nothing written, where the stored proposal does not
-        wait any more or has another revision.
+        wait any more or has another revision, or another `editor` if one is given.
         """
         stored, notices, parts = await self._prepare([reply] if reply else [], (), notice)
         if parts and is_late:
             adapter = self.adapters.get(parts[0].platform)
-            parts[0] = with_late_notice(parts[0], adapter) if adapter is not None else parts[0]
+            parts[0] = with_late_notice(parts[0], adapter) if adapter is not None else mark_late(parts[0])
         disclosures = _disclose(notice, [*notices, *parts]) if notice is not None else ()
         deliveries = (*notices, *parts, *await self._split_cards(cards))
 
         async def store(turn_commit: TurnCommit) -> list[Delivery]:
-            placed = await self._ledger.decide_proposal(decided, revision, turn_commit)
+            placed = await self._ledger.decide_proposal(decided, revision, turn_commit, editor=editor)
             if placed is None:
                 raise ProposalChanged
             return placed

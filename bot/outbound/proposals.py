@@ -210,7 +210,7 @@ class Proposals:
             changed = replace(changed, decided_by_id=actor_id)
             if changed.state is ProposalState.SENT and await self._store.worlds.room(proposal.room_id) is None:
                 return DecidedProposal(proposal, False, user_text("drafts.no_room", id=proposal.id))
-            if await self._commit(changed, proposal.revision):
+            if await self._commit(changed, proposal.revision, editor=proposal.editor):
                 return DecidedProposal(changed, True, _describe_change(proposal, changed))
 
     async def edit_by_reply(self, message: Memory, room: Room, author: Entity, role: Role) -> str:
@@ -295,12 +295,16 @@ class Proposals:
             return DecidedProposal(proposal, False, user_text("drafts.empty"))
         return replace(proposal, content=filtered, revision=proposal.revision + 1, editor="", edited_until=None)
 
-    async def _commit(self, changed: Proposal, revision: int) -> bool:
-        """Store a proposal in its new state with its reply, if it is sent; return whether it was still as expected."""
+    async def _commit(self, changed: Proposal, revision: int, editor: str | None = None) -> bool:
+        """Store a proposal in its new state with its reply, if it is sent; return whether it was still as expected.
+
+        With `editor` it must be edited by that person, or by none if it is empty.
+        """
         card, reply = await self._build_card(changed), None
         if changed.state is ProposalState.SENT and not changed.action:
             reply = await self._build_reply(changed)
-        notice = Notice(changed.notice, changed.unnotified_ids) if reply and changed.unnotified_ids else None
+        text = user_text("notices.ai_edited") if changed.is_edited else changed.notice
+        notice = Notice(text, changed.unnotified_ids) if reply and changed.unnotified_ids else None
         age = self._clock() - changed.created_at
         try:
             await self._outbox.commit_decision(
@@ -309,6 +313,7 @@ class Proposals:
                 reply,
                 [card] if card is not None else [],
                 notice=notice,
+                editor=editor,
                 is_late=changed.receipt_id is not None and age > MAX_BACKFILL_AGE,
             )
         except ProposalChanged:

@@ -95,6 +95,7 @@ from bot.user_texts import user_text
 MAX_CHECKED_MESSAGES = 100  # more than most prompts contain: older text may have been paraphrased since
 MAX_QUESTION_LENGTH = 3_000
 MAX_SHOWN_ARGUMENT = 600  # characters, to who approves an action
+RunDegrading = Callable[[Turn, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 MayCause = Callable[[UUID], bool]
 
 
@@ -874,9 +875,10 @@ class MultiStep:
         self._action_runner = action_runner
         self.max_steps = max_steps
 
-    async def run(self, turn: Turn) -> str:
+    async def run(self, turn: Turn, run_degrading: RunDegrading) -> str:
         """Run the steps that a message asks for and return the summary to send.
 
+        Where the budget does not pay for a call, `run_degrading` repeats it by the next step of DEGRADE.
         Raises ModelError or NoAnswer if no action has run and no model answers.
         """
         turn.commit()
@@ -884,7 +886,7 @@ class MultiStep:
         turn.state.data["actionPlan"] = loop.plan
         for number in range(self.max_steps):
             try:
-                await self._run_step(turn, loop, number)
+                await self._run_step(turn, loop, number, run_degrading)
             except ModelError:
                 if not turn.results:
                     raise
@@ -892,13 +894,13 @@ class MultiStep:
                 break
             if loop.is_finished:
                 break
-        write_text = write_closing_text if turn.results else write_summary
-        return await write_text(turn, self._composer)
+        if turn.results:
+            return await write_closing_text(turn, self._composer)
+        return str(await run_degrading(turn, lambda: write_summary(turn, self._composer)))
 
-    async def _run_step(self, turn: Turn, loop: StepLoop, number: int) -> None:
+    async def _run_step(self, turn: Turn, loop: StepLoop, number: int, run_degrading: RunDegrading) -> None:
         """Run one step that the model chooses."""
-        await self._composer.compose(turn, loop.include)
-        step = await self._choose_step(turn, loop, number)
+        step: NextStep = await run_degrading(turn, lambda: self._choose_step(turn, loop, number))
         loop.plan.thought = step.thought
         requested = self._composer.missing_providers(turn, step.providers)
         loop.include += requested
@@ -930,6 +932,7 @@ class MultiStep:
         loop.is_finished |= call.action.spec.is_critical and not result.success
 
     async def _choose_step(self, turn: Turn, loop: StepLoop, number: int) -> NextStep:
+        await self._composer.compose(turn, loop.include)
         key = f"step:{number}"
         if (cached := await cached_response(turn, key)) is not None:
             return build_step(cached)

@@ -13,7 +13,9 @@ from bot import ActionResult, ChannelType, Effect, Outcome, Plugin, Receipt, Tur
 from bot.domain.environment import TakeOver
 from bot.domain.ledger import Rule
 from bot.domain.proposal import Proposal, ProposalState
-from bot.outbound.proposals import DecidedProposal, ProposalDecision
+from bot.event_bus import EventBus
+from bot.outbound.outbox import Outbox
+from bot.outbound.proposals import DecidedProposal, ProposalDecision, Proposals
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, ScriptedModel, model_answer, running_agent
 from bot.user_texts import user_text
 
@@ -257,3 +259,29 @@ async def test_what_waits_is_dropped_where_a_person_takes_over(*, is_for_person:
         await harness.agent_runtime.handle.operations.begin_take_over(take_over)
         assert len(await harness.agent.proposals.waiting()) == waiting
         assert sent_in(harness, "lobby") == []
+
+
+async def test_the_notice_before_a_text_that_a_person_has_changed_does_not_say_that_no_human_writes() -> None:
+    async with proposing(model_answer("It is a fern."), AI_NOTICE="first") as harness:
+        await harness.send("What is this?", author="Robin")
+        proposal = await only_waiting(harness)
+        await decide(harness, proposal, ProposalDecision.EDIT, text="It is a moss.")
+        await decide(harness, proposal, ProposalDecision.SEND)
+        notice, text = sent_in(harness, "lobby")
+        assert (user_text("notices.ai_edited") in notice, text) == (True, "It is a moss.")
+
+
+async def test_a_late_draft_that_is_sent_while_the_bot_is_off_says_so_when_it_arrives() -> None:
+    clock = ManualClock()
+    async with proposing(model_answer("It is a fern."), clock=clock) as harness:
+        await harness.send("What is this?")
+        proposal = await only_waiting(harness)
+        clock.advance(timedelta(minutes=16).total_seconds())
+        stopped = Outbox(harness.agent.store.ledger, EventBus(), harness.agent.id, clock=clock.now)
+        proposals = Proposals(harness.agent.id, harness.agent.store, stopped, _clock=clock.now)
+        decided = await proposals.decide(proposal.id, ProposalDecision.SEND, actor="Bob")
+        assert decided is not None
+        assert decided.is_done
+        await harness.agent.outbox.send_pending(proposal.turn_id)
+        await harness.agent.outbox.drain(5.0)
+        assert sent_in(harness, "lobby") == [f"{user_text('notices.late')}It is a fern."]

@@ -825,6 +825,9 @@ UPDATE_PROPOSAL = (
     )
     .values({name: parameter(proposals.c[name], name) for name in PROPOSAL_STATE_NAMES})
 )
+UPDATE_PROPOSAL_OF_EDITOR = UPDATE_PROPOSAL.where(
+    proposals.c.editor == parameter(proposals.c.editor, "expected_editor")
+)
 MAX_WAITING = 10_000
 
 
@@ -853,6 +856,7 @@ def change_proposal(
     changed: Proposal,
     revision: int,
     *,
+    editor: str | None = None,
     cause: str = "",
     superseded_by: UUID | None = None,
 ) -> bool:
@@ -860,7 +864,10 @@ def change_proposal(
     values = PROPOSAL.values(changed, agent)
     state = {name: values[name] for name in PROPOSAL_STATE_NAMES}
     key = {"agent": agent, "id_": changed.id, "expected_revision": revision}
-    if not connection.execute(UPDATE_PROPOSAL, {**key, **state}).rowcount:
+    statement = UPDATE_PROPOSAL
+    if editor is not None:
+        statement, key = UPDATE_PROPOSAL_OF_EDITOR, {**key, "expected_editor": editor}
+    if not connection.execute(statement, {**key, **state}).rowcount:
         return False
     receipt = None if changed.receipt_id is None else find_receipt(agent, changed.receipt_id, connection)
     if receipt is not None and receipt.outcome is Outcome.PARKED:
@@ -883,9 +890,9 @@ def withdraw_proposals(
 
 
 def _decide_proposal(
-    agent: int, decided: Proposal, revision: int, turn_commit: TurnCommit, connection: Connection
+    agent: int, decided: Proposal, revision: int, turn_commit: TurnCommit, editor: str | None, connection: Connection
 ) -> list[Delivery] | None:
-    if not change_proposal(connection, agent, decided, revision):
+    if not change_proposal(connection, agent, decided, revision, editor=editor):
         return None
     put_memories(connection, agent, turn_commit.replies)
     stored = insert_deliveries(connection, agent, turn_commit.deliveries)
@@ -983,9 +990,9 @@ class SqlLedger(SqlLookups):
         return next(iter(await self._database.read(find)), None)
 
     async def decide_proposal(
-        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None
+        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None
     ) -> list[Delivery] | None:
-        work = partial(_decide_proposal, self._agent, decided, revision, turn_commit or TurnCommit())
+        work = partial(_decide_proposal, self._agent, decided, revision, turn_commit or TurnCommit(), editor)
         return await self._database.write(work)
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
