@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from bot.concurrency.tasks import crash_point
 from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver
 from bot.domain.inbound import ErasureResult
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
@@ -214,6 +215,12 @@ class Operations:
         async def erase(entity_id: UUID) -> ErasureResult:
             return await store.edits.erase_entity(entity_id, datetime.now(UTC))
 
+        async def begin_take_over(take_over: TakeOver) -> TakeOver:
+            held = await store.take_overs.begin(take_over)
+            crash_point("take_over.stored")
+            await proposals.drop_taken_over(held)
+            return held
+
         people = People(agent_id, store=store, muted=set())
         undelivered = UndeliveredParts(store.ledger)
         proposals = Proposals(agent_id, store, Outbox(store.ledger, EventBus(), agent_id))
@@ -225,7 +232,7 @@ class Operations:
             people,
             erase,
             store.marks.save,
-            store.take_overs.begin,
+            begin_take_over,
             proposals,
         )
 

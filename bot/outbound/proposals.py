@@ -230,7 +230,12 @@ class Proposals:
         return "" if made is None else made.note
 
     async def expire(self) -> int:
-        """Drop the proposals about which no person has decided in time; return how many there were."""
+        """Drop the proposals about which no person has decided in time; return how many there were.
+
+        So are those of rooms that a person had taken over when the process died before it dropped them.
+        """
+        for take_over in self._store.take_overs.current.values():
+            await self.drop_taken_over(take_over)
         now = self._clock()
         expired = [proposal for proposal in await self.waiting() if proposal.expires_at <= now]
         return sum([await self._expire(proposal) for proposal in expired])

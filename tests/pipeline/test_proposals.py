@@ -1,6 +1,9 @@
 """Replies that wait for a person: what is proposed, and what becomes of it."""
 
 import asyncio
+import io
+import json
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +17,8 @@ from bot.domain.environment import TakeOver
 from bot.domain.ledger import Rule
 from bot.domain.proposal import Proposal, ProposalState
 from bot.event_bus import EventBus
+from bot.operate.operations import Operations
+from bot.operate.people import write_person_archive
 from bot.outbound.outbox import Outbox
 from bot.outbound.proposals import DecidedProposal, ProposalDecision, Proposals
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, ScriptedModel, model_answer, running_agent
@@ -285,3 +290,34 @@ async def test_a_late_draft_that_is_sent_while_the_bot_is_off_says_so_when_it_ar
         await harness.agent.outbox.send_pending(proposal.turn_id)
         await harness.agent.outbox.drain(5.0)
         assert sent_in(harness, "lobby") == [f"{user_text('notices.late')}It is a fern."]
+
+
+async def test_the_archive_of_a_person_has_the_drafts_that_answer_them_without_who_decided() -> None:
+    async with proposing(model_answer("It is a fern.")) as harness:
+        receipt = await harness.send("What is this?")
+        await decide(harness, await only_waiting(harness), ProposalDecision.DROP)
+        store, file = harness.agent.store, io.BytesIO()
+        person = (await store.entities.entities([receipt.author_id]))[receipt.author_id]
+        await write_person_archive(store, person, file, agent_name="Ada", redact=str)
+        with zipfile.ZipFile(file) as archive:
+            drafts = [json.loads(line) for line in archive.read("drafts.jsonl").splitlines()]
+        assert [(draft["text"], draft["state"]) for draft in drafts] == [("It is a fern.", "dropped")]
+        assert "Bob" not in str(drafts)
+
+
+async def test_a_take_over_by_a_command_without_the_running_bot_drops_what_waits_too() -> None:
+    async with proposing(model_answer("It is a fern.")) as harness:
+        receipt = await harness.send("What is this?")
+        operations = Operations.on_store(harness.agent.id, harness.agent.store)
+        await operations.take_over(receipt.room_id, source="the test")
+        assert await harness.agent.proposals.waiting() == []
+
+
+async def test_what_a_take_over_did_not_drop_before_the_process_died_is_dropped_later() -> None:
+    async with proposing(model_answer("It is a fern.")) as harness:
+        receipt = await harness.send("What is this?")
+        await harness.agent.store.take_overs.begin(
+            TakeOver(receipt.room_id, "Mia", "/take-over", harness.agent.clock())
+        )
+        await harness.agent.proposals.expire()
+        assert (await reread(harness, receipt)).outcome is Outcome.IGNORED
