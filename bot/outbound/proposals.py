@@ -258,7 +258,8 @@ class Proposals:
 
     def _end(self, proposal: Proposal, state: ProposalState, actor: str) -> Proposal:
         """Return a proposal that does not wait any more; no person is editing it then."""
-        return replace(proposal, state=state, decided_by=actor, decided_at=self._clock(), editor="", edited_until=None)
+        ended = replace(proposal, state=state, decided_by=actor, decided_by_id=None, decided_at=self._clock())
+        return replace(ended, editor="", edited_until=None)
 
     async def _find_refusal(self, proposal: Proposal, actor: str, revision: int | None) -> DecidedProposal | None:
         """Return why nothing can be decided about a proposal now; None where something can."""

@@ -146,7 +146,7 @@ async def require_approval(
         entry = {"arguments": dict(arguments)}
         step = Step(turn.id, approval_key(key), "approval", StepState.DONE, result=entry, recorded_at=agent.clock())
         await agent.store.ledger.save_step(step)
-        text = agent.outbox.redact(_describe_bounded(action, arguments))
+        text = _describe_bounded(action, arguments, agent.outbox.redact)
         proposal = propose(turn, Content(text=text), turn.find_hold_reason(), key)
     if proposal.state is ProposalState.SENT:
         return None
@@ -171,10 +171,10 @@ def approval_key(key: str) -> str:
     return f"approval:{key}"
 
 
-def _describe_bounded(action: Action[Any], arguments: Mapping[str, Any]) -> str:
-    """Return the name of an action with its arguments, one a line; the middle of long ones is left out."""
+def _describe_bounded(action: Action[Any], arguments: Mapping[str, Any], redact: Callable[[str], str]) -> str:
+    """Return the name of an action with its arguments, one a line, without secrets and the middle of long ones."""
     values = action.validate(arguments).items()
-    lines = [f"{name}: {_leave_out_middle(_show(value))}" for name, value in values if value is not None]
+    lines = [f"{name}: {_leave_out_middle(redact(_show(value)))}" for name, value in values if value is not None]
     return "\n".join([action.spec.name, *lines])
 
 
