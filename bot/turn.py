@@ -187,8 +187,11 @@ class ContentFilters(Protocol):
     async def check_reply(self, turn: "Turn", content: Content) -> Content | None:
         """Return what the filters let pass of a reply; None where one stopped it."""
 
-    async def check_post(self, agent: "Agent", room: Room, content: Content) -> Content | None:
-        """Return what the filters let pass of a text that answers no message; None where one stopped or held it."""
+    async def check_post(self, agent: "Agent", room: Room, content: Content) -> tuple[Content | None, str]:
+        """Return what the filters let pass of a text that answers no message, and why it waits for a person.
+
+        None where one has stopped it; the reason is empty where it does not wait.
+        """
 
 
 class Rooms(Protocol):
@@ -386,9 +389,9 @@ class Agent:
 
         Return the message once it is stored and queued; None where a filter stopped it or the content filter left
         nothing, where a character of mature content may not speak or a person has taken over, and where the message
-        waits for a person (APPROVAL). With a `key` it is sent once, however often this is called with it: work that may
-        run again passes its own. What a person wrote is sent under the name `written_by`, in a room that they have
-        taken over too. What `is_approved` was seen by a person, and does not wait for one.
+        waits for a person (APPROVAL, or a filter holds it). With a `key` it is sent once, however often this is called
+        with it: work that may run again passes its own. What a person wrote is sent under the name `written_by`, in a
+        room that they have taken over too. What `is_approved` was seen by a person, and does not wait for one.
         """
         if not self.may_speak_in(room):
             logger.info("nothing is said in %s: the content of %s is mature", room.id, self.name)
@@ -406,11 +409,12 @@ class Agent:
         memory_id = derived_id(turn_id, "reply", "0")
         if key and (existing := (await self.store.memories.memories([memory_id])).get(memory_id)) is not None:
             return existing
-        filtered = await self.filters.check_post(self, room, content)
+        filtered, reason = await self.filters.check_post(self, room, content)
         if filtered is None:
             return None
         now, approval = self.clock(), self.outbox.approval
-        if approval is not None and not (is_approved or written_by) and (reason := approval.find_post_reason(room)):
+        reason = reason or (approval.find_post_reason(room) if approval is not None else "")
+        if reason and not (is_approved or written_by):
             proposed = self.outbox.filter_content(filtered, room.id)
             if proposed is not None:
                 expires_at, id_ = now + self.proposals.timeout, proposal_id(turn_id)
@@ -527,7 +531,8 @@ class Turn:
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
-    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit.
+    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
+    `was_parked` has waited for the approval of an action.
     """
 
     agent: Agent
@@ -561,6 +566,7 @@ class Turn:
     context_share: float = 1.0
     reply_model: ModelType = ModelType.TEXT_LARGE
     hold_reason: str = ""
+    was_parked: bool = False
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
@@ -26,11 +26,12 @@ from bot.concurrency.tasks import Failure, TaskSet, run_isolated
 from bot.domain.content import Content
 from bot.domain.environment import ANYBODY, ChoiceRequest, Room
 from bot.domain.ids import derived_id
-from bot.domain.ledger import ActionResult, EventKey, Receipt
+from bot.domain.ledger import ActionResult, EventKey, Outcome, Receipt
 from bot.domain.memory import MemoryKind
 from bot.domain.task import Task
 from bot.errors import BotError, StoreUnavailable
-from bot.pipeline.commit import build_result_memories
+from bot.outbound.proposals import TASK_KEY
+from bot.pipeline.commit import ActionParked, build_proposal, build_result_memories, load_steps
 from bot.pipeline.compose import Composer
 from bot.pipeline.respond import ActionCall
 from bot.pipeline.run_actions import ActionRunner, write_closing_text
@@ -363,11 +364,22 @@ class ConfirmedActions:
             return
         arguments: Mapping[str, Any] = json.loads(operation["arguments"])
         with suppress(TurnStopped), self._active_turns.track(turn):  # what stopped it says so
-            result = await self._runner.run(turn, ActionCall(action, arguments), 0, is_confirmed=True)
+            result = await self._run(turn, ActionCall(action, arguments), task)
             if not turn.replies or not result.success:
                 is_trusted = id(action) in self._registry.trusted_ids
                 await turn.reply(Content(text=await self._write_report(turn, result, is_trusted=is_trusted)))
             await agent.store.memories.add(build_result_memories(turn))
+            if held := await build_proposal(turn, Outcome.ANSWERED, ()):
+                await agent.proposals.propose(replace(held, receipt_id=None))
+
+    async def _run(self, turn: Turn, call: ActionCall, task: Task) -> ActionResult:
+        """Run an action; raise ActionParked, and show it to approvers, where one of them has to decide first."""
+        try:
+            return await self._runner.run(turn, call, 0, is_confirmed=True)
+        except ActionParked as parked:
+            waiting = replace(parked.proposal, receipt_id=None, metadata={TASK_KEY: str(task.id)})
+            await turn.agent.proposals.propose(waiting)
+            raise
 
     async def _write_report(self, turn: Turn, result: ActionResult, *, is_trusted: bool) -> str:
         """Return what became of the action; in the character's words if its result is not meant for people."""
@@ -396,4 +408,6 @@ async def _build_turn(agent: Agent, task: Task, room: Room, message_id: UUID, au
     turn_input = TurnInput(receipt, message, author, time.monotonic(), lambda receipt: None)
     memories = await store.memories.by_turn(turn_id)
     replies = [memory for memory in memories if memory.is_reply]
-    return Turn(agent, turn_id, room, world, [turn_input], replies=replies, actions=agent.catalog.actions)
+    turn = Turn(agent, turn_id, room, world, [turn_input], replies=replies, actions=agent.catalog.actions)
+    turn.restore_held((await load_steps(turn)).values())
+    return turn

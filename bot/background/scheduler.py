@@ -16,6 +16,7 @@ from bot.domain.environment import find_take_over
 from bot.domain.events import TaskEnded
 from bot.domain.task import LAST_RUN_KEY, MissedRunPolicy, Task
 from bot.errors import StoreUnavailable
+from bot.pipeline.commit import ActionParked
 from bot.plugin_system.components import Worker
 from bot.plugin_system.registry import Registry
 from bot.turn import Agent
@@ -237,7 +238,10 @@ class Scheduler:
     async def _run_worker(self, worker: Worker, task: Task) -> bool:
         if not await worker.validate(self._agent, task):
             return False
-        await worker(self._agent, task)
+        try:
+            await worker(self._agent, task)
+        except ActionParked:  # it looks again later whether a person has decided
+            return False
         return True
 
     async def _complete(self, task: Task, error: str | None) -> None:

@@ -405,6 +405,7 @@ class BuiltinCommands:
                 proposal.id,
                 ProposalDecision(decision),
                 actor=sanitize_name(invocation.author.name),
+                actor_id=invocation.author.id,
                 revision=int(revision) if revision.isdecimal() else None,
                 text=text or None,
             )

@@ -1,4 +1,4 @@
-"""Proposals: replies and posts that wait until a person sends, edits or drops them; users call them drafts."""
+"""Proposals: replies, posts and actions that wait until a person decides about them; users call them drafts."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -28,7 +28,7 @@ class ProposalState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A reply that waits for a person's decision.
+    """A reply, or a call of an action, that waits for a person's decision.
 
     `proposed` is what the turn wrote, `content` what is sent: the text of the last edit. Each edit, and each proposal
     that replaces another one, has the next `revision`: a decision about another revision is not carried out. `reason`
@@ -37,6 +37,9 @@ class Proposal:
     `subject_ids` are the messages that it answers and their authors, `author_ids` all whose words the model has read:
     it is withdrawn with the former and deleted with either. `unnotified_ids` are the people who get the AI `notice`
     with it. Until `edited_until` the `editor` is writing another text. `replaced_by` is the id of the newer proposal.
+
+    `action` is the key of the journal step of an action that waits for approval, which its content describes; empty for
+    a reply. `decided_by_id` is the account of the person who has decided, None for an operator, and while it waits.
     """
 
     id: str
@@ -64,6 +67,13 @@ class Proposal:
     editor: str = ""
     edited_until: datetime | None = None
     replaced_by: str = ""
+    action: str = ""
+    decided_by_id: UUID | None = None
+
+    @property
+    def action_name(self) -> str:
+        """The name of the action that waits; empty for a reply."""
+        return self.action.rsplit(":", 1)[-1]
 
     @property
     def is_edited(self) -> bool:
@@ -75,23 +85,31 @@ class Proposal:
         return self.edited_until is not None and self.edited_until > now
 
 
-def proposal_id(turn_id: UUID) -> str:
-    """Return the id of the proposal of a turn, the same however often the turn is replayed: 12 hexadecimal digits."""
-    return derived_id(turn_id, "proposal").hex[:12]
+def proposal_id(turn_id: UUID, action: str = "") -> str:
+    """Return the id of the proposal of a turn's reply or action, the same in every replay: 12 hexadecimal digits."""
+    return derived_id(turn_id, *filter(None, ("proposal", action))).hex[:12]
 
 
-def card_turn_id(turn_id: UUID) -> UUID:
-    """Return the id under which the message that shows approvers the proposal of a turn is stored."""
-    return derived_id(turn_id, "proposal card")
+def card_turn_id(turn_id: UUID, action: str = "") -> UUID:
+    """Return the id under which the message that shows approvers a proposal of a turn is stored."""
+    return derived_id(turn_id, *filter(None, ("proposal card", action)))
 
 
 def parked_reason(proposal: Proposal) -> str:
-    """Return the reason of a receipt whose answer waits for a person."""
-    return f"its answer waits for a person as draft {proposal.id} ({proposal.reason})"
+    """Return the reason of a receipt whose answer, or an action of it, waits for a person."""
+    subject = f"its action {proposal.action_name}" if proposal.action else "its answer"
+    return f"{subject} waits for a person as draft {proposal.id} ({proposal.reason})"
 
 
 def decide_receipt(receipt: Receipt, proposal: Proposal, cause: str = "", superseded_by: UUID | None = None) -> Receipt:
-    """Return the parked receipt of a proposal as the end of that closes it; `cause` is why it was withdrawn."""
+    """Return the parked receipt of a proposal as the end of that closes it; `cause` is why it was withdrawn.
+
+    An approved action opens it again: its turn goes on.
+    """
+    if proposal.action and proposal.state is ProposalState.SENT:
+        note = f"{proposal.decided_by} approved {proposal.action_name} (draft {proposal.id})"
+        opened = replace(receipt, outcome=Outcome.RECEIVED, reason="", rule="", closed_at=None, attempts=0)
+        return replace(opened, claimed_at=proposal.decided_at, notes=(*receipt.notes, note))
     outcome, rule, reason = {
         ProposalState.WAITING: (Outcome.PARKED, Rule.DRAFT, parked_reason(proposal)),
         ProposalState.SENT: (

@@ -424,6 +424,16 @@ class MessageProcessor:
             else:
                 self._start(StoredEvent(receipt))
 
+    async def reopen(self, receipt_id: UUID) -> None:
+        """Start on an event again whose turn goes on after its receipt was final."""
+        self._closed.discard(receipt_id)
+        try:
+            receipt = await self._ledger.receipt(receipt_id)
+            if receipt is not None:
+                await self.resume(receipt)
+        except StoreUnavailable:
+            self._defer(receipt_id)
+
     async def restart(self, receipt_id: UUID) -> None:
         """Process an event whose turn was cancelled from the beginning; this counts as no further attempt."""
         self._transition(receipt_id, None)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from bot.concurrency.tasks import crash_point
 from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver
 from bot.domain.inbound import ErasureResult
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
@@ -121,7 +122,8 @@ class DraftBody(Result):
 
     `text` is what is sent, `proposed` what the bot wrote; `reason` says why it waits. A decision names its `revision`.
     `question` is the message that led to it, by `author`, null for a post. Until `edited_until` the
-    `editor` writes another text.
+    `editor` writes another text. `action` is the name of the action that waits for approval, which `text` describes;
+    empty for a reply or post.
     """
 
     id: str
@@ -145,6 +147,7 @@ class DraftBody(Result):
     editor: str
     edited_until: datetime | None
     replaced_by: str
+    action: str
 
 
 class DraftDecision(Result):
@@ -215,6 +218,12 @@ class Operations:
         async def erase(entity_id: UUID) -> ErasureResult:
             return await store.edits.erase_entity(entity_id, datetime.now(UTC))
 
+        async def begin_take_over(take_over: TakeOver) -> TakeOver:
+            held = await store.take_overs.begin(take_over)
+            crash_point("take_over.stored")
+            await proposals.drop_taken_over(held)
+            return held
+
         people = People(agent_id, store=store, muted=set())
         undelivered = UndeliveredParts(store.ledger)
         proposals = Proposals(agent_id, store, Outbox(store.ledger, EventBus(), agent_id))
@@ -226,7 +235,7 @@ class Operations:
             people,
             erase,
             store.marks.save,
-            store.take_overs.begin,
+            begin_take_over,
             proposals,
         )
 
@@ -329,6 +338,7 @@ class Operations:
                     platform=room.platform if room else "",
                     text=proposal.content.text,
                     proposed=proposal.proposed.text,
+                    action=proposal.action_name,
                     question=message.content.text if message else None,
                     author=author.name if author else None,
                     author_id=author.id if author else None,

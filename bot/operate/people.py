@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 from uuid import UUID
 
 from bot.concurrency.clock import Clock, ShutdownDeadline, every, system_clock
@@ -36,6 +36,7 @@ from bot.domain.events import EntityErased
 from bot.domain.ids import referral_turn_id
 from bot.domain.ledger import CostDimension, DeliveryKind, DeliveryState, Outcome, Receipt, Rule
 from bot.domain.memory import REFERRAL_NOTE, Memory, MemoryKind
+from bot.domain.proposal import Proposal
 from bot.errors import BotError, ModelError, StoreUnavailable
 from bot.event_bus import EventBus
 from bot.models.router import ModelRouter
@@ -287,6 +288,7 @@ class People:
         await self._store.logs.log(LogKind.AUTHORIZATION, body, room_id=room_id)
 
 
+T = TypeVar("T")
 COST_DAYS = timedelta(days=400)
 PAGE_SIZE = 200
 MAX_LOG_ENTRIES = 10_000
@@ -301,6 +303,7 @@ relationships.json  how often you talk with others, who are named by a number
 messages.jsonl      what you wrote and your reactions, one a line, the newest first
 facts.jsonl         what was learnt from it, and other notes about you
 replies.jsonl       the answers to you
+drafts.jsonl        answers to you, and actions for you, about which a person decides or has decided
 receipts.jsonl      when each message and command came in, and what became of it
 costs.json          what answering you has cost, by model
 tasks.json          what is to be done for you later
@@ -481,7 +484,7 @@ async def _write_memories(
 
 
 async def _write_receipts(writer: _ArchiveWriter, store: Store, entity_id: UUID) -> None:
-    """Write receipts, and the replies of their turns."""
+    """Write receipts, and the replies and drafts of their turns."""
     turn_ids: list[UUID] = []
 
     async def read_receipts() -> AsyncIterator[Iterable[dict[str, Any]]]:
@@ -495,15 +498,23 @@ async def _write_receipts(writer: _ArchiveWriter, store: Store, entity_id: UUID)
             yield map(_describe_receipt, receipts)
             before = receipts[-1].id
 
-    async def read_replies() -> AsyncIterator[Iterable[dict[str, Any]]]:
+    async def read_turns(read: Callable[[UUID], Awaitable[list[T]]]) -> AsyncIterator[list[list[T]]]:
         unique = list(dict.fromkeys(turn_ids))
         for start in range(0, len(unique), TURNS_AT_ONCE):
-            of_turns = await asyncio.gather(*map(store.memories.by_turn, unique[start : start + TURNS_AT_ONCE]))
+            yield await asyncio.gather(*map(read, unique[start : start + TURNS_AT_ONCE]))
+
+    async def read_drafts() -> AsyncIterator[Iterable[dict[str, Any]]]:
+        async for of_turns in read_turns(lambda turn_id: store.ledger.proposals(turn_id=turn_id)):
+            yield [_describe_draft(draft) for drafts in of_turns for draft in drafts if entity_id in draft.subject_ids]
+
+    async def read_replies() -> AsyncIterator[Iterable[dict[str, Any]]]:
+        async for of_turns in read_turns(store.memories.by_turn):
             replies = [memory for memories in of_turns for memory in memories if memory.entity_id != entity_id]
             yield map(describe_memory, (memory for memory in replies if memory.kind is MemoryKind.MESSAGE))
 
     await writer.add_lines("receipts.jsonl", read_receipts())
     await writer.add_lines("replies.jsonl", read_replies())
+    await writer.add_lines("drafts.jsonl", read_drafts())
 
 
 async def _write_costs(writer: _ArchiveWriter, store: Store, entity_id: UUID, today: date) -> None:
@@ -548,6 +559,19 @@ def describe_memory(memory: Memory) -> dict[str, Any]:
         "text": memory.content.text,
         "attachments": [item.name or item.title or item.url for item in memory.content.attachments],
         "earlier_texts": [revision.get("text") for revision in memory.metadata.get("revisions", ())],
+    }
+
+
+def _describe_draft(draft: Proposal) -> dict[str, Any]:
+    """Return a draft without the name of who has decided about it."""
+    return {
+        "id": draft.id,
+        "room": draft.room_id,
+        "at": draft.created_at.isoformat(),
+        "state": draft.state,
+        "text": draft.content.text,
+        "written_by_the_model": draft.proposed.text,
+        "action": draft.action_name,
     }
 
 

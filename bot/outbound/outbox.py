@@ -58,6 +58,7 @@ from bot.outbound.sender import (
     SendQueue,
     WorkOwnership,
     is_removal,
+    mark_late,
     persist_state,
     split_reply,
     with_late_notice,
@@ -139,13 +140,17 @@ class ApprovalRule(Protocol):
     def find_post_reason(self, room: Room) -> str: ...
 
 
+async def _ignore_reopened(receipt_id: UUID) -> None:
+    """Do nothing: the next start of the bot finds the open receipt."""
+
+
 class Outbox:
     """Commits an agent's replies with the receipts they close, then sends their deliveries room by room.
 
     `secrets` are values that must never leave, `link_policy` says what links may carry; where it
     `is_streaming`, replies are shown while they are written. `approval` says what waits for a person, None where
     nothing does. A reply for a platform that is not connected waits; so does one in a room that another process owns,
-    by `sharing`.
+    by `sharing`. `on_reopened` receives the id of a receipt whose turn goes on, because an action of it was approved.
     """
 
     def __init__(
@@ -176,6 +181,7 @@ class Outbox:
         self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
         self.is_streaming = is_streaming
         self.approval: ApprovalRule | None = None
+        self.on_reopened: Callable[[UUID], Awaitable[object]] = _ignore_reopened
         self._drafts = Drafts(
             ledger,
             filter_text=self._filter.filter_partial,
@@ -306,22 +312,23 @@ class Outbox:
         cards: Sequence[OutgoingReply],
         *,
         notice: Notice | None = None,
+        editor: str | None = None,
         is_late: bool = False,
     ) -> None:
         """Store a proposal in its new state with the reply that it becomes, in one transaction, then send.
 
         A reply that `is_late` says so. Raises ProposalChanged, with nothing written, where the stored proposal does not
-        wait any more or has another revision.
+        wait any more or has another revision, or another `editor` if one is given.
         """
         stored, notices, parts = await self._prepare([reply] if reply else [], (), notice)
         if parts and is_late:
             adapter = self.adapters.get(parts[0].platform)
-            parts[0] = with_late_notice(parts[0], adapter) if adapter is not None else parts[0]
+            parts[0] = with_late_notice(parts[0], adapter) if adapter is not None else mark_late(parts[0])
         disclosures = _disclose(notice, [*notices, *parts]) if notice is not None else ()
         deliveries = (*notices, *parts, *await self._split_cards(cards))
 
         async def store(turn_commit: TurnCommit) -> list[Delivery]:
-            placed = await self._ledger.decide_proposal(decided, revision, turn_commit)
+            placed = await self._ledger.decide_proposal(decided, revision, turn_commit, editor=editor)
             if placed is None:
                 raise ProposalChanged
             return placed
@@ -540,12 +547,16 @@ class Outbox:
         memory = replace(reply.memory, room_id=room.id, world_id=room.world_id)
         return replace(reply, memory=memory, room=room, reply_to="")
 
+    def redact(self, text: str) -> str:
+        """Return a text without secrets."""
+        return redact(text, self._secrets)
+
     def _redact_result(self, result: Memory) -> Memory:
         """Return the result of an action shortened, without secrets, in the room that its own has become."""
         room = self._migrated.get(result.room_id)
         if room is not None:
             result = replace(result, room_id=room.id, world_id=room.world_id)
-        text = shorten(redact(result.content.text, self._secrets), MAX_ACTION_RESULT_LENGTH)
+        text = shorten(self.redact(result.content.text), MAX_ACTION_RESULT_LENGTH)
         return replace(result, content=replace(result.content, text=text))
 
     async def _split(self, reply: OutgoingReply) -> list[Delivery]:

@@ -1,4 +1,4 @@
-"""`Proposals`: what a person decides about replies and posts that wait, and how approvers are shown them.
+"""`Proposals`: what a person decides about replies, posts and actions that wait, and how approvers are shown them.
 
 `ApprovalSettings`, `Approval`: which replies and posts wait.
 """
@@ -36,6 +36,7 @@ MAX_QUESTION_LENGTH = 300  # characters of the message that led to a proposal
 MAX_WAITING = 1_000
 CARD_ID = re.compile(r"\b[0-9a-f]{12}\b")  # the first in the message that shows a proposal
 TIMEOUT_NAME = "APPROVAL_TIMEOUT"
+TASK_KEY = "task"  # in the metadata of a proposal: the task that waits for it
 
 
 class ApprovalSettings(SettingsModel):
@@ -183,11 +184,13 @@ class Proposals:
         decision: ProposalDecision,
         *,
         actor: str,
+        actor_id: UUID | None = None,
         revision: int | None = None,
         text: str | None = None,
     ) -> DecidedProposal | None:
         """Send or drop a proposal, or replace its text, on behalf of a person; return None where there is no such one.
 
+        An action that is sent runs: its turn goes on. `actor_id` is the account of the person, if they have one.
         Nothing is done where it does not wait any more, has another `revision` than the given one, or another person
         is editing it. Raises StoreUnavailable.
         """
@@ -204,9 +207,10 @@ class Proposals:
             changed = self._apply(proposal, decision, actor, text)
             if isinstance(changed, DecidedProposal):
                 return changed
+            changed = replace(changed, decided_by_id=actor_id)
             if changed.state is ProposalState.SENT and await self._store.worlds.room(proposal.room_id) is None:
                 return DecidedProposal(proposal, False, user_text("drafts.no_room", id=proposal.id))
-            if await self._commit(changed, proposal.revision):
+            if await self._commit(changed, proposal.revision, editor=proposal.editor):
                 return DecidedProposal(changed, True, _describe_change(proposal, changed))
 
     async def edit_by_reply(self, message: Memory, room: Room, author: Entity, role: Role) -> str:
@@ -222,11 +226,16 @@ class Proposals:
         if named is None:
             return ""
         decision, actor = ProposalDecision.EDIT, sanitize_name(author.name)
-        made = await self.decide(named[0], decision, actor=actor, text=text)
+        made = await self.decide(named[0], decision, actor=actor, actor_id=author.id, text=text)
         return "" if made is None else made.note
 
     async def expire(self) -> int:
-        """Drop the proposals about which no person has decided in time; return how many there were."""
+        """Drop the proposals about which no person has decided in time; return how many there were.
+
+        So are those of rooms that a person had taken over when the process died before it dropped them.
+        """
+        for take_over in self._store.take_overs.current.values():
+            await self.drop_taken_over(take_over)
         now = self._clock()
         expired = [proposal for proposal in await self.waiting() if proposal.expires_at <= now]
         return sum([await self._expire(proposal) for proposal in expired])
@@ -251,7 +260,8 @@ class Proposals:
 
     def _end(self, proposal: Proposal, state: ProposalState, actor: str) -> Proposal:
         """Return a proposal that does not wait any more; no person is editing it then."""
-        return replace(proposal, state=state, decided_by=actor, decided_at=self._clock(), editor="", edited_until=None)
+        ended = replace(proposal, state=state, decided_by=actor, decided_by_id=None, decided_at=self._clock())
+        return replace(ended, editor="", edited_until=None)
 
     async def _find_refusal(self, proposal: Proposal, actor: str, revision: int | None) -> DecidedProposal | None:
         """Return why nothing can be decided about a proposal now; None where something can."""
@@ -282,6 +292,8 @@ class Proposals:
         if decision is not ProposalDecision.EDIT:
             state = ProposalState.SENT if decision is ProposalDecision.SEND else ProposalState.DROPPED
             return self._end(proposal, state, actor)
+        if proposal.action:
+            return DecidedProposal(proposal, False, user_text("drafts.not_edited"))
         if text is None:
             return replace(proposal, editor=actor, edited_until=self._clock() + EDIT_TIME)
         attachments = tuple(item for item in proposal.content.attachments if item.id != SPEECH_ID)  # of the old text
@@ -291,12 +303,16 @@ class Proposals:
             return DecidedProposal(proposal, False, user_text("drafts.empty"))
         return replace(proposal, content=filtered, revision=proposal.revision + 1, editor="", edited_until=None)
 
-    async def _commit(self, changed: Proposal, revision: int) -> bool:
-        """Store a proposal in its new state with its reply, if it is sent; return whether it was still as expected."""
+    async def _commit(self, changed: Proposal, revision: int, editor: str | None = None) -> bool:
+        """Store a proposal in its new state with its reply, if it is sent; return whether it was still as expected.
+
+        With `editor` it must be edited by that person, or by none if it is empty.
+        """
         card, reply = await self._build_card(changed), None
-        if changed.state is ProposalState.SENT:
+        if changed.state is ProposalState.SENT and not changed.action:
             reply = await self._build_reply(changed)
-        notice = Notice(changed.notice, changed.unnotified_ids) if reply and changed.unnotified_ids else None
+        text = user_text("notices.ai_edited") if changed.is_edited else changed.notice
+        notice = Notice(text, changed.unnotified_ids) if reply and changed.unnotified_ids else None
         age = self._clock() - changed.created_at
         try:
             await self._outbox.commit_decision(
@@ -305,12 +321,24 @@ class Proposals:
                 reply,
                 [card] if card is not None else [],
                 notice=notice,
+                editor=editor,
                 is_late=changed.receipt_id is not None and age > MAX_BACKFILL_AGE,
             )
         except ProposalChanged:
             return False
         logger.info("draft %s: %s", changed.id, changed.state)
+        if changed.action and changed.state is not ProposalState.WAITING:
+            await self._resume_action(changed)
         return True
+
+    async def _resume_action(self, decided: Proposal) -> None:
+        """Start what has waited for the decision about an action, which would look at it later by itself."""
+        if decided.receipt_id is not None and decided.state is ProposalState.SENT:
+            await self._outbox.on_reopened(decided.receipt_id)
+        elif TASK_KEY in decided.metadata:
+            task = await self._store.tasks.task(UUID(str(decided.metadata[TASK_KEY])))
+            if task is not None and task.leased_until is None:
+                await self._store.tasks.save_task(replace(task, next_run=self._clock()))
 
     async def _build_reply(self, proposal: Proposal) -> OutgoingReply | None:
         """Return the reply of a proposal that is sent; None where its room is not stored any more."""
@@ -350,7 +378,7 @@ class Proposals:
                 channel,
             )
             return None
-        turn_id = card_turn_id(proposal.turn_id)
+        turn_id = card_turn_id(proposal.turn_id, proposal.action)
         content = Content(await self._describe(proposal), source=RESPONSE_SOURCE, choices=build_choices(proposal))
         card_id = derived_id(turn_id, "card")
         memory = Memory(
@@ -386,23 +414,32 @@ def build_choices(proposal: Proposal) -> tuple[Choice, ...]:
     """Return the buttons about a proposal: commands, which check who presses them; none once it is decided."""
     if proposal.state is not ProposalState.WAITING:
         return ()
-    choices = tuple(
-        Choice(user_text(f"drafts.{decision}"), f"/drafts {decision} {proposal.id}.{proposal.revision}")
-        for decision in ProposalDecision
-    )
-    if proposal.message_id is None:  # a post: there is no conversation to take over
-        return choices
-    return (*choices, Choice(user_text("take_overs.button"), f"/take-over room:{proposal.room_id}"))
+    labels = {decision: user_text(f"drafts.{decision}") for decision in ProposalDecision}
+    if proposal.action:
+        labels = {ProposalDecision.SEND: user_text("drafts.run"), ProposalDecision.DROP: labels[ProposalDecision.DROP]}
+    choices = [
+        Choice(label, f"/drafts {decision} {proposal.id}.{proposal.revision}") for decision, label in labels.items()
+    ]
+    if proposal.message_id is not None or proposal.action:  # of a post there is no conversation to take over
+        choices.append(Choice(user_text("take_overs.button"), f"/take-over room:{proposal.room_id}"))
+    return tuple(choices)
 
 
 def describe_end(proposal: Proposal) -> str:
     """Return a sentence about what became of a proposal that does not wait any more."""
     if proposal.state in (ProposalState.SENT, ProposalState.DROPPED):
-        return user_text(f"drafts.end.{proposal.state}", id=proposal.id, name=proposal.decided_by)
+        key = "approved" if _is_approved(proposal) else proposal.state
+        return user_text(f"drafts.end.{key}", id=proposal.id, name=proposal.decided_by)
     return user_text(f"drafts.end.{proposal.state}", id=proposal.id, newer=proposal.replaced_by)
 
 
+def _is_approved(proposal: Proposal) -> bool:
+    return proposal.state is ProposalState.SENT and bool(proposal.action)
+
+
 def _describe_change(before: Proposal, after: Proposal) -> str:
+    if _is_approved(after):
+        return user_text("drafts.done.approved", id=after.id, action=after.action_name)
     if after.state is ProposalState.SENT:
         return user_text("drafts.done.sent", id=after.id)
     if after.state is ProposalState.DROPPED:

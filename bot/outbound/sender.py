@@ -303,6 +303,9 @@ async def persist_state(ledger: Ledger, delivery: Delivery) -> None:
         await asyncio.sleep(retry_delay(failures))
 
 
+LATE_KEY = "is_late"  # in the metadata of a part's content
+
+
 @dataclass(frozen=True, slots=True)
 class OutgoingReply:
     """A reply before it is split.
@@ -356,6 +359,11 @@ def is_removal(part: Delivery) -> bool:
     """Return whether a delivery only deletes a message."""
     content = part.content
     return bool(part.replaces_external_id) and not (content.text or content.attachments or content.choices)
+
+
+def mark_late(part: Delivery) -> Delivery:
+    """Return the delivery so that it gets the notice when it is sent: no adapter is connected yet."""
+    return replace(part, content=replace(part.content, metadata={**part.content.metadata, LATE_KEY: True}))
 
 
 def with_late_notice(part: Delivery, adapter: Adapter) -> Delivery:
@@ -456,6 +464,8 @@ class RoomSender:
             return replace(
                 delivery, content=replace(delivery.content, text=adapter.render_notice(delivery.content.text))
             )
+        if LATE_KEY in delivery.content.metadata:
+            return with_late_notice(delivery, adapter)
         if not isinstance(queue, UnclearQueue):
             return delivery
         if queue.is_passed is None:

@@ -76,6 +76,14 @@ class TurnFailure:
     is_over_budget: bool = False
 
 
+class ActionParked(Exception):
+    """An action waits for the approval of a person; the turn goes on once they have decided."""
+
+    def __init__(self, proposal: Proposal) -> None:
+        super().__init__(f"{proposal.action_name} waits for approval as draft {proposal.id}")
+        self.proposal = proposal
+
+
 def classify(error: Exception, turn: Turn, *, is_answering: bool) -> TurnFailure:
     """Return the failure that an error of a stage stands for; unexpected errors are logged.
 
@@ -177,9 +185,16 @@ async def _may_tell_degraded(turn: Turn) -> bool:
 
 
 async def close_turn(
-    turn: Turn, outcome: Outcome, reason: str, rule: str, outgoing: Sequence[OutgoingReply] = ()
+    turn: Turn,
+    outcome: Outcome,
+    reason: str,
+    rule: str,
+    outgoing: Sequence[OutgoingReply] = (),
+    proposal: Proposal | None = None,
 ) -> Outcome:
     """Close the newest message of a turn with `outcome` and the earlier ones as superseded by it.
+
+    With the `proposal` of an action the turn is parked until a person decides about that.
 
     The outgoing replies are stored in the same transaction; callers that wait for an outcome are notified
     afterwards. A cancelled turn closes nothing: its messages are processed by other turns. From here on it
@@ -191,9 +206,8 @@ async def close_turn(
         raise asyncio.CancelledError
     turn.is_closing = True
     *earlier, newest = turn.inputs
-    proposal = None
-    if turn.hold_reason or turn.agent.outbox.approval is not None:
-        proposal = await _build_proposal(turn, outcome, outgoing)
+    if proposal is None and (turn.hold_reason or turn.agent.outbox.approval is not None):
+        proposal = await build_proposal(turn, outcome, outgoing)
     if proposal is not None:
         outcome, reason, rule = Outcome.PARKED, parked_reason(proposal), Rule.DRAFT
     failures = (f"provider {turn_input.name}: {turn_input.cause}" for turn_input in turn.state.failures)
@@ -234,7 +248,16 @@ def _log_outcome(newest: TurnInput, outcome: Outcome, reason: str, rule: str, ea
     logger.info("message %s: %s%s: %.300s (%s)", newest.message.id, outcome, suffix, reason, rule)
 
 
-async def _build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[OutgoingReply]) -> Proposal | None:
+async def park_turn(turn: Turn, proposal: Proposal) -> Outcome:
+    """Close the messages of a turn as parked, until a person has decided about an action; return the outcome.
+
+    Its evaluators run when it goes on, once there is an answer.
+    """
+    turn.inputs[-1].is_evaluated = True
+    return await close_turn(turn, Outcome.PARKED, parked_reason(proposal), Rule.DRAFT, proposal=proposal)
+
+
+async def build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[OutgoingReply]) -> Proposal | None:
     """Return the replies of an answer as one that waits for a person; None where none does."""
     reason, replies = turn.find_hold_reason(), [*turn.held_replies, *outgoing]
     is_answer = outcome is Outcome.ANSWERED or (outcome is Outcome.FAILED and turn.held_replies)
@@ -249,14 +272,29 @@ async def _build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[Outgo
     content = turn.agent.outbox.filter_content(merged, turn.room.id)
     if content is None:
         return None
-    first, newest, now = replies[0], turn.inputs[-1], turn.agent.clock()
+    first = replies[0]
     unnotified = await turn.find_unnotified()
+    return replace(
+        propose(turn, content, reason),
+        memory_id=first.memory.id,
+        replaces_id=turn.replaces.id if turn.replaces is not None else None,
+        reply_to=first.reply_to,
+        metadata={**first.memory.metadata, **replies[-1].memory.metadata},
+        notice=turn.agent.notice_text if unnotified else "",
+        unnotified_ids=unnotified,
+    )
+
+
+def propose(turn: Turn, content: Content, reason: str, action: str = "") -> Proposal:
+    """Return a proposal of a turn: of a content, or of the `action` that it describes, by the key of its step."""
+    newest, now = turn.inputs[-1], turn.agent.clock()
     subject_ids = {item for turn_input in turn.inputs for item in (turn_input.message.id, turn_input.author.id)}
+    id_ = proposal_id(turn.id, action)
     return Proposal(
-        id=proposal_id(turn.id),
+        id=id_,
         room_id=turn.room.id,
         turn_id=turn.id,
-        memory_id=first.memory.id,
+        memory_id=derived_id(turn.id, id_),
         content=content,
         proposed=content,
         created_at=now,
@@ -264,20 +302,20 @@ async def _build_proposal(turn: Turn, outcome: Outcome, outgoing: Sequence[Outgo
         reason=reason,
         receipt_id=newest.receipt.id,
         message_id=newest.message.id,
-        replaces_id=turn.replaces.id if turn.replaces is not None else None,
-        reply_to=first.reply_to,
-        metadata={**first.memory.metadata, **replies[-1].memory.metadata},
         subject_ids=frozenset(subject_ids),
         author_ids=frozenset(turn.foreign_authors() | {turn_input.author.id for turn_input in turn.inputs}),
-        notice=turn.agent.notice_text if unnotified else "",
-        unnotified_ids=unnotified,
+        action=action,
     )
 
 
 def _may_replace(turn: Turn, earlier: Proposal) -> bool:
-    """Return whether the answer of a turn takes the place of one that waits in its room, as LATEST_RESPONSE says."""
+    """Return whether the answer of a turn takes the place of one that waits in its room, as LATEST_RESPONSE says.
+
+    An action that waits is never replaced, and a turn that has waited for an action replaces no answer: that may be
+    to a newer message.
+    """
     mode = turn.agent.settings.get(Rule.LATEST_RESPONSE) or "room"
-    is_answer = earlier.receipt_id is not None
+    is_answer = earlier.receipt_id is not None and not earlier.action and not turn.was_parked
     return is_answer and (mode == "room" or (mode == "author" and turn.author.id in earlier.subject_ids))
 
 

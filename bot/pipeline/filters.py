@@ -120,17 +120,17 @@ class ContentStage:
         turn.hold_reason = turn.hold_reason or result.hold_reason
         return None if result.stop_reason else replace(content, text=result.text)
 
-    async def check_post(self, agent: Agent, room: Room, content: Content) -> Content | None:
-        """Return what the filters let pass of a text that answers no message; None where it is stopped or held.
+    async def check_post(self, agent: Agent, room: Room, content: Content) -> tuple[Content | None, str]:
+        """Return what the filters let pass of a text that answers no message, and why it waits for a person.
 
-        No person can let pass what is held: it is not sent either.
+        None where one has stopped it; the reason is empty where it does not wait.
         """
         world = await agent.store.worlds.world(room.world_id) or World(room.world_id, room.platform, "")
         with agent.rooms.charge(room):
             result = await self._run("out", agent, FilterInput(content.text, content.attachments, room, world))
         if result.notes:
             logger.info("a text for room %s was filtered: %s", room.id, "; ".join(result.notes))
-        return None if result.stop_reason or result.hold_reason else replace(content, text=result.text)
+        return None if result.stop_reason else replace(content, text=result.text), result.hold_reason
 
     async def _check_quotation(
         self, agent: Agent, given: FilterInput, quotation: Quotation | None, result: FilterResult

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from typing import TypeVar
 from uuid import UUID
 
 from bot.concurrency.tasks import Batcher, BoundedDict, CancellationScope, crash_point
@@ -26,6 +27,7 @@ from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.care import Care
 from bot.pipeline.commit import (
     PUBLIC_TYPES,
+    ActionParked,
     TurnFailure,
     TurnResult,
     claim,
@@ -35,6 +37,7 @@ from bot.pipeline.commit import (
     commit_stopped,
     drop_echo,
     mark_late_evaluations,
+    park_turn,
     previous_replies,
     record_cancelled_calls,
     release,
@@ -57,12 +60,12 @@ from bot.pipeline.turn_order import (
     TurnStopped,
 )
 from bot.plugin_system.registry import Registry
-from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import DEGRADED
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
 from bot.turn import Agent, Turn, TurnEnded, TurnInput
 
+T = TypeVar("T")
 MAX_CRASHES = 3
 MAX_INTERRUPTED = 1_000  # messages of which the model calls of interrupted turns are kept
 MAX_TRACKED_MESSAGES = 1000
@@ -281,6 +284,9 @@ class MessagePipeline:
                 spans.append(("commit", "Commit", answered, time.monotonic(), ""))
             except (StoreUnavailable, Superseded):
                 raise
+            except ActionParked as parked:
+                run.outcome = await park_turn(turn, parked.proposal)
+                return True
             except Exception as error:  # the room is told once; no message may stop those that follow
                 is_answering = decision is not None and decision.should_answer
                 failure = classify(error, turn, is_answering=is_answering)
@@ -324,13 +330,12 @@ class MessagePipeline:
         """Ask the model, and run the actions that it calls."""
         confirmation = await answer_confirmation(turn)
         if confirmation is None and self._settings.use_multi_step:
-            text = await self._multi_step.run(turn)
+            text = await self._multi_step.run(turn, self._run_degrading)
             result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
         else:
-            try:
-                reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
-            except BudgetSpent as error:
-                reply = await self._respond_degraded(turn, error)
+            reply = confirmation
+            if reply is None:
+                reply = await self._run_degrading(turn, partial(respond, turn, self._composer, self._attachment_limits))
             is_confirmed = confirmation is not None
             result = await run_actions(
                 turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
@@ -341,18 +346,18 @@ class MessagePipeline:
             return self._report_degradation(turn, turn.degradation, result)
         return result
 
-    async def _respond_degraded(self, turn: Turn, error: BudgetSpent) -> Reply:
-        """Return the reply by the next step of DEGRADE whose call can be paid for; raises BudgetSpent without one."""
-        room_id, author_id = turn.room.id, turn.author.id
-        while step := self._agent.budget.find_next_step(turn.degradation, error.setting, room_id, author_id):
-            turn.degrade(step)
-            turn.state.results.clear()  # prompts show less now
-            self._note_degradation(turn, step)
+    async def _run_degrading(self, turn: Turn, answer: Callable[[], Awaitable[T]]) -> T:
+        """Return the answer, by the next step of DEGRADE that can be paid for; raises BudgetSpent without one."""
+        while True:
             try:
-                return await respond(turn, self._composer, self._attachment_limits)
-            except BudgetSpent as next_error:
-                error = next_error
-        raise error
+                return await answer()
+            except BudgetSpent as error:
+                step = self._agent.budget.find_next_step(turn.degradation, error.setting, turn.room.id, turn.author.id)
+                if step is None:
+                    raise
+                turn.degrade(step)
+                turn.state.results.clear()  # prompts show less now
+                self._note_degradation(turn, step)
 
     def _note_degradation(self, turn: Turn, degradation: Degradation) -> None:
         """Note the step of DEGRADE in effect in the receipt and the trace."""

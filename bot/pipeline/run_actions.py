@@ -51,20 +51,24 @@ from bot.domain.ledger import (
     StepState,
 )
 from bot.domain.memory import AUTHORS_KEY, PROGRESS_KEY, Memory, MemoryKind
+from bot.domain.proposal import ProposalState, proposal_id
 from bot.errors import ModelError, NoAnswer, StoreUnavailable
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.outbound.sender import OutgoingReply
 from bot.pipeline.commit import (
     PUBLIC_TYPES,
+    ActionParked,
     TurnResult,
     cached_response,
     load_steps,
+    propose,
     result_from_step,
     result_to_journal,
     save_response,
 )
 from bot.pipeline.compose import Composer, generate_text
 from bot.pipeline.respond import (
+    CHOOSE_OPTION,
     MAX_NAME_LENGTH,
     REPLY_ACTION,
     SILENT_ACTIONS,
@@ -90,6 +94,8 @@ from bot.user_texts import user_text
 
 MAX_CHECKED_MESSAGES = 100  # more than most prompts contain: older text may have been paraphrased since
 MAX_QUESTION_LENGTH = 3_000
+MAX_SHOWN_ARGUMENT = 600  # characters, to who approves an action
+RunDegrading = Callable[[Turn, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 MayCause = Callable[[UUID], bool]
 
 
@@ -123,6 +129,59 @@ def describe_call(action: Action[Any], arguments: Mapping[str, Any]) -> str:
     values = {"action": action.spec.name, "arguments": ", ".join(listed)}
     text = user_text("choices.action_with" if listed else "choices.action", **values)
     return text if len(text) <= MAX_QUESTION_LENGTH else ""
+
+
+async def require_approval(
+    turn: Turn, action: Action[Any], arguments: Mapping[str, Any], key: str
+) -> ActionResult | None:
+    """Return None once a person has approved an action, and the result if they have not, or not in time.
+
+    Raises ActionParked until they have decided. The arguments are journalled before the proposal is stored: exactly
+    those that were shown are used then. Raises StoreUnavailable.
+    """
+    agent = turn.agent
+    turn.was_parked = True
+    proposal = await agent.store.ledger.proposal(proposal_id(turn.id, key))
+    if proposal is None:
+        entry = {"arguments": dict(arguments)}
+        step = Step(turn.id, approval_key(key), "approval", StepState.DONE, result=entry, recorded_at=agent.clock())
+        await agent.store.ledger.save_step(step)
+        text = _describe_bounded(action, arguments, agent.outbox.redact)
+        proposal = propose(turn, Content(text=text), turn.find_hold_reason(), key)
+    if proposal.state is ProposalState.SENT:
+        return None
+    if proposal.state is ProposalState.WAITING:
+        raise ActionParked(proposal)
+    return _refuse(turn, action.spec.name, "the people who run me did not approve it")
+
+
+def needs_approval(turn: Turn, spec: ActionSpec) -> bool:
+    """Return whether a person has to approve an action where the replies of the turn wait for one.
+
+    Not one that only speaks, calls a person or records a choice: what is chosen is an action of its own.
+    """
+    if spec.effect not in (Effect.KEYED, Effect.UNSAFE) or spec.name == CHOOSE_OPTION:
+        return False
+    is_held = turn.hold_reason or turn.agent.outbox.approval is not None
+    return bool(is_held and turn.find_hold_reason()) and spec.authority.kind is not AuthorityKind.HARMLESS
+
+
+def approval_key(key: str) -> str:
+    """Return the key of the step that holds the arguments of an action that waits for approval."""
+    return f"approval:{key}"
+
+
+def _describe_bounded(action: Action[Any], arguments: Mapping[str, Any], redact: Callable[[str], str]) -> str:
+    """Return the name of an action with its arguments, one a line, without secrets and the middle of long ones."""
+    values = action.validate(arguments).items()
+    lines = [f"{name}: {_leave_out_middle(redact(_show(value)))}" for name, value in values if value is not None]
+    return "\n".join([action.spec.name, *lines])
+
+
+def _leave_out_middle(text: str) -> str:
+    half = MAX_SHOWN_ARGUMENT // 2
+    left_out = len(text) - 2 * half
+    return text if left_out <= 0 else f"{text[:half]} … ({left_out} characters) … {text[-half:]}"
 
 
 def _show(value: Any) -> str:
@@ -536,7 +595,8 @@ class ActionRunner:
         spec = call.action.spec
         turn.begin_step(number + 1)
         key = f"action:{number}:{spec.name}"
-        earlier = (await load_steps(turn)).get(key)
+        steps = await load_steps(turn)
+        earlier = steps.get(key)
         if earlier is not None and earlier.state is StepState.DONE:
             result = result_from_step(earlier)
             if call_keys is not None:
@@ -546,22 +606,33 @@ class ActionRunner:
             result = _build_failure(turn, spec.name, OUTCOME_UNKNOWN)
             turn.notes.append(f"{spec.name} was under way when the process died; it was not repeated")
         else:
-            result = await self._execute(turn, call, key, call_keys, is_confirmed=is_confirmed)
+            shown = steps.get(approval_key(key))
+            result = await self._execute(turn, call, key, call_keys, is_confirmed=is_confirmed, shown=shown)
         result = replace(result, is_reported=result.success and turn.has_replied_in(number + 1))
         _store_result(turn, result)
         turn.begin_step(number + 2)
         return result
 
     async def _execute(
-        self, turn: Turn, call: ActionCall, key: str, call_keys: set[str] | None, *, is_confirmed: bool
+        self,
+        turn: Turn,
+        call: ActionCall,
+        key: str,
+        call_keys: set[str] | None,
+        *,
+        is_confirmed: bool,
+        shown: Step | None,
     ) -> ActionResult:
+        """Run an action that may run; `shown` are the arguments that a person was asked to approve."""
         spec, agent = call.action.spec, turn.agent
         trusted = id(call.action) in self.composer.registry.trusted_ids
         if cause := await refusal_for(turn, call.action, trusted=trusted):
             turn.notes.append(cause)
             await _log_denial(turn, spec, cause)
             return _build_failure(turn, spec.name, cause)
-        arguments, cause = await self._validate_parameters(turn, call)
+        arguments, cause = (
+            await self._validate_parameters(turn, call) if shown is None else (shown.result["arguments"], "")
+        )
         if cause:
             turn.notes.append(f"{spec.name}: {cause}")
             return _build_failure(turn, spec.name, cause)
@@ -570,12 +641,17 @@ class ActionRunner:
                 raise RepeatedCall
             call_keys.add(own_key)
         step = Step(turn.id, key, "action", StepState.INTENDED, spec.effect.value, recorded_at=agent.clock())
+        is_confirmed |= shown is not None
         if not is_confirmed and (answer := await self._ask_first(turn, call.action, arguments, trusted=trusted)):
             if answer.success:  # asked: a repetition after a crash does not ask again
                 await agent.store.ledger.save_step(
                     replace(step, state=StepState.DONE, result=result_to_journal(answer))
                 )
             return answer
+        if shown is not None or needs_approval(turn, spec):
+            refused = await require_approval(turn, call.action, arguments, key)
+            if refused is not None:
+                return refused
         return await self._run_handler(turn, call.action, arguments, step, trusted=trusted)
 
     async def _run_handler(
@@ -799,9 +875,10 @@ class MultiStep:
         self._action_runner = action_runner
         self.max_steps = max_steps
 
-    async def run(self, turn: Turn) -> str:
+    async def run(self, turn: Turn, run_degrading: RunDegrading) -> str:
         """Run the steps that a message asks for and return the summary to send.
 
+        Where the budget does not pay for a call, `run_degrading` repeats it by the next step of DEGRADE.
         Raises ModelError or NoAnswer if no action has run and no model answers.
         """
         turn.commit()
@@ -809,7 +886,7 @@ class MultiStep:
         turn.state.data["actionPlan"] = loop.plan
         for number in range(self.max_steps):
             try:
-                await self._run_step(turn, loop, number)
+                await self._run_step(turn, loop, number, run_degrading)
             except ModelError:
                 if not turn.results:
                     raise
@@ -817,13 +894,13 @@ class MultiStep:
                 break
             if loop.is_finished:
                 break
-        write_text = write_closing_text if turn.results else write_summary
-        return await write_text(turn, self._composer)
+        if turn.results:
+            return await write_closing_text(turn, self._composer)
+        return str(await run_degrading(turn, lambda: write_summary(turn, self._composer)))
 
-    async def _run_step(self, turn: Turn, loop: StepLoop, number: int) -> None:
+    async def _run_step(self, turn: Turn, loop: StepLoop, number: int, run_degrading: RunDegrading) -> None:
         """Run one step that the model chooses."""
-        await self._composer.compose(turn, loop.include)
-        step = await self._choose_step(turn, loop, number)
+        step: NextStep = await run_degrading(turn, lambda: self._choose_step(turn, loop, number))
         loop.plan.thought = step.thought
         requested = self._composer.missing_providers(turn, step.providers)
         loop.include += requested
@@ -855,6 +932,7 @@ class MultiStep:
         loop.is_finished |= call.action.spec.is_critical and not result.success
 
     async def _choose_step(self, turn: Turn, loop: StepLoop, number: int) -> NextStep:
+        await self._composer.compose(turn, loop.include)
         key = f"step:{number}"
         if (cached := await cached_response(turn, key)) is not None:
             return build_step(cached)

@@ -724,6 +724,7 @@ async def _running_agent(
         activity = await enter(PersonActivityRecorder(store.entities, events, shutdown_deadline=shutdown_deadline))
         inbox = _build_inbox(agent, config, pipeline, activity, shutdown_deadline)
         pipeline.turn_queue.is_processing = inbox.processor.is_processing
+        agent.outbox.on_reopened = inbox.processor.reopen
         inbox.processor.on_resumed = pipeline.turn_queue.expect
         pipeline.turn_queue.resume_slots = inbox.processor.resume_slots
         rooms.start(inbox)

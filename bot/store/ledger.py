@@ -376,12 +376,13 @@ class ProposalStore(Protocol):
         """Return a proposal by its id."""
 
     async def decide_proposal(
-        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None
+        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None
     ) -> list[Delivery] | None:
         """Store a proposal in its new state with the receipt that this closes, the replies and the deliveries.
 
         Any process may do so, whichever owns the room. Return the deliveries as `commit` does; None, with nothing
-        written, if the stored proposal does not wait any more or has another revision.
+        written, if the stored proposal does not wait any more or has another revision, or another `editor` if one is
+        given.
         """
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.chaos.adapter import Unclear
 from tests.chaos.campaign import Plan, Report, run_plan
+from tests.chaos.control import run_control
 from tests.chaos.loopback import Ability
 from tests.chaos.program import ForkServer
 
@@ -44,7 +45,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="the same one draws the same kills")
     parser.add_argument("--latest", choices=("room", "author", "queue"), default="room", help="LATEST_RESPONSE")
     parser.add_argument("--keep", type=Path, help="a folder in which everything is left for a look")
+    parser.add_argument(
+        "--control", action="store_true", help="kills at the stages of drafts, approvals and take-overs instead"
+    )
     given = parser.parse_args()
+    if given.control:
+        return print_control(given.kills, given.seed)
     plans = [
         Plan(ability, given.messages, given.kills, given.seed, unclear=unclear, latest=given.latest)
         for ability, unclear in SETTINGS
@@ -60,6 +66,22 @@ def main() -> int:
         for done in as_completed([pool.submit(carry_out, plan, place) for plan in plans]):
             complaints += print_report(done.result())
     return 1 if complaints else 0
+
+
+def print_control(kills: int, seed: int) -> int:
+    """Kill at the stages of drafts and take-overs, and print what was done; return 1 if there is a complaint."""
+    with tempfile.TemporaryDirectory(prefix="chaos-") as folder, ForkServer(Path(folder)) as fork_server:
+        report = asyncio.run(run_control(kills, seed, Path(folder), fork_server))
+    verdict = report.verdict
+    write(f"seed {seed}: {sum(report.kills.values())} kills in {report.seconds:.0f} s")
+    for stage, count in sorted(report.kills.items()):
+        write(f"  {stage:<22}{count}")
+    write(f"{verdict.messages} messages, {report.decisions} decisions about drafts, {report.take_overs} take-overs")
+    write(f"lost {len(verdict.lost)}, repeated without the mark {len(verdict.doubled) + len(verdict.uncaused)}")
+    write(f"repeated with the mark {verdict.explained}, out of order {len(verdict.inverted)}")
+    for complaint in verdict.complaints[:MOST_COMPLAINTS]:
+        write(f"    {complaint}")
+    return 1 if verdict.complaints else 0
 
 
 def carry_out(plan: Plan, folder: Path) -> Report:

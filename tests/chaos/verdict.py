@@ -13,6 +13,7 @@ NAME = re.compile(r"m\d+")
 CROWDED_OUT = ", but the answer is about the newest"
 MOST_ONCE = ("unsafe", "keyed")
 APOLOGY = "Sorry,"
+DECIDED_RULES = (Rule.NOT_ADDRESSED, Rule.TAKEN_OVER, Rule.DRAFT)  # the latter two by a person
 
 
 @dataclass(slots=True)
@@ -106,7 +107,7 @@ def _why_lost(update: Update, end: ReceiptRow, evidence: _Evidence) -> str:
     """Return why a message counts as lost, or an empty text."""
     parts = evidence.parts[end.turn]
     if end.outcome == "ignored":
-        is_decided = end.rule.startswith("shouldRespond") or end.rule == Rule.NOT_ADDRESSED
+        is_decided = end.rule.startswith("shouldRespond") or end.rule in DECIDED_RULES
         return "" if is_decided else "it was ignored without a decision"
     if end.outcome == "failed":
         has_apology = any(post.room == update.room and APOLOGY in post.text for post in evidence.record.posted)

@@ -29,7 +29,7 @@ from tests.cli.stored_character import FILE, answer_messages, run_with_store, wr
 Out = pytest.CaptureFixture[str]
 FILES = {
     *("README.txt", "person.json", "contacts.json", "relationships.json", "messages.jsonl", "facts.jsonl"),
-    *("replies.jsonl", "receipts.jsonl", "costs.json", "tasks.json", "log.jsonl"),
+    *("replies.jsonl", "drafts.jsonl", "receipts.jsonl", "costs.json", "tasks.json", "log.jsonl"),
 }
 PERSON = make_message("", sent_at=datetime.now(UTC)).author
 

@@ -320,6 +320,15 @@ async def test_the_next_step_answers_where_the_rest_does_not_pay_for_more() -> N
     assert spent <= 0.01
 
 
+async def test_the_next_step_goes_on_with_an_answer_of_several_steps() -> None:
+    writers = Writers()
+    async with degrading(writers, BUDGET_USD="0.01", DEGRADE="90:small,99:silent", USE_MULTI_STEP="true") as harness:
+        receipts = [await harness.send("Hello", room=f"room {number}") for number in range(3)]
+    assert {receipt.outcome for receipt in receipts} == {Outcome.ANSWERED}
+    assert writers.requests[-1][0] == "small"
+    assert any("the rest did not pay for more" in note for note in receipts[-1].notes)
+
+
 async def test_messages_at_once_get_more_answers_by_a_cheaper_model_and_exceed_no_limit() -> None:
     answered, spent = dict[str, int](), dict[str, float]()
     for degrade in ("off", "80:history,95:small,100:silent", "80:history,95:small,100:offline"):

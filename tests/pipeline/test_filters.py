@@ -12,6 +12,7 @@ import pytest
 from bot import (
     Agent,
     Content,
+    Effect,
     FilterDecision,
     FilterInput,
     MemoryKind,
@@ -151,7 +152,7 @@ async def test_what_a_message_quotes_is_checked_too() -> None:
 async def test_a_held_text_gives_the_turn_a_reason_to_wait_for_a_person(direction: str) -> None:
     reasons: list[str] = []
 
-    @action("LOOK", "Looks.")
+    @action("LOOK", "Looks.", effect=Effect.PURE)
     async def look(turn: Turn) -> None:
         await turn.reply(f"I see {SECRET_WORD}")
         reasons.append(turn.hold_reason)
@@ -219,8 +220,10 @@ async def test_the_result_of_an_action_that_is_shown_is_checked() -> None:
         assert "filter CHECK stopped the text: it is about magic" in receipt.notes
 
 
-@pytest.mark.parametrize("decide", [stop, hold])
-async def test_a_reminder_and_a_post_that_are_stopped_or_held_are_not_sent(decide: Decide) -> None:
+@pytest.mark.parametrize(("decide", "waiting"), [(stop, []), (hold, [f"Remember {SECRET_WORD}"])])
+async def test_a_reminder_and_a_post_that_are_stopped_are_not_sent_and_held_ones_wait(
+    decide: Decide, waiting: list[str]
+) -> None:
     async with running_agent(plugin_of("out", decide)) as harness:
         await harness.send("hello")
         [room] = await harness.agent.store.worlds.rooms()
@@ -228,6 +231,7 @@ async def test_a_reminder_and_a_post_that_are_stopped_or_held_are_not_sent(decid
         assert await harness.agent.say(room, "Remember the milk", key="2") is not None
         await harness.agent.outbox.drain(5.0)
         assert harness.texts[1:] == ["Remember the milk"]
+        assert [proposal.content.text for proposal in await harness.agent.proposals.waiting()] == waiting
 
 
 async def test_distress_is_recognised_in_the_original_text_before_any_filter() -> None:

@@ -1,5 +1,6 @@
 """Multi-step mode: one action per step, none twice, a limit, and one summary."""
 
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -53,6 +54,11 @@ async def moon(turn: Turn) -> ProviderResult:
     return ProviderResult("The moon is full.")
 
 
+async def run_once(turn: Turn, ask: Callable[[], Awaitable[Any]]) -> Any:
+    """Ask without a step of DEGRADE."""
+    return await ask()
+
+
 def make(*more: Action[Any], most_rounds: int = 6) -> MultiStep:
     registry = Registry([Plugin("some", actions=[find, count, broken, ignore, *more], providers=[moon])])
     composer = Composer(registry)
@@ -71,7 +77,7 @@ async def work(
 
     async with running_agent(model=ScriptedModel(script)) as harness:
         turn = make_turn(harness.agent, "Find it")
-        text = await make(most_rounds=most_rounds).run(turn)
+        text = await make(most_rounds=most_rounds).run(turn, run_once)
         return text, turn, harness.model.requests
 
 
@@ -150,7 +156,7 @@ async def test_after_a_model_error_the_finished_steps_are_summarized() -> None:
 
     async with running_agent(model=ScriptedModel(script)) as harness:
         turn = make_turn(harness.agent, "Find it")
-        assert await make().run(turn) == "So it went."
+        assert await make().run(turn, run_once) == "So it went."
         assert "no model could choose the next step; what was done until then is told" in turn.notes
 
 
@@ -160,7 +166,7 @@ async def test_without_any_model_there_is_no_answer() -> None:
 
     async with running_agent(model=ScriptedModel(script)) as harness:
         with pytest.raises(ModelUnavailable):
-            await make().run(make_turn(harness.agent, "Find it"))
+            await make().run(make_turn(harness.agent, "Find it"), run_once)
 
 
 @pytest.mark.parametrize("name", ["", "REPLY", "IGNORE", "NONE", "STOP_TALKING", "stop talking"])
@@ -230,10 +236,10 @@ async def test_steps_and_summary_are_journalled_and_paid_for_once(agent_harness:
     made = ScriptedModel([step("FIND", '{"what": "a"}', finish=True), SUMMARY])
     async with running_agent(model=made, store=agent_harness.agent.store) as other:
         turn.agent = other.agent
-        await make().run(turn)
+        await make().run(turn, run_once)
         again = make_turn(other.agent, "Find it")
         again.id = turn.id
-        assert await make().run(again) == "So it went."
+        assert await make().run(again, run_once) == "So it went."
     assert len(made.requests) == 2
     assert again.results == turn.results
     assert "found" not in again.state.data
@@ -268,7 +274,7 @@ async def test_any_model_output_ends_the_loop_and_runs_nothing_twice(seed: int) 
     async with running_agent(model=ScriptedModel(script)) as harness:
         turn = make_turn(harness.agent, "Count")
         with suppress(NoAnswer):
-            assert (await make().run(turn)).strip()
+            assert (await make().run(turn, run_once)).strip()
         counted = turn.state.data.get("counted", [])
         assert len(counted) == len(set(counted))
         assert len(harness.model.requests_for(Purpose.STEP)) <= 6

@@ -1,6 +1,9 @@
 """Replies that wait for a person: what is proposed, and what becomes of it."""
 
 import asyncio
+import io
+import json
+import zipfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -9,11 +12,15 @@ from typing import Any
 
 import pytest
 
-from bot import ActionResult, ChannelType, Outcome, Plugin, Receipt, Turn, action, derived_id
+from bot import ActionResult, ChannelType, Effect, Outcome, Plugin, Receipt, Turn, action, derived_id
 from bot.domain.environment import TakeOver
 from bot.domain.ledger import Rule
 from bot.domain.proposal import Proposal, ProposalState
-from bot.outbound.proposals import DecidedProposal, ProposalDecision
+from bot.event_bus import EventBus
+from bot.operate.operations import Operations
+from bot.operate.people import write_person_archive
+from bot.outbound.outbox import Outbox
+from bot.outbound.proposals import DecidedProposal, ProposalDecision, Proposals
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, ScriptedModel, model_answer, running_agent
 from bot.user_texts import user_text
 
@@ -154,7 +161,7 @@ async def test_what_is_sent_late_says_so() -> None:
 
 
 async def test_replies_of_actions_wait_with_the_answer() -> None:
-    @action("LOOK", "Look something up.")
+    @action("LOOK", "Look something up.", effect=Effect.PURE)
     async def look(turn: Turn) -> ActionResult:
         await turn.reply("I looked.")
         return ActionResult(text="found")
@@ -233,7 +240,7 @@ async def test_what_is_said_in_a_room_of_the_list_without_being_asked_waits_too(
 
 
 async def test_a_draft_whose_turn_a_person_stops_is_none() -> None:
-    @action("LOOK", "Look something up.")
+    @action("LOOK", "Look something up.", effect=Effect.PURE)
     async def look(turn: Turn) -> ActionResult:
         await turn.reply("I looked.")
         harness.agent_runtime.handle.edits.stop_room(turn.room.id)
@@ -257,3 +264,60 @@ async def test_what_waits_is_dropped_where_a_person_takes_over(*, is_for_person:
         await harness.agent_runtime.handle.operations.begin_take_over(take_over)
         assert len(await harness.agent.proposals.waiting()) == waiting
         assert sent_in(harness, "lobby") == []
+
+
+async def test_the_notice_before_a_text_that_a_person_has_changed_does_not_say_that_no_human_writes() -> None:
+    async with proposing(model_answer("It is a fern."), AI_NOTICE="first") as harness:
+        await harness.send("What is this?", author="Robin")
+        proposal = await only_waiting(harness)
+        await decide(harness, proposal, ProposalDecision.EDIT, text="It is a moss.")
+        await decide(harness, proposal, ProposalDecision.SEND)
+        notice, text = sent_in(harness, "lobby")
+        assert (user_text("notices.ai_edited") in notice, text) == (True, "It is a moss.")
+
+
+async def test_a_late_draft_that_is_sent_while_the_bot_is_off_says_so_when_it_arrives() -> None:
+    clock = ManualClock()
+    async with proposing(model_answer("It is a fern."), clock=clock) as harness:
+        await harness.send("What is this?")
+        proposal = await only_waiting(harness)
+        clock.advance(timedelta(minutes=16).total_seconds())
+        stopped = Outbox(harness.agent.store.ledger, EventBus(), harness.agent.id, clock=clock.now)
+        proposals = Proposals(harness.agent.id, harness.agent.store, stopped, _clock=clock.now)
+        decided = await proposals.decide(proposal.id, ProposalDecision.SEND, actor="Bob")
+        assert decided is not None
+        assert decided.is_done
+        await harness.agent.outbox.send_pending(proposal.turn_id)
+        await harness.agent.outbox.drain(5.0)
+        assert sent_in(harness, "lobby") == [f"{user_text('notices.late')}It is a fern."]
+
+
+async def test_the_archive_of_a_person_has_the_drafts_that_answer_them_without_who_decided() -> None:
+    async with proposing(model_answer("It is a fern.")) as harness:
+        receipt = await harness.send("What is this?")
+        await decide(harness, await only_waiting(harness), ProposalDecision.DROP)
+        store, file = harness.agent.store, io.BytesIO()
+        person = (await store.entities.entities([receipt.author_id]))[receipt.author_id]
+        await write_person_archive(store, person, file, agent_name="Ada", redact=str)
+        with zipfile.ZipFile(file) as archive:
+            drafts = [json.loads(line) for line in archive.read("drafts.jsonl").splitlines()]
+        assert [(draft["text"], draft["state"]) for draft in drafts] == [("It is a fern.", "dropped")]
+        assert "Bob" not in str(drafts)
+
+
+async def test_a_take_over_by_a_command_without_the_running_bot_drops_what_waits_too() -> None:
+    async with proposing(model_answer("It is a fern.")) as harness:
+        receipt = await harness.send("What is this?")
+        operations = Operations.on_store(harness.agent.id, harness.agent.store)
+        await operations.take_over(receipt.room_id, source="the test")
+        assert await harness.agent.proposals.waiting() == []
+
+
+async def test_what_a_take_over_did_not_drop_before_the_process_died_is_dropped_later() -> None:
+    async with proposing(model_answer("It is a fern.")) as harness:
+        receipt = await harness.send("What is this?")
+        await harness.agent.store.take_overs.begin(
+            TakeOver(receipt.room_id, "Mia", "/take-over", harness.agent.clock())
+        )
+        await harness.agent.proposals.expire()
+        assert (await reread(harness, receipt)).outcome is Outcome.IGNORED

@@ -150,3 +150,35 @@ async def test_a_person_who_is_not_read_any_more_gets_no_answer_that_waits(store
     [withdrawn] = await store.ledger.proposals()
     assert withdrawn.state is ProposalState.WITHDRAWN
     assert (await read_receipt(store, proposal)).outcome is Outcome.CANCELLED
+
+
+async def test_a_proposal_is_reserved_for_a_single_editor(store: Store) -> None:
+    _, proposal = await propose(store, "ferns")
+    reserved = [replace(proposal, editor=name, edited_until=LATER) for name in ("Ada", "Bob")]
+    stored = [await store.ledger.decide_proposal(item, proposal.revision, editor="") for item in reserved]
+    assert stored == [[], None]
+    [waiting] = await store.ledger.proposals(state=ProposalState.WAITING)
+    assert waiting.editor == "Ada"
+
+
+async def test_an_approved_action_opens_the_receipt_of_its_turn_again(store: Store) -> None:
+    _, proposal = await propose(store, "ferns")
+    key = "action:0:BOOK"
+    action = replace(proposal, id=proposal_id(proposal.turn_id, key), action=key)
+    await store.ledger.commit(TurnCommit(proposal=action))
+    approved = replace(action, state=ProposalState.SENT, decided_by="Ada", decided_at=LATER)
+    assert await store.ledger.decide_proposal(approved, action.revision) == []
+    [opened] = await store.ledger.receipts(is_open=True)
+    assert (opened.outcome, opened.claimed_at, opened.turn_id) == (Outcome.RECEIVED, LATER, proposal.turn_id)
+    assert opened.notes[-1] == f"Ada approved BOOK (draft {action.id})"
+    assert await store.ledger.decide_proposal(approved, action.revision) is None
+
+
+async def test_a_person_who_is_forgotten_is_not_named_in_their_decisions(store: Store) -> None:
+    _, proposal = await propose(store, "ferns")
+    decider = derived_id("test", "Bob")
+    sent = replace(proposal, state=ProposalState.SENT, decided_by="Bob", decided_by_id=decider, decided_at=LATER)
+    await store.ledger.decide_proposal(sent, proposal.revision)
+    await store.edits.erase_entity(decider, LATER)
+    assert await store.ledger.proposal(proposal.id) == replace(sent, decided_by="", decided_by_id=None)
+    assert (await read_receipt(store, proposal)).reason == f"a person sent draft {proposal.id}"

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from bot import ActionResult, Effect, Plugin, Turn, action
 from bot.testing import ScriptedModel, model_answer
 from tests.adapters.discord.server import EmulatedServer
 
@@ -75,3 +76,44 @@ async def test_an_approver_takes_over_instead_of_sending_and_gives_back_with_but
         await interactions.press_component(server.bot, server.kim, card, buttons_of(shown)["Give back"])
         await recorder.wait_until(lambda: not held)
         assert texts_in(server, server.lobby) == []
+
+
+async def test_an_action_runs_once_an_approver_presses_its_button(server: EmulatedServer) -> None:
+    interactions, people, recorder = (server.emulator.interactions, server.emulator.people, server.emulator.recorder)
+    approvers = server.emulator.state.add_channel(server.guild, "approvers")
+    booked: list[str] = []
+
+    @action("BOOK", "Book a table.", effect=Effect.UNSAFE)
+    async def book(turn: Turn, place: str) -> ActionResult:
+        booked.append(place)
+        return ActionResult()
+
+    settings = {
+        "APPROVAL": "rooms",
+        "APPROVAL_ROOMS": f"discord:{server.lobby}",
+        "OPERATORS_ROOM": f"discord:{approvers}",
+    }
+    model = ScriptedModel(model_answer("Booked.", actions=["BOOK"], parameters={"BOOK": {"place": "the garden"}}))
+    plugin = Plugin("booking", "Books tables.", actions=[book])
+    async with server.run_bot(model, plugin, settings=settings) as (harness, _):
+        await people.say(server.lobby, server.robin, f"{server.call} book the garden")
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 1)
+        [card] = [
+            message
+            for message in server.emulator.state.messages[approvers].values()
+            if message["author"]["id"] == server.bot
+        ]
+        assert card["content"].endswith('BOOK\nplace: "the garden"')
+        buttons = buttons_of(card)
+        assert list(buttons) == ["Run", "Drop", "Take over"]
+        await interactions.press_component(server.bot, server.robin, card, buttons["Run"])  # who is no approver
+        await recorder.wait_until(lambda: recorder.counts["followed up"] > 0)
+        assert booked == []
+        for count in (2, 3):
+            await interactions.press_component(server.bot, server.kim, card, buttons["Run"])
+            await recorder.wait_until(lambda count=count: recorder.counts["followed up"] >= count)
+        await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 2)  # the reply waits as any other
+        await harness.agent.outbox.drain(10)
+        assert (booked, texts_in(server, server.lobby)) == (["the garden"], [])
+        assert "already decided by Kim: approved" in texts_in(server, approvers)[0]
+        assert texts_in(server, approvers)[1].endswith("Booked.")

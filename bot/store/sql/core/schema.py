@@ -554,6 +554,8 @@ proposals = _ordered_table(
     *_texts("editor"),
     *_times("edited_until", nullable=True),
     *_texts("replaced_by"),
+    _added_column("action", PlainText(), ""),
+    *_ids("decided_by_id", nullable=True),
     UniqueConstraint("agent_id", "id"),
     Index("ix_proposals_all", "agent_id", "position"),
     Index("ix_proposals_turn", "agent_id", "turn_id"),

@@ -118,9 +118,9 @@ class PostgresLedger(SqlLedger):
         return [delivery for delivery in stored if self._leases.sends(delivery.room_id)]
 
     async def decide_proposal(
-        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None
+        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None
     ) -> list[Delivery] | None:
-        stored = await super().decide_proposal(decided, revision, turn_commit)
+        stored = await super().decide_proposal(decided, revision, turn_commit, editor=editor)
         if stored is None:
             return None
         self._leases.note_committed(TurnCommit(), stored)

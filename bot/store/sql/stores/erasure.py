@@ -45,7 +45,7 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import DeliveryState, Receipt, Rule
 from bot.domain.memory import MemoryKind
-from bot.domain.proposal import Proposal, card_turn_id
+from bot.domain.proposal import Proposal, ProposalState, card_turn_id
 from bot.receipts import TRACE_KEY
 from bot.store.sql.core.base import Access
 from bot.store.sql.core.mapping import (
@@ -85,8 +85,10 @@ from bot.store.sql.stores import search
 from bot.store.sql.stores.cache_logs_costs import DAYS_OF_PERSON, anonymize_costs, build_tombstones
 from bot.store.sql.stores.ledger import (
     FIND_RECEIPTS,
+    PROPOSAL,
     RECEIPT,
     SET_STATE,
+    find_receipt,
     list_deliveries,
     list_unsent,
     save_delivery,
@@ -231,9 +233,16 @@ TAKEN_OVER_OR_BY = (matches(take_overs), _names(take_overs.c.person_id, take_ove
 DELETE_TAKE_OVERS = delete(take_overs).where(*TAKEN_OVER_OR_BY, take_overs.c.ended_at.is_not(None))
 CLEAR_TAKE_OVERS = update(take_overs).where(*TAKEN_OVER_OR_BY).values(name="", reason="")
 DELETE_LOGS = _delete_in(LOG_WINDOWS, logs, _names(logs.c.entity_id))
-PROPOSALS_OF_ENTITY = select(proposals.c.position, proposals.c.turn_id).where(
+PROPOSALS_OF_ENTITY = select(proposals.c.position, proposals.c.turn_id, proposals.c.action).where(
     PROPOSAL_WINDOWS.condition,
     or_(contains_text(proposals.c.subject_ids, "mark"), contains_text(proposals.c.author_ids, "mark")),
+)
+# What the person has decided about stays, without their name.
+DECIDED_PROPOSALS = select(*PROPOSAL).where(matches(proposals, "decided_by_id"))
+CLEAR_DECIDED_BY = (
+    update(proposals)
+    .where(matches(proposals, "decided_by_id"))
+    .values(decided_by="", decided_by_id=None, editor="", edited_until=None)
 )
 DELETE_PROPOSALS = delete(proposals).where(proposals.c.position.in_(items_parameter(proposals.c.position)))
 DELETE_CACHED = _delete_in(CACHE_WINDOWS, cache, contains_text(cache.c.key, "mark"))
@@ -399,6 +408,7 @@ def _begin(
     connection.execute(DELETE_DISCLOSURES, {"agent": agent, "entity_id_": entity_id})
     for statement in (DELETE_TAKE_OVERS, CLEAR_TAKE_OVERS):
         connection.execute(statement, {"agent": agent, "entity": entity_id})
+    _clear_decisions(connection, agent, entity_id)
     opened_ids = list(connection.scalars(OPEN_RECEIPTS, {"agent": agent, "author_id_": entity_id}))
     withdrawn = withdraw_proposals(
         connection, agent, now, "it was forgotten", lambda item: entity_id in item.subject_ids | item.author_ids
@@ -458,9 +468,24 @@ def _remove_quotations_of(agent: int, ids: Sequence[UUID], connection: Connectio
 
 def _delete_proposals(agent: int, rows: Sequence[Row], connection: Connection) -> None:
     """Delete proposals with the text of the messages that showed them to approvers."""
-    count_changed(connection, DELETE_PROPOSALS, [position for position, _ in rows], agent=agent)
-    cards = [card_turn_id(turn_id) for _, turn_id in rows]
+    count_changed(connection, DELETE_PROPOSALS, [position for position, _, _ in rows], agent=agent)
+    cards = [card_turn_id(turn_id, action) for _, turn_id, action in rows]
     count_changed(connection, CLEAR_CONTENT, cards, agent=agent, content=Content())
+
+
+def _clear_decisions(connection: Connection, agent: int, entity_id: UUID) -> None:
+    """Remove the name of a person from their decisions about proposals, and from the receipts and cards of these."""
+    decider = {"agent": agent, "decided_by_id_": entity_id}
+    for proposal in PROPOSAL.read_all(connection.execute(DECIDED_PROPOSALS, decider)):
+        receipt = None if proposal.receipt_id is None else find_receipt(agent, proposal.receipt_id, connection)
+        if receipt is not None and proposal.decided_by:
+            named = f"{proposal.decided_by} "
+            reason, *notes = (text.replace(named, "a person ", 1) for text in (receipt.reason, *receipt.notes))
+            connection.execute(SET_STATE, state_values(agent, replace(receipt, reason=reason, notes=tuple(notes))))
+        if proposal.state is not ProposalState.WAITING:
+            card = card_turn_id(proposal.turn_id, proposal.action)
+            count_changed(connection, CLEAR_CONTENT, [card], agent=agent, content=Content())
+    connection.execute(CLEAR_DECIDED_BY, decider)
 
 
 def _leave_rooms(agent: int, entity_id: UUID, room_ids: Sequence[UUID], connection: Connection) -> None:

@@ -821,7 +821,8 @@ ALL_PROPOSALS, WAITING_PROPOSALS = _list_proposals(), _list_proposals(text(IS_WA
 PROPOSALS_IN_STATE = _list_proposals(matches(proposals, "state"))
 PROPOSALS_OF_TURN = _list_proposals(matches(proposals, "turn_id"))
 PROPOSAL_STATE_NAMES = (
-    *("content", "revision", "state", "decided_by", "decided_at", "editor", "edited_until", "replaced_by"),
+    *("content", "revision", "state", "decided_by", "decided_by_id", "decided_at"),
+    *("editor", "edited_until", "replaced_by"),
 )
 UPDATE_PROPOSAL = (
     update(proposals)
@@ -831,6 +832,9 @@ UPDATE_PROPOSAL = (
         proposals.c.revision == parameter(proposals.c.revision, "expected_revision"),
     )
     .values({name: parameter(proposals.c[name], name) for name in PROPOSAL_STATE_NAMES})
+)
+UPDATE_PROPOSAL_OF_EDITOR = UPDATE_PROPOSAL.where(
+    proposals.c.editor == parameter(proposals.c.editor, "expected_editor")
 )
 MAX_WAITING = 10_000
 
@@ -860,6 +864,7 @@ def change_proposal(
     changed: Proposal,
     revision: int,
     *,
+    editor: str | None = None,
     cause: str = "",
     superseded_by: UUID | None = None,
 ) -> bool:
@@ -867,7 +872,10 @@ def change_proposal(
     values = PROPOSAL.values(changed, agent)
     state = {name: values[name] for name in PROPOSAL_STATE_NAMES}
     key = {"agent": agent, "id_": changed.id, "expected_revision": revision}
-    if not connection.execute(UPDATE_PROPOSAL, {**key, **state}).rowcount:
+    statement = UPDATE_PROPOSAL
+    if editor is not None:
+        statement, key = UPDATE_PROPOSAL_OF_EDITOR, {**key, "expected_editor": editor}
+    if not connection.execute(statement, {**key, **state}).rowcount:
         return False
     receipt = None if changed.receipt_id is None else find_receipt(agent, changed.receipt_id, connection)
     if receipt is not None and receipt.outcome is Outcome.PARKED:
@@ -890,9 +898,9 @@ def withdraw_proposals(
 
 
 def _decide_proposal(
-    agent: int, decided: Proposal, revision: int, turn_commit: TurnCommit, connection: Connection
+    agent: int, decided: Proposal, revision: int, turn_commit: TurnCommit, editor: str | None, connection: Connection
 ) -> list[Delivery] | None:
-    if not change_proposal(connection, agent, decided, revision):
+    if not change_proposal(connection, agent, decided, revision, editor=editor):
         return None
     put_memories(connection, agent, turn_commit.replies)
     stored = insert_deliveries(connection, agent, turn_commit.deliveries)
@@ -990,9 +998,9 @@ class SqlLedger(SqlLookups):
         return next(iter(await self._database.read(find)), None)
 
     async def decide_proposal(
-        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None
+        self, decided: Proposal, revision: int, turn_commit: TurnCommit | None = None, *, editor: str | None = None
     ) -> list[Delivery] | None:
-        work = partial(_decide_proposal, self._agent, decided, revision, turn_commit or TurnCommit())
+        work = partial(_decide_proposal, self._agent, decided, revision, turn_commit or TurnCommit(), editor)
         return await self._database.write(work)
 
     async def save_step(self, step: Step, receipts: Sequence[Receipt] = ()) -> None:
