@@ -333,9 +333,11 @@ class MessagePipeline:
             text = await self._multi_step.run(turn, self._run_degrading)
             result = TurnResult.answered(decision, Content(text=text, actions=tuple(turn.results)))
         else:
-            reply = confirmation
-            if reply is None:
-                reply = await self._run_degrading(turn, partial(respond, turn, self._composer, self._attachment_limits))
+            try:
+                reply = confirmation or await respond(turn, self._composer, self._attachment_limits)
+            except BudgetSpent as error:
+                answer = partial(respond, turn, self._composer, self._attachment_limits)
+                reply = await self._run_degrading(turn, answer, error)
             is_confirmed = confirmation is not None
             result = await run_actions(
                 turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
@@ -346,18 +348,25 @@ class MessagePipeline:
             return self._report_degradation(turn, turn.degradation, result)
         return result
 
-    async def _run_degrading(self, turn: Turn, answer: Callable[[], Awaitable[T]]) -> T:
-        """Return the answer, by the next step of DEGRADE that can be paid for; raises BudgetSpent without one."""
+    async def _run_degrading(
+        self, turn: Turn, answer: Callable[[], Awaitable[T]], error: BudgetSpent | None = None
+    ) -> T:
+        """Return the answer, by the next step of DEGRADE that can be paid for; raises BudgetSpent without one.
+
+        With an `error` the present step could not be paid for.
+        """
         while True:
-            try:
-                return await answer()
-            except BudgetSpent as error:
+            if error is not None:
                 step = self._agent.budget.find_next_step(turn.degradation, error.setting, turn.room.id, turn.author.id)
                 if step is None:
-                    raise
+                    raise error
                 turn.degrade(step)
                 turn.state.results.clear()  # prompts show less now
                 self._note_degradation(turn, step)
+            try:
+                return await answer()
+            except BudgetSpent as next_error:
+                error = next_error
 
     def _note_degradation(self, turn: Turn, degradation: Degradation) -> None:
         """Note the step of DEGRADE in effect in the receipt and the trace."""
