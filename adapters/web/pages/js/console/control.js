@@ -122,7 +122,8 @@ function Draft({ draft, session, onChange }) {
     });
   };
   const decide = (decision, body = {}) => post(`${path}/${decision}`, { revision: draft.revision, ...body });
-  const send = () => act(() => decide("send"), () => toast("Sent"));
+  const verb = draft.action ? "Run" : "Send";
+  const send = () => act(() => decide("send"), () => toast(draft.action ? "It runs" : "Sent"));
   const drop = () => act(() => decide("drop"), () => toast("Dropped"));
   const edit = () => act(() => decide("edit"), (answer) => setText(answer.text));
   const save = (isSent) => act(async () => {
@@ -136,6 +137,7 @@ function Draft({ draft, session, onChange }) {
   if (draft.author_id) choices.push({ text: `Only ${draft.author || "this person"}`, icon: "people", onChoose: () => takeOver(draft.author_id) });
   return html`<li class=${classes("draft", !isWaiting && "over")} data-row=${draft.id} tabindex="-1" aria-label=${`Draft ${draft.id}`}>
     <div class="meta"><${Place} item=${draft} />
+      ${draft.action && html`<${Chip} icon="tasks">action</${Chip}>`}
       ${draft.revision > 1 && html`<${Chip} icon="edit">${`revision ${draft.revision}`}</${Chip}>`}
       ${isWaiting && age > LATE_MS && html`<${Chip} tone="warn" icon="clock">late: marked when sent</${Chip}>`}
       <span class="q2"><${Time} at=${draft.created_at} />${isWaiting && html` · ${formatDuration(new Date(draft.expires_at) - now)} left`}</span></div>
@@ -147,8 +149,8 @@ function Draft({ draft, session, onChange }) {
     ${problem && html`<div role="alert"><${Note} tone="warn"><span class="said">${problem}</span></${Note}></div>`}
     ${!isWaiting && html`<p class="row" role="status"><${Chip} tone=${ENDS[draft.state]}>${draft.state}</${Chip}>${endOf(draft)}</p>`}
     ${isWaiting && session.role === "operator" && html`<div class="acts" key=${text === null ? "decide" : "edit"}>${text === null ? html`
-      <${Button} kind="primary" icon="up" reason=${reason} onRefused=${toast} label=${`Send draft ${draft.id}`} onClick=${send}>Send</${Button}>
-      <${Button} icon="edit" reason=${reason} onRefused=${toast} label=${`Edit draft ${draft.id}`} onClick=${edit}>Edit</${Button}>
+      <${Button} kind="primary" icon="up" reason=${reason} onRefused=${toast} label=${`${verb} draft ${draft.id}`} onClick=${send}>${verb}</${Button}>
+      ${!draft.action && html`<${Button} icon="edit" reason=${reason} onRefused=${toast} label=${`Edit draft ${draft.id}`} onClick=${edit}>Edit</${Button}>`}
       <${Button} kind="danger" icon="trash" reason=${reason} onRefused=${toast} label=${`Drop draft ${draft.id}`} onClick=${drop}>Drop</${Button}>
       <${Menu} label=${`Take over instead of draft ${draft.id}`} kind="" items=${choices}>Take over</${Menu}>` : html`
       <${Button} kind="primary" icon="up" reason=${reason || (text.trim() ? "" : "Write a text first")} onRefused=${toast} onClick=${() => save(true)}>Send</${Button}>
