@@ -19,8 +19,8 @@ const TONES = { stopped: "bad", replaced: "", held: "warn", failed: "bad" };
 const ENDS = { sent: "good", dropped: "", expired: "warn", withdrawn: "", replaced: "" };
 const FILTERED = /^filter (\S+) (stopped|replaced|held|failed)(?: the text:? ?| )?(.*)$/s;
 
-const endOf = ({ state, decided_by: name, replaced_by: newer }) => ({
-  sent: `Already decided by ${name}: sent`,
+const endOf = ({ state, action, decided_by: name, replaced_by: newer }) => ({
+  sent: `Already decided by ${name}: ${action ? "approved" : "sent"}`,
   dropped: `Already decided by ${name}: dropped`,
   expired: "Dropped: nobody decided about it in time",
   withdrawn: "Withdrawn: the message that led to it is gone",
