@@ -121,3 +121,19 @@ async def test_drafts_and_take_overs_have_no_violation_and_never_scroll_sideways
     await tab.page.get_by_role("textbox", name="Message as the bot").wait_for()
     assert await tab.find_violations() == []
     assert await tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_a_draft_that_replaces_another_is_in_its_place(guarded: Browser) -> None:
+    await guarded.server.send("First", room="porch")
+    tab = await guarded.enter("console/control")
+    await draft_of(tab, "You said: First").wait_for()
+    await guarded.server.send("Elsewhere", room="garden")
+    await draft_of(tab, "You said: Elsewhere").wait_for()
+    for text in ("Second", "Third"):
+        await guarded.server.send(text, room="porch")
+        await draft_of(tab, f"You said: {text}").wait_for()
+    await tab.page.locator(".draft").nth(1).get_by_text("You said: Elsewhere").wait_for()
+    await tab.page.locator(".draft").nth(0).get_by_text("You said: Third").wait_for()
+    assert await tab.page.get_by_text("Replaced by draft").count() == 0
+    await draft_of(tab, "You said: Third").get_by_role("button", name="Send draft").click()
+    await draft_of(tab, "You said: Third").get_by_text("Already decided by an operator: sent").wait_for()

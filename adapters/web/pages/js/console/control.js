@@ -51,7 +51,7 @@ export default function Page({ session, query }) {
   const common = { session, onChange: () => reload(waiting, latest, takeOvers) };
   return html`<${PageBody} title="People in control">
     <${Card} title="Waiting drafts" note=${waiting.value && (waiting.value.waiting ? `${waiting.value.waiting} waiting, oldest first` : "none waiting")}>
-      <${ListState} list=${waiting} rows=${drafts} empty=${html`<${Empty} title="No draft waits">Replies wait here where
+      <${ListState} list=${waiting} rows=${drafts} empty=${html`<${Empty} title="No draft waits">Replies wait here where${" "}
         <code>APPROVAL</code> or a filter says so.</${Empty}>`} />
       ${drafts?.length > 0 && html`<ol class="drafts">${drafts.map((draft) => html`<${Draft} key=${draft.id} draft=${draft} ...${common} />`)}</ol>`}</${Card}>
     <${Card} title="Take-overs" note="the character reads on">
@@ -71,7 +71,10 @@ export default function Page({ session, query }) {
   </${PageBody}>`;
 }
 
-/** Return the drafts that wait, and for some seconds, in their places, those that were decided while they were shown. */
+/**
+ * Return the drafts that wait, and for some seconds, in their places, those that were decided while they were shown.
+ * A draft that replaces another is in its place.
+ */
 function useKept(waiting, latest) {
   const kept = useRef(new Map()).current;
   const [, draw] = useState(0);
@@ -81,9 +84,11 @@ function useKept(waiting, latest) {
   const known = new Map(latest?.map((draft) => [draft.id, draft]));
   for (const [id, item] of waiting ? kept : []) {
     if (ids.has(id)) continue;
-    if (item.until === Infinity) item.until = now + KEPT_MS;
-    if (item.until <= now) kept.delete(id);
-    else if (known.get(id)) item.draft = known.get(id);
+    if (known.get(id)) item.draft = known.get(id);
+    if (item.draft.state === "replaced") {
+      if (!kept.has(findNewest(item.draft, known).id)) kept.delete(id);
+    } else if (item.until === Infinity) item.until = now + KEPT_MS;
+    else if (item.until <= now) kept.delete(id);
   }
   const next = Math.min(...[...kept.values()].map((item) => item.until));
   useEffect(() => {
@@ -91,7 +96,17 @@ function useKept(waiting, latest) {
     const timer = setTimeout(() => draw((count) => count + 1), next - Date.now() + 50);
     return () => clearTimeout(timer);
   }, [next]);
-  return waiting && [...kept.values()].map((item) => item.draft);
+  return waiting && [...new Map([...kept.values()].map(({ draft }) => {
+    const newest = findNewest(draft, known);
+    return [newest.id, kept.get(newest.id)?.draft ?? newest];
+  })).values()];
+}
+
+/** Return the draft at the end of a chain of replacements, as far as they are known. */
+function findNewest(draft, known) {
+  let newest = draft;
+  while (newest.state === "replaced" && known.has(newest.replaced_by)) newest = known.get(newest.replaced_by);
+  return newest;
 }
 
 const Place = ({ item }) => html`<span class="row"><${Icon} name=${item.platform} size="s" />
@@ -137,7 +152,7 @@ function Draft({ draft, session, onChange }) {
   if (draft.author_id) choices.push({ text: `Only ${draft.author || "this person"}`, icon: "people", onChoose: () => takeOver(draft.author_id) });
   return html`<li class=${classes("draft", !isWaiting && "over")} data-row=${draft.id} tabindex="-1" aria-label=${`Draft ${draft.id}`}>
     <div class="meta"><${Place} item=${draft} />
-      ${draft.action && html`<${Chip} icon="tasks">action</${Chip}>`}
+      ${draft.action && html`<${Chip} icon="bolt">action</${Chip}>`}
       ${draft.revision > 1 && html`<${Chip} icon="edit">${`revision ${draft.revision}`}</${Chip}>`}
       ${isWaiting && age > LATE_MS && html`<${Chip} tone="warn" icon="clock">late: marked when sent</${Chip}>`}
       <span class="q2"><${Time} at=${draft.created_at} />${isWaiting && html` · ${formatDuration(new Date(draft.expires_at) - now)} left`}</span></div>
