@@ -55,7 +55,12 @@ OTHER_MEANINGS = frozenset(
     }
 )
 # They run the test kit.
-TEST_COMMANDS = ("bot.cli.commands.adapter", "bot.cli.commands.plugin", "bot.cli.commands.scene")
+TEST_COMMANDS = (
+    "bot.cli.commands.adapter",
+    "bot.cli.commands.plugin",
+    "bot.cli.commands.scene",
+    "bot.rehearsal.rehearse",
+)
 TEST_KIT = ("bot.testing", "bot.scenes")
 MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "remove", "pop", "clear", "setdefault"})
 # Spelled in two parts, so that this file does not contain what it forbids.

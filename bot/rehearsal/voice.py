@@ -89,7 +89,7 @@ class VoiceMeasures(BaseModel):
 
     def describe(self) -> str:
         """Return the measures as one line."""
-        parts = [f"{self.texts} replies"]
+        parts = ["1 reply" if self.texts == 1 else f"{self.texts:,} replies"]
         if self.kept is not None:
             parts.append(f"{self.kept:.0%} keep the {self.rules} style rules that code can check")
         if self.distance is not None:

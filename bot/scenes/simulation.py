@@ -166,6 +166,15 @@ class Simulation:
         self._contents[message_id] = entity, content, 0
         return await self._run_step(lambda: self._submit(message_id), message_id)
 
+    async def submit(self, inbound: InboundMessage) -> StepResult:
+        """Submit a message that was built elsewhere, at its own time, unless that is past.
+
+        Of earlier steps the simulation keeps nothing then: there may be thousands.
+        """
+        self._turns.clear()
+        self.clock.advance(max(0.0, (inbound.message.created_at - self.clock.now()).total_seconds()))
+        return await self._run_step(lambda: self._submit_message(inbound), inbound.key.message_id, seconds=0.0)
+
     async def edit(self, message_id: str, text: str) -> StepResult:
         """Let its author edit a message."""
         entity, content, revision = self._contents[message_id]
@@ -210,8 +219,11 @@ class Simulation:
             event_id=f"event-{message_id}-{revision}",
             revision=revision,
         )
+        return await self._submit_message(inbound)
+
+    async def _submit_message(self, inbound: InboundMessage) -> Receipt:
         handle = self._runtime.handle
-        receipt = await (handle.edits.submit_edit(inbound) if revision else handle.submit(inbound))
+        receipt = await (handle.edits.submit_edit(inbound) if inbound.key.revision else handle.submit(inbound))
         if not receipt.outcome.is_final:
             async with self._turn_ended:
                 await self._turn_ended.wait_for(lambda: self._has_ended(receipt.id))
@@ -228,8 +240,10 @@ class Simulation:
         self.clock.advance((end - self.clock.now()).total_seconds())
         return task_count
 
-    async def _run_step(self, act: Callable[[], Awaitable[object]], message_id: str = "") -> StepResult:
-        self.clock.advance(STEP_SECONDS)
+    async def _run_step(
+        self, act: Callable[[], Awaitable[object]], message_id: str = "", *, seconds: float = STEP_SECONDS
+    ) -> StepResult:
+        self.clock.advance(seconds)
         sent_count, action_count, turn_count = len(self._adapter.sent), len(self._action_runs), len(self._turns)
         outcome = await act()
         agent = self.agent

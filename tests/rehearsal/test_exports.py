@@ -95,7 +95,7 @@ def test_attachments_have_names_and_no_address(tmp_path: Path) -> None:
     assert (attachment.name, attachment.kind, attachment.url) == ("cat.png", MediaKind.IMAGE, "")
 
 
-def test_a_bot_of_discord_is_known_as_one(tmp_path: Path) -> None:
+def test_a_bot_of_discord_is_a_bot(tmp_path: Path) -> None:
     recording = read_discord(tmp_path, discord_message(1, "Dice", "6") | {"author": discord_user("Dice", is_bot=True)})
     assert recording.messages[0].inbound.author.is_bot
 
@@ -122,7 +122,7 @@ def test_of_many_messages_the_last_are_read(tmp_path: Path, monkeypatch: pytest.
     assert recording.omitted == {exports.OLDER: 3}
 
 
-def test_a_telegram_text_in_parts_is_one_text_with_its_mentions(tmp_path: Path) -> None:
+def test_a_telegram_text_in_parts_is_joined_with_its_mentions(tmp_path: Path) -> None:
     text = [{"type": "mention", "text": "@marlo_bot"}, " have a look"]
     recording = read_telegram(tmp_path, telegram_chat([telegram_message(1, "Mia", text)]))
     [message] = recording.messages
@@ -158,7 +158,7 @@ def test_telegram_replies_forwards_and_files_keep_what_they_are(tmp_path: Path) 
     assert recording.omitted == {exports.EVENTS: 1}
 
 
-def test_a_file_with_several_telegram_chats_asks_for_one(tmp_path: Path) -> None:
+def test_a_file_with_several_telegram_chats_needs_the_name_of_a_chat(tmp_path: Path) -> None:
     chats = [telegram_chat([telegram_message(1, "Mia", name)], name, number) for number, name in enumerate("ab")]
     document = {"chats": {"list": chats}}
     with pytest.raises(ConfigError, match="has 2 chats: choose one with --room, by name or id: a, b"):
