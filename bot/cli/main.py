@@ -72,6 +72,7 @@ COMMANDS = (
     Command("db", "bot.cli.commands.db", "check, upgrade, back up or restore the database", "operate"),
     Command("cluster", "bot.cli.operator.program", "list the processes that share the work; drain one", "operate"),
     Command("dev", "bot.cli.commands.dev", "run the character, and reload it and its code when they change", "extend"),
+    Command("scene", "bot.cli.commands.scene", "run scenes with recorded answers, record them, make them", "extend"),
     Command("plugin", "bot.cli.commands.plugin", "list, search, add, check, test or start a plugin", "extend"),
     Command("adapter", "bot.cli.commands.adapter", "test or start an adapter", "extend"),
     Command("mcp", "bot.cli.commands.mcp", "offer the running character to other agents, as an MCP server", "extend"),

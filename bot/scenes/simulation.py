@@ -68,8 +68,8 @@ class ActionRun:
 class StepResult:
     """What the character made of one step.
 
-    `message_id` names the message of the step for later ones; `receipt` is None for a step without a message. `turns`
-    are those that ended in the step, `calls` the model calls of them with request and result, in order.
+    `message_id` names the message of the step for later ones, `reply_id` the first reply. `receipt` is None for a step
+    without a message. `turns` are those that ended in the step, `calls` their model calls with request and result.
     """
 
     message_id: str = ""
@@ -79,6 +79,7 @@ class StepResult:
     actions: tuple[ActionRun, ...] = ()
     turns: tuple[Turn, ...] = ()
     task_count: int = 0
+    reply_id: str = ""
 
     @property
     def replies(self) -> tuple[str, ...]:
@@ -148,7 +149,7 @@ class Simulation:
     async def say(
         self, author: str, text: str, *, reply_to: str = "", image: str = "", is_mention: bool = False
     ) -> StepResult:
-        """Let a person write a message.
+        """Write a message as a person.
 
         `reply_to` is the id of an earlier message or reply; `image` describes a picture that comes with it. With
         `is_mention` the platform reports that the message mentions the character.
@@ -176,30 +177,30 @@ class Simulation:
         return await self._run_step(lambda: self._submit_message(inbound), inbound.key.message_id, seconds=0.0)
 
     async def edit(self, message_id: str, text: str) -> StepResult:
-        """Let its author edit a message."""
+        """Edit a message as its author."""
         entity, content, revision = self._contents[message_id]
         self._contents[message_id] = entity, replace(content, text=text), revision + 1
         return await self._run_step(lambda: self._submit(message_id), message_id)
 
     async def delete(self, message_id: str) -> StepResult:
-        """Let its author delete a message."""
+        """Delete a message as its author."""
         edits = self._runtime.handle.edits
         return await self._run_step(lambda: edits.delete_messages(self.room.id, [message_id]), message_id)
 
     async def react(self, author: str, message_id: str, emoji: str) -> StepResult:
-        """Let a person react to a message or a reply."""
+        """React to a message or a reply as a person."""
         entity, now = self.find_person(author), self.clock.now()
         reaction = Reaction(self._build_world(), self.room, entity, message_id, emoji, now)
         return await self._run_step(lambda: self._runtime.handle.edits.add_reaction(reaction), message_id)
 
     async def join(self, name: str) -> StepResult:
-        """Let a person join the world of the room."""
+        """Report that a person joined the world of the room."""
         world, member = self._build_world(), self.find_person(name)
         membership = self._runtime.handle.membership
         return await self._run_step(lambda: membership.add_member(world, member, event_id=f"join-{name}"))
 
     async def wait(self, duration: timedelta) -> StepResult:
-        """Let time pass, and run the tasks that become due in it, at the time of each."""
+        """Advance the clock, and run the tasks that become due in it, at the time of each."""
         return await self._run_step(lambda: self._pass_time(duration))
 
     def find_person(self, name: str) -> Entity:
@@ -252,14 +253,17 @@ class Simulation:
         waiting = await self._runtime.handle.operations.proposals.waiting()
         drafts = [draft for draft in waiting if draft.id not in self._draft_ids]
         self._draft_ids |= {draft.id for draft in drafts}
+        sent = self._adapter.sent[sent_count:]
+        numbers = (number for number, part in enumerate(sent, sent_count + 1) if part.kind is DeliveryKind.REPLY)
         return StepResult(
             message_id,
             outcome if isinstance(outcome, Receipt) else None,
-            tuple(self._adapter.sent[sent_count:]),
+            tuple(sent),
             tuple(drafts),
             tuple(self._action_runs[action_count:]),
             tuple(self._turns[turn_count:]),
             outcome if type(outcome) is int else 0,
+            next((f"sent-{number}" for number in numbers), ""),
         )
 
     def _quote(self, reply_to: str) -> Quotation | None:
@@ -268,8 +272,7 @@ class Simulation:
         if reply_to in self._contents:
             entity, content, _ = self._contents[reply_to]
             return Quotation(content.text, entity.name, entity.id, reply_to)
-        number = int(reply_to.removeprefix("sent-"))
-        sent = self._adapter.sent[number - 1]
+        sent = self._adapter.sent[int(reply_to.removeprefix("sent-")) - 1]
         return Quotation(sent.content.text, self.agent.name, self.agent.id, reply_to)
 
     def _build_world(self) -> World:
