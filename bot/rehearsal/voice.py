@@ -91,7 +91,7 @@ class VoiceMeasures(BaseModel):
         """Return the measures as one line."""
         parts = ["1 reply" if self.texts == 1 else f"{self.texts:,} replies"]
         if self.kept is not None:
-            parts.append(f"{self.kept:.0%} keep the {self.rules} style rules that code can check")
+            parts.append(f"{self.kept:.0%} keep the style rules that code can check ({self.rules})")
         if self.distance is not None:
             parts.append(f"function words {self.distance:.2f} from the examples")
         if self.repetition is not None:

@@ -8,6 +8,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
+from bot.domain.character import Character
 from bot.domain.ledger import Outcome, Rule
 from bot.errors import BotError, ModelError
 from bot.models.types import ModelType
@@ -91,6 +92,8 @@ class SceneReport:
     seconds: float = 0.0
     coverage: Coverage = field(default_factory=Coverage)
     recorded: Path | None = None
+    character: Character | None = None
+    replies: list[str] = field(default_factory=list)
 
     @property
     def outcome(self) -> str:
@@ -158,6 +161,7 @@ class _SceneRun:
             for number, step in enumerate(scene.steps, 1):
                 model.step = number
                 await self._run_step(simulation, number, step)
+            self._report.character = simulation.agent.character
             self._report.coverage.all_actions |= {spec.name for spec in simulation.agent.catalog.actions}
         self._report.coverage.templates |= {name for purpose in model.purposes for name in TEMPLATES.get(purpose, ())}
         self._finish()
@@ -168,6 +172,7 @@ class _SceneRun:
         self._ids |= {step.id: result.message_id, f"{step.id}.reply": result.reply_id}
         coverage, receipt = self._report.coverage, result.receipt
         coverage.actions |= {run.name for run in result.actions}
+        self._report.replies += result.replies
         if receipt is not None:
             coverage.rules.add(receipt.rule)
         problems = self._model.problems[first_problem:]

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from bot.cli.commands.rehearse import parse_since
 from bot.cli.main import entry
 from bot.cli.process.shutdown import Exit, UsageError
 from tests.cli.stored_character import FILE, answer_messages, write_character
+from tests.doc_blocks import ROOT, find_blocks, write_blocks
 from tests.rehearsal.exports import discord_message, write_discord
 from tests.rehearsal.loopback_model import LoopbackModel, loopback_model
 
@@ -147,7 +149,7 @@ def test_the_summary_has_answers_rules_costs_and_the_voice(workdir: Path, model:
     assert "11-02 09:01 Ben: Ada, what time is it? | unknown | New answer 1 🎉 [name called]" in out
     assert "Ada in general (discord): 2 messages rehearsed" in out
     assert "  name called: 1" in out
-    assert "voice: 1 reply, 0% keep the 2 style rules that code can check" in out
+    assert "voice: 1 reply, 0% keep the style rules that code can check (2)" in out
     assert "  broken 1×: No emoji." in out
 
 
@@ -179,3 +181,21 @@ def test_the_voice_of_no_replies_is_said_to_be_unknown(workdir: Path, capsys: Ou
     capsys.readouterr()
     assert entry(["voice", "-c", FILE, "--room", "nowhere"]) == Exit.USAGE
     assert "no room 'nowhere' was found" in capsys.readouterr().err
+
+
+def test_the_commands_of_the_tutorial_run(workdir: Path, model: LoopbackModel, capsys: Out) -> None:
+    blocks = list(find_blocks(ROOT / "docs" / "rehearsal.md"))
+    write_blocks(workdir, [block for block in blocks if block.kind == "json"])
+    commands = [line for block in blocks if block.kind == "sh" for line in block.body.splitlines()]
+    wren = json.loads((workdir / "wren.json").read_text(encoding="utf-8"))
+    (workdir / FILE).write_text(json.dumps(wren), encoding="utf-8")
+    answer_messages("hello", room="general")
+    assert len(commands) >= 6
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        options = ["-c", FILE] if "--from" not in arguments else []
+        assert (program, entry([*arguments, *options])) == ("bot", Exit.OK), command
+    out = capsys.readouterr().out
+    assert "It lets a clock go one tooth at a time." in out
+    assert "Wren in general (discord): 2 messages rehearsed" in out
+    assert (workdir / "report.html").is_file()

@@ -17,6 +17,7 @@ from bot.cli.options import AsJson, CharacterFile, colour_state, examples, new_g
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import read_store
 from bot.logs import configure_logging
+from bot.rehearsal.voice import VoiceMeasures, measure_voice
 from bot.runtime.character_reload import AgentConfig
 from bot.scenes.conversion import SceneSource, read_source, write_scene
 from bot.scenes.runner import Coverage, RunMode, SceneOptions, SceneReport, run_scene, wilson_interval
@@ -76,7 +77,8 @@ def run(
     if as_json:
         rates = {str(repeated[0].path): _rate(repeated) for repeated in runs} if live else {}
         scenes = [report.to_json() for report in reports]
-        print_json({"outcome": code.name.lower(), "scenes": scenes, "coverage": coverage.to_json(), "rates": rates})
+        body = {"outcome": code.name.lower(), "scenes": scenes, "coverage": coverage.to_json(), "rates": rates}
+        print_json({**body, "voice": {name: voice.model_dump() for name, voice in _measure_voices(reports).items()}})
         return code
     for repeated in runs:
         _print_runs(repeated, is_live=bool(live))
@@ -191,6 +193,21 @@ def _print_summary(reports: Sequence[SceneReport], coverage: Coverage) -> None:
     for kind, names in document.items():
         total = len(names["used"]) + len(names["unused"])
         print(strip_terminal_codes(f"{kind}: {len(names['used'])} of {total} used: {', '.join(names['used']) or '-'}"))
+
+    for name, voice in _measure_voices(reports).items():
+        print(strip_terminal_codes(f"voice of {name}: {voice.describe()}"))
+
+
+def _measure_voices(reports: Sequence[SceneReport]) -> dict[str, VoiceMeasures]:
+    """Return how the replies of all scenes of a character keep its voice, by its name."""
+    characters = {report.character.name: report.character for report in reports if report.character}
+    return {
+        name: measure_voice(
+            character,
+            [text for item in reports if item.character and item.character.name == name for text in item.replies],
+        )
+        for name, character in characters.items()
+    }
 
 
 def _print_annotations(reports: Sequence[SceneReport]) -> None:
