@@ -56,9 +56,8 @@ OTHER_MEANINGS = frozenset(
 )
 # They run the test kit.
 TEST_COMMANDS = (
-    "bot.cli.commands.adapter",
-    "bot.cli.commands.plugin",
-    "bot.cli.commands.scene",
+    *(f"bot.cli.commands.{name}" for name in ("adapter", "plugin", "scene")),
+    "bot.cli.pytest_plugin",
     "bot.rehearsal.rehearse",
 )
 TEST_KIT = ("bot.testing", "bot.scenes")

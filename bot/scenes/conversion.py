@@ -174,7 +174,7 @@ class _Conversion:
         return answers
 
     def _choose_names(self, people: Sequence[UUID], entities: dict[UUID, Entity]) -> None:
-        """Give each person another name, and find all of theirs in texts: longer ones first."""
+        """Choose another name for each person, and find all of theirs in texts: longer ones first."""
         own = self._config.character.name.casefold()
         free = [name for name in NAMES if name.casefold() != own]
         found: dict[str, str] = {}
@@ -189,7 +189,7 @@ class _Conversion:
             self._patterns.append((re.compile(rf"(?<!\w){re.escape(old)}(?!\w)", re.IGNORECASE), found[old]))
 
     def _rename(self, text: str) -> str:
-        # A first pass puts marks in the text: a new name may be the old one of somebody else.
+        # A first pass puts marks in the text: a new name may be the old one of another person.
         for index, (pattern, _) in enumerate(self._patterns):
             text = pattern.sub(f"\0{index}\0", text)
         return re.sub("\0(\\d+)\0", lambda match: self._patterns[int(match[1])][1], text)

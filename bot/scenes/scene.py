@@ -56,6 +56,15 @@ class PersonEntry(FileModel):
         return {**entry, "role": str(entry["role"]).upper()} if isinstance(entry, dict) and "role" in entry else entry
 
 
+_ROLES = {"enum": [spelling for role in Role for spelling in (role.value, role.lower())]}
+_PERSON_SCHEMA = {
+    "anyOf": [
+        _ROLES,
+        {"type": "object", "properties": {"role": _ROLES, "bot": {"type": "boolean"}}, "additionalProperties": False},
+    ]
+}
+
+
 class RoomEntry(FileModel):
     """The room of a scene; `private` is a conversation with one person."""
 
@@ -242,7 +251,7 @@ class Scene(FileModel):
     description: str = Field("", description="What the scene shows.")
     character: str = Field(description="The file of the character, relative to this one.")
     room: RoomEntry = RoomEntry()
-    people: dict[str, PersonEntry] = {}
+    people: dict[str, Annotated[PersonEntry, WithJsonSchema(_PERSON_SCHEMA)]] = {}
     settings: dict[str, str | int | float | bool] = Field({}, description="Settings that differ from the character's.")
     steps: tuple[SceneStep, ...] = Field(min_length=1, max_length=MAX_STEPS)
 
@@ -260,7 +269,7 @@ class Scene(FileModel):
 
     @property
     def first_person(self) -> str:
-        """Who acts in steps that name nobody."""
+        """Who acts in steps that name no person."""
         return next(iter(self.people), "Alice")
 
 

@@ -40,7 +40,7 @@ SETTINGS = {"BURST_PAUSE": "0", "MODEL_RETRIES": "0", "BOT_ROLE": "all", "STREAM
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody in a simulated room; `name` identifies them."""
+    """A person in a simulated room; `name` identifies them."""
 
     name: str
     role: Role = Role.MEMBER

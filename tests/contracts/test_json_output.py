@@ -43,6 +43,8 @@ COMMANDS = (
     "token revoke page -c ada.json",
     "why -c ada.json",
     "why --costs --days 3660 -c ada.json",
+    "rehearse ada.json --room lobby --since 2020-01-01 --no-model -c ada.json",
+    "voice -c ada.json",
     "inbox list -c ada.json",
     "care report --since 2026-01-01 -c ada.json",
     "rooms list -c ada.json",

@@ -21,7 +21,7 @@ from bot.rehearsal.voice import VoiceMeasures, measure_voice
 from bot.runtime.character_reload import AgentConfig
 from bot.scenes.conversion import SceneSource, read_source, write_scene
 from bot.scenes.runner import Coverage, RunMode, SceneOptions, SceneReport, run_scene, wilson_interval
-from bot.scenes.scene import Scene, find_scene_files
+from bot.scenes.scene import Scene, SceneError, find_scene_files
 from bot.text import strip_terminal_codes
 
 DEFAULT_FOLDERS = (Path("scenes"), Path("characters/scenes"))
@@ -134,7 +134,10 @@ def schema() -> int:
 
 
 def _find(paths: Sequence[Path] | None) -> list[Path]:
-    return find_scene_files(paths or [folder for folder in DEFAULT_FOLDERS if folder.is_dir()][:1])
+    try:
+        return find_scene_files(paths or [folder for folder in DEFAULT_FOLDERS if folder.is_dir()][:1])
+    except SceneError as error:
+        raise UsageError(str(error)) from None
 
 
 async def _run_all(files: Sequence[Path], options: SceneOptions, count: int) -> list[list[SceneReport]]:
