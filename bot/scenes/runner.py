@@ -19,7 +19,7 @@ from bot.scenes.assertions import Judge, StepContext, check_assertion, check_exp
 from bot.scenes.recording import TEMPLATES, RecordedModel, Recording, read_recording, write_recording
 from bot.scenes.scene import Scene, SceneError, SceneStep, read_scene
 from bot.scenes.simulation import Person, SimulatedRoom, Simulation, StepResult, run_simulation
-from bot.settings import NETWORK_VARIABLES
+from bot.settings import NETWORK_VARIABLES, SettingsModel
 from bot.testing.manual_clock import ManualClock
 
 LoadConfig = Callable[[Path], AgentConfig]
@@ -253,7 +253,8 @@ def _describe_unused(answer: Any) -> str:
 
 def _check_settings(scene: Scene, config: AgentConfig) -> None:
     """Raise SceneError for settings that decide where requests go and what they may cost: those are the operator's."""
-    models = [BudgetSettings, *(plugin.settings for plugin in config.plugins if plugin.models and plugin.settings)]
+    models: list[type[SettingsModel]] = [BudgetSettings]
+    models += [plugin.settings for plugin in config.plugins if plugin.models and plugin.settings]
     fixed = {info.alias or name.upper() for model in models for name, info in model.model_fields.items()}
     if names := sorted(scene.settings.keys() & (fixed | set(NETWORK_VARIABLES))):
         raise SceneError(f"settings: {', '.join(names)}: a scene cannot set this where a model is asked; use .env")
