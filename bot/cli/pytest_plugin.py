@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -51,5 +52,6 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SceneFile 
     return SceneFile.from_parent(parent, path=file_path) if {"character", "steps"} <= keys else None
 
 
+@cache
 def _load(path: Path) -> AgentConfig:
     return load_character_config(path, is_isolated=True).agent_config

@@ -8,6 +8,7 @@ from math import sqrt
 from pathlib import Path
 from typing import Any
 
+from bot.costs.budget import BudgetSettings
 from bot.domain.character import Character
 from bot.domain.ledger import Outcome, Rule
 from bot.errors import BotError, ModelError
@@ -17,8 +18,9 @@ from bot.prompts.templates import DEFAULTS
 from bot.runtime.character_reload import AgentConfig
 from bot.scenes.assertions import Judge, StepContext, check_assertion, check_expectation
 from bot.scenes.recording import TEMPLATES, RecordedModel, Recording, read_recording, write_recording
-from bot.scenes.scene import SceneError, SceneStep, read_scene
+from bot.scenes.scene import Scene, SceneError, SceneStep, read_scene
 from bot.scenes.simulation import Person, SimulatedRoom, Simulation, StepResult, run_simulation
+from bot.settings import NETWORK_VARIABLES, SettingsModel
 from bot.testing.manual_clock import ManualClock
 
 LoadConfig = Callable[[Path], AgentConfig]
@@ -148,6 +150,7 @@ class _SceneRun:
         room = SimulatedRoom(scene.room.name, scene.room.channel_type, scene.room.platform)
         config = self._config
         if self._is_asking:
+            _check_settings(scene, config)
             config = replace(config, plugins=tuple(map(model.wrap, config.plugins)))
         simulating = run_simulation(
             config,
@@ -251,6 +254,15 @@ def _describe_unused(answer: Any) -> str:
         f"the recorded answer to call {answer.call} for {answer.purpose} in step {answer.step} was not asked for: "
         "delete it, or record the scene again"
     )
+
+
+def _check_settings(scene: Scene, config: AgentConfig) -> None:
+    """Raise SceneError for settings that decide where requests go and what they may cost: those are the operator's."""
+    models: list[type[SettingsModel]] = [BudgetSettings]
+    models += [plugin.settings for plugin in config.plugins if plugin.models and plugin.settings]
+    fixed = {info.alias or name.upper() for model in models for name, info in model.model_fields.items()}
+    if names := sorted(scene.settings.keys() & (fixed | set(NETWORK_VARIABLES))):
+        raise SceneError(f"settings: {', '.join(names)}: a scene cannot set this where a model is asked; use .env")
 
 
 def _find_embedding(config: AgentConfig) -> Model | None:

@@ -3,10 +3,11 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import pytest
 
-from bot.domain.character import Character
+from bot import ActionResult, Character, Effect, Plugin, Turn, action
 from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer, Settings
 from bot.testing import ScriptedModel
@@ -36,10 +37,17 @@ def write_scene(workdir: Path) -> WriteScene:
     return write
 
 
+@action("FORECAST", "Tell the weather.", effect=Effect.PURE)
+async def forecast(turn: Turn, city: Annotated[str, "The city"], days: Annotated[int, "How many"] = 1) -> ActionResult:
+    """Tell the weather."""
+    await turn.reply(f"{city}: mild.")
+    return ActionResult(text="mild")
+
+
 def load_ada(
     model: ScriptedModel | None = None, settings: Mapping[str, str] | None = None
 ) -> Callable[[Path], AgentConfig]:
     """Return a function that returns Ada's configuration, with a model in place of those of the settings."""
-    plugins = add_required([model.plugin] if model is not None else [])
+    plugins = add_required([Plugin("weather", actions=[forecast]), *([model.plugin] if model is not None else [])])
     config = AgentConfig(Character.model_validate(ADA), tuple(plugins), Settings([Layer("the test", settings or {})]))
     return lambda path: config

@@ -67,6 +67,24 @@ def test_the_model_of_the_settings_is_recorded_and_its_scene_then_passes(write_s
     assert entry(["scene", "run", "--live", "2", "--json"]) == 0
 
 
+def test_a_scene_cannot_send_the_requests_of_a_recording_elsewhere(
+    write_scene: WriteScene, capsys: Out, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-of-the-operator")
+    path = write_scene(HELLO)
+    text = path.read_text(encoding="utf-8").replace(
+        "settings: {", "settings: {OPENAI_BASE_URL: 'http://127.0.0.1:9/v1', "
+    )
+    path.write_text(text, encoding="utf-8")
+    assert entry(["scene", "record"]) == 2
+    assert "OPENAI_BASE_URL: a scene cannot set this where a model is asked" in capsys.readouterr().out
+
+
+def test_scenes_run_without_the_packages_of_the_test_kit() -> None:
+    code = "import sys; sys.modules.update(pytest=None, anyio=None); import bot.cli.commands.scene"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env={"PYTHONPATH": str(ROOT)})
+
+
 def test_a_changed_character_makes_recorded_answers_stale(write_scene: WriteScene, capsys: Out) -> None:
     write_scene(HELLO)
     entry(["scene", "record"])

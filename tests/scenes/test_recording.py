@@ -29,7 +29,7 @@ async def test_a_recorded_answer_is_given_and_no_model_is_asked(write_scene: Wri
     assert (report.outcome, model.requests) == ("passed", [])
 
 
-async def test_a_missing_answer_names_the_nearest_one_and_the_first_difference(write_scene: WriteScene) -> None:
+async def test_a_missing_answer_names_the_nearest_and_the_difference(write_scene: WriteScene) -> None:
     answers = '  - {step: 1, messages: ["Alice: Ada, goodbye"], answer: Bye.}\n'
     first, unused = messages(await run(write_scene(HELLO, answers)))
     assert first.startswith("there is no recorded answer to call 1 for reply in step 1; the nearest is that of step 1")

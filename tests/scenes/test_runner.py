@@ -117,12 +117,13 @@ def test_what_was_not_expected_is_a_failure_with_the_line_of_its_step(
 
 
 def test_an_action_is_expected_with_its_arguments(write_scene: WriteScene) -> None:
-    calls = "calls: [{name: SEND_MESSAGE, arguments: {target: Alice, text: hi}}]"
-    answers = f"  - {{step: 1, {calls}}}\n  - {{step: 1, purpose: summary, answer: Sent.}}\n"
-    right = run(write_scene(f"{HELLO}    expect: action SEND_MESSAGE(text='hi')\n", answers))
-    wrong = run(write_scene(f"{HELLO}    expect: action SEND_MESSAGE(text='ho')\n", answers))
+    answers = "  - {step: 1, calls: [{name: FORECAST, arguments: {city: Rome}}]}\n"
+    right = run(write_scene(f"{HELLO}    expect: action FORECAST(city='Rome', days=1)\n", answers))
+    wrong = run(write_scene(f"{HELLO}    expect: action FORECAST(city='Oslo')\n", answers))
     assert right.failures == []
-    assert "expected action SEND_MESSAGE(text='ho'), but SEND_MESSAGE(" in wrong.failures[0].message
+    assert wrong.failures[0].message.startswith(
+        "expected action FORECAST(city='Oslo'), but FORECAST(city='Rome', days=1) ran; Ada said: "
+    )
 
 
 def test_python_runs_only_where_it_is_allowed_and_only_from_the_scenes_folder(write_scene: WriteScene) -> None:
