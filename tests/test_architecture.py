@@ -56,7 +56,7 @@ OTHER_MEANINGS = frozenset(
 )
 # They run the test kit.
 TEST_COMMANDS = (
-    *(f"bot.cli.commands.{name}" for name in ("adapter", "plugin", "scene")),
+    *(f"bot.cli.commands.{name}" for name in ("adapter", "plugin", "rehearse", "scene")),
     "bot.cli.pytest_plugin",
     "bot.rehearsal.rehearse",
 )

@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from bot.rehearsal.exports import RecordedMessage, Recording
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, build_report
 from bot.runtime.character_reload import AgentConfig
 from bot.scenes.simulation import SimulatedRoom, Simulation, run_simulation
+from bot.store.protocols import Store
 from bot.testing.manual_clock import ManualClock
 from bot.turn import Agent, Turn
 
@@ -60,12 +61,14 @@ async def rehearse(
     has_model: bool,
     budget: float,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_finished: Callable[[Store], Awaitable[object]] | None = None,
 ) -> RehearsalReport:
     """Return what the agent would have answered to the messages of a recording, one after another.
 
     `config` is used in memory only: nothing is read from or written to its database, and nothing is sent. Plugins
     other than the bundled base plugin bring their models; of the others only actions are offered, which do not run.
-    Once the calls have cost `budget` dollars, the rest is left out. `on_progress` gets the number of messages done.
+    Once the calls have cost `budget` dollars, the rest is left out. `on_progress` gets the number of messages done,
+    `on_finished` the store in memory with what was rehearsed.
     """
     rehearsed: list[RehearsedMessage] = []
     spent, stopped = 0.0, ""
@@ -94,6 +97,8 @@ async def rehearse(
                 stopped = f"{MAX_FAILURES} messages in a row failed: {result.reason}"
                 break
             on_progress(number + 1, len(recording.messages))
+        if on_finished is not None:
+            await on_finished(simulation.agent.store)
     return build_report(config.character, recording, rehearsed, has_model=has_model, stopped=stopped)
 
 

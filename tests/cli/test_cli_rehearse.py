@@ -199,3 +199,14 @@ def test_the_commands_of_the_tutorial_run(workdir: Path, model: LoopbackModel, c
     assert "It lets a clock go one tooth at a time." in out
     assert "Wren in general (discord): 2 messages rehearsed" in out
     assert (workdir / "report.html").is_file()
+
+
+def test_a_rehearsed_turn_becomes_a_scene_that_passes_until_the_character_is_broken(
+    workdir: Path, model: LoopbackModel, capsys: Out
+) -> None:
+    file = export(workdir, discord_message(1, "Ben", "Cleo sends cake"), discord_message(2, "Ben", "Ada, any news?"))
+    rehearse(capsys, "--from", file, "--scene", "1002")
+    assert entry(["scene", "run", "scenes"]) == 0
+    (workdir / NEW).write_text(json.dumps({"name": "Eve"}), encoding="utf-8")
+    assert entry(["scene", "run", "scenes"]) == 1
+    assert "first difference" in capsys.readouterr().out

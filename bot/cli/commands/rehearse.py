@@ -21,6 +21,7 @@ from bot.plugin_system.loading import PluginPurpose, bundled_names
 from bot.rehearsal.exports import Recording, read_export
 from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
 from bot.rehearsal.stored import read_room
+from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
 from bot.store.protocols import Store
 from bot.store.storage import report_progress
@@ -28,6 +29,7 @@ from bot.text import shorten
 
 DEFAULT_BUDGET = 0.5  # US dollars
 DEFAULT_SINCE = "7d"
+SCENE_MESSAGES = 20
 MAX_SHOWN, MAX_CELL = 200, 300
 HEADER = ("message", "before", "rehearsed")
 PERIOD = re.compile(r"(\d{1,5})([mhdw])")
@@ -68,11 +70,18 @@ def rehearse(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be repeated.")
     ] = None,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as a page to this file.")] = None,
+    scene: Annotated[
+        str,
+        typer.Option(
+            metavar="MESSAGE", help="Write the rehearsed turn of this message, by its id in the report, as a scene."
+        ),
+    ] = "",
     character: CharacterFile = None,
     as_json: AsJson = False,
 ) -> int:
     """Show what a changed character would have answered in a room: it sends nothing, and stores nothing."""
     from bot.rehearsal.rehearse import rehearse as rehearse_recording  # here, because help needs no pipeline
+    from bot.scenes.conversion import FoundScene, SceneSource, read_source, write_scene
 
     if not room and export is None:
         raise UsageError("name a room with --room, or an export with --from")
@@ -80,25 +89,17 @@ def rehearse(
         raise UsageError("-c names the character whose rooms are stored: an export needs none")
     config = load_character_config(file, _read_values(values or []))
     print_notes([config])
-    agent = config.agent_config
-    if export is not None:
-        names = (config.name, agent.character.username)
-        recording = read_export(export, agent.agent_id, names, room)
-    else:
-        current = load_character_config(character)
-        stored_id, begin = current.agent_config.agent_id, parse_since(since)
-        recording = read_store(current, lambda store: _read_room(store, current, room, begin))
-        agent = config.agent_config
-        if stored_id != agent.agent_id:  # the messages refer to the one that runs
-            renamed = config.loaded.character.model_copy(update={"id": stored_id})
-            agent = replace(agent, character=renamed)
-    if not recording.messages:
-        raise ConfigError(f"{export} has no message that can be rehearsed: {_omitted(recording)}")
+    agent, recording = _read_recording(config, character, room, since, export)
     has_model = not no_model and any(
         name not in bundled_names(PluginPurpose.FALLBACK_MODEL) for name in config.text_plugins
     )
     if not has_model and not no_model:
         print_notice("no model is set up: the report shows which messages would be answered, without the answers")
+    scenes: list[FoundScene] = []
+
+    async def make_scene(store: Store) -> None:
+        scenes.append(await read_source(store, SceneSource(agent, scene, "", SCENE_MESSAGES)))
+
     with (
         configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets),
         progress("rehearsing"),
@@ -109,9 +110,13 @@ def rehearse(
                 recording,
                 has_model=has_model,
                 budget=budget,
+                on_finished=make_scene if scene else None,
                 on_progress=lambda done, total: report_progress("rehearsing", done, total),
             )
         )
+    for made in scenes:
+        for written in write_scene(Path("scenes") / f"{made.name}.yaml", made, file, config.secrets):
+            print_notice(f"wrote {written}")
     if html is not None:
         _write(html, render_html(report))
     if as_json:
@@ -139,16 +144,29 @@ def _read_values(values: list[str]) -> Layer | None:
     return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
 
 
+def _read_recording(
+    config: CharacterConfig, character: Path | None, room: str, since: str, export: Path | None
+) -> tuple[AgentConfig, Recording]:
+    """Return the agent to rehearse, and the messages of an export or of a room of the character that runs."""
+    agent = config.agent_config
+    if export is not None:
+        recording = read_export(export, agent.agent_id, (config.name, agent.character.username), room)
+        if not recording.messages:
+            omitted = ", ".join(f"{count} {what}" for what, count in recording.omitted.items())
+            raise ConfigError(f"{export} has no message that can be rehearsed: {omitted or 'it is empty'}")
+        return agent, recording
+    current, begin = load_character_config(character), parse_since(since)
+    recording = read_store(current, lambda store: _read_room(store, current, room, begin))
+    stored_id = current.agent_config.agent_id  # to which the messages refer
+    return replace(agent, character=agent.character.model_copy(update={"id": stored_id})), recording
+
+
 async def _read_room(store: Store, config: CharacterConfig, name: str, since: datetime) -> Recording:
     rooms = await find_rooms(ConversationReader(store), name)
     if len(rooms) > 1:
         lines = [f"  {room.id}  {room.name or room.external_id} ({room.platform})" for room in rooms]
         raise UsageError("\n".join([f"{len(rooms)} rooms are called {name!r}: name one by its id", *lines]))
     return await read_room(store, rooms[0], config.agent_config.agent_id, since)
-
-
-def _omitted(recording: Recording) -> str:
-    return ", ".join(f"{count} {what}" for what, count in recording.omitted.items()) or "it is empty"
 
 
 def _write(file: Path, text: str) -> None:
