@@ -29,6 +29,7 @@ MAX_FILE_BYTES = 200 * 2**20
 MAX_MESSAGES = 20_000  # the last ones of a file
 MAX_TEXT_LENGTH = 4_096  # what both platforms allow in one message
 MAX_NAME_LENGTH = 100
+YEARS = range(2000, 2101)
 MAX_ATTACHMENTS = 10  # of one message
 DISCORD, TELEGRAM = "discord", "telegram"
 UNREADABLE, EVENTS, CUT, EDITED, OLDER = (
@@ -96,7 +97,14 @@ def _to_list(value: object) -> object:
     return value if isinstance(value, list) else []
 
 
+def _name(value: Any) -> str:
+    """Return a name or an id of an export as one short line; blank for anything else."""
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    return shorten(" ".join(sanitize_text(text[: 4 * MAX_NAME_LENGTH]).split()), MAX_NAME_LENGTH)
+
+
 Text = Annotated[str, BeforeValidator(_to_text)]
+Name = Annotated[str, BeforeValidator(_name)]
 Items = Annotated[list[Any], BeforeValidator(_to_list)]
 
 
@@ -105,19 +113,19 @@ class _Item(BaseModel, alias_generator=to_camel, validate_by_name=True):
 
 
 class _DiscordUser(_Item):
-    id: Text = Field(min_length=1)
-    name: Text = ""
-    nickname: Text = ""
+    id: Name = Field(min_length=1)
+    name: Name = ""
+    nickname: Name = ""
     is_bot: bool = False
 
 
 class _DiscordReference(_Item):
-    message_id: Text = ""
+    message_id: Name = ""
     type: Text = "Default"
 
 
 class _DiscordMessage(_Item):
-    id: Text = Field(min_length=1)
+    id: Name = Field(min_length=1)
     type: Text = "Default"
     timestamp: datetime
     timestamp_edited: datetime | None = None
@@ -130,22 +138,22 @@ class _DiscordMessage(_Item):
 
 
 class _TelegramMessage(BaseModel):
-    id: Text = Field(min_length=1)
+    id: Name = Field(min_length=1)
     type: Text = "message"
     date: datetime
     date_unixtime: Text = ""
     edited_unixtime: Text = ""
-    sender: Text = Field("", alias="from")
-    from_id: Text = ""
+    sender: Name = Field("", alias="from")
+    from_id: Name = ""
     text: str | list[Any] = ""
     text_entities: Items = []
-    reply_to_message_id: Text = ""
-    forwarded_from: Text = ""
-    media_type: Text = ""
+    reply_to_message_id: Name = ""
+    forwarded_from: Name = ""
+    media_type: Name = ""
     photo: Text = ""
     file: Text = ""
     file_name: Text = ""
-    sticker_emoji: Text = ""
+    sticker_emoji: Name = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,6 +199,8 @@ def read_export(path: Path, agent_id: UUID, agent_names: Collection[str], room: 
     for item in chat.messages[-MAX_MESSAGES:]:
         try:
             line = chat.read_line(item)
+            if line is not None and line.at.year not in YEARS:
+                raise ValueError("its time cannot be")
         except (ValidationError, ValueError, OverflowError, OSError):  # times out of range raise the last two
             omitted[UNREADABLE] += 1
             continue
@@ -332,11 +342,11 @@ def _build_recording(
         quotation = None
         if replied is not None:
             author_id = _person(chat, replied, own_ids, agent_id)
-            quotation = Quotation(replied.text, _name(replied.author), author_id, replied.id, replied.attachments)
+            quotation = Quotation(replied.text, replied.author, author_id, replied.id, replied.attachments)
         content = Content(
             line.text, attachments=line.attachments, source=chat.platform, mention=mention, quotation=quotation
         )
-        names = tuple(dict.fromkeys(_name(name) for name in line.names))
+        names = tuple(dict.fromkeys(line.names))
         author = Entity(_person(chat, line, (), agent_id), chat.platform, line.author_id, names, line.is_bot)
         inbound = InboundMessage.build(
             world, room, author, content, created_at=line.at, message_id=line.id, event_id=line.id
@@ -368,12 +378,6 @@ def _dicts(value: Any) -> list[dict[str, Any]]:
 def _plain(part: Any) -> str:
     text = part.get("text") if isinstance(part, dict) else ""
     return text if isinstance(text, str) else ""
-
-
-def _name(value: Any) -> str:
-    """Return a name or an id of an export as one short line; blank for anything else."""
-    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
-    return shorten(" ".join(sanitize_text(text[: 4 * MAX_NAME_LENGTH]).split()), MAX_NAME_LENGTH)
 
 
 def _aware(at: datetime) -> datetime:

@@ -38,7 +38,6 @@ NOT_RUN = "In a rehearsal no action of a plugin runs."
 
 def without_model() -> Plugin:
     """Return a plugin with a model that writes nothing: where the rules leave the decision to it, it is not made."""
-
     numbers = itertools.count(1)  # equal answers would be repetitions
 
     async def write(agent: Agent, request: TextRequest) -> TextResult:
@@ -87,7 +86,7 @@ async def rehearse(
         await worlds.save_world(first.world, [recording.room])
         await worlds.set_participant_state(recording.room.id, recording.participant_state)
         for number, message in enumerate(recording.messages):
-            if spent >= budget and spent:
+            if spent and spent >= budget:
                 stopped = f"the budget of ${budget:g} was used up after {number} of {len(recording.messages)} messages"
                 break
             result = await _rehearse_message(simulation, message, has_model=has_model)
