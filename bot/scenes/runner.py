@@ -162,7 +162,9 @@ class _SceneRun:
                 model.step = number
                 await self._run_step(simulation, number, step)
             self._report.coverage.all_actions |= {spec.name for spec in simulation.agent.catalog.actions}
-        self._report.coverage.templates |= {name for purpose in model.purposes for name in TEMPLATES.get(purpose, ())}
+        self._report.coverage.templates |= {
+            name for purpose in model.purposes for name in TEMPLATES.get(purpose, ())[:1]
+        }
         self._finish()
 
     async def _run_step(self, simulation: Simulation, number: int, step: SceneStep) -> None:
@@ -226,7 +228,7 @@ class _SceneRun:
             writer = self._recording.written_by if self._recording.answers else "model"
             written = Recording(
                 written_by=writer,
-                tools=any(answer.actions for answer in model.recorded) or not model.recorded,
+                tools=model.has_tools,
                 answers=tuple(model.recorded),
                 verdicts=tuple(self._judge.verdicts),
             )

@@ -41,13 +41,16 @@ app = new_group("Run scenes with recorded answers, record them, and make them of
 Paths = Annotated[
     list[Path] | None, typer.Argument(metavar="PATH...", help="Scenes, or folders of them (default: ./scenes).")
 ]
+OtherCharacter = Annotated[
+    Path | None, typer.Option("-c", "--character", metavar="FILE", help="Another character than the scenes name.")
+]
 AllowPython = Annotated[bool, typer.Option("--allow-python", help="Run the functions that `python:` names.")]
 
 
 @app.command(epilog=examples("bot scene run", "bot scene run scenes/greeting.yaml --strict", "bot scene run --live 20"))
 def run(
     paths: Paths = None,
-    character: CharacterFile = None,
+    character: OtherCharacter = None,
     is_strict: Annotated[bool, typer.Option("--strict", help="Fail where a prompt's wording has changed.")] = False,
     live: Annotated[
         int, typer.Option(metavar="N", min=0, max=MAX_LIVE_RUNS, help="Ask the model of the settings, N times each.")
@@ -89,7 +92,7 @@ def run(
 @app.command(epilog=examples("bot scene record", "bot scene record scenes/greeting.yaml --missing"))
 def record(
     paths: Paths = None,
-    character: CharacterFile = None,
+    character: OtherCharacter = None,
     is_missing: Annotated[bool, typer.Option("--missing", help="Keep the recorded answers that still fit.")] = False,
     allows_python: AllowPython = False,
 ) -> int:
