@@ -140,6 +140,7 @@ class _SceneRun:
         self._config = load_config(options.character or (path.parent / self._scene.character))
         self._judge = Judge(self._recording, may_ask=self._is_asking, embedding=_find_embedding(self._config))
         self._ids: dict[str, str] = {}
+        self._has_failed = False  # a message: what models have answered is not the whole scene
 
     async def run(self) -> None:
         scene, model = self._scene, self._model
@@ -178,6 +179,7 @@ class _SceneRun:
         problems = self._model.problems[first_problem:]
         if receipt is not None and receipt.outcome is Outcome.FAILED and not problems:
             problems = [f"the message failed ({receipt.rule}): {receipt.reason}"]
+            self._has_failed = True
         if not problems:
             name = simulation.agent.name
             problems = [problem for item in step.expect if (problem := check_expectation(item, result, name))]
@@ -224,7 +226,7 @@ class _SceneRun:
     def _finish(self) -> None:
         """Report stale and unused answers, and write what was recorded."""
         model, report, mode = self._model, self._report, self._options.mode
-        if mode in (RunMode.RECORD, RunMode.RECORD_MISSING):
+        if mode in (RunMode.RECORD, RunMode.RECORD_MISSING) and not self._has_failed:
             writer = self._recording.written_by if self._recording.answers else "model"
             written = Recording(
                 written_by=writer,
