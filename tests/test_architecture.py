@@ -55,7 +55,11 @@ OTHER_MEANINGS = frozenset(
     }
 )
 # They run the test kit.
-TEST_COMMANDS = (*(f"bot.cli.commands.{name}" for name in ("adapter", "plugin", "scene")), "bot.cli.pytest_plugin")
+TEST_COMMANDS = (
+    *(f"bot.cli.commands.{name}" for name in ("adapter", "plugin", "scene")),
+    "bot.cli.pytest_plugin",
+    "bot.cli.scene_reports",
+)
 TEST_KIT = ("bot.testing", "bot.scenes")
 MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "remove", "pop", "clear", "setdefault"})
 # Spelled in two parts, so that this file does not contain what it forbids.
