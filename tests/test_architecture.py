@@ -58,6 +58,7 @@ OTHER_MEANINGS = frozenset(
 TEST_COMMANDS = (
     *(f"bot.cli.commands.{name}" for name in ("adapter", "plugin", "rehearse", "scene")),
     "bot.cli.pytest_plugin",
+    "bot.cli.scene_reports",
     "bot.rehearsal.rehearse",
 )
 TEST_KIT = ("bot.testing", "bot.scenes")

@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -85,7 +86,9 @@ class _Conversion:
         self._store, self._config, self._room, self._messages = store, config, room, messages
         self._ids = {message.id: f"m{number}" for number, message in enumerate(messages, 1)}
         self._names: dict[UUID, str] = {}
-        self._patterns: list[tuple[re.Pattern[str], str]] = []
+        self._new_names: dict[str, str] = {}  # by the old ones, without case
+        self._pattern = re.compile(r"(?!)")  # finds the old ones
+        self._known: set[str] = set()  # the ids of messages in the steps so far
 
     async def convert(self) -> FoundScene:
         agent_id, store = self._config.agent_id, self._store
@@ -118,15 +121,19 @@ class _Conversion:
             },
         )
         steps: list[dict[str, Any]] = []
+        previous: Memory | None = None
         for message in said:
             receipt = receipts.get(message.id)
             if receipt is not None and receipt.outcome is Outcome.SUPERSEDED:
                 continue  # it was answered together with a later message
-            number = len(steps) + 1
+            if previous is not None and (minutes := (message.created_at - previous.created_at) // timedelta(minutes=1)):
+                steps.append({"wait": f"{minutes}m"})
+            previous = message
             steps.append(self._build_step(message, receipt, bool(replies.get(message.id))))
-            found.answers += await self._list_answers(number, receipt, replies.get(message.id, ()))
+            self._known |= {self._ids[message.id], f"{self._ids[message.id]}.reply"}
+            found.answers += await self._list_answers(len(steps), receipt, replies.get(message.id, ()))
         if not steps:
-            raise SceneError("nobody but the character has written there")
+            raise SceneError("no person has written there")
         found.document["steps"] = steps
         return found
 
@@ -147,9 +154,8 @@ class _Conversion:
 
     def _find_target(self, content: Content) -> str:
         """Return the id of the message that a message replies to, if that is in the scene."""
-        target = self._ids.get(content.in_reply_to) if content.in_reply_to is not None else None
-        known = {self._ids[message.id] for message in self._messages}
-        return target if target in known and not (target or "").startswith(".") else ""
+        target = self._ids.get(content.in_reply_to, "") if content.in_reply_to is not None else ""
+        return target if target in self._known else ""
 
     async def _list_answers(
         self, step: int, receipt: Receipt | None, replies: Iterable[Memory]
@@ -183,16 +189,15 @@ class _Conversion:
             self._names[entity_id] = name
             entity = entities.get(entity_id)
             for old in (*entity.names, entity.external_id) if entity is not None else ():
-                parts = [old, *(part for part in old.split() if len(part) > 2)]
-                found |= {part: name for part in parts if part and part.casefold() != own and part not in found}
-        for old in sorted(found, key=len, reverse=True):
-            self._patterns.append((re.compile(rf"(?<!\w){re.escape(old)}(?!\w)", re.IGNORECASE), found[old]))
+                parts = [part.casefold() for part in (old, *(part for part in old.split() if len(part) > 2)) if part]
+                found |= {part: name for part in parts if part != own and part not in found}
+        if found:
+            self._new_names = found
+            listed = "|".join(re.escape(old) for old in sorted(found, key=len, reverse=True))
+            self._pattern = re.compile(rf"(?<!\w)(?:{listed})(?!\w)", re.IGNORECASE)
 
     def _rename(self, text: str) -> str:
-        # A first pass puts marks in the text: a new name may be the old one of another person.
-        for index, (pattern, _) in enumerate(self._patterns):
-            text = pattern.sub(f"\0{index}\0", text)
-        return re.sub("\0(\\d+)\0", lambda match: self._patterns[int(match[1])][1], text)
+        return self._pattern.sub(lambda match: self._new_names.get(match[0].casefold(), "Person"), text)
 
     def _rename_all(self, value: Any) -> Any:
         if isinstance(value, str):

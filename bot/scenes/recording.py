@@ -5,7 +5,6 @@ the messages since the character last said something. The wording of the prompt,
 to another wording is stale, which is a warning.
 """
 
-import asyncio
 import hashlib
 import json
 from collections import Counter
@@ -214,12 +213,11 @@ class RecordedModel:
     """Answers text requests from a recording, and asks no model; or records what models answer.
 
     The owner sets `step` before each step. `problems` are requests without an answer, `stale` those to which an answer
-    of another wording was given. With `is_recording` the models of the configuration answer what is not in the
-    recording, and `recorded` has all answers that were given.
+    of another wording was given. Plugins that `wrap` returned answer what is not in the recording by their models, with
+    `is_live` everything; `recorded` has all answers that were given.
     """
 
     recording: Recording
-    is_recording: bool = False
     is_live: bool = False
     step: int = 0
     problems: list[str] = field(default_factory=list)
@@ -229,7 +227,7 @@ class RecordedModel:
     recorded: list[RecordedAnswer] = field(default_factory=list)
     _used: set[int] = field(default_factory=set)
     _counts: Counter[tuple[int, Purpose]] = field(default_factory=Counter)
-    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _asked: list[TextRequest] = field(default_factory=list)
 
     @property
     def plugin(self) -> Plugin:
@@ -250,10 +248,15 @@ class RecordedModel:
         """The recorded answers that nothing has asked for."""
         return [answer for index, answer in enumerate(self.recording.answers) if index not in self._used]
 
+    @property
+    def has_tools(self) -> bool:
+        """Whether the actions were offered as functions; as in the recording where no model was asked."""
+        return any(request.tools for request in self._asked) if self._asked else self.recording.tools
+
     async def _answer(self, model: Model | None, agent: Agent, request: TextRequest) -> TextResult:
-        if model is not None and (self.is_live or request.purpose is Purpose.CHECK):
-            return await self._ask(model, agent, request)
         self.purposes[request.purpose] += 1
+        if model is not None and (self.is_live or request.purpose is Purpose.CHECK):  # a judge's call is no answer
+            return await self._ask(model, agent, request)
         self._counts[self.step, request.purpose] += 1
         key = CallKey(
             self.step,
@@ -278,6 +281,7 @@ class RecordedModel:
             self.problems.append(self._explain(key, found))
             raise ModelRefused(f"there is no recorded answer to {key}")
         started = monotonic()
+        self._asked.append(request)
         result = await self._ask(model, agent, request)
         usage = result.usage or Usage()
         answer = RecordedAnswer(

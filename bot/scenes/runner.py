@@ -143,6 +143,7 @@ class _SceneRun:
         self._config = load_config(options.character or (path.parent / self._scene.character))
         self._judge = Judge(self._recording, may_ask=self._is_asking, embedding=_find_embedding(self._config))
         self._ids: dict[str, str] = {}
+        self._has_failed = False  # a message: what models have answered is not the whole scene
 
     async def run(self) -> None:
         scene, model = self._scene, self._model
@@ -166,7 +167,9 @@ class _SceneRun:
                 await self._run_step(simulation, number, step)
             self._report.character = simulation.agent.character
             self._report.coverage.all_actions |= {spec.name for spec in simulation.agent.catalog.actions}
-        self._report.coverage.templates |= {name for purpose in model.purposes for name in TEMPLATES.get(purpose, ())}
+        self._report.coverage.templates |= {
+            name for purpose in model.purposes for name in TEMPLATES.get(purpose, ())[:1]
+        }
         self._finish()
 
     async def _run_step(self, simulation: Simulation, number: int, step: SceneStep) -> None:
@@ -181,6 +184,7 @@ class _SceneRun:
         problems = self._model.problems[first_problem:]
         if receipt is not None and receipt.outcome is Outcome.FAILED and not problems:
             problems = [f"the message failed ({receipt.rule}): {receipt.reason}"]
+            self._has_failed = True
         if not problems:
             name = simulation.agent.name
             problems = [problem for item in step.expect if (problem := check_expectation(item, result, name))]
@@ -227,11 +231,11 @@ class _SceneRun:
     def _finish(self) -> None:
         """Report stale and unused answers, and write what was recorded."""
         model, report, mode = self._model, self._report, self._options.mode
-        if mode in (RunMode.RECORD, RunMode.RECORD_MISSING):
+        if mode in (RunMode.RECORD, RunMode.RECORD_MISSING) and not self._has_failed:
             writer = self._recording.written_by if self._recording.answers else "model"
             written = Recording(
                 written_by=writer,
-                tools=any(answer.actions for answer in model.recorded) or not model.recorded,
+                tools=model.has_tools,
                 answers=tuple(model.recorded),
                 verdicts=tuple(self._judge.verdicts),
             )

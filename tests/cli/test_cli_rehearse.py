@@ -146,7 +146,7 @@ def test_the_summary_has_answers_rules_costs_and_the_voice(workdir: Path, model:
     file = export(workdir, discord_message(1, "Ben", "Ada, what time is it?"), reply)
     assert entry(["rehearse", NEW, "--from", file]) == Exit.OK
     out = capsys.readouterr().out
-    assert "11-02 09:01 Ben: Ada, what time is it? | unknown | New answer 1 🎉 [name called]" in out
+    assert "11-02 09:01 | Ben: Ada, what time is it? | unknown | New answer 1 🎉 [name called]" in out
     assert "Ada in general (discord): 2 messages rehearsed" in out
     assert "  name called: 1" in out
     assert "voice: 1 reply, 0% keep the style rules that code can check (2)" in out

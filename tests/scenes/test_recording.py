@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from bot.models import TextRequest
+from bot.models import ModelRefused, TextRequest
 from bot.models.types import TextResult, Usage
 from bot.scenes.recording import read_recording
 from bot.scenes.runner import RunMode, SceneOptions, SceneReport, run_scene
@@ -119,6 +119,16 @@ async def test_similar_texts_are_compared_by_vectors_which_a_verdict_replaces(wr
     model = ScriptedModel("Good day.", can_embed=True)
     assert messages(await run(path, RECORD, model)) == []
     assert (await run(path)).outcome == "passed"
+
+
+async def test_a_scene_whose_model_fails_keeps_its_recording(write_scene: WriteScene) -> None:
+    def refuse(request: TextRequest) -> str:
+        raise ModelRefused("no credit")
+
+    path = write_scene(HELLO, ANSWER)
+    report = await run(path, RECORD, ScriptedModel(refuse))
+    assert "no credit" in messages(report)[0]
+    assert [item.answer for item in read_recording(path).answers] == ["Good day."]
 
 
 async def test_a_live_run_asks_the_model_and_writes_nothing(write_scene: WriteScene) -> None:

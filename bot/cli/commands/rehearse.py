@@ -25,13 +25,13 @@ from bot.runtime.character_reload import AgentConfig
 from bot.settings import Layer
 from bot.store.protocols import Store
 from bot.store.storage import report_progress
-from bot.text import shorten
+from bot.text import shorten, strip_terminal_codes
 
 DEFAULT_BUDGET = 0.5  # US dollars
 DEFAULT_SINCE = "7d"
 SCENE_MESSAGES = 20
 MAX_SHOWN, MAX_CELL = 200, 300
-HEADER = ("message", "before", "rehearsed")
+HEADER = ("time", "message", "before", "rehearsed")
 PERIOD = re.compile(r"(\d{1,5})([mhdw])")
 UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
@@ -182,15 +182,16 @@ def _print_report(report: RehearsalReport) -> None:
     print_rows(HEADER, rows, [" | ".join(row) for row in rows] or ["no message would be answered"])
     if len(shown) > MAX_SHOWN:
         print(f"… and {len(shown) - MAX_SHOWN:,} more: --json and --html have all messages")
-    print_rows(("summary",), [(line,) for line in report.summary_lines()], report.summary_lines())
+    print("\n".join(map(strip_terminal_codes, report.summary_lines())))
 
 
-def _row(message: RehearsedMessage) -> tuple[str, str, str]:
+def _row(message: RehearsedMessage) -> tuple[str, str, str, str]:
     before = " / ".join(message.before_replies) or str(message.before or "unknown")
     after = " / ".join(message.replies) or str(message.after)
     marks = {"speaks": "now answered: ", "silent": "now in silence: "}
     return (
-        shorten(f"{message.at:%m-%d %H:%M} {message.author}: {message.text}", MAX_CELL),
+        f"{message.at:%m-%d %H:%M}",
+        shorten(f"{message.author}: {message.text}", MAX_CELL),
         shorten(before, MAX_CELL),
         shorten(f"{marks.get(message.flip, '')}{after} [{message.rule}]", MAX_CELL),
     )
