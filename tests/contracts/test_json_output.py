@@ -83,6 +83,7 @@ COMMANDS = (
     "plugin search search",
     "plugin show knowledge",
     "plugin check knowledge",
+    "scene run scene.yaml",
 )
 FAILING = ("character check old.json missing.json",)  # they print what they found, and exit with 78
 RUNNING = ("reload -c ada.json", "doctor --watch", "cluster -c ada.json", "cluster drain")  # beside a running bot
@@ -93,6 +94,7 @@ def character(workdir: Path) -> None:
     """Write a character with rows in every table, and the files that the commands read."""
     for name, document in (("ada", CHARACTER), ("card", CARD), ("old", OLD_CHARACTER)):
         (workdir / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
+    (workdir / "scene.yaml").write_text("character: ada.json\nsteps: [{join: Ben}]\n", encoding="utf-8")
     (workdir / "notes.md").write_text("Water ferns daily.", encoding="utf-8")
     assert entry(["db", "upgrade", "-c", "ada.json"]) == 0
     fill_sqlite(workdir / "data" / "greenroom.db", rows_of_schema(VERSION))
