@@ -13,6 +13,7 @@ from bot.rehearsal.exports import EDITED, MAX_MESSAGES, RecordedMessage, Recordi
 from bot.store.protocols import Store
 
 PAGE = 500  # ids of one query
+MAX_REPLIES = 5_000  # whose voice is measured
 NOT_READ = "messages of people who are not read"
 
 
@@ -63,10 +64,11 @@ async def read_room(store: Store, room: Room, agent_id: UUID, since: datetime) -
 
 
 async def read_replies(store: Store, rooms: list[Room], agent_id: UUID, since: datetime) -> list[tuple[date, str]]:
-    """Return the day and the text of what the agent itself has said in these rooms since a time, in its order."""
+    """Return the day and the text of what the agent itself said last in these rooms since a time, in its order."""
     found = [item for room in rooms for item in await store.memories.recent(room.id, MAX_MESSAGES)]
     own = [item for item in found if item.created_at >= since and _is_own_reply(item, agent_id) and item.content.text]
-    return [(item.created_at.date(), item.content.text) for item in sorted(own, key=lambda item: item.created_at)]
+    own.sort(key=lambda item: item.created_at)
+    return [(item.created_at.date(), item.content.text) for item in own[-MAX_REPLIES:]]
 
 
 def _is_own_reply(item: Memory, agent_id: UUID) -> bool:

@@ -16,7 +16,7 @@ from bot.rehearsal.voice import VoiceMeasures, measure_days, measure_voice
 from bot.store.protocols import Store
 
 DEFAULT_DAYS = 14
-MAX_DAYS = 366
+MAX_DAYS = 92
 HEADER = ("day", "replies", "style rules kept", "distance", "repetition")
 
 app = new_command()
