@@ -54,7 +54,14 @@ OTHER_MEANINGS = frozenset(
         ("bot/store/sql/core/upgrade.py", "sql"),
     }
 )
-TEST_COMMANDS = ("bot.cli.commands.adapter", "bot.cli.commands.plugin")  # they run the test kit
+# They run the test kit.
+TEST_COMMANDS = (
+    *(f"bot.cli.commands.{name}" for name in ("adapter", "plugin", "rehearse", "scene")),
+    "bot.cli.pytest_plugin",
+    "bot.cli.scene_reports",
+    "bot.rehearsal.rehearse",
+)
+TEST_KIT = ("bot.testing", "bot.scenes")
 MUTATORS = frozenset({"append", "extend", "add", "update", "insert", "remove", "pop", "clear", "setdefault"})
 # Spelled in two parts, so that this file does not contain what it forbids.
 REGISTRY_HOST = re.compile(r"\b(?:[\w-]+\.)*(?:py" r"pi|python" r"hosted|npm" r"js|yarn" r"pkg)\.(?:org|com)\b")
@@ -277,7 +284,7 @@ def test_no_folders_import_each_other_in_a_cycle() -> None:
 
 @each_module
 def test_only_the_command_line_and_the_test_kit_start_a_runtime(path: Path) -> Iterator[str]:
-    if _name(path) == "bot" or _name(path).startswith(("bot.cli", "bot.testing", "bot.runtime")):
+    if _name(path) == "bot" or _name(path).startswith(("bot.cli", "bot.runtime", *TEST_KIT)):
         return
     for target, line in _imports(path):
         if target.startswith("bot.runtime.runtime"):
@@ -287,10 +294,10 @@ def test_only_the_command_line_and_the_test_kit_start_a_runtime(path: Path) -> I
 @each_module
 def test_production_code_does_not_import_the_test_kit(path: Path) -> Iterator[str]:
     name = _name(path)
-    if name.startswith("bot.testing") or ".emulator" in name or name in TEST_COMMANDS:
+    if name.startswith(TEST_KIT) or ".emulator" in name or name in TEST_COMMANDS:
         return
     for target, line in _imports(path):
-        if target.startswith("bot.testing"):
+        if target.startswith(TEST_KIT):
             yield f":{line} imports {target}"
 
 

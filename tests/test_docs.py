@@ -31,7 +31,8 @@ from tests.doc_blocks import PLUGIN, ROOT, Block, find_blocks, write_blocks
 from tests.plugins.loopback import Sink
 
 DOCS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
-FOLLOWED = frozenset({"tutorial.md"})  # tests/test_tutorial.py follows it from its first line to its last
+# Tests of their own follow these from the first line to the last.
+FOLLOWED = frozenset({"tutorial.md", "scenes.md"})
 QUOTED = re.compile(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=[^`]*)?`")
 ASSIGNED = re.compile(r"^(?:# )?([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)=", re.MULTILINE)
 PLACE = re.compile(r"`((?:bot|adapters|plugins|tests|requirements)/[\w/.]*)(?::([\w.]+))?`")

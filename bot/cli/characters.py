@@ -371,14 +371,16 @@ def bundled_character() -> Path:
     return existing_path
 
 
-def load_character_config(path: Path | None = None, override: Layer | None = None) -> CharacterConfig:
+def load_character_config(
+    path: Path | None = None, override: Layer | None = None, *, is_isolated: bool = False
+) -> CharacterConfig:
     """Load one character (default: the bundled one) with settings and plugins. Raises ConfigError.
 
-    The layer `override` takes precedence over its settings.
+    The layer `override` takes precedence over its settings. One that `is_isolated` has no settings of this machine.
     """
     path = path or default_character()
     loaded = load_character(path)
-    settings = _read_settings(loaded, override)
+    settings = _read_settings(loaded, override, is_isolated=is_isolated)
     check_plugin_paths(path, loaded)
     code: dict[str, str] = {}
     approve = _recording_approval(path, code)
@@ -414,9 +416,13 @@ def reload_character_config(config: CharacterConfig) -> CharacterConfig:
     return config.with_adapters(config.added_adapters)
 
 
-def _read_settings(loaded: LoadedCharacter, override: Layer | None) -> Settings:
-    settings = read_character_settings(loaded)
-    export_network_settings(settings)
+def _read_settings(loaded: LoadedCharacter, override: Layer | None, *, is_isolated: bool = False) -> Settings:
+    if is_isolated:
+        settings = load_settings(loaded.character.settings, loaded.secrets, environment={}, env_file=Path(os.devnull))
+        settings = settings.with_models(*(group.model for group in CORE_GROUPS))
+    else:
+        settings = read_character_settings(loaded)
+        export_network_settings(settings)
     settings = settings.with_layer(override) if override else settings
     settings.load(CoreSettings)
     return settings

@@ -95,7 +95,7 @@ class EditPacer:
         """Wait until the message may be processed again."""
         started_at = self._started_at.get(message_id)
         if started_at is not None and (pause := started_at + self._seconds - self._clock()) > 0:
-            await self._sleep(pause)
+            await self._sleep(min(pause, self._seconds))  # the clock may have been set back
 
 
 class MessagePipeline:
@@ -115,7 +115,8 @@ class MessagePipeline:
         self.turn_queue = TurnQueue(LatestResponse(settings.latest_response))
         self.debounce = Debounce()
         self.care = Care(agent)
-        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS)
+        # By the agent's clock, which stands still in a simulation.
+        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS, clock=lambda: agent.clock().timestamp())
         self._counters = MessageCounters(settings, agent.store.sharing)
         self._attachment_limits = ConcurrencyLimits()
         self._interrupted_calls = BoundedDict[UUID, list[ModelCall]](MAX_INTERRUPTED, list)

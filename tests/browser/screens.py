@@ -127,6 +127,7 @@ def list_screens(workshop: Workshop) -> dict[str, Screen]:
         "character": Screen("console/character", "valid"),
         "character, error": Screen("console/character", "Line ", _break_character),
         "character, versions": Screen("console/character", "No version before", _click("button", "Versions")),
+        "rehearsal": Screen("console/rehearsal", "It stays on this computer"),
         "duties": Screen("console/duties", "Referrals to help"),
         "plugins": Screen("console/plugins", "none has a problem"),
         "settings": Screen("console/settings", "BUDGET_USD"),

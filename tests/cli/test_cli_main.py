@@ -211,7 +211,15 @@ EVERY_COMMAND = pytest.mark.parametrize(("name", "command"), all_commands(), ids
 WITHOUT_JSON = {
     *("bot rooms write", "bot chat", "bot run", "bot dev", "bot mcp", "bot post", "bot plugin add", "bot plugin test"),
     *("bot plugin new", "bot adapter test", "bot adapter new", "bot init"),
-    *("bot character new", "bot character trust", "bot character export", "bot memory export"),
+    *(
+        "bot scene record",
+        "bot scene from",
+        "bot scene schema",
+        "bot character new",
+        "bot character trust",
+        "bot character export",
+        "bot memory export",
+    ),
 }
 
 

@@ -43,6 +43,8 @@ COMMANDS = (
     "token revoke page -c ada.json",
     "why -c ada.json",
     "why --costs --days 3660 -c ada.json",
+    "rehearse ada.json --room lobby --since 2020-01-01 --no-model -c ada.json",
+    "voice -c ada.json",
     "inbox list -c ada.json",
     "care report --since 2026-01-01 -c ada.json",
     "rooms list -c ada.json",
@@ -81,6 +83,7 @@ COMMANDS = (
     "plugin search search",
     "plugin show knowledge",
     "plugin check knowledge",
+    "scene run scene.yaml",
 )
 FAILING = ("character check old.json missing.json",)  # they print what they found, and exit with 78
 RUNNING = ("reload -c ada.json", "doctor --watch", "cluster -c ada.json", "cluster drain")  # beside a running bot
@@ -91,6 +94,7 @@ def character(workdir: Path) -> None:
     """Write a character with rows in every table, and the files that the commands read."""
     for name, document in (("ada", CHARACTER), ("card", CARD), ("old", OLD_CHARACTER)):
         (workdir / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
+    (workdir / "scene.yaml").write_text("character: ada.json\nsteps: [{join: Ben}]\n", encoding="utf-8")
     (workdir / "notes.md").write_text("Water ferns daily.", encoding="utf-8")
     assert entry(["db", "upgrade", "-c", "ada.json"]) == 0
     fill_sqlite(workdir / "data" / "greenroom.db", rows_of_schema(VERSION))

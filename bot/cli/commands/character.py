@@ -66,12 +66,13 @@ def new(
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="File to write (default: NAME.json).")] = None,
     name: Annotated[str, typer.Option(help=f"Its name (default: the file's, else {DEFAULT_NAME}).")] = "",
 ) -> int:
-    """Write a small character file to start from."""
+    """Write a small character file to start from, and three scenes that show what it does."""
     name = " ".join(name.split())
     name = name or (file.stem.replace("_", " ").replace("-", " ").title() if file else DEFAULT_NAME)
     file = file or Path(f"{file_stem(name)}.json")
-    write_starter(file, name)
+    folder = write_starter(file, name)
     print(f"wrote {file}; talk to it with: bot chat -c {file}")
+    print(f"wrote 3 scenes of it; run them with: bot scene run {folder}")
     return Exit.OK
 
 

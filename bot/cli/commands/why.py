@@ -208,7 +208,7 @@ async def _load_reports(
     if message:
         receipts: Sequence[Receipt] = await _find_receipts(store, message)
     else:
-        rooms = [None] if room is None else [item.id for item in await _find_rooms(conversations, room)]
+        rooms = [None] if room is None else [item.id for item in await find_rooms(conversations, room)]
         matches = [item for room_id in rooms for item in await conversations.receipts(room_id=room_id, limit=last)]
         receipts = sorted(matches, key=lambda item: item.received_at, reverse=True)[:last]
     return [await build_report(conversations, receipt, agent_id, name) for receipt in reversed(receipts)]
@@ -231,7 +231,7 @@ async def _find_receipts(store: Store, name: str) -> Sequence[Receipt]:
     return receipts
 
 
-async def _find_rooms(conversations: ConversationReader, name: str) -> list[Room]:
+async def find_rooms(conversations: ConversationReader, name: str) -> list[Room]:
     """Return rooms by id, name or the platform's id. Raises UsageError if none match."""
     folded_name = name.casefold()
     rooms = await conversations.rooms()

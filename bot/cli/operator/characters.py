@@ -384,12 +384,22 @@ def write_imported(path: Path, folder: Path, lorebooks: Sequence[Path] = ()) -> 
     return [_write(item, folder) for item in imported]
 
 
-def write_starter(path: Path, name: str) -> None:
-    """Write a short complete character file as an example to replace. Raises CharacterError; no file is replaced."""
+def write_starter(path: Path, name: str) -> Path:
+    """Write a short complete character file as an example to replace, and three scenes of it; return their folder.
+
+    Raises CharacterError; no file is replaced.
+    """
     template = files("bot.cli").joinpath("templates", "character.txt").read_text(encoding="utf-8")
     text = Template(template).substitute(name=json.dumps(name, ensure_ascii=False)[1:-1])
     parse_character(text, source=str(path))
     _write_new(path, text.encode(), creates_folder=False)
+    folder = path.parent / "scenes" / path.stem
+    scenes = files("bot.cli").joinpath("templates", "scenes.txt").read_text(encoding="utf-8")
+    for part in scenes.split("=== ")[1:]:
+        file, _, content = part.partition("\n")
+        values = {"name": json.dumps(name, ensure_ascii=False)[1:-1], "file": f"../../{path.name}"}
+        _write_new(folder / file, Template(content).substitute(values).encode(), creates_folder=True)
+    return folder
 
 
 def write_exported(path: Path, target: Path | None, *, is_card: bool, picture: Path | None) -> Path:

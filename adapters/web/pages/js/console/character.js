@@ -147,6 +147,7 @@ function CharacterFile({ agent }) {
   const runs = base.running_etag === base.etag ? html`${agent.name} runs this version, read <${Time} at=${base.running_since} />.`
     : html`${agent.name} runs the version read <${Time} at=${base.running_since} />, not this one.`;
   const actions = html`<span class="q mono cut">${base.file}</span>
+    <${Button} to="console/rehearsal">Rehearsal</${Button}>
     <${Button} aria-expanded=${String(showsVersions)} onClick=${() => setShowsVersions(!showsVersions)}>Versions</${Button}>
     <${Button} kind="primary" reason=${refusal} onClick=${save}>Save</${Button}>`;
   const state = errors.length ? html`<${Chip} tone="bad" icon="warn">${countOf(errors.length, "error")}</${Chip}>`

@@ -1,7 +1,7 @@
 // The pages of the Console, in the order of the navigation; one without a title is not in it. Each module exports
-// `default function Page({ session, query, params, navigate })`; `params` is the rest of the path, such as a room's id.
+// `default function Page({ session, query, params, navigate })`; `params`: the rest of the path.
 
-/** Pages of the first group; `key` is the path below /console. */
+/** The first group; `key` is the path below /console. */
 export const PAGES = [
   { key: "overview", title: "Overview", icon: "pulse", load: () => import("./overview.js") },
   { key: "control", title: "People in control", tab: "Control", icon: "key", load: () => import("./control.js") },
@@ -13,6 +13,7 @@ export const PAGES = [
   { key: "knowledge", title: "Knowledge", icon: "book", load: () => import("./knowledge.js") },
   { key: "tasks", title: "Tasks", icon: "clock", load: () => import("./tasks.js") },
   { key: "character", title: "Character", icon: "mask", load: () => import("./character.js") },
+  { key: "rehearsal", load: () => import("./rehearsal.js") },
   { key: "receipts", load: () => import("./receipts.js") },
 ];
 
@@ -24,5 +25,5 @@ export const SYSTEM = [
   { key: "doctor", title: "Doctor", icon: "pulse", load: () => import("./doctor.js") },
 ];
 
-/** The keys of the tabs at the bottom of a phone; the others are under "More". */
+/** The keys of the tabs at the bottom of a phone; others are in "More". */
 export const SHORT = ["overview", "rooms", "deliveries", "control"];

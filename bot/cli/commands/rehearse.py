@@ -1,0 +1,197 @@
+"""Show what a changed character would have answered in a room; and how a character's replies keep its voice."""
+
+import asyncio
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bot.cli.characters import CharacterConfig, load_character_config, print_notes
+from bot.cli.commands.why import find_rooms
+from bot.cli.options import AsJson, CharacterFile, examples, new_command, print_json, print_rows, progress
+from bot.cli.process.shutdown import Exit, UsageError, print_notice
+from bot.cli.running_bot import read_store
+from bot.errors import ConfigError
+from bot.logs import configure_logging
+from bot.operate.conversations import ConversationReader
+from bot.plugin_system.loading import PluginPurpose, bundled_names
+from bot.rehearsal.exports import Recording, read_export
+from bot.rehearsal.report import Decision, RehearsalReport, RehearsedMessage, render_html
+from bot.rehearsal.stored import read_room
+from bot.runtime.character_reload import AgentConfig
+from bot.settings import Layer
+from bot.store.protocols import Store
+from bot.store.storage import report_progress
+from bot.text import shorten, strip_terminal_codes
+
+DEFAULT_BUDGET = 0.5  # US dollars
+DEFAULT_SINCE = "7d"
+SCENE_MESSAGES = 20
+MAX_SHOWN, MAX_CELL = 200, 300
+HEADER = ("time", "message", "before", "rehearsed")
+PERIOD = re.compile(r"(\d{1,5})([mhdw])")
+UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+app = new_command()
+
+
+@app.command(
+    epilog=examples(
+        "bot rehearse new.json --room general --since 7d",
+        "bot rehearse new.json --from general.json --no-model",
+        "bot rehearse new.json --from result.json --budget 2 --html report.html",
+        "bot rehearse new.json --room general --set OPENAI_LARGE_MODEL=gpt-4.1",
+    )
+)
+def rehearse(
+    file: Annotated[Path, typer.Argument(metavar="NEW.json", help="The changed character's file.")],
+    room: Annotated[
+        str, typer.Option(metavar="R", help="A stored room, by id or name; with --from, a chat of the export.")
+    ] = "",
+    since: Annotated[
+        str, typer.Option(metavar="TIME", help="From when: a period such as 12h, 7d or 2w, or a date.")
+    ] = DEFAULT_SINCE,
+    export: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", metavar="FILE", help="An export: DiscordChatExporter's JSON, or Telegram Desktop's result.json."
+        ),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option(metavar="DOLLARS", min=0.0, help="Stop once the model calls have cost so much.")
+    ] = DEFAULT_BUDGET,
+    no_model: Annotated[
+        bool, typer.Option("--no-model", help="Show only which messages would be answered; nothing is paid for.")
+    ] = False,
+    values: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Change a setting; may be repeated.")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the report as a page to this file.")] = None,
+    scene: Annotated[
+        str,
+        typer.Option(
+            metavar="MESSAGE", help="Write the rehearsed turn of this message, by its id in the report, as a scene."
+        ),
+    ] = "",
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Show what a changed character would have answered in a room: it sends nothing, and stores nothing."""
+    from bot.rehearsal.rehearse import rehearse as rehearse_recording  # here, because help needs no pipeline
+    from bot.scenes.conversion import FoundScene, SceneSource, read_source, write_scene
+
+    if not room and export is None:
+        raise UsageError("name a room with --room, or an export with --from")
+    if export is not None and character is not None:
+        raise UsageError("-c names the character whose rooms are stored: an export needs none")
+    config = load_character_config(file, _read_values(values or []))
+    print_notes([config])
+    agent, recording = _read_recording(config, character, room, since, export)
+    has_model = not no_model and any(
+        name not in bundled_names(PluginPurpose.FALLBACK_MODEL) for name in config.text_plugins
+    )
+    if not has_model and not no_model:
+        print_notice("no model is set up: the report shows which messages would be answered, without the answers")
+    scenes: list[FoundScene] = []
+
+    async def make_scene(store: Store) -> None:
+        scenes.append(await read_source(store, SceneSource(agent, scene, "", SCENE_MESSAGES)))
+
+    with (
+        configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets),
+        progress("rehearsing"),
+    ):
+        report = asyncio.run(
+            rehearse_recording(
+                agent,
+                recording,
+                has_model=has_model,
+                budget=budget,
+                on_finished=make_scene if scene else None,
+                on_progress=lambda done, total: report_progress("rehearsing", done, total),
+            )
+        )
+    for made in scenes:
+        for written in write_scene(Path("scenes") / f"{made.name}.yaml", made, file, config.secrets):
+            print_notice(f"wrote {written}")
+    if html is not None:
+        _write(html, render_html(report))
+    if as_json:
+        print_json(report.model_dump(mode="json"))
+    else:
+        _print_report(report)
+    return Exit.OK
+
+
+def parse_since(text: str) -> datetime:
+    """Return the time that a period before now or a date names. Raises UsageError for anything else."""
+    if match := PERIOD.fullmatch(text.strip().lower()):
+        return datetime.now(UTC) - timedelta(**{UNITS[match[2]]: int(match[1])})
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise UsageError(f"--since {text!r}: write a period such as 12h or 7d, or a date such as 2026-11-21") from None
+    return at if at.tzinfo else at.astimezone()
+
+
+def _read_values(values: list[str]) -> Layer | None:
+    pairs = [value.partition("=") for value in values]
+    if any(not name.strip() or not separator for name, separator, _ in pairs):
+        raise UsageError("--set takes NAME=VALUE, as in --set OPENAI_LARGE_MODEL=gpt-4.1")
+    return Layer("--set", {name.strip(): value for name, _, value in pairs}) if pairs else None
+
+
+def _read_recording(
+    config: CharacterConfig, character: Path | None, room: str, since: str, export: Path | None
+) -> tuple[AgentConfig, Recording]:
+    """Return the agent to rehearse, and the messages of an export or of a room of the character that runs."""
+    agent = config.agent_config
+    if export is not None:
+        recording = read_export(export, agent.agent_id, (config.name, agent.character.username), room)
+        if not recording.messages:
+            omitted = ", ".join(f"{count} {what}" for what, count in recording.omitted.items())
+            raise ConfigError(f"{export} has no message that can be rehearsed: {omitted or 'it is empty'}")
+        return agent, recording
+    current, begin = load_character_config(character), parse_since(since)
+    recording = read_store(current, lambda store: _read_room(store, current, room, begin))
+    stored_id = current.agent_config.agent_id  # to which the messages refer
+    return replace(agent, character=agent.character.model_copy(update={"id": stored_id})), recording
+
+
+async def _read_room(store: Store, config: CharacterConfig, name: str, since: datetime) -> Recording:
+    rooms = await find_rooms(ConversationReader(store), name)
+    if len(rooms) > 1:
+        lines = [f"  {room.id}  {room.name or room.external_id} ({room.platform})" for room in rooms]
+        raise UsageError("\n".join([f"{len(rooms)} rooms are called {name!r}: name one by its id", *lines]))
+    return await read_room(store, rooms[0], config.agent_config.agent_id, since)
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _print_report(report: RehearsalReport) -> None:
+    shown = [item for item in report.messages if Decision.ANSWERED in (item.before, item.after)]
+    rows = [_row(message) for message in shown[:MAX_SHOWN]]
+    print_rows(HEADER, rows, [" | ".join(row) for row in rows] or ["no message would be answered"])
+    if len(shown) > MAX_SHOWN:
+        print(f"… and {len(shown) - MAX_SHOWN:,} more: --json and --html have all messages")
+    print("\n".join(map(strip_terminal_codes, report.summary_lines())))
+
+
+def _row(message: RehearsedMessage) -> tuple[str, str, str, str]:
+    before = " / ".join(message.before_replies) or str(message.before or "unknown")
+    after = " / ".join(message.replies) or str(message.after)
+    marks = {"speaks": "now answered: ", "silent": "now in silence: "}
+    return (
+        f"{message.at:%m-%d %H:%M}",
+        shorten(f"{message.author}: {message.text}", MAX_CELL),
+        shorten(before, MAX_CELL),
+        shorten(f"{marks.get(message.flip, '')}{after} [{message.rule}]", MAX_CELL),
+    )
