@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from bot.domain.character import Character
 from bot.errors import ModelError
@@ -36,18 +36,12 @@ _TESTS: Mapping[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 
 
-class _RawJudgement(BaseModel):
-    """A judgement as the model writes it: `pass` is no name in Python."""
+class _Judgement(BaseModel):
+    """A judgement as the model writes it."""
 
     reason: str = ""
-    score: float = 1.0
-
-    model_config = {"extra": "allow"}
-
-    @property
-    def is_passed(self) -> bool:
-        extra = self.model_extra or {}
-        return bool(extra.get("pass", self.score >= 0.5))
+    is_passed: bool = Field(alias="pass")
+    score: float | None = None
 
 
 @dataclass(slots=True)
@@ -96,13 +90,13 @@ class Judge:
     async def _ask(self, agent: Agent, step: int, assertion: Assertion, output: str) -> Verdict:
         prompt = f"<criterion>\n{assertion.value}\n</criterion>\n\n<text>\n{output}\n</text>"
         request = TextRequest(prompt, Purpose.CHECK, JUDGE, temperature=0.0)
-        found = await agent.models.object(_RawJudgement, request, ModelType.TEXT_LARGE)
+        found = await agent.models.object(_Judgement, request, ModelType.TEXT_LARGE)
         return Verdict(
             step=step,
             assertion=assertion.type,
             value=str(assertion.value),
             output=output,
-            score=found.score,
+            score=float(found.is_passed) if found.score is None else found.score,
             passed=found.is_passed,
             reason=found.reason,
         )
@@ -226,8 +220,11 @@ async def _judge(assertion: Assertion, result: StepResult, context: StepContext)
     verdict = await context.judge.judge(context.agent, context.step, assertion, result.text)
     if verdict is None:
         return f"{assertion.name}: no verdict on this text is recorded: record one with `bot scene record --missing`"
-    is_enough = assertion.type is AssertionType.SIMILAR or verdict.score >= (assertion.threshold or 0)
-    return "" if verdict.passed and is_enough else f"{assertion.name}: {verdict.reason} (score {verdict.score})"
+    if assertion.type is AssertionType.SIMILAR:
+        holds = verdict.score >= (assertion.threshold or DEFAULT_SIMILARITY)
+    else:
+        holds = verdict.passed and verdict.score >= (assertion.threshold or 0)
+    return "" if holds else f"{assertion.name}: {verdict.reason} (score {verdict.score})"
 
 
 async def _call_python(assertion: Assertion, result: StepResult, context: StepContext) -> str:

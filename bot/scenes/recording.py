@@ -320,7 +320,8 @@ class RecordedModel:
             return f"{len(found)} recorded answers fit {key}: delete all but one of them"
         answers = self.recording.answers
         if not answers:
-            return f"there is no recorded answer to {key}; messages: {_join(key.messages)}"
+            advice = "record one with `bot scene record --missing`, or write it"
+            return f"there is no recorded answer to {key}: {advice}; messages: {_join(key.messages)}"
         nearest = max(answers, key=partial(_measure_likeness, key))
         return (
             f"there is no recorded answer to {key}; the nearest is that of step {nearest.step} "

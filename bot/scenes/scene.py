@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
@@ -289,8 +289,8 @@ class _Loader(yaml.SafeLoader):
         if isinstance(node, yaml.MappingNode):
             names: set[str] = set()
             for key, _ in node.value:
-                if key.value in names if isinstance(key.value, Hashable) else True:
-                    raise yaml.MarkedYAMLError(problem="a key that stands twice", problem_mark=key.start_mark)
+                if not isinstance(key, yaml.ScalarNode) or key.value in names:
+                    raise yaml.MarkedYAMLError(problem="a key stands twice, or is no text", problem_mark=key.start_mark)
                 names.add(key.value)
         return node
 

@@ -34,6 +34,7 @@ from bot.turn import Agent, Turn, TurnEnded
 
 STEP_SECONDS = 20.0  # between two steps; more than a burst lasts
 SEND_TIMEOUT = 5.0  # seconds
+MAX_TASKS = 1_000  # of one step
 # No pause of real time, no repeated calls, and one process.
 SETTINGS = {"BURST_PAUSE": "0", "MODEL_RETRIES": "0", "BOT_ROLE": "all", "STREAMING": "false"}
 
@@ -233,7 +234,10 @@ class Simulation:
     async def _pass_time(self, duration: timedelta) -> int:
         end, task_count = self.clock.now() + duration, 0
         workers = self._runtime.registry.workers
-        while (due := await self.agent.store.tasks.next_due(workers)) is not None and due <= end:
+        while task_count < MAX_TASKS:
+            due = await self.agent.store.tasks.next_due(workers)
+            if due is None or due > end:
+                break
             self.clock.advance(max(0.0, (due - self.clock.now()).total_seconds()))
             if not (started := await self._scheduler.run_due()):
                 break

@@ -40,7 +40,7 @@ def read(folder: Path, text: str) -> Scene:
         (STEP + "  - {react: x, to: nothing}\n", "step 2: no earlier step has the id 'nothing'"),
         (STEP + "  - {wait: soon}\n", "one.yaml:4: steps.2.wait: write it as 30s, 10m, 3h or 2d"),
         (STEP + "  - {by: Alice}\n", "a step has one of say"),
-        (STEP + "    say: again\n", "one.yaml:4: a key that stands twice"),
+        (STEP + "    say: again\n", "one.yaml:4: a key stands twice"),
         ("a: &all [1]\nb: *all\n", "one.yaml:2: aliases are not allowed here"),
         ("a: " + "[" * 50, "too many levels"),
         ("a: !!python/name:os.system\n", "one.yaml:1: could not determine a constructor"),
