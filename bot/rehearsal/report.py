@@ -92,7 +92,8 @@ class RehearsalReport(BaseModel):
 
     def summary_lines(self) -> Iterator[str]:
         """Yield the summary as lines of text."""
-        yield f"{self.character} in {self.room} ({self.platform}): {len(self.messages):,} messages rehearsed"
+        number = "1 message" if len(self.messages) == 1 else f"{len(self.messages):,} messages"
+        yield f"{self.character} in {self.room} ({self.platform}): {number} rehearsed"
         counts = [f"{self.answered:,} answered", f"{self.silent:,} in silence"]
         counts += [f"{self.undecided:,} for the model to decide"] if self.undecided else []
         counts += [f"{self.failed:,} failed"] if self.failed else []
