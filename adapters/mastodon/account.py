@@ -3,7 +3,9 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from datetime import timedelta
+from functools import partial
 
 from adapters.mastodon.client import MastodonClient, RequestRefused
 from adapters.mastodon.config import MastodonSettings, read_settings
@@ -51,6 +53,7 @@ class MastodonAccount:
         self.identity: BotIdentity | None = None
         self._tasks = TaskSet(f"{handle.character.name} on Mastodon")
         self._wake = asyncio.Event()
+        self._is_behind = True  # mentions were missed, and old ones are not answered
         self.is_receiving = True
 
     async def open(self) -> None:
@@ -70,11 +73,10 @@ class MastodonAccount:
         settings, host, agent_id = self.settings, self.settings.host, self._handle.agent_id
         shortest, longest = settings.mastodon_post_interval_min, settings.mastodon_post_interval_max
         interval = (timedelta(minutes=shortest), timedelta(minutes=longest)) if settings.mastodon_post_enable else None
-        hours = settings.mastodon_quiet_hours
-        is_paused = is_quiet(hours, settings.mastodon_time_zone, self._time.now())
-        reason = f"MASTODON_QUIET_HOURS is {hours}" if is_paused else ""
-        if self._token_check.is_refused:
-            reason = self._token_check.problem
+        hours, reason = settings.mastodon_quiet_hours, self._token_check.problem
+        if not self._token_check.is_refused:
+            is_paused = is_quiet(hours, settings.mastodon_time_zone, self._time.now())
+            reason = f"MASTODON_QUIET_HOURS is {hours}" if is_paused else ""
         return Feed(build_world(host, agent_id), build_feed_room(host, agent_id), interval, reason)
 
     async def send(self, method: Send, delivery: Delivery) -> str:
@@ -96,20 +98,21 @@ class MastodonAccount:
         """Identify the account, then receive, until the process stops."""
         identity = await self._retry(self._identify)
         if not self.is_receiving or identity is None:
-            self.status.connected()
             return
         receiver = NotificationReceiver(self._handle, identity, self.client, self.settings)
         self._tasks.start(self._listen(receiver))
         self._tasks.start(self._tick())
-        is_backfill = True
         while True:
             self._wake.clear()
             try:
-                await self._retry(lambda is_backfill=is_backfill: receiver.poll(is_backfill=is_backfill))  # type: ignore[misc]
+                await self._retry(partial(self._poll, receiver))
             except InboxClosed:
                 return
-            is_backfill = False
             await self._wake.wait()
+
+    async def _poll(self, receiver: NotificationReceiver) -> None:
+        await receiver.poll(is_backfill=self._is_behind)
+        self._is_behind = False
 
     async def _retry(self, work: Callable[[], Awaitable[BotIdentity | None]]) -> BotIdentity | None:
         """Return what `work` returns, once it succeeds; failures are reported to `status`. Raises InboxClosed."""
@@ -128,8 +131,8 @@ class MastodonAccount:
                     continue
                 self.status.failed(DisconnectCause.FORBIDDEN, error)
             except DeliveryError as error:
-                self.status.failed(disconnect_cause(error), error)
                 retry_after = getattr(error, "retry_after", None) or 0.0
+                self.status.failed(DisconnectCause.LIMITED if retry_after else disconnect_cause(error), error)
             except StoreUnavailable as error:
                 logger.info("notifications of %s were not stored: %s", self.status.label, error)
                 await self._time.sleep(STORE_RETRY_SECONDS)
@@ -137,7 +140,7 @@ class MastodonAccount:
             except Exception as error:  # a defect must not end the receiving for ever
                 logger.exception("reading the notifications of %s failed", self.status.label)
                 self.status.failed(DisconnectCause.FAULT, type(error).__name__)
-            failures += 1
+            failures, self._is_behind = failures + 1, True
             await self._time.sleep(RETRIES.delay(failures, retry_after=retry_after))
 
     async def _identify(self) -> BotIdentity:
@@ -173,12 +176,13 @@ class MastodonAccount:
         failures = 0
         while True:
             try:
-                async for name, data in self.client.stream(self.sender.instance.streaming_url):
-                    if name in ("open", "notification"):
-                        self._wake.set()
-                    else:
-                        await self._apply(receiver, name, data)
-                    failures = 0
+                async with aclosing(self.client.stream(self.sender.instance.streaming_url)) as events:
+                    async for name, data in events:
+                        if name in ("open", "notification"):
+                            self._wake.set()
+                        else:
+                            await self._apply(receiver, name, data)
+                        failures = 0
             except InboxClosed:
                 return
             except (DeliveryError, RequestRefused) as error:

@@ -5,7 +5,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from ipaddress import ip_address
 from typing import Self
 from uuid import UUID
 
@@ -54,8 +53,8 @@ class MastodonAdapter(Adapter):
             label="MASTODON_TOKEN",
         )
         self._accounts = {handle.agent_id: MastodonAccount(handle, time_source) for handle in owners.values()}
-        servers = [account.settings.mastodon_server for account in self._accounts.values()]
-        self.is_trusted_audience = bool(servers) and all(map(_is_loopback, servers))  # the emulator
+        hosts = {URL(account.settings.mastodon_server).host for account in self._accounts.values()}
+        self.is_trusted_audience = hosts == {"127.0.0.1"}  # the emulator
         self.labels_posts = any(account.sender.label for account in self._accounts.values())
 
     async def __aenter__(self) -> Self:
@@ -102,10 +101,10 @@ class MastodonAdapter(Adapter):
     async def open_direct(self, agent_id: UUID, person: Entity) -> tuple[World, Room] | None:
         """Return the private chat of a character with a person: direct posts that mention the person."""
         account = self._accounts.get(agent_id)
-        if account is None or account.identity is None:
+        if account is None:
             return None
         host = account.settings.host
-        return build_world(host, agent_id), build_direct_room(account.identity, person.external_id, person.name)
+        return build_world(host, agent_id), build_direct_room(host, agent_id, person.external_id, person.name)
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of an account's server, which the operator has named."""
@@ -117,14 +116,6 @@ class MastodonAdapter(Adapter):
             if account.key == delivery.account:
                 return account
         raise Undeliverable(f"no character in this process has the Mastodon account {delivery.account}")
-
-
-def _is_loopback(server: str) -> bool:
-    host = URL(server).host or ""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def open_mastodon(handles: Sequence[AgentHandle]) -> MastodonAdapter:

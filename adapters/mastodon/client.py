@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -33,6 +33,7 @@ STREAM_TIMEOUT = 90.0  # Mastodon sends something every fifteen seconds
 MAX_RESPONSE_BYTES = 8 << 20
 MAX_LINE_BYTES = 1 << 20  # of an event of the stream
 MAX_DETAIL_LENGTH = 200
+MAX_DESCRIPTION_LENGTH = 1500
 DEFAULT_WAIT = timedelta(minutes=5)  # Mastodon's usual window, if a 429 does not say
 NOTIFICATION_TYPES = ("mention", "favourite", "reblog", "follow_request")
 PAGE_SIZE = 40
@@ -44,6 +45,10 @@ class RequestRefused(Exception):
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"Mastodon says {status}: {detail}" if detail else f"Mastodon says {status}")
         self.status = status
+
+
+class UnreadableAnswer(DeliveryUnknown):
+    """The server answered what cannot be read."""
 
 
 class MastodonClient:
@@ -64,7 +69,6 @@ class MastodonClient:
         """Open the HTTP session."""
         self._session = ClientSession(
             connector=TCPConnector(ssl=self._network.certificates),
-            timeout=ClientTimeout(total=REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT),
             proxy=self._network.proxy,
             headers=self._headers,
             read_bufsize=MAX_LINE_BYTES,
@@ -124,19 +128,18 @@ class MastodonClient:
         """Accept the request of an account to follow."""
         await self.call("POST", f"/api/v1/follow_requests/{quote_id(account_id)}/authorize")
 
-    async def upload(self, file: Attachment, description: str) -> str:
+    async def upload(self, file: Attachment) -> str:
         """Upload a file; return its id. The server may still be processing it: see `is_processed`."""
         form = FormData(default_to_multipart=True)
         form.add_field("file", file.data, filename=file.name or file.id, content_type=file.content_type or None)
-        if description:
-            form.add_field("description", description)
+        form.add_field("description", shorten(file.description, MAX_DESCRIPTION_LENGTH))
         return _parse(Media, await self.call("POST", "/api/v2/media", form=form)).id
 
     async def is_processed(self, media_id: str) -> bool:
         """Return whether an uploaded file can be posted."""
         return (await self._request("GET", f"/api/v1/media/{quote_id(media_id)}"))[0] != 206
 
-    async def stream(self, url: str) -> AsyncIterator[tuple[str, str]]:
+    async def stream(self, url: str) -> AsyncGenerator[tuple[str, str], None]:
         """Yield the events of the account: their names and data. The first one, `open`, says that it is connected."""
         target = URL(url or self._server).with_scheme(URL(self._server).scheme)  # never without TLS if that has it
         timeout = ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT, sock_read=STREAM_TIMEOUT)
@@ -157,23 +160,13 @@ class MastodonClient:
         except (ClientError, TimeoutError, OSError, ValueError) as error:  # ValueError: a line that is too long
             raise DeliveryUnknown(f"the stream of events broke: {describe_client_error(error)}") from error
 
-    async def call(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Query | None = None,
-        body: Mapping[str, Any] | None = None,
-        form: FormData | None = None,
-        label: str = "",
-        key: str = "",
-    ) -> Any:
-        """Send one request and return the JSON of its answer; `label` names the crash points around its body."""
-        _, answer = await self._request(method, path, query=query, body=body, form=form, label=label, key=key)
+    async def call(self, method: str, path: str, **options: Any) -> Any:
+        """Send one request with the options of `_request` and return the JSON of its answer."""
+        _, answer = await self._request(method, path, **options)
         try:
             return json.loads(answer) if answer else None
         except ValueError:
-            raise DeliveryUnknown("Mastodon answers with what is no JSON") from None
+            raise UnreadableAnswer("Mastodon answers with what is no JSON") from None
 
     async def _request(
         self,
@@ -186,10 +179,11 @@ class MastodonClient:
         label: str = "",
         key: str = "",
     ) -> tuple[int, bytes]:
+        """Return status and body of an answer; `label` names the crash points around the body of the request."""
         endpoint, now = f"{method} {path.split('/')[3]}", self._clock()
         if (until := self._limited_until.get(endpoint, now)) > now:
             raise NotSent(f"Mastodon allows no more calls of {endpoint} for now", retry_after=_seconds(until - now))
-        headers = {"Idempotency-Key": key} if key else {}
+        url, headers = f"{self._server}{path}", {"Idempotency-Key": key} if key else {}
         data: Any = form
         if body is not None:
             encoded = json.dumps(body).encode()
@@ -198,13 +192,7 @@ class MastodonClient:
         timeout = ClientTimeout(total=UPLOAD_TIMEOUT if form else REQUEST_TIMEOUT, sock_connect=CONNECT_TIMEOUT)
         try:
             async with self._open_session.request(
-                method,
-                f"{self._server}{path}",
-                params=query,
-                data=data,
-                headers=headers,
-                timeout=timeout,
-                allow_redirects=False,
+                method, url, params=query, data=data, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 answer = await read_bounded(response, MAX_RESPONSE_BYTES)
         except NOT_SENT_ERRORS as error:
@@ -218,7 +206,7 @@ class MastodonClient:
     def _check(self, response: ClientResponse, answer: bytes | None) -> None:
         """Raise for an answer that is no success."""
         if answer is None:
-            raise DeliveryUnknown(f"Mastodon says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
+            raise UnreadableAnswer(f"Mastodon says {response.status} with more than {MAX_RESPONSE_BYTES} bytes")
         if response.status >= 500:
             raise DeliveryUnknown(f"Mastodon says {response.status}")
         if response.status == 429:
@@ -270,6 +258,6 @@ def _parse(model: type[PayloadT], answer: Any) -> PayloadT:
         return model.model_validate(answer)
     except ValidationError as error:
         problem = error.errors(include_url=False, include_input=False)[0]
-        raise DeliveryUnknown(
+        raise UnreadableAnswer(
             f"Mastodon's {model.__name__} cannot be read: {problem['loc']} {problem['msg']}"
         ) from None

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from html.parser import HTMLParser
 from typing import Annotated, Any
@@ -16,6 +16,7 @@ from bot.platform import InboundMessage, MentionContext, Quotation
 PLATFORM = "mastodon"
 THREAD_CONTEXT = "thread context"
 MAX_HTML_LENGTH = 65_536
+VISIBILITIES = ("public", "unlisted", "private", "direct")
 MEDIA_KINDS = {"image": MediaKind.IMAGE, "gifv": MediaKind.VIDEO, "video": MediaKind.VIDEO, "audio": MediaKind.AUDIO}
 Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
@@ -32,7 +33,7 @@ class Payload(BaseModel):
 
 
 class Account(Payload):
-    """An account; `acct` has no server if it is one of the own server."""
+    """An account, or what a post says of one that it mentions; `acct` has no server if that is the own one."""
 
     id: str
     acct: str
@@ -43,14 +44,6 @@ class Account(Payload):
     locked: bool = False
 
 
-class Mention(Payload):
-    """An account that a post mentions."""
-
-    id: str
-    acct: str
-    url: Text = ""
-
-
 class Media(Payload):
     """A picture, video or recording."""
 
@@ -59,12 +52,6 @@ class Media(Payload):
     url: Text = ""
     remote_url: Text = ""
     description: Text = ""
-
-
-class Poll(Payload):
-    """A question to the readers; each of its options has a `title`."""
-
-    options: tuple[Mapping[str, Any], ...] = ()
 
 
 class Status(Payload):
@@ -80,9 +67,9 @@ class Status(Payload):
     url: Text = ""
     in_reply_to_id: str | None = None
     in_reply_to_account_id: str | None = None
-    mentions: tuple[Mention, ...] = ()
+    mentions: tuple[Account, ...] = ()
     media_attachments: tuple[Media, ...] = ()
-    poll: Poll | None = None
+    poll_options: tuple[Mapping[str, Any], ...] = Field((), validation_alias=AliasPath("poll", "options"))
     quoted: "Status | None" = Field(None, validation_alias=AliasPath("quote", "quoted_status"))
 
 
@@ -135,11 +122,17 @@ class BotIdentity:
         """Return the name by which a post mentions an account: without its server if that is the own one."""
         return acct.removesuffix(f"@{self.host}")
 
-    def entity_id(self, account: Account | Mention) -> UUID:
+    def entity_id(self, account: Account) -> UUID:
         """Return the entity id of an account; the own account is the agent."""
         if account.id == self.own.id:
             return self.agent_id
         return derived_id(PLATFORM, "user", self.full_name(account.acct))
+
+
+def narrow_visibility(*visibilities: str) -> str:
+    """Return the least visible of several visibilities; one that is unknown counts as direct."""
+    ranks = [VISIBILITIES.index(name) if name in VISIBILITIES else len(VISIBILITIES) - 1 for name in visibilities]
+    return VISIBILITIES[max(ranks)]
 
 
 def account_key(host: str, agent_id: UUID) -> str:
@@ -170,9 +163,9 @@ def build_feed_room(host: str, agent_id: UUID) -> Room:
     return build_room(host, agent_id, "feed", ChannelType.FEED, "Timeline")
 
 
-def build_direct_room(identity: BotIdentity, full_name: str, name: str) -> Room:
+def build_direct_room(host: str, agent_id: UUID, full_name: str, name: str) -> Room:
     """Return the private chat with a person: every direct post between the two."""
-    return build_room(identity.host, identity.agent_id, f"direct:{full_name}", ChannelType.DM, name)
+    return build_room(host, agent_id, f"direct:{full_name}", ChannelType.DM, name)
 
 
 def find_room(status: Status, ancestors: Sequence[Status], identity: BotIdentity) -> Room:
@@ -181,12 +174,12 @@ def find_room(status: Status, ancestors: Sequence[Status], identity: BotIdentity
     What only followers see is another room than the public part of the same thread: no public answer is written
     from it.
     """
-    if status.visibility == "direct" or status.visibility not in ("public", "unlisted", "private"):
+    if narrow_visibility(status.visibility) == "direct":
         others = (mention for mention in status.mentions if mention.id != identity.own.id)
         partner = next(others, None) if status.account.id == identity.own.id else status.account
         partner = partner or status.account
-        name = getattr(partner, "display_name", "") or partner.acct
-        return build_direct_room(identity, identity.full_name(partner.acct), name)
+        name = partner.display_name or partner.acct
+        return build_direct_room(identity.host, identity.agent_id, identity.full_name(partner.acct), name)
     root = ancestors[0].id if ancestors else status.in_reply_to_id or status.id
     kind = "private" if status.visibility == "private" else "status"
     return build_room(identity.host, identity.agent_id, f"{kind}:{root}", ChannelType.THREAD, f"Thread {root}")
@@ -245,13 +238,12 @@ class ReceivedPost:
     ) -> InboundMessage:
         """Build the inbound message; with `denied_by` it is stored and not answered."""
         status, identity = self.status, self.identity
-        mention = self.mention
         content = Content(
             text=text_of(status, identity),
             attachments=tuple(_attachments_of(status)),
             source=PLATFORM,
             url=status.url,
-            mention=MentionContext(is_thread=True, denied_by=denied_by) if denied_by else mention,
+            mention=replace(self.mention, denied_by=denied_by),
             quotation=None if denied_by == THREAD_CONTEXT else self._quotation(),
         )
         return InboundMessage.build(
@@ -267,11 +259,14 @@ class ReceivedPost:
         )
 
     def _quotation(self) -> Quotation | None:
-        """Return the post that it quotes, or else the one that it answers if that is in another room."""
-        quoted = self.status.quoted
-        if quoted is None and self.parent is not None and not any(self.context()):
+        """Return the post that it quotes, or else the one that it answers if that is in another room.
+
+        A post that fewer people see is not quoted: the answer would show it to all.
+        """
+        quoted, visibility = self.status.quoted, self.status.visibility
+        if quoted is None and not any(post.status == self.parent for post in self.context()):
             quoted = self.parent
-        if quoted is None:
+        if quoted is None or narrow_visibility(quoted.visibility, visibility) != narrow_visibility(visibility):
             return None
         author = to_entity(quoted.account, self.identity)
         text = text_of(quoted, self.identity)
@@ -289,13 +284,13 @@ def text_of(status: Status, identity: BotIdentity) -> str:
     """Return the text of a post below its content warning, with its poll, without the mention that it begins with."""
     own = rf"@{re.escape(identity.own.acct)}(?:@{re.escape(identity.host)})?(?![\w@.-])[ ,:]*"
     text = re.sub(f"^{own}", "", html_to_text(status.content, status.mentions, identity), flags=re.IGNORECASE)
-    options = [str(option.get("title")) for option in status.poll.options] if status.poll else []
+    options = [str(option.get("title")) for option in status.poll_options]
     warning = f"[content warning: {status.spoiler_text}]" if status.spoiler_text else ""
     poll = f"[poll: {' / '.join(options)}]" if options else ""
     return "\n".join(filter(None, [warning, text, poll]))
 
 
-def html_to_text(content: str, mentions: Iterable[Mention], identity: BotIdentity) -> str:
+def html_to_text(content: str, mentions: Iterable[Account], identity: BotIdentity) -> str:
     """Return the text of a post's HTML: links in full, mentions with their servers, paragraphs apart."""
     names = {mention.url: f"@{identity.full_name(mention.acct)}" for mention in mentions if mention.url}
     parser = _TextParser(names)
@@ -314,7 +309,6 @@ class _TextParser(HTMLParser):
         self._is_in_link = False  # the text of a link is not read: its address is
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        attributes = dict(attrs)
         if tag == "br":
             self.pieces.append("\n")
         elif tag in ("p", "blockquote", "pre", "ul", "ol") and self.pieces:
@@ -322,13 +316,9 @@ class _TextParser(HTMLParser):
         elif tag == "li":
             self.pieces.append("\n- ")
         elif tag == "a":
-            address = attributes.get("href") or ""
-            is_hashtag = "hashtag" in (attributes.get("class") or "") or "tag" in (attributes.get("rel") or "").split()
-            if (
-                address
-                and not is_hashtag
-                and (address in self._names or "mention" not in (attributes.get("class") or ""))
-            ):
+            attributes = dict(attrs)
+            address, classes = attributes.get("href") or "", attributes.get("class") or ""
+            if address in self._names or (address and "mention" not in classes and "hashtag" not in classes):
                 self.pieces.append(self._names.get(address, address))
                 self._is_in_link = True
 

@@ -10,12 +10,11 @@ from bot.text import grapheme_boundary_before
 
 RESERVED_LENGTH = 100  # for the mention of the addressee and a content warning
 MAX_WARNING_LENGTH = 200
-VISIBILITIES = ("public", "unlisted", "private", "direct")
 POSTED_KINDS = (MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.AUDIO)
 _URL = re.compile(r"https?://\S+")
 _MENTION = re.compile(r"(?<![=/\w])[@＠](?=\w)")  # as Mastodon detects them
 _FULL_MENTION = re.compile(r"(?<![=/\w])(@\w[\w.-]*)@[\w.-]+")
-_LEADING_MENTIONS = re.compile(r"(?:\s*@\w[\w.-]*(?:@[\w.-]*\w)?[,:]?)+(?=\s|$)")
+_LEADING_MENTIONS = re.compile(r"\s*(?:@\w[\w.-]*(?:@[\w.-]*\w)?[,:]?(?:\s+|$))+")
 _WARNING = re.compile(r"\s*(?:\[content warning:\s*([^\]\n]+)\]|CW:\s*([^\n]+)\n)\s*", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?…。！？])[\"'”’»)\]]*(?:\s+|(?<=[。！？]))|\n+")
 
@@ -95,20 +94,17 @@ def take_warning(text: str) -> tuple[str, str]:
     return (match[1] or match[2]).strip(), text[match.end() :]
 
 
-def write_post(text: str, addressees: Iterable[str], warning: str, instance: Instance) -> tuple[str, str]:
-    """Return text and content warning of a post that mentions the addressees, and no one else.
+def write_post(
+    text: str, addressees: Iterable[str], warning: str, instance: Instance, label: str = ""
+) -> tuple[str, str]:
+    """Return text and content warning of a post that mentions the addressees before the label, and no one else.
 
     So a model cannot notify strangers: the @ of any other mention is removed. The warning is cut where it does not fit.
     """
     names = list(dict.fromkeys(addressees))
     if names:
-        text = _LEADING_MENTIONS.sub("", text, count=1) if _LEADING_MENTIONS.match(text) else text
-    text = " ".join([*(f"@{name}" for name in names), _MENTION.sub("", text).strip()]).strip()
+        match = _LEADING_MENTIONS.match(text)
+        text = text[match.end() :] if match else text
+    text = " ".join([*(f"@{name}" for name in names), label + _MENTION.sub("", text).strip()]).strip()
     room = min(MAX_WARNING_LENGTH, max(instance.max_characters - count_characters(text, instance), 0))
     return text, warning[:room]
-
-
-def narrow_visibility(*visibilities: str) -> str:
-    """Return the least visible of several visibilities; one that is unknown counts as direct."""
-    ranks = [VISIBILITIES.index(name) if name in VISIBILITIES else len(VISIBILITIES) - 1 for name in visibilities]
-    return VISIBILITIES[max(ranks)]

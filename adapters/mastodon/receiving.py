@@ -2,12 +2,9 @@
 
 import json
 import logging
-from collections.abc import Mapping
 from typing import Any
 
-from pydantic import ValidationError
-
-from adapters.mastodon.client import MastodonClient, RequestRefused
+from adapters.mastodon.client import MastodonClient, RequestRefused, UnreadableAnswer
 from adapters.mastodon.config import MastodonSettings
 from adapters.mastodon.incoming import (
     PLATFORM,
@@ -26,6 +23,7 @@ logger = logging.getLogger(__name__)
 POSITION_KEY = "notifications"
 ANSWERED_RULE = "answered already"
 EMOJIS = {"favourite": "⭐", "reblog": "🔁"}
+CONVERSION_ERRORS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 MAX_CONTEXT = 10  # posts above a mention that are stored with it
 
 
@@ -49,7 +47,11 @@ class NotificationReceiver:
             page = await self._client.notifications(position)
             messages: list[InboundMessage] = []
             for raw in reversed(page):
-                messages += await self._read(raw, is_first=position is None, is_backfill=is_backfill)
+                try:
+                    messages += await self._read(raw, is_first=position is None, is_backfill=is_backfill)
+                except CONVERSION_ERRORS as error:  # one notification must not stop all that follow
+                    raw_id = raw.get("id") if isinstance(raw, dict) else None
+                    await self._record_unreadable(f"notification {raw_id}" if raw_id else "", raw, error)
             newest = max([position or "0", *(str(raw.get("id")) for raw in page if isinstance(raw, dict))], key=_order)
             if not page and position is not None:
                 return
@@ -67,13 +69,14 @@ class NotificationReceiver:
         elif name == "status.update":
             try:
                 status = Status.model_validate(json.loads(data))
-            except (ValueError, ValidationError) as error:
+            except ValueError as error:
                 await self._record_unreadable("", data, error)
                 return
             if status.edited_at is None or status.account.id == self._identity.own.id:
                 return
             if await self._handle.conversations.room_of_message(self._world.id, status.id):
-                received = await self._received(status, needs_thread=False)
+                thread = await self._thread_of(status, needs_thread=False)
+                received = ReceivedPost(status, self._identity, thread.ancestors)
                 revision = round(status.edited_at.timestamp() * 1000)
                 event_id = f"{status.id} edited {status.edited_at.isoformat()}"
                 denied_by = self._denying_rule(received)
@@ -83,12 +86,7 @@ class NotificationReceiver:
 
     async def _read(self, raw: Any, *, is_first: bool, is_backfill: bool) -> list[InboundMessage]:
         """Return the messages of a notification; any other one takes effect at once."""
-        try:
-            notification = Notification.model_validate(raw)
-        except ValidationError as error:
-            raw_id = raw.get("id") if isinstance(raw, Mapping) else None
-            await self._record_unreadable(f"notification {raw_id}" if raw_id else "", raw, error)
-            return []
+        notification = Notification.model_validate(raw)
         status = notification.status
         if notification.type == "follow_request":
             await self._answer_follower(notification)
@@ -120,17 +118,13 @@ class NotificationReceiver:
         rule = self._handle.room_rules.find(PLATFORM, received.room.external_id, self._identity.host)
         return rule.refusal_for(received.mention, is_direct=received.room.type.is_direct)
 
-    async def _received(self, status: Status, *, needs_thread: bool) -> ReceivedPost:
-        thread = await self._thread_of(status, needs_thread=needs_thread)
-        return ReceivedPost(status, self._identity, thread.ancestors)
-
     async def _thread_of(self, status: Status, *, needs_thread: bool) -> Thread:
         """Return the posts around a post; none where it answers none, or the server does not show them."""
         if status.in_reply_to_id is None and not needs_thread:
             return Thread()
         try:
             return await self._client.thread(status.id)
-        except RequestRefused as error:
+        except (RequestRefused, UnreadableAnswer) as error:
             logger.info("the thread of post %s is not read: %s", status.id, error)
             return Thread()
 

@@ -1,20 +1,19 @@
 """Sending: posts and replies, edits, and posts of which it is unknown whether they arrived."""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from adapters.mastodon.client import MastodonClient, RequestRefused
 from adapters.mastodon.config import MastodonSettings
-from adapters.mastodon.incoming import BotIdentity, Instance, Status, html_to_text
-from adapters.mastodon.outgoing import narrow_visibility, take_warning, write_post
+from adapters.mastodon.incoming import BotIdentity, Instance, Status, html_to_text, narrow_visibility
+from adapters.mastodon.outgoing import take_warning, write_post
 from bot import Attachment, CoreSettings
 from bot.platform import (
     AgentHandle,
     BoundedDict,
     Delivery,
+    DeliveryHeld,
     DeliveryKind,
     DeliveryState,
     DeliveryUnknown,
@@ -31,22 +30,6 @@ CLOCK_SKEW = timedelta(minutes=2)  # between the server's clock and ours
 MAX_PAGES = 10  # of own posts that are searched
 PROCESSING_TIMEOUT, PROCESSING_INTERVAL = 30.0, 1.0
 MAX_UPLOADS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class OutgoingPost:
-    """A post as it is sent; `reply_to_id` is empty for one that answers no other."""
-
-    text: str
-    warning: str
-    visibility: str
-    reply_to_id: str
-
-    @property
-    def body(self) -> dict[str, Any]:
-        """What the server is sent, apart from files."""
-        body = {"status": self.text, "visibility": self.visibility, "spoiler_text": self.warning}
-        return body | ({"in_reply_to_id": self.reply_to_id} if self.reply_to_id else {})
 
 
 class PostSender:
@@ -66,13 +49,13 @@ class PostSender:
         if delivery.kind is DeliveryKind.NOTICE:
             return PROFILE
         try:
-            post = await self._prepare(delivery, identity)
+            body = await self._prepare(delivery, identity)
             media_ids = [
                 await self._upload(delivery, number, file) for number, file in enumerate(delivery.content.attachments)
             ]
         except DeliveryUnknown as error:  # nothing was published yet
             raise NotSent(str(error), retry_after=error.retry_after) from error
-        return await self._client.create_status(post.body | {"media_ids": media_ids}, delivery.id)
+        return await self._client.create_status(body | {"media_ids": media_ids}, delivery.id)
 
     async def edit(self, delivery: Delivery, identity: BotIdentity) -> str:
         """Replace a post, or delete it if its new content is empty; its addressees and files stay."""
@@ -88,7 +71,7 @@ class PostSender:
             raise
         warning, text = take_warning(content.text)
         names, label = _addressees_of(current, identity), "" if delivery.part else self.label
-        text, warning = write_post(label + text, names, warning or current.spoiler_text, self.instance)
+        text, warning = write_post(text, names, warning or current.spoiler_text, self.instance, label)
         media_ids = [media.id for media in current.media_attachments]
         await self._client.edit_status(post_id, {"status": text, "spoiler_text": warning, "media_ids": media_ids})
         return post_id
@@ -96,23 +79,26 @@ class PostSender:
     async def reconcile(self, delivery: Delivery, identity: BotIdentity) -> str:
         """Send a part again while the server remembers its key; later look for it among the account's posts."""
         first_attempt = delivery.first_attempt_at or delivery.created_at
-        if delivery.kind is DeliveryKind.NOTICE or self._time.now() - first_attempt < KEY_LIFETIME:
-            return await self.deliver(delivery, identity)
-        expected = await self._prepare(delivery, identity)
+        try:
+            if delivery.kind is DeliveryKind.NOTICE or self._time.now() - first_attempt < KEY_LIFETIME:
+                return await self.deliver(delivery, identity)
+            expected = await self._prepare(delivery, identity)
+        except Undeliverable as error:  # now: it may have been sent before
+            raise DeliveryHeld(f"it is unknown whether Mastodon has it: {error}") from error
         max_id = ""
         for _ in range(MAX_PAGES):
             posts = await self._client.own_posts(identity.own.id, max_id)
             for post in posts:
                 text = html_to_text(post.content, post.mentions, identity)
-                if (post.in_reply_to_id or "") == expected.reply_to_id and _words(text) == _words(expected.text):
+                if post.in_reply_to_id == expected.get("in_reply_to_id") and _words(text) == _words(expected["status"]):
                     return post.id
             if not posts or posts[-1].created_at < first_attempt - CLOCK_SKEW:
                 raise NotSent("it is not among the account's posts")
             max_id = posts[-1].id
-        raise Undeliverable("too many posts since to search them all")
+        raise DeliveryHeld("too many posts since to search them all: look at the account")
 
-    async def _prepare(self, delivery: Delivery, identity: BotIdentity) -> OutgoingPost:
-        """Return the post to send; raise Undeliverable if what it answers is gone."""
+    async def _prepare(self, delivery: Delivery, identity: BotIdentity) -> dict[str, Any]:
+        """Return what is sent of a post apart from files; raise Undeliverable if what it answers is gone."""
         reply_to_id = await self._find_reply_target(delivery)
         kind, _, key = delivery.target.partition(":")
         visibility: str = self._settings.mastodon_post_visibility if kind == "feed" else "public"
@@ -131,8 +117,9 @@ class PostSender:
         elif kind == "direct":
             visibility, names = "direct", [identity.short_name(key)]
         label = "" if delivery.part else self.label
-        text, warning = write_post(label + text, names, warning, self.instance)
-        return OutgoingPost(text, warning, visibility, reply_to_id)
+        text, warning = write_post(text, names, warning, self.instance, label)
+        body = {"status": text, "visibility": visibility, "spoiler_text": warning}
+        return body | ({"in_reply_to_id": reply_to_id} if reply_to_id else {})
 
     async def _find_reply_target(self, delivery: Delivery) -> str:
         """Return the post that a part answers: the part before it, the mention, or the first post of its thread."""
@@ -154,7 +141,7 @@ class PostSender:
         """Upload a file, unless that is done, and return its id once the server has processed it."""
         media_id = self._uploads.get((delivery.id, number))
         if media_id is None:
-            media_id = self._uploads[delivery.id, number] = await self._client.upload(file, file.description)
+            media_id = self._uploads[delivery.id, number] = await self._client.upload(file)
         try:
             async with asyncio.timeout(PROCESSING_TIMEOUT):
                 while not await self._client.is_processed(media_id):
@@ -166,7 +153,7 @@ class PostSender:
 
 def _addressees_of(post: Status, identity: BotIdentity) -> list[str]:
     """Return whom an answer to a post mentions: its author, or of a post of the account those whom it mentions."""
-    accounts: Sequence[Any] = post.mentions if post.account.id == identity.own.id else (post.account,)
+    accounts = post.mentions if post.account.id == identity.own.id else (post.account,)
     return [identity.short_name(account.acct) for account in accounts if account.id != identity.own.id]
 
 

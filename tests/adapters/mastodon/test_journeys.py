@@ -12,7 +12,7 @@ from adapters.mastodon.emulator import Emulator, MediaRecord
 from adapters.mastodon.incoming import PLATFORM
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, MemoryKind, Outcome, Settings, new_id, system_clock
 from bot.domain.ledger import DeliveryState
-from bot.platform import ConnectionStatus, NotSent, Undeliverable
+from bot.platform import ConnectionStatus, DeliveryHeld, NotSent, Undeliverable
 from bot.settings import Layer
 from bot.store import InMemoryStore
 from bot.testing import FaultResponse, model_answer
@@ -342,3 +342,88 @@ async def test_a_delivery_of_an_account_that_is_not_here_is_undeliverable(
         [delivery] = await mastodon.deliveries()
         with pytest.raises(Undeliverable):
             await mastodon.adapter.deliver(replace(delivery, account="elsewhere"))
+
+
+async def test_a_notification_that_cannot_be_read_is_recorded_and_the_next_one_is_read(
+    run_mastodon: RunMastodon, emulator: Emulator
+) -> None:
+    async with run_mastodon() as mastodon:
+        await mastodon.settle()
+        broken = emulator.say("kim", "@greenroom_bot hello")
+        emulator.posts[broken].created_at = BrokenTime()  # type: ignore[assignment]
+        emulator.say("robin", "@greenroom_bot hello")
+        await mastodon.settle()
+        [event] = await mastodon.store.ledger.unreadable_events()
+    assert event.event_id.startswith("notification ")
+    assert emulator.bot_texts == ["Noted."]
+
+
+class BrokenTime:
+    def isoformat(self) -> str:
+        return "yesterday"
+
+
+async def test_a_thread_that_cannot_be_read_does_not_stop_the_mention_in_it(
+    run_mastodon: RunMastodon, emulator: Emulator
+) -> None:
+    first = emulator.say("robin", "The sea is high.")
+    asked = emulator.say("kim", "@greenroom_bot is it?", reply_to_id=first)
+    fault = FaultResponse(f"GET /api/v1/statuses/{asked}/context", 200, {"ancestors": [{"id": 1}]})
+    emulator.faults.append(fault)
+    async with run_mastodon() as mastodon:
+        await mastodon.settle()
+        assert await mastodon.texts() == ["is it?"]
+    assert [post.reply_to_id for post in emulator.bot_posts] == [asked]
+
+
+@pytest.mark.parametrize(("visibility", "is_quoted"), [("public", True), ("private", False)])
+async def test_a_post_above_in_another_room_is_quoted_only_if_it_is_as_visible(
+    visibility: str, is_quoted: bool, run_mastodon: RunMastodon, emulator: Emulator
+) -> None:
+    first = emulator.say("robin", "The key is under the mat.", visibility=visibility)
+    asked = emulator.say(
+        "kim", "@greenroom_bot did you read?", reply_to_id=first, visibility="direct" if is_quoted else "public"
+    )
+    async with run_mastodon() as mastodon:
+        await mastodon.settle()
+        memory_id = (await mastodon.receipt_of(asked)).memory_id
+        [message] = (await mastodon.store.memories.memories([memory_id])).values()
+        assert await mastodon.texts() == ["did you read?"]
+    quotation = message.content.quotation
+    assert (quotation.text if quotation else None) == ("The key is under the mat." if is_quoted else None)
+
+
+async def test_a_part_of_which_is_unknown_whether_it_arrived_is_held_if_the_mention_was_deleted(
+    run_mastodon: RunMastodon, emulator: Emulator
+) -> None:
+    async with run_mastodon() as mastodon:
+        asked = emulator.say("kim", "@greenroom_bot hello")
+        await mastodon.settle()
+        [delivery] = await mastodon.deliveries()
+        emulator.delete(asked)
+        with pytest.raises(DeliveryHeld):
+            await mastodon.adapter.reconcile(delivery)
+
+
+async def test_an_unreachable_server_is_reported_and_read_on_once_it_is_back(
+    run_mastodon: RunMastodon, emulator: Emulator
+) -> None:
+    emulator.faults.append(FaultResponse("GET /api/v2/instance", 502, times=2))
+    async with run_mastodon() as mastodon:
+        asked = emulator.say("kim", "@greenroom_bot hello")
+        await mastodon.settle()
+        [status] = mastodon.adapter.connections
+        assert status.account == "@greenroom_bot"
+        assert not status.snapshot.is_problem
+    assert [post.reply_to_id for post in emulator.bot_posts] == [asked]
+
+
+async def test_a_label_that_an_ai_writes_stands_behind_the_mention(
+    run_mastodon: RunMastodon, emulator: Emulator
+) -> None:
+    async with run_mastodon(model_answer(LONG), AI_NOTICE="first", AI_NOTICE_POSTS="on") as mastodon:
+        emulator.say("kim", "@greenroom_bot tell me everything")
+        await mastodon.settle()
+        assert mastodon.adapter.labels_posts
+    assert [post.text.count("🤖 AI: ") for post in emulator.bot_posts] == [1, *[0] * (len(emulator.bot_posts) - 1)]
+    assert emulator.bot_posts[0].text.startswith("@kim 🤖 AI: This is")

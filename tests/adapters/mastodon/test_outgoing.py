@@ -4,11 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.mastodon.incoming import Instance
+from adapters.mastodon.incoming import Instance, narrow_visibility
 from adapters.mastodon.outgoing import (
     RESERVED_LENGTH,
     count_characters,
-    narrow_visibility,
     split_reply,
     split_text,
     take_warning,
