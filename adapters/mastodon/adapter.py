@@ -148,4 +148,4 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
         "the profile says that it is an AI": "yes" if names_ai(html_to_text(own.note, (), identity)) else "no: add it",
         "scheduled posts": "on" if loaded.mastodon_post_enable else "off",
     }
-    return CheckReport(f"@{own.acct} on {loaded.host}", facts=facts, problems=() if own.bot else (NOT_MARKED,))
+    return CheckReport(f"@{own.acct} on {loaded.host}", facts=facts, warnings=() if own.bot else (NOT_MARKED,))

@@ -196,7 +196,7 @@ class MastodonClient:
             ) as response:
                 answer = await read_bounded(response, MAX_RESPONSE_BYTES)
         except NOT_SENT_ERRORS as error:
-            raise NotSent(f"no connection to {self._server}: {describe_client_error(error)}") from error
+            raise NotSent(f"{self._server}: {describe_client_error(error)}") from error
         except (ClientError, TimeoutError, OSError) as error:
             raise DeliveryUnknown(f"{self._server}: {describe_client_error(error)}") from error
         self._note_limit(endpoint, response)

@@ -525,7 +525,16 @@ class MastodonView(EmulatorActions):
             at=post.created_at.isoformat(),
             reply_to=post.reply_to_id,
             is_edited=post.edited_at is not None,
+            thread=self._room_of(post),
         )
+
+    def _room_of(self, post: PostRecord) -> str:
+        """Return the name that the adapter gives to the room of a post."""
+        if post.visibility == "direct":
+            return f"direct:{post.author}@{self._emulator.url.partition('//')[2]}"
+        while post.reply_to_id in self._emulator.posts:
+            post = self._emulator.posts[post.reply_to_id]
+        return f"status:{post.id}"
 
 
 class MastodonControl(PlatformControl):

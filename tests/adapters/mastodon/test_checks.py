@@ -27,10 +27,11 @@ async def test_the_check_names_account_and_limits_and_sends_nothing(emulator: Em
     assert all(call.endpoint.startswith("GET ") for call in emulator.calls)
 
 
-async def test_a_profile_that_is_not_marked_as_a_bot_is_a_problem(emulator: Emulator) -> None:
+async def test_a_profile_that_is_not_marked_as_a_bot_is_a_warning(emulator: Emulator) -> None:
     emulator.accounts["greenroom_bot"]["bot"] = False
-    [problem] = (await check(emulator)).problems
-    assert "This is an automated account" in problem
+    report = await check(emulator)
+    assert report.problems == ()
+    assert "This is an automated account" in report.warnings[0]
 
 
 async def test_a_refused_token_is_a_problem_that_does_not_show_it(emulator: Emulator) -> None:
