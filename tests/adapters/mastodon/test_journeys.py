@@ -344,7 +344,7 @@ async def test_a_delivery_of_an_account_that_is_not_here_is_undeliverable(
             await mastodon.adapter.deliver(replace(delivery, account="elsewhere"))
 
 
-async def test_a_notification_that_cannot_be_read_is_recorded_and_the_next_one_is_read(
+async def test_a_notification_that_cannot_be_read_is_recorded_and_the_next_notification_is_read(
     run_mastodon: RunMastodon, emulator: Emulator
 ) -> None:
     async with run_mastodon() as mastodon:

@@ -62,7 +62,7 @@ async def answers_to(mock: MockedServer, post_id: str, count: int = 1) -> list[A
             thread = await mock.call("GET", f"statuses/{post_id}/context")
             if len(thread["descendants"]) >= count:
                 return list(thread["descendants"])
-            await asyncio.sleep(0.05)  # another server: it tells nobody of what it got
+            await asyncio.sleep(0.05)  # the server does not tell what it has received
 
 
 async def receipts_of(harness: AgentHarness) -> None:

@@ -39,7 +39,7 @@ def test_a_text_is_split_without_loss_into_parts_that_fit(text: str) -> None:
     assert all(count_characters(piece, SERVER) <= 500 - RESERVED_LENGTH for piece in pieces)
 
 
-def test_four_pictures_are_one_post_and_a_video_is_alone() -> None:
+def test_a_post_has_at_most_four_pictures_or_a_single_video() -> None:
     files = tuple(file(number) for number in range(5))
     video = file(9, MediaKind.VIDEO, "video/mp4")
     posts = split_reply(Content(text="Look.", attachments=(*files, video)), SERVER)
@@ -66,7 +66,7 @@ def test_a_file_that_the_server_does_not_take_is_named() -> None:
         ("hello", "@kim hello"),
     ],
 )
-def test_a_reply_mentions_its_addressee_and_no_one_else(text: str, shown: str) -> None:
+def test_a_reply_mentions_its_addressee_alone(text: str, shown: str) -> None:
     assert write_post(text, ["kim"], "", SERVER)[0] == shown
 
 
