@@ -11,8 +11,8 @@ from bot.text import grapheme_boundary_before
 RESERVED_LENGTH = 100  # for the mention of the addressee and a content warning
 MAX_WARNING_LENGTH = 200
 POSTED_KINDS = (MediaKind.IMAGE, MediaKind.VIDEO, MediaKind.AUDIO)
-_URL = re.compile(r"https?://\S+")
-_MENTION = re.compile(r"(?<![=/\w])[@＠](?=\w)")  # as Mastodon detects them
+_URL = re.compile(r"https?://[!-~]+")  # what follows it in another script is no part of it
+_MENTION = re.compile(r"(?<![=/\w])[@＠]+(?=\w)")  # as Mastodon detects them
 _FULL_MENTION = re.compile(r"(?<![=/\w])(@\w[\w.-]*)@[\w.-]+")
 _LEADING_MENTIONS = re.compile(r"\s*(?:@\w[\w.-]*(?:@[\w.-]*\w)?[,:]?(?:\s+|$))+")
 _WARNING = re.compile(r"\s*(?:\[content warning:\s*([^\]\n]+)\]|CW:\s*([^\n]+)\n)\s*", re.IGNORECASE)
@@ -61,7 +61,7 @@ def split_text(text: str, instance: Instance) -> list[str]:
     """Split a text at the ends of sentences, else between words, else between characters."""
     pieces: list[str] = []
     maximum = max(instance.max_characters - RESERVED_LENGTH, RESERVED_LENGTH)
-    while count_characters(text, instance) > maximum:
+    while len(_URL.sub("x" * instance.url_length, text)) > maximum:
         fitting = _fitting_length(text, maximum, instance)
         ends = [match.end() for match in _SENTENCE_END.finditer(text, fitting // 4, fitting)]
         end = ends[-1] if ends else text.rfind(" ", 1, fitting + 1)
@@ -73,7 +73,6 @@ def split_text(text: str, instance: Instance) -> list[str]:
 
 def _fitting_length(text: str, maximum: int, instance: Instance) -> int:
     """Return how many characters fit into one post without splitting a URL."""
-    end = maximum
     total = position = 0
     for match in _URL.finditer(text):
         before = match.start() - position
@@ -82,8 +81,7 @@ def _fitting_length(text: str, maximum: int, instance: Instance) -> int:
         if total + before + instance.url_length > maximum:
             return match.start() or maximum
         total, position = total + before + instance.url_length, match.end()
-    end = position + maximum - total
-    return min(end, len(text))
+    return min(position + maximum - total, len(text))
 
 
 def take_warning(text: str) -> tuple[str, str]:

@@ -52,7 +52,8 @@ class NotificationReceiver:
                 except CONVERSION_ERRORS as error:  # one notification must not stop all that follow
                     raw_id = raw.get("id") if isinstance(raw, dict) else None
                     await self._record_unreadable(f"notification {raw_id}" if raw_id else "", raw, error)
-            newest = max([position or "0", *(str(raw.get("id")) for raw in page if isinstance(raw, dict))], key=_order)
+            ids = [raw["id"] for raw in page if isinstance(raw, dict) and isinstance(raw.get("id"), str)]
+            newest = max([position or "0", *ids], key=_order)
             if not page and position is not None:
                 return
             cursor = StreamCursor(PLATFORM, self._identity.account, POSITION_KEY, newest)

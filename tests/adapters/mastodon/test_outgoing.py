@@ -1,5 +1,7 @@
 """Texts as posts: splitting, mentions, content warnings, visibility."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +18,7 @@ from adapters.mastodon.outgoing import (
 from bot import Attachment, Content, MediaKind
 
 SERVER = Instance()
+MASTODONS_MENTION = re.compile(r"(?<![=/\w])@([a-z0-9_]+)", re.IGNORECASE)  # of app/models/account.rb
 LINK = "https://example.org/" + "a" * 600
 
 
@@ -26,6 +29,10 @@ def file(number: int, kind: MediaKind = MediaKind.IMAGE, content_type: str = "im
 def test_a_link_counts_23_characters_and_is_never_cut() -> None:
     assert count_characters(f"see {LINK}", SERVER) == 27
     assert split_text(f"{'word ' * 78}{LINK} {'word ' * 78}end", SERVER)[1].startswith(LINK)
+
+
+def test_a_link_ends_where_another_script_begins() -> None:
+    assert count_characters("https://example.org/" + "海" * 10, SERVER) == 33
 
 
 def test_of_a_mention_the_name_alone_counts() -> None:
@@ -63,6 +70,7 @@ def test_a_file_that_the_server_does_not_take_is_named() -> None:
             "@kim write to kim@example.org or https://example.org/@kim",
         ),
         ("＠robin hello", "@kim robin hello"),
+        ("ask @@robin and @＠@robin", "@kim ask robin and robin"),
         ("hello", "@kim hello"),
     ],
 )
@@ -94,3 +102,9 @@ def test_a_text_may_begin_with_its_content_warning(text: str, found: tuple[str, 
 )
 def test_the_least_visible_of_several_visibilities_holds(visibilities: tuple[str, ...], narrowest: str) -> None:
     assert narrow_visibility(*visibilities) == narrowest
+
+
+@given(st.text(alphabet="@＠ab./=- ", max_size=40))
+def test_no_text_of_a_model_mentions_anyone(text: str) -> None:
+    written, _ = write_post(text, [], "", SERVER)
+    assert MASTODONS_MENTION.search(written) is None
