@@ -2,9 +2,9 @@
 
 from enum import StrEnum
 from typing import ClassVar
+from urllib.parse import urlsplit
 
 from pydantic import Field, model_validator
-from yarl import URL
 
 from bot import CommaList, Secret, Settings, SettingsModel
 from bot.platform import BaseUrl, QuietHours, TimeZoneName
@@ -84,8 +84,8 @@ class MastodonSettings(SettingsModel):
 
     @property
     def host(self) -> str:
-        """The host of the server, with its port if that is not the usual one."""
-        return URL(self.mastodon_server).authority
+        """The host of the server, with its port if one is set."""
+        return urlsplit(self.mastodon_server).netloc
 
 
 def read_settings(settings: Settings) -> MastodonSettings:
