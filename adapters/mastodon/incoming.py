@@ -40,8 +40,8 @@ class Account(Payload):
     display_name: Text = ""
     note: Text = ""
     url: Text = ""
-    bot: bool = False
-    locked: bool = False
+    bot: Annotated[bool, BeforeValidator(bool)] = False  # some servers send null
+    locked: Annotated[bool, BeforeValidator(bool)] = False
 
 
 class Media(Payload):
