@@ -39,7 +39,9 @@ def listen_to_progress(listener: ProgressListener) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """The result of checking a storage: facts to print, and problems, each with its remedy.
+    """The result of checking a storage or an account: facts to print, and problems, each with its remedy.
+
+    With `warnings` it works, though something should be changed.
 
     `location` is the name an operator knows it by; it contains no password.
     """
@@ -48,6 +50,7 @@ class CheckReport:
     exists: bool = True
     facts: Mapping[str, str | int] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

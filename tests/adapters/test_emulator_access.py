@@ -8,12 +8,15 @@ import pytest
 from aiohttp import ClientSession
 
 from adapters.discord.emulator.server import start_emulator as discord
+from adapters.mastodon.emulator import start_emulator as mastodon
 from adapters.telegram.emulator.server import start_emulator as telegram
 from adapters.x.emulator.server import start_emulator as x
 from bot.platform import EmulatedPlatform
 
 Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
-EVERY = pytest.mark.parametrize("emulated", [discord, telegram, x], ids=["discord", "telegram", "x"])
+EVERY = pytest.mark.parametrize(
+    "emulated", [discord, mastodon, telegram, x], ids=["discord", "mastodon", "telegram", "x"]
+)
 PATHS = (
     ("GET", "/"),
     ("GET", "/page/shown"),
@@ -23,6 +26,7 @@ PATHS = (
     ("POST", "/bot1000001:emulated-token/sendMessage"),
     ("POST", "/api/v10/channels/1/messages"),
     ("GET", "/gateway/"),
+    ("POST", "/api/v1/statuses"),
     ("POST", "/2/tweets"),
 )
 

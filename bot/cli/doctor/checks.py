@@ -297,6 +297,8 @@ def _check_account(config: CharacterConfig, platform: Platform) -> Iterator[Find
             yield Finding(FindingStatus.OK, "account", f"{report.location}{f' ({facts})' if facts else ''}")
         for problem in report.problems:
             yield Finding(FindingStatus.FAIL, "account", f"{report.location}: {problem}", SETTINGS_ADVICE)
+        for warning in report.warnings:
+            yield Finding(FindingStatus.WARN, "account", f"{report.location}: {warning}")
 
 
 async def _run_account_check(config: CharacterConfig, platform: Platform) -> CheckReport:
