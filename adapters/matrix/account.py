@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar
 
 from adapters.matrix.client import REQUEST_TIMEOUT, Json, MatrixClient, Refused, path_of
-from adapters.matrix.config import PLATFORM, read_settings
+from adapters.matrix.config import PLATFORM, MatrixSettings
 from adapters.matrix.incoming import IncomingContext, content_of
 from adapters.matrix.outgoing import build_edit, build_file, build_text, relate, transaction_id_of_edit
 from adapters.matrix.receiving import FILTER, SYNC_CURSOR, SyncReceiver
@@ -30,7 +30,6 @@ from bot.platform import (
     StreamCursor,
     TaskSet,
     TokenCheck,
-    TypingIndicator,
     disconnect_cause,
 )
 
@@ -40,7 +39,7 @@ T = TypeVar("T")
 DEVICE_CURSOR = "device"
 SYNC_SECONDS = 30.0  # how long the homeserver waits for an event
 FULL_STATE_TIMEOUT = 300.0  # for all rooms of the account
-TYPING_SECONDS = 20.0  # between two renewals of the typing indicator
+TYPING_MS = 120_000  # after which the homeserver ends the indicator by itself
 MAX_RETRY_DELAY = 60.0
 MAX_TRANSACTION_AGE = timedelta(hours=23)  # a homeserver remembers transaction ids for a day
 
@@ -50,7 +49,7 @@ class MatrixAccount:
 
     def __init__(self, handle: AgentHandle) -> None:
         self._handle = handle
-        self._settings = read_settings(handle.settings)
+        self._settings = handle.settings.load(MatrixSettings)
         self._identity = Identity(handle.agent_id, self._settings.matrix_user)
         self.rooms = RoomDirectory(self._identity)
         self.client = MatrixClient(self._settings, handle.settings.network_environment())
@@ -58,7 +57,6 @@ class MatrixAccount:
         self.status.account = self._identity.user_id
         self._token_check = TokenCheck(self.status, self._is_token_accepted, TOKEN_REFUSED)
         self._known_people = KnownPeople[str]()
-        self._typing = TypingIndicator(self._show_typing, asyncio.sleep, interval=TYPING_SECONDS)
         self._device_since: datetime | None = None  # since when the token has been that of this device
         self._receiver: SyncReceiver | None = None
         self._position = ""  # behind the last response; stored where it brought events
@@ -72,11 +70,8 @@ class MatrixAccount:
 
     async def close(self) -> None:
         """Stop all tasks and close the session."""
-        await self._typing.stop()
         await self._token_check.close()
         await self._tasks.cancel()
-        if self._receiver is not None:
-            await self._receiver.close()
         await self.client.__aexit__()
 
     async def deliver(self, delivery: Delivery) -> str:
@@ -103,7 +98,8 @@ class MatrixAccount:
         self._check_connected()
         target, event_id = RoomTarget.parse(delivery.target), delivery.replaces_external_id
         is_deletion = not delivery.content.text and not delivery.content.attachments
-        if not await self._exists(target, event_id):
+        event = await self._checked(self.client.find(path_of("rooms", target.room_id, "event", event_id)))
+        if event is None or not content_of(event):
             if is_deletion:
                 return event_id
             raise MessageGone("the message was deleted from the room: it is not sent again")
@@ -116,11 +112,10 @@ class MatrixAccount:
             await self._send(target, transaction_id, content, "edit")
         return event_id
 
-    def show_typing(self, target: RoomTarget, *, is_active: bool) -> None:
-        """Start or end the typing indicator in a room."""
-        self._typing.show(target.room_id, is_active)
-        if not is_active:
-            self._tasks.start(self._show_typing(target.room_id, is_active=False))
+    async def show_typing(self, target: RoomTarget, *, is_active: bool) -> None:
+        """Start or end the typing indicator in a room. Raises DeliveryError."""
+        body = {"typing": is_active, **({"timeout": TYPING_MS} if is_active else {})}
+        await self.client.put(path_of("rooms", target.room_id, "typing", self._identity.user_id), body)
 
     async def _run(self) -> None:
         """Connect and receive until the inbox closes; while the token is refused, wait until it is accepted."""
@@ -154,7 +149,7 @@ class MatrixAccount:
 
     async def _connect(self) -> bool:
         """Find out who the bot is; return whether to receive."""
-        owner = await self.client.whoami()
+        owner = await self.client.get("account/whoami")
         if owner.get("user_id") != self._identity.user_id:
             problem = f"MATRIX_TOKEN is that of {owner.get('user_id')}, not of MATRIX_USER {self._identity.user_id}"
             self.status.stopped(DisconnectCause.REFUSED, problem)
@@ -170,7 +165,7 @@ class MatrixAccount:
         name = text_at(profile, "displayname")
         context = IncomingContext(self._identity, self.rooms, self._handle.room_rules, name)
         self._receiver = SyncReceiver(
-            self._handle, self.client, self._settings, context, direct_rooms, self._known_people.note_user
+            self._handle, self.client, self._settings, context, direct_rooms, self._known_people.note_user, self._tasks
         )
         logger.info("connected to %s as %s", self.client.url, self._identity.user_id)
         return True
@@ -199,7 +194,7 @@ class MatrixAccount:
 
     async def _is_token_accepted(self) -> bool | None:
         try:
-            await self.client.whoami()
+            await self.client.get("account/whoami")
         except Refused as error:
             return False if error.is_about_token else None
         except DeliveryError:
@@ -246,20 +241,3 @@ class MatrixAccount:
                 raise
             await self._token_check.confirm()
             raise NotSent(TOKEN_REFUSED, retry_after=self._token_check.retry_after) from None
-
-    async def _exists(self, target: RoomTarget, event_id: str) -> bool:
-        """Return whether a message is there and was not redacted."""
-        try:
-            event = await self._checked(self.client.find(path_of("rooms", target.room_id, "event", event_id)))
-        except DeliveryUnknown as error:  # nothing was changed yet
-            raise NotSent(str(error)) from error
-        return event is not None and bool(content_of(event))
-
-    async def _show_typing(self, room_id: str, *, is_active: bool = True) -> bool:
-        seconds = 2 * TYPING_SECONDS if is_active else 0
-        body = {"typing": is_active, **({"timeout": round(1000 * seconds)} if is_active else {})}
-        try:
-            await self.client.put(path_of("rooms", room_id, "typing", self._identity.user_id), body)
-        except DeliveryError:
-            return False
-        return True

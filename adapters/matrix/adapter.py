@@ -6,7 +6,7 @@ from typing import Self
 
 from adapters.matrix.account import TOKEN_REFUSED, MatrixAccount
 from adapters.matrix.client import MatrixClient, Refused
-from adapters.matrix.config import PLATFORM, REQUIRED_VARIABLES, read_settings
+from adapters.matrix.config import PLATFORM, REQUIRED_VARIABLES, MatrixSettings
 from adapters.matrix.outgoing import split_reply
 from adapters.matrix.rooms import RoomTarget
 from bot import ConfigError, Content, Room, Settings
@@ -77,13 +77,13 @@ class MatrixAdapter(Adapter):
         server, _, media_id = address.partition("/")
         try:
             return await account.client.download(server, media_id)
-        except (DeliveryError, OSError, TimeoutError) as error:
+        except DeliveryError as error:
             raise FetchError(f"the homeserver does not return the file: {error}") from None
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Start or stop the typing indicator in a room."""
         if (account := self._accounts.get(room.account)) is not None:
-            account.show_typing(RoomTarget.parse(room.external_id), is_active=active)
+            await account.show_typing(RoomTarget.parse(room.external_id), is_active=active)
 
     def _account_of(self, delivery: Delivery) -> MatrixAccount:
         account = self._accounts.get(delivery.account)
@@ -94,7 +94,7 @@ class MatrixAdapter(Adapter):
 
 def user_id_of(handle: AgentHandle) -> str:
     """Return the user id of a character's account."""
-    return read_settings(handle.settings).matrix_user
+    return handle.settings.load(MatrixSettings).matrix_user
 
 
 def open_matrix(handles: Sequence[AgentHandle]) -> MatrixAdapter:
@@ -107,26 +107,24 @@ def open_matrix(handles: Sequence[AgentHandle]) -> MatrixAdapter:
 
 async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     """Check the account of a character's settings without sending any message."""
-    loaded = read_settings(settings)
+    loaded = settings.load(MatrixSettings)
     label = f"{loaded.matrix_user} at {loaded.matrix_homeserver}"
     async with MatrixClient(loaded, settings.network_environment()) as client:
         try:
-            owner = await client.whoami()
+            owner = await client.get("account/whoami")
             joined = await client.get("joined_rooms")
-        except Refused as error:
-            problem = TOKEN_REFUSED if error.is_about_token else f"{error}: check MATRIX_HOMESERVER"
-            return CheckReport(label, exists=False, problems=(problem,))
         except DeliveryError as error:
-            problem = f"{error}: check the network and MATRIX_HOMESERVER, then try again"
+            is_about_token = isinstance(error, Refused) and error.is_about_token
+            problem = TOKEN_REFUSED if is_about_token else f"{error}: check the network and MATRIX_HOMESERVER"
             return CheckReport(label, exists=False, problems=(problem,))
     problems = []
     if owner.get("user_id") != loaded.matrix_user:
         problems.append(f"MATRIX_TOKEN is that of {owner.get('user_id')}: set MATRIX_USER to it, or take its own token")
     if not loaded.matrix_allowed_inviters:
-        problems.append("nobody may invite the bot into a room: name yourself in MATRIX_ALLOWED_INVITERS")
+        problems.append("no user may invite the bot into a room: name yourself in MATRIX_ALLOWED_INVITERS")
     facts: dict[str, str | int] = {
         "device": str(owner.get("device_id") or "none"),
         "rooms": len(joined.get("joined_rooms") or ()),
-        "may invite it": ", ".join(loaded.matrix_allowed_inviters) or "nobody",
+        "may invite it": ", ".join(loaded.matrix_allowed_inviters) or "no user",
     }
     return CheckReport(label, facts=facts, problems=tuple(problems))

@@ -69,10 +69,6 @@ class MatrixClient:
         if self._http is not None:
             await self._http.close()
 
-    async def whoami(self) -> Json:
-        """Return the user and the device of the token."""
-        return await self.get("account/whoami")
-
     async def get(
         self, path: str, parameters: Mapping[str, str] | None = None, seconds: float = REQUEST_TIMEOUT
     ) -> Json:
@@ -102,48 +98,40 @@ class MatrixClient:
 
     async def upload(self, data: bytes, name: str, content_type: str) -> str:
         """Upload a file and return its `mxc:` address; no user sees it until an event names it."""
-        headers = {"Content-Type": content_type or "application/octet-stream"}
-        response = await self._call(
-            "POST", UPLOAD, UPLOAD_TIMEOUT, data=data, headers=headers, params={"filename": name}
-        )
+        headers, params = {"Content-Type": content_type or "application/octet-stream"}, {"filename": name}
+        response = await self._call("POST", UPLOAD, UPLOAD_TIMEOUT, data=data, headers=headers, params=params)
         if not isinstance(address := response.get("content_uri"), str):
             raise NotSent("the homeserver returned no address of the file")
         return address
 
     async def download(self, server: str, media_id: str) -> bytes:
         """Return a file; redirects are not followed, because the request has the token."""
-        async with timeout(UPLOAD_TIMEOUT):
-            response = await self._request("GET", f"{MEDIA}/{quote(server, '')}/{quote(media_id, '')}")
-            async with response:
-                data = await read_bounded(response, MAX_FILE_BYTES)
-                if response.status != 200:
-                    raise _error_of(response, data or b"")
-        if data is None:
-            raise Undeliverable(f"the file is larger than {MAX_FILE_BYTES} bytes")
-        return data
+        return await self._fetch("GET", f"{MEDIA}/{path_of(server, media_id)}", UPLOAD_TIMEOUT, MAX_FILE_BYTES)
 
     async def _call(self, method: str, path: str, seconds: float = REQUEST_TIMEOUT, **options: Any) -> Json:
+        if (values := _parse(await self._fetch(method, path, seconds, MAX_RESPONSE_BYTES, **options))) is None:
+            raise DeliveryUnknown("the response is not a JSON object")
+        return values
+
+    async def _fetch(self, method: str, path: str, seconds: float, max_bytes: int, **options: Any) -> bytes:
+        if self._http is None:
+            raise NotSent("not connected")
+        url, proxy = URL(f"{self.url.rstrip('/')}{path}", encoded=True), self._network.proxy
         try:
-            async with timeout(seconds):
-                async with await self._request(method, path, **options) as response:
-                    body = await read_bounded(response, MAX_RESPONSE_BYTES)
+            async with (
+                timeout(seconds),
+                self._http.request(method, url, proxy=proxy, allow_redirects=False, **options) as response,
+            ):
+                body = await read_bounded(response, max_bytes)
         except NOT_SENT_ERRORS as error:
             raise NotSent(describe_client_error(error)) from error
         except (ClientError, TimeoutError, OSError) as error:
             raise DeliveryUnknown(describe_client_error(error)) from error
         if body is None:
-            raise DeliveryUnknown(f"the response is larger than {MAX_RESPONSE_BYTES} bytes")
+            raise DeliveryUnknown(f"the response is larger than {max_bytes} bytes")
         if response.status != 200:
             raise _error_of(response, body)
-        if (values := _parse(body)) is None:
-            raise DeliveryUnknown("the response is not a JSON object")
-        return values
-
-    async def _request(self, method: str, path: str, **options: Any) -> ClientResponse:
-        if self._http is None:
-            raise NotSent("not connected")
-        url = URL(f"{self.url.rstrip('/')}{path}", encoded=True)
-        return await self._http.request(method, url, proxy=self._network.proxy, allow_redirects=False, **options)
+        return body
 
 
 def _parse(body: bytes) -> Json | None:

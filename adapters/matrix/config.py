@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import Secret, Settings, SettingsModel
+from bot import Secret, SettingsModel
 from bot.platform import AllowList, BaseUrl
 
 PLATFORM = "matrix"
@@ -43,8 +43,3 @@ class MatrixSettings(SettingsModel):
     def accepts_invitation_of(self, user_id: str) -> bool:
         """Return whether a user may invite the bot into a room."""
         return any(fnmatchcase(user_id, pattern) for pattern in self.matrix_allowed_inviters)
-
-
-def read_settings(settings: Settings) -> MatrixSettings:
-    """Return the adapter's settings of a character. Raises SettingError if a variable is not valid."""
-    return settings.load(MatrixSettings)

@@ -1,8 +1,4 @@
-"""Parsing of events into messages, edits, reactions and commands; pure.
-
-The homeserver checks who may send an event; what is in it, people wrote. An event that a person sent with a field of a
-wrong type is read without that field.
-"""
+"""Parsing of events into messages, edits, reactions and commands; pure. A field of a wrong type is left out."""
 
 import re
 from collections.abc import Collection, Iterator
@@ -110,7 +106,7 @@ def parse_message(event: Json, state: RoomState, context: IncomingContext, repli
 def _world_with_role(state: RoomState, sender: str, context: IncomingContext) -> World:
     """Return the world of a room with the role of a sender, also where that is an ordinary member now."""
     world = context.rooms.world_of(state)
-    roles = {context.identity.entity_id(sender): context.rooms.role_in(context.rooms.get(world.external_id), sender)}
+    roles = {context.identity.entity_id(sender): context.rooms.get(world.external_id).role_of(sender)}
     return world if state.is_private_chat else replace(world, roles={**roles, **world.roles})
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
@@ -75,21 +76,17 @@ class SyncReceiver:
         context: IncomingContext,
         direct_rooms: dict[str, list[str]],
         note_user: Callable[[str, str], None],
+        tasks: TaskSet,
     ) -> None:
         self._handle, self._client, self._settings, self._context = handle, client, settings, context
         self._rooms, self._identity = context.rooms, context.identity
-        self._direct_rooms, self._note_user = direct_rooms, note_user
+        self._direct_rooms, self._note_user, self._tasks = direct_rooms, note_user, tasks
         self._command_names = frozenset(spec.name for spec in handle.commands)
         self._problems = ChannelProblems(logger, "Matrix room")
         self._reactions = BoundedDict[str, Reaction](MAX_REACTIONS)  # a deleted one does not say what it was
         self._failed_lookups = BoundedDict[str, int](MAX_REACTIONS)
         self._replacements = set[str]()  # rooms that were joined because they are said to replace another
         self._messages: list[InboundMessage] = []
-        self._tasks = TaskSet(f"a command or a read marker of {self._identity.user_id}")
-
-    async def close(self) -> None:
-        """Stop the running commands."""
-        await self._tasks.cancel()
 
     async def receive(self, response: Json, since: str, *, may_be_old: bool) -> None:
         """Store the events of a response and its position. Raises what `AgentHandle.submit` does, and DeliveryError."""
@@ -101,12 +98,10 @@ class SyncReceiver:
             state = self._rooms.get(room_id)
             state.is_direct = any(room_id in room_ids for room_ids in self._direct_rooms.values())
             for event in (changes.get("state") or {}).get("events") or ():
-                await self._read(event, partial(self._apply_state, event, state))
-        last_events = {}
+                state.apply(event)
+        last_ids = {}
         for room_id, changes in joined.items():
-            last_events[room_id] = await self._receive_timeline(
-                room_id, changes.get("timeline") or {}, since, may_be_old
-            )
+            last_ids[room_id] = await self._receive_timeline(room_id, changes.get("timeline") or {}, since, may_be_old)
         for room_id in rooms.get("leave") or {}:
             await self._leave(room_id)
         if rooms.keys() - {"join"} or any(map(_has_events, joined.values())):  # not where a person is typing
@@ -114,8 +109,8 @@ class SyncReceiver:
             await self._submit_messages(cursor)
         for room_id, changes in joined.items():
             self._note_typing(room_id, changes)
-            if last_events[room_id]:
-                self._tasks.start(self._mark_read(room_id, last_events[room_id]))
+            if last_ids[room_id]:
+                self._tasks.start(self._mark_read(room_id, last_ids[room_id]))
 
     async def _receive_timeline(self, room_id: str, timeline: Json, since: str, may_be_old: bool) -> str:
         """Read the events of a room, first those that were left out; return the id of the last one."""
@@ -135,9 +130,6 @@ class SyncReceiver:
         except Exception as error:  # whatever a server sends, it must not stop the events that follow
             event_id = text_at(event, "event_id") if isinstance(event, dict) else ""
             await self._handle.record_unreadable(PLATFORM, self._identity.user_id, event_id, event, error)
-
-    async def _apply_state(self, event: Json, state: RoomState) -> None:
-        state.apply(event)
 
     async def _receive_event(self, event: Json, state: RoomState, *, is_old: bool) -> None:
         kind, sender = event["type"], text_at(event, "sender")
@@ -185,31 +177,28 @@ class SyncReceiver:
     async def _receive_state(self, event: Json, state: RoomState) -> None:
         previous = (event.get("unsigned") or {}).get("prev_content") or {}
         state.apply(event)
-        if state.needs_member_count:
-            await self._count_members(state)
+        await self._count_members(state)
         world, room = self._rooms.world_of(state), self._rooms.room_of(state)
         membership, kind = self._handle.membership, event["type"]
-        if kind == "m.room.power_levels":
+        if kind == "m.room.power_levels" and world.external_id == state.room_id:
             former = previous.get("users") or {}
             roles = {self._identity.entity_id(user_id): Role.MEMBER for user_id in former} | dict(world.roles)
-            if world.external_id == state.room_id:
-                await membership.update_world(replace(world, roles=roles))
+            await membership.update_world(replace(world, roles=roles))
         elif kind in ("m.room.name", "m.room.canonical_alias", "m.space.parent") and not state.is_space:
             await membership.update_room(world, room)
         elif kind == "m.room.tombstone":
             await self._follow_tombstone(event, state)
         elif kind == "m.room.member" and world.external_id == state.room_id:
-            user_id, name = event["state_key"], state.display_name(event["state_key"])
-            member = build_entity(self._identity, user_id, name)
+            user_id = event["state_key"]
+            member = build_entity(self._identity, user_id, state.display_name(user_id))
             is_in, was_in = (content.get("membership") == "join" for content in (content_of(event), previous))
             if user_id == self._identity.user_id or not (is_in or was_in):
                 return
-            if is_in and not was_in:
-                await membership.add_member(world, member, event_id=event["event_id"])
-            elif was_in and not is_in:
-                await membership.remove_member(world, member, event_id=event["event_id"])
-            else:
+            if is_in and was_in:
                 await membership.update_member(world, member)
+            else:
+                report = membership.add_member if is_in else membership.remove_member
+                await report(world, member, event_id=event["event_id"])
 
     async def _submit_messages(self, cursor: StreamCursor | None = None) -> None:
         """Store the messages that were read so far, before what may refer to them."""
@@ -241,16 +230,14 @@ class SyncReceiver:
             )
             return
         found = await self._handle.conversations.room_of_message(self._rooms.world_of(state).id, event_id)
-        room = found or self._rooms.room_of(state)
-        await self._handle.edits.delete_messages(room.id, [event_id])
+        await self._handle.edits.delete_messages((found or self._rooms.room_of(state)).id, [event_id])
 
     async def _prepare_room(self, state: RoomState, events: Sequence[Json]) -> None:
         """Report a room that the bot is in to the agent, once a process, and what it replaces."""
-        for event in events:  # what is in the timeline of a new room is in no other place
-            if not state.is_reported and isinstance(event, dict) and "state_key" in event:
-                await self._read(event, partial(self._apply_state, event, state))
-        if state.needs_member_count:
-            await self._count_members(state)
+        for event in () if state.is_reported else events:  # the state of a new room may be in its timeline only
+            if "state_key" in event:
+                state.apply(event)
+        await self._count_members(state)
         if state.is_reported:
             return
         world, room = self._rooms.world_of(state), self._rooms.room_of(state)
@@ -275,8 +262,9 @@ class SyncReceiver:
         self._tasks.start(self._join(replacement, problem, server_name=server))
 
     async def _count_members(self, state: RoomState) -> None:
-        response = await self._client.find(f"rooms/{path_of(state.room_id)}/joined_members") or {}
-        state.member_count = len(response["joined"]) if isinstance(response.get("joined"), dict) else None
+        if state.needs_member_count:
+            response = await self._client.find(f"rooms/{path_of(state.room_id)}/joined_members") or {}
+            state.member_count = len(response["joined"]) if isinstance(response.get("joined"), dict) else None
 
     async def _answer_invitation(self, room_id: str, events: Sequence[Json]) -> None:
         own_id = self._identity.user_id
@@ -310,10 +298,8 @@ class SyncReceiver:
         state = self._rooms.get(room_id)
         world, room = self._rooms.world_of(state), self._rooms.room_of(state)
         self._rooms.remove(room_id)
-        if world.external_id == room_id:
-            await self._handle.edits.leave_world(world.id)
-        else:
-            await self._handle.edits.leave_room(room.id)
+        edits, is_world = self._handle.edits, world.external_id == room_id
+        await (edits.leave_world(world.id) if is_world else edits.leave_room(room.id))
 
     async def _read_missed(self, room_id: str, since: str, timeline: Json) -> list[Json]:
         """Return up to 100 events between the last response and this one, oldest first; of the state that is known."""
@@ -352,19 +338,15 @@ class SyncReceiver:
         await self._handle.submit_all([], cursor)
 
     async def _mark_read(self, room_id: str, event_id: str) -> None:
-        try:
+        with suppress(DeliveryError):  # the next marker will do
             body = {"m.fully_read": event_id, "m.read": event_id}
             await self._client.post(f"rooms/{path_of(room_id)}/read_markers", body)
-        except DeliveryError:
-            pass  # the next one will do
 
     def _note_typing(self, room_id: str, changes: Json) -> None:
-        for event in (changes.get("ephemeral") or {}).get("events") or ():
-            user_ids = content_of(event).get("user_ids") if isinstance(event, dict) else ()
-            for user_id in user_ids if isinstance(user_ids, list) else ():
-                if user_id != self._identity.user_id:
-                    room = self._rooms.room_id(RoomTarget(room_id))
-                    self._handle.note_typing(room, self._identity.entity_id(str(user_id)))
+        events = (changes.get("ephemeral") or {}).get("events") or ()
+        user_ids = {str(user_id) for event in events for user_id in content_of(event).get("user_ids") or ()}
+        for user_id in user_ids - {self._identity.user_id}:
+            self._handle.note_typing(self._rooms.room_id(RoomTarget(room_id)), self._identity.entity_id(user_id))
 
 
 def _has_events(changes: Json) -> bool:

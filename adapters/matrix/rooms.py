@@ -57,11 +57,12 @@ class RoomState:
 
     def apply(self, event: Json) -> None:
         """Take up a state event."""
-        kind, key = event["type"], str(event["state_key"])
+        kind, key = text_at(event, "type"), text_at(event, "state_key")
         if kind != "m.room.member":
             self.events[kind, key] = event
             return
-        content = event.get("content") or {}
+        content = event.get("content")
+        content = content if isinstance(content, dict) else {}
         is_joined = content.get("membership") == "join"
         if not is_joined or key not in self.names:
             self.member_count = None
@@ -98,16 +99,17 @@ class RoomState:
         """Return the name of a member; blank if it is not known."""
         return self.names.get(user_id, "")
 
-    def power_of(self, user_id: str) -> int:
-        """Return the power level of a member."""
+    def role_of(self, user_id: str) -> Role:
+        """Return the role of a user by the power level: 100 is an owner, 50 an admin."""
         levels, version = self.content("m.room.power_levels"), self.content("m.room.create").get("room_version")
         if user_id in self._creators() and (version in PRIVILEGED_CREATORS or not levels):
-            return OWNER_LEVEL
+            return Role.OWNER
         level: Any = self._powers().get(user_id, levels.get("users_default", 0))
         try:
-            return int(level)
+            level = int(level)
         except (TypeError, ValueError):
-            return 0
+            return Role.MEMBER
+        return Role.OWNER if level >= OWNER_LEVEL else Role.ADMIN if level >= ADMIN_LEVEL else Role.MEMBER
 
     def privileged_users(self) -> set[str]:
         """Return the users that may have a power level of their own."""
@@ -160,22 +162,15 @@ class RoomDirectory:
         A room belongs to a space if both say so: either alone may be set by a stranger, and what is remembered in a
         world is known in all of its rooms. The bot must have joined the space.
         """
-        holder = next((space for space in self._spaces_of(state)), state)
+        holder = next(iter(self._spaces_of(state)), state)
         user_ids = set() if holder.is_private_chat else holder.privileged_users() - {self._identity.user_id}
-        roles = {self._identity.entity_id(user_id): self.role_in(holder, user_id) for user_id in user_ids}
+        roles = {self._identity.entity_id(user_id): holder.role_of(user_id) for user_id in user_ids}
         world_id = derived_id(PLATFORM, self._identity.user_id, "world", holder.room_id)
         return World(world_id, PLATFORM, holder.room_id, holder.name, roles)
 
-    def role_in(self, holder: RoomState, user_id: str) -> Role:
-        """Return the role of a user by the power level in a room or space."""
-        level = holder.power_of(user_id)
-        if level >= OWNER_LEVEL:
-            return Role.OWNER
-        return Role.ADMIN if level >= ADMIN_LEVEL else Role.MEMBER
-
     def room_of(self, state: RoomState, thread_id: str = "") -> Room:
         """Return a room, or the room of one of its threads."""
-        target, account = RoomTarget(state.room_id, thread_id), self._identity.user_id
+        target = RoomTarget(state.room_id, thread_id)
         kind = ChannelType.DM if state.is_private_chat else ChannelType.GROUP
         return Room(
             id=self.room_id(target),
@@ -183,7 +178,7 @@ class RoomDirectory:
             type=ChannelType.THREAD if thread_id and kind is ChannelType.GROUP else kind,
             platform=PLATFORM,
             external_id=str(target),
-            account=account,
+            account=self._identity.user_id,
             name="" if thread_id else state.name,
             parent_id=self.room_id(RoomTarget(state.room_id)) if thread_id else None,
         )

@@ -8,12 +8,13 @@ import pytest
 from aiohttp import ClientSession
 
 from adapters.discord.emulator.server import start_emulator as discord
+from adapters.matrix.emulator import start_emulator as matrix
 from adapters.telegram.emulator.server import start_emulator as telegram
 from adapters.x.emulator.server import start_emulator as x
 from bot.platform import EmulatedPlatform
 
 Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
-EVERY = pytest.mark.parametrize("emulated", [discord, telegram, x], ids=["discord", "telegram", "x"])
+EVERY = pytest.mark.parametrize("emulated", [discord, matrix, telegram, x], ids=["discord", "matrix", "telegram", "x"])
 PATHS = (
     ("GET", "/"),
     ("GET", "/page/shown"),
@@ -24,6 +25,7 @@ PATHS = (
     ("POST", "/api/v10/channels/1/messages"),
     ("GET", "/gateway/"),
     ("POST", "/2/tweets"),
+    ("GET", "/_matrix/client/v3/sync"),
 )
 
 

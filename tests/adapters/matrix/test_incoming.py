@@ -114,11 +114,11 @@ def test_an_unnamed_room_is_a_direct_chat_only_while_two_are_in_it(context: Inco
 def test_power_levels_that_are_no_numbers_give_no_role(context: IncomingContext, levels: dict[str, Any]) -> None:
     create = state_event("m.room.create", {"room_version": "11"}, sender=LEE)
     state = room_of(context, "!a", create, state_event("m.room.power_levels", levels))
-    assert context.rooms.role_in(state, KIM) is Role.MEMBER
+    assert state.role_of(KIM) is Role.MEMBER
 
 
 @pytest.mark.parametrize(("version", "role"), [("11", Role.MEMBER), ("12", Role.OWNER)])
 def test_the_creator_of_a_room_of_version_12_is_its_owner(context: IncomingContext, version: str, role: Role) -> None:
     create = state_event("m.room.create", {"room_version": version}, sender=LEE)
     state = room_of(context, "!a", create, state_event("m.room.power_levels", {"users": {KIM: 100}}))
-    assert context.rooms.role_in(state, LEE) is role
+    assert state.role_of(LEE) is role
