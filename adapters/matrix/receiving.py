@@ -136,7 +136,7 @@ class SyncReceiver:
         if not sender or not text_at(event, "event_id"):
             raise ValueError("it has no sender or no id")
         if "state_key" in event:
-            await self._receive_state(event, state)
+            await self._receive_state(event, state, is_old=is_old)
         elif sender == self._identity.user_id or state.is_space or self._context.rule_of(state).is_ignored:
             return
         elif kind in MESSAGE_TYPES and content_of(event):
@@ -174,7 +174,7 @@ class SyncReceiver:
         else:
             self._messages.append(replace(message, is_backfill=True) if is_old else message)
 
-    async def _receive_state(self, event: Json, state: RoomState) -> None:
+    async def _receive_state(self, event: Json, state: RoomState, *, is_old: bool) -> None:
         previous = (event.get("unsigned") or {}).get("prev_content") or {}
         state.apply(event)
         await self._count_members(state)
@@ -190,11 +190,12 @@ class SyncReceiver:
             await self._follow_tombstone(event, state)
         elif kind == "m.room.member" and world.external_id == state.room_id:
             user_id = event["state_key"]
-            member = build_entity(self._identity, user_id, state.display_name(user_id))
+            name = state.display_name(user_id) or text_at(previous, "displayname")
+            member = build_entity(self._identity, user_id, name)
             is_in, was_in = (content.get("membership") == "join" for content in (content_of(event), previous))
             if user_id == self._identity.user_id or not (is_in or was_in):
                 return
-            if is_in and was_in:
+            if is_in and (was_in or is_old):  # such as who was there before the bot
                 await membership.update_member(world, member)
             else:
                 report = membership.add_member if is_in else membership.remove_member

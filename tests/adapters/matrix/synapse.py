@@ -42,6 +42,7 @@ report_stats: false
 trusted_key_servers: []
 bcrypt_rounds: 4
 url_preview_enabled: false
+caches: {{sync_response_cache_duration: 0s}}
 rc_registration: {{per_second: 1000, burst_count: 1000}}
 rc_login: {{address: {{per_second: 1000, burst_count: 1000}}, account: {{per_second: 1000, burst_count: 1000}}}}
 rc_joins: {{local: {{per_second: 1000, burst_count: 1000}}}}

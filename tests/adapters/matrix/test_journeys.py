@@ -1,6 +1,8 @@
 """Conversations on a real Synapse, as people have them."""
 
 import asyncio
+from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -8,6 +10,8 @@ import pytest
 
 from adapters.matrix.receiving import ENCRYPTED_TEXT
 from bot import Attachment, ChannelType, Content, MediaKind, MemoryKind, Outcome, Role, derived_id
+from bot.events import EntityJoined, EntityLeft, WorldLeft
+from bot.platform import DeliveryHeld
 from bot.store import InMemoryStore
 from tests.adapters.matrix.conftest import MatrixHarness, run_ada, wait_until
 from tests.adapters.matrix.synapse import Person, Synapse, is_installed, running_synapse
@@ -122,9 +126,9 @@ async def test_an_edit_is_answered_by_an_edit_and_people_edit_their_own_messages
         lee = await kim.server.register("Lee")
         await kim.call("POST", f"rooms/{room_id}/invite", {"user_id": lee.user_id})
         await lee.call("POST", f"join/{room_id}", {})
-        replace = {"rel_type": "m.replace", "event_id": event_id}
+        relation = {"rel_type": "m.replace", "event_id": event_id}
         for person, text in ((lee, "forged"), (kim, "hello")):
-            await person.say(room_id, f"* {text}", **{"m.new_content": {"body": text}, "m.relates_to": replace})
+            await person.say(room_id, f"* {text}", **{"m.new_content": {"body": text}, "m.relates_to": relation})
 
         async def edits() -> list[dict[str, Any]]:
             return [event for event in await kim.events(room_id) if is_edit_by(event, bot)]
@@ -293,6 +297,68 @@ async def test_an_upgraded_room_is_followed_with_its_history(harness: MatrixHarn
     room = next(room for room in await harness.store.worlds.rooms() if room.external_id == new_id)
     texts = [message.content.text for message in await harness.store.memories.recent(room.id, 10)]
     assert texts == ["Ada: one", "You said: Ada: one", "Ada: two", "You said: Ada: two"]
+
+
+async def test_typing_is_shown_and_ended(harness: MatrixHarness) -> None:
+    kim, bot = harness.kim, harness.bot
+    room_id = await kim.open_direct(bot.user_id)
+    await wait_joined(harness, room_id)
+    [room] = await harness.store.worlds.rooms()
+    for is_active in (True, False):
+        await harness.adapter.set_typing(room, is_active)
+        await wait_until(partial(is_typing_shown, bot, kim, room_id, is_active))
+
+
+async def is_typing_shown(bot: Person, person: Person, room_id: str, is_active: bool) -> bool:
+    """Return whether a person sees that the bot is typing, or with `is_active` False, that it is not."""
+    response = await person.call("GET", "sync", timeout="0")
+    events = response["rooms"]["join"][room_id]["ephemeral"]["events"]
+    typing = {user for event in events if event["type"] == "m.typing" for user in event["content"]["user_ids"]}
+    return (bot.user_id in typing) is is_active
+
+
+async def test_who_joins_and_leaves_is_known_and_a_removed_bot_leaves_the_world(harness: MatrixHarness) -> None:
+    kim, bot = harness.kim, harness.bot
+    seen: list[str] = []
+    for kind in (EntityJoined, EntityLeft):
+        harness.runtime.handles[0].subscribe(
+            kind, lambda event: seen.append(f"{type(event).__name__} {event.entity.name}")
+        )
+    harness.runtime.handles[0].subscribe(WorldLeft, lambda event: seen.append(f"WorldLeft {event.world.name}"))
+    room_id = await join(harness, preset="public_chat")
+    await kim.say(room_id, "Ada?", bot.user_id)
+    await kim.wait_for(room_id, bot.user_id)
+    lee = await kim.server.register("Lee")
+    await lee.call("POST", f"join/{room_id}", {})
+    await lee.call("POST", f"rooms/{room_id}/leave", {})
+    await kim.call("POST", f"rooms/{room_id}/kick", {"user_id": bot.user_id})
+
+    async def is_over() -> bool:
+        return "WorldLeft Harbour" in seen
+
+    await wait_until(is_over)
+    assert seen == ["EntityJoined Lee", "EntityLeft Lee", "WorldLeft Harbour"]
+
+
+async def test_a_part_that_is_sent_again_is_shown_once_also_after_a_restart(bot: Person, kim: Person) -> None:
+    store = InMemoryStore()
+    async with run_ada(bot, kim, store=store) as harness:
+        room_id = await kim.open_direct(bot.user_id)
+        await kim.say(room_id, "hello")
+        await harness.texts(room_id, 1)
+        await harness.runtime.agents[0].agent.outbox.drain(30.0)
+        [delivery] = await store.ledger.deliveries()
+    async with run_ada(bot, kim, store=store) as harness:
+        [status] = harness.adapter.connections
+
+        async def is_connected() -> bool:
+            return status.has_connected
+
+        await wait_until(is_connected)
+        assert await harness.adapter.reconcile(delivery) == delivery.external_id
+        with pytest.raises(DeliveryHeld, match="another device"):
+            await harness.adapter.reconcile(replace(delivery, first_attempt_at=delivery.created_at - timedelta(days=1)))
+    assert len(await kim.messages_of(room_id, bot.user_id)) == 1
 
 
 async def test_two_characters_have_accounts_of_their_own(synapse: Synapse, kim: Person) -> None:
