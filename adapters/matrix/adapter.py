@@ -120,11 +120,9 @@ async def check_account(settings: Settings, read_cursor: CursorReader) -> CheckR
     problems = []
     if owner.get("user_id") != loaded.matrix_user:
         problems.append(f"MATRIX_TOKEN is that of {owner.get('user_id')}: set MATRIX_USER to it, or take its own token")
-    if not loaded.matrix_allowed_inviters:
-        problems.append("no user may invite the bot into a room: name yourself in MATRIX_ALLOWED_INVITERS")
     facts: dict[str, str | int] = {
         "device": str(owner.get("device_id") or "none"),
         "rooms": len(joined.get("joined_rooms") or ()),
-        "may invite it": ", ".join(loaded.matrix_allowed_inviters) or "no user",
+        "may invite it": ", ".join(loaded.matrix_allowed_inviters) or "no user: set MATRIX_ALLOWED_INVITERS",
     }
     return CheckReport(label, facts=facts, problems=tuple(problems))

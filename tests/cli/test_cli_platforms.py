@@ -119,7 +119,10 @@ def test_the_list_of_plugins_imports_none_that_is_off(workdir: Path) -> None:
 
 
 @pytest.mark.failure("K-17")
-@pytest.mark.parametrize(("name", "library"), [("discord", "discord"), ("telegram", "markdown_it"), ("x", "tweepy")])
+@pytest.mark.parametrize(
+    ("name", "library"),
+    [("discord", "discord"), ("matrix", "markdown_it"), ("telegram", "markdown_it"), ("x", "tweepy")],
+)
 def test_a_platform_without_its_library_says_so_even_if_off(
     workdir: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:

@@ -52,9 +52,6 @@ async def test_the_doctor_names_the_account_and_says_what_to_change() -> None:
         assert "set MATRIX_USER to it" in problem
         exists, problem = await report_on({**settings, "MATRIX_TOKEN": "outdated"})
         assert (exists, "set MATRIX_TOKEN" in problem) == (False, True)
-        del settings["MATRIX_ALLOWED_INVITERS"]
-        _, problem = await report_on(settings)
-        assert "MATRIX_ALLOWED_INVITERS" in problem
     exists, problem = await report_on(settings)
     assert (exists, "check the network" in problem) == (False, True)
 
