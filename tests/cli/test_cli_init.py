@@ -17,7 +17,7 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output.vt100 import Vt100_Output
 
 from adapters.telegram.emulator import start_emulator
-from bot.cli.commands.init import ask_text, find_server, find_servers, run_guide
+from bot.cli.commands.init import ask_text, find_platforms, find_server, find_servers, run_guide
 from bot.cli.env_file import write_variables
 from bot.cli.main import entry
 from bot.cli.options import program
@@ -28,6 +28,8 @@ from tests.adapters.x.threaded import emulated
 
 Out = pytest.CaptureFixture[str]
 DOWN, ENTER, CLEAR_LINE, CONTROL_C = "\x1b[B", "\r", "\x15", "\x03"
+PLATFORMS = [spec.name for spec in find_platforms()]  # in the order of the question
+NO_PLATFORM = DOWN * len(PLATFORMS) + ENTER
 NO_VECTORS = DOWN + ENTER  # no model that finds memories by their meaning
 KEY = "the-key-of-the-server"
 DEADLINE = 60.0
@@ -217,7 +219,7 @@ def test_the_guide_offers_a_way_back_writes_each_answer_and_never_shows_a_secret
         name = ENTER + CLEAR_LINE + "Robin" + ENTER
         back = DOWN * 8 + ENTER + ENTER  # Back, then the character that is now set
         model = ENTER + ENTER + ENTER  # the server, its first model, and the model for vectors on this computer
-        platform = DOWN * 2 + ENTER + telegram["TELEGRAM_BOT_TOKEN"] + ENTER + ENTER
+        platform = DOWN * PLATFORMS.index("telegram") + ENTER + telegram["TELEGRAM_BOT_TOKEN"] + ENTER + ENTER
         screen = answer_questions(name + back + model + platform, port_of(model_server))
     settings = load_settings()
     assert settings.get("BOT_CHARACTER") == "robin.json"
@@ -236,7 +238,7 @@ def test_an_interrupted_guide_goes_on_where_it_was(
     with pytest.raises(KeyboardInterrupt):
         answer_questions(ENTER + CLEAR_LINE + "Robin" + ENTER + CONTROL_C, port_of(model_server))
     assert (workdir / ".env").read_text() == "BOT_CHARACTER=robin.json\n"
-    answer_questions(ENTER + ENTER + NO_VECTORS + DOWN * 4 + ENTER, port_of(model_server))
+    answer_questions(ENTER + ENTER + NO_VECTORS + NO_PLATFORM, port_of(model_server))
     assert "character: Robin (robin.json)" in capsys.readouterr().out
     assert load_settings().get("OPENAI_LARGE_MODEL") == "tiny-1"
 
@@ -245,7 +247,7 @@ def test_a_character_file_that_is_gone_is_chosen_again(
     workdir: Path, model_server: ThreadingHTTPServer, capsys: Out
 ) -> None:
     (workdir / ".env").write_text("BOT_CHARACTER=gone.json\nOPENAI_API_KEY=not-a-real-key\n")
-    answer_questions(ENTER + CLEAR_LINE + "Robin" + ENTER + ENTER + DOWN * 4 + ENTER, port_of(model_server))
+    answer_questions(ENTER + CLEAR_LINE + "Robin" + ENTER + ENTER + NO_PLATFORM, port_of(model_server))
     assert "there is no file gone.json" in capsys.readouterr().out
     assert (workdir / ".env").read_text() == "BOT_CHARACTER=robin.json\nOPENAI_API_KEY=not-a-real-key\n"
 
