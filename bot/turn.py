@@ -527,7 +527,8 @@ class Turn:
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
-    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit.
+    With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. `definition`
+    is the agent's when the turn began.
     """
 
     agent: Agent
@@ -561,11 +562,13 @@ class Turn:
     context_share: float = 1.0
     reply_model: ModelType = ModelType.TEXT_LARGE
     hold_reason: str = ""
+    definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 
     def __post_init__(self) -> None:
-        settings = self.agent.settings
+        self.definition = self.agent.read_definition()
+        settings = self.definition.settings
         self.time_zone = self.agent.find_time_zone(self.world)
         length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
         self.conversation_length = int(length or 20)

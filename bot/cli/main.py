@@ -56,6 +56,7 @@ COMMANDS = (
     Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct", "set up"),
     Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API", "set up"),
     Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost", "operate"),
+    Command("replay", "bot.cli.commands.replay", "run a turn again, and show what differs", "operate"),
     Command("reload", "bot.cli.commands.reload", "make the running bot take up a changed character file", "operate"),
     Command("drafts", "bot.cli.commands.drafts", "list replies that wait; send, edit or drop one", "operate"),
     Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them", "operate"),
