@@ -418,7 +418,7 @@ class ReplayRecord:
     participant_state: ParticipantState
     decision: RecordedDecision
     offered: tuple[str, ...]
-    replies: tuple[str, ...]
+    replies: tuple[str, ...] = ()
     replaces: Memory | None = None
     degradation: Degradation | None = None
     hold_reason: str = ""
@@ -514,16 +514,19 @@ class TurnTrace:
         subject_ids: Iterable[UUID],
         now: datetime,
         record: ReplayRecord | None = None,
+        replies: Iterable[Memory] = (),
     ) -> Step:
         """Return the step to store. `subject_ids` are the room and the people whose words it holds.
 
-        The replay `record`, if there is one, is stored with what this trace has noted for it.
+        The replay `record`, if there is one, is stored with the `replies` and what this trace has noted for it.
         """
         noted = list(zip(self.calls, calls, strict=False))
         body = {**self.to_body(calls), "prompts": _prompts_to_json(noted), "memories": _used_memories(results)}
         if record is not None:
             texts, answers = _record_answers(self.answers)
-            record = replace(record, texts=texts, answers=answers, actions=tuple(map(_record_action, self.actions)))
+            actions = tuple(map(_record_action, self.actions))
+            sent = tuple(describe_content(reply.content) for reply in replies)
+            record = replace(record, replies=sent, texts=texts, answers=answers, actions=actions)
             try:
                 body[REPLAY_KEY] = record.encode()
             except Exception:  # the str() of a plugin's value may raise anything

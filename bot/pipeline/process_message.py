@@ -62,7 +62,7 @@ from bot.pipeline.turn_order import (
 from bot.plugin_system.registry import Registry
 from bot.prompts.reply_parser.reader import Reply
 from bot.prompts.templates import DEGRADED
-from bot.receipts import RecordedDecision, RecordedInput, ReplayRecord, describe_content
+from bot.receipts import RecordedDecision, RecordedInput, ReplayRecord
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
 from bot.turn import Agent, AgentDefinition, Turn, TurnEnded, TurnInput
@@ -203,7 +203,8 @@ class MessagePipeline:
                 subject_ids.update(item.author.id for item in turn.inputs)
                 record = self._build_record(turn, message, participant_state, decision)
             results, now = turn.state.results.values(), self._agent.clock()
-            self.traces.add(turn.trace.to_step(turn.id, turn_input.calls, results, subject_ids, now, record))
+            step = turn.trace.to_step(turn.id, turn_input.calls, results, subject_ids, now, record, turn.replies)
+            self.traces.add(step)
         if self._agent.events.has_listeners(TurnEnded):
             self._agent.events.emit(TurnEnded(self._agent.id, turn))
 
@@ -234,7 +235,6 @@ class MessagePipeline:
             participant_state=participant_state,
             decision=decision,
             offered=tuple(spec.name for spec in turn.actions),
-            replies=tuple(map(describe_content, (reply.content for reply in turn.replies))),
             replaces=turn.replaces,
             degradation=turn.degradation,
             hold_reason=turn.hold_reason,

@@ -59,10 +59,12 @@ class Comparison:
         if recorded == replayed:
             return
         before, after = recorded.split("\n"), replayed.split("\n")
-        pairs = zip_longest(before, after, fillvalue="")
-        line, pair = next((number, pair) for number, pair in enumerate(pairs, 1) if pair[0] != pair[1])
+        pairs = enumerate(zip_longest(before, after), 1)  # None where one of them has fewer lines
+        line, first, second = next((number, *pair) for number, pair in pairs if pair[0] != pair[1])
         diff = list(unified_diff(before, after, "recorded", "replayed", n=1, lineterm=""))
-        self.differences.append(Difference(step=step, line=line, recorded=pair[0], replayed=pair[1], diff=diff))
+        self.differences.append(
+            Difference(step=step, line=line, recorded=first or "", replayed=second or "", diff=diff)
+        )
 
 
 class RecordedModels(ModelRouter):

@@ -115,12 +115,8 @@ async def _fill(memory: Store, store: Store, record: ReplayRecord, turn_id: UUID
     """Store in memory what the turn found: its room, messages and people, and the journal of earlier attempts."""
     await memory.worlds.save_world(record.world, [record.room])
     await memory.entities.save_entities([item.author for item in record.inputs], record.room.id)
-    recent = await store.memories.recent(record.room.id, MAX_MESSAGES)
-    earlier = [
-        message
-        for message in recent
-        if message.created_at <= record.started_at and not (record.is_fresh and message.turn_id == turn_id)
-    ]
+    recent = await store.memories.recent(record.room.id, MAX_MESSAGES, before=record.started_at)
+    earlier = [message for message in recent if not (record.is_fresh and message.turn_id == turn_id)]
     authors = await store.entities.entities({message.entity_id for message in earlier})
     if authors:
         await memory.entities.save_entities(list(authors.values()), record.room.id)
