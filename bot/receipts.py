@@ -405,7 +405,8 @@ class ReplayRecord:
     """All that one turn has read and received that its code does not determine, as `bot replay` uses it.
 
     `versions` are those of the program, its prompts and the character. `message` is the newest one as it came,
-    `inputs` are as they were answered; the last one's receipt has the outcome. `replies` are what was sent.
+    `inputs` are as they were answered; the last one's receipt has the outcome. `replies` are what was sent. `has_minor`
+    says whether an author was marked as a minor, None where the turn did not ask for it.
     """
 
     versions: Mapping[str, str]
@@ -424,6 +425,7 @@ class ReplayRecord:
     hold_reason: str = ""
     is_plain: bool = False
     is_confirmed: bool = False
+    has_minor: bool | None = None
     texts: tuple[RecordedText, ...] = ()
     answers: tuple[RecordedAnswer, ...] = ()
     actions: tuple[RecordedAction, ...] = ()
@@ -487,6 +489,7 @@ class TurnTrace:
     decision: RecordedDecision | None = None
     is_plain: bool = False
     is_confirmed: bool = False
+    has_minor: bool | None = None
 
     def note(self, kind: str, name: str, started: float, failure: str = "") -> None:
         """Note a step that has ended now."""

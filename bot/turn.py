@@ -753,6 +753,7 @@ class Turn:
         """
         if self.unnotified is None:
             has_minor, rule = self.has_minor, self.notice_rule
+            self.trace.has_minor = has_minor
             if not (has_minor or rule.is_on):
                 self.unnotified = frozenset()
                 return self.unnotified

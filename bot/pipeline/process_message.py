@@ -240,6 +240,7 @@ class MessagePipeline:
             hold_reason=turn.hold_reason,
             is_plain=trace.is_plain,
             is_confirmed=trace.is_confirmed,
+            has_minor=trace.has_minor,
         )
 
     async def _run_turn(self, turn: Turn, turn_input: TurnInput, participant_state: ParticipantState) -> None:

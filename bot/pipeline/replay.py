@@ -106,8 +106,9 @@ class RecordedModels(ModelRouter):
         if digest_prompt(request.system, request.prompt) != answer.digest:
             recorded = self._prompts.get(answer.digest, "(a prompt whose text is not stored)")
         self._comparison.compare(step, recorded, prompt)
-        tools = (tool.name for tool in request.tools)
-        self._comparison.compare(f"{step}, functions", ", ".join(answer.tools), ", ".join(tools))
+        tools = ", ".join(tool.name for tool in request.tools)
+        if tools or answer.tools:
+            self._comparison.compare(f"{step}, functions", ", ".join(answer.tools), tools)
         if answer.error:
             raise _build_error(answer)
         calls = tuple(ToolCall(name, arguments) for name, arguments in answer.calls)

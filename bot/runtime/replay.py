@@ -5,7 +5,9 @@ from datetime import timedelta
 from uuid import UUID
 
 import bot.store
+from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.ledger import Outcome, Receipt, Rule
+from bot.models.types import Purpose
 from bot.operate.replay import ReplayBody, ReplayState
 from bot.pipeline.process_message import list_versions
 from bot.pipeline.replay import Comparison, RecordedModels, ReplayPipeline, add_missing, join_prompt
@@ -43,10 +45,10 @@ async def _replay(store: Store, receipt: Receipt, config: AgentConfig, other: Ag
     assert turn_id is not None, "a turn with a record has an id"
     definition = (other or config).definition
     for name, version in list_versions(definition).items():
-        if version != record.versions.get(name) and (other is None or name == "program"):
-            raise NotReplayable(
-                f"another version ran it: its {name} was {record.versions.get(name)!r}, now {version!r}"
-            )
+        recorded = record.versions.get(name)
+        if version != recorded and (other is None or name == "program"):
+            hint = "; `--with` and the character's file shows what that changes" if name == "character" else ""
+            raise NotReplayable(f"another version ran it: its {name} was {recorded!r}, now {version!r}{hint}")
     plugins = tuple(
         replace(plugin, services=(), models=(), workers=(), listeners=(), init=None)
         for plugin in (other or config).plugins
@@ -90,6 +92,8 @@ async def _load_record(store: Store, receipt: Receipt, config: AgentConfig) -> t
     step = steps.get(TRACE_KEY)
     if step is None and not receipt.model_calls:
         raise NotReplayable("no model was asked: `bot why` names the rule that decided")
+    if any(call.purpose == Purpose.MODERATION for call in receipt.model_calls):
+        raise NotReplayable("a model for moderation was asked, whose answers are not recorded")
     if receipt.closed_at is not None and receipt.closed_at + keep < config.clock():
         raise NotReplayable(f"it expired: replay records are kept for {keep.days} days (REPLAY_KEEP)")
     if step is None or REPLAY_KEY not in step.result:
@@ -115,6 +119,10 @@ async def _fill(memory: Store, store: Store, record: ReplayRecord, turn_id: UUID
     """Store in memory what the turn found: its room, messages and people, and the journal of earlier attempts."""
     await memory.worlds.save_world(record.world, [record.room])
     await memory.entities.save_entities([item.author for item in record.inputs], record.room.id)
+    author, mark, origin = record.inputs[-1].author, PersonMark.MINOR, MarkOrigin.OPERATOR
+    if record.has_minor or (record.has_minor is None and author.id in store.marks.minors):
+        marked = MarkedPerson(author.id, mark, author.platform, author.external_id, origin, record.started_at)
+        await memory.marks.save(marked)
     recent = await store.memories.recent(record.room.id, MAX_MESSAGES, before=record.started_at)
     earlier = [message for message in recent if not (record.is_fresh and message.turn_id == turn_id)]
     authors = await store.entities.entities({message.entity_id for message in earlier})

@@ -21,7 +21,7 @@ from bot.receipts import REPLAY_KEY, TRACE_KEY, RecordedText, ReplayRecord
 from bot.runtime.character_reload import AgentConfig
 from bot.runtime.replay import replay_turn
 from bot.store.protocols import Store
-from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, model_answer, running_agent
+from bot.testing import AgentHarness, RecordingAdapter, ScriptedModel, make_message, model_answer, running_agent
 from bot.testing.scripted_model import StreamedText
 from bot.turn import Agent, Turn, TurnEnded
 
@@ -151,6 +151,19 @@ async def test_a_replay_is_equal_byte_for_byte(store: Store, settings: dict[str,
     assert sum(sizes) / len(sizes) < MAX_BYTES
     assert ("action 1" in steps) is (settings.get("MODEL_ANSWER_FORM") != "text")  # which has no actions
     assert "prompt 1 (should_respond)" in steps
+
+
+async def test_marks_are_replayed_as_they_were_and_not_as_they_are(store: Store) -> None:
+    async with recording(store) as (harness, ended):
+        author = make_message("Hello there", sent_at=harness.agent.clock()).author
+        unmarked = await harness.send("Hello there")
+        await ended.get()
+        await harness.agent_runtime.handle.operations.mark_minor(author, is_minor=True, source="the test")
+        marked = await harness.send("Hello again")
+        await ended.get()
+        assert "A minor takes part" in harness.model.requests[-1].system
+        for receipt in (unmarked, marked):
+            assert (await replay(harness, receipt)).state is ReplayState.EQUAL
 
 
 async def test_a_turn_that_a_restart_interrupted_is_replayed_from_its_journal(store: Store) -> None:
