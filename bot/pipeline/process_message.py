@@ -4,9 +4,8 @@
 """
 
 import asyncio
-import importlib.metadata
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
@@ -24,7 +23,7 @@ from bot.domain.ledger import Degradation, ModelCall, Outcome, Rule
 from bot.domain.memory import ACCESS_TOKEN_KEY, Memory
 from bot.errors import BudgetSpent, StoreUnavailable
 from bot.inbound.processing import OnOutcome
-from bot.installation import DISTRIBUTION
+from bot.installation import program_version
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.care import Care
 from bot.pipeline.commit import (
@@ -77,7 +76,7 @@ def list_versions(definition: AgentDefinition) -> dict[str, str]:
     """Return the versions on which the prompts of a turn depend: the program, the templates and the character."""
     templates = sorted(definition.templates.items())
     return {
-        "program": importlib.metadata.version(DISTRIBUTION),
+        "program": program_version(),
         "templates": sha256(repr(templates).encode("utf-8", "surrogatepass")).hexdigest()[:16],
         "character": definition.version,
     }
@@ -139,7 +138,8 @@ class MessagePipeline:
         attention = self._counters.attention
         agent.events.subscribe(MessageSent, attention.note_sent, at_once=True)
         agent.events.subscribe(ReactionReceived, attention.note_reaction, at_once=True)
-        self._versions: tuple[AgentDefinition | None, Mapping[str, str]] = None, {}
+        definition = agent.read_definition()
+        self._versions = definition, list_versions(definition)
         self.evaluated = self._evaluation.evaluated
         self.traces = Batcher(agent.store.ledger.save_traces, label="traces of turns")
 

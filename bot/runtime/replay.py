@@ -123,7 +123,8 @@ async def _fill(memory: Store, store: Store, record: ReplayRecord, turn_id: UUID
     if record.has_minor or (record.has_minor is None and author.id in store.marks.minors):
         marked = MarkedPerson(author.id, mark, author.platform, author.external_id, origin, record.started_at)
         await memory.marks.save(marked)
-    recent = await store.memories.recent(record.room.id, MAX_MESSAGES, before=record.started_at)
+    until = record.started_at + timedelta(microseconds=1)
+    recent = await store.memories.recent(record.room.id, MAX_MESSAGES, before=until)
     earlier = [message for message in recent if not (record.is_fresh and message.turn_id == turn_id)]
     authors = await store.entities.entities({message.entity_id for message in earlier})
     if authors:
