@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 ROOT, DISTRIBUTION = Path(__file__).parents[1], "greenroom"
@@ -78,6 +79,13 @@ def find_distribution(name: str) -> importlib.metadata.Distribution | None:
         return importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+@cache
+def program_version() -> str:
+    """Return the version of this distribution; empty where it is not installed."""
+    found = find_distribution(DISTRIBUTION)
+    return found.version if found is not None else ""
 
 
 def _installer() -> tuple[str, ...]:

@@ -6,20 +6,41 @@ A running turn only appends tuples; they become JSON once it has ended, and step
 Times are on the monotonic clock, in seconds.
 """
 
+import logging
 import re
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from hashlib import blake2b
 from operator import attrgetter
 from time import monotonic
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
-from bot.domain.environment import ChannelType
-from bot.domain.ledger import ModelCall, Outcome, ProviderResult, Receipt, Rule, Step, StepState
+from pydantic import TypeAdapter
+
+from bot.domain.character import ActionSpec, Effect
+from bot.domain.content import Content
+from bot.domain.environment import ChannelType, Entity, ParticipantState, Room, World
+from bot.domain.ledger import (
+    ActionResult,
+    Degradation,
+    ModelCall,
+    Outcome,
+    ProviderResult,
+    Receipt,
+    Rule,
+    Step,
+    StepState,
+)
+from bot.domain.memory import Memory
 from bot.user_texts import user_text
+
+logger = logging.getLogger(__name__)
 
 # The texts of rules, below `receipt` in the catalogue. The reason of any other rule is told in its own words,
 # unless a model wrote it or it is that of a failure: those may quote other people or name what is private.
@@ -205,6 +226,8 @@ def list_checks(receipt: Receipt, agent_name: str, gate_rule: str = "") -> list[
 
 
 TRACE_KEY = "trace"  # of the step in which it is stored
+REPLAY_KEY = "replay"  # in that step: the replay record, compressed
+JSON = TypeAdapter[Any](Any)  # of values as they are: a type of its own for records would take 70 ms to build
 MEMORIES_KEY = "memories"  # in the data of a provider: pairs of a memory's id and its score or None
 ALL_PROVIDERS = "Providers"  # the step of all providers that are composed together
 SEPARATOR = "\n\n"  # between the texts of providers
@@ -237,10 +260,195 @@ class SentPrompt(Protocol):
     def tools(self) -> Sequence[SentTool]:
         """The functions."""
 
+    @property
+    def purpose(self) -> str:
+        """What the answer is for."""
+
+    @property
+    def schema(self) -> Mapping[str, Any] | None:
+        """The JSON schema of the answer; None for text."""
+
 
 Composed = tuple[Sequence[str], Sequence[ProviderResult], str]  # names and results of providers, their joined text
 NOT_COMPOSED: Composed = ((), (), "")
 text_of: Callable[[ProviderResult], str] = attrgetter("text")
+
+
+class ToolRequest(Protocol):
+    """A function that a model wants to call."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments."""
+
+
+class GivenText(Protocol):
+    """A text that a model gave."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+
+    @property
+    def tool_calls(self) -> Sequence[ToolRequest]:
+        """The functions that it calls."""
+
+    @property
+    def is_truncated(self) -> bool:
+        """Whether the length limit ended it."""
+
+    @property
+    def has_cut_call(self) -> bool:
+        """Whether the limit ended it within a call."""
+
+
+class NotedAnswer(NamedTuple):
+    """What a model answered to the pipeline, after all attempts, and what the prompt was made of."""
+
+    request: SentPrompt
+    composed: Composed
+    is_shortened: bool
+    max_message_length: int
+    outcome: GivenText | Exception
+
+
+class NotedAction(NamedTuple):
+    """A call of an action: its number in the turn, the parameters that the model gave, and what became of it."""
+
+    number: int
+    spec: ActionSpec
+    parameters: Mapping[str, Any]
+    result: ActionResult
+    replies: Sequence[Memory]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedText:
+    """The text and the values of a provider."""
+
+    text: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAnswer:
+    """An answer of a model as it is stored: see `NotedAnswer`.
+
+    `digest` is that of the prompt, whose text is in the trace; `providers` are indexes of texts, by name. Of an
+    answer that failed there is the class of the error, with its text, and for a budget its setting.
+    """
+
+    purpose: str
+    digest: str
+    tools: tuple[str, ...] = ()
+    is_json: bool = False
+    providers: Mapping[str, int] = field(default_factory=dict)
+    is_shortened: bool = False
+    max_message_length: int = 32_768
+    text: str = ""
+    calls: tuple[tuple[str, Mapping[str, Any]], ...] = ()
+    is_truncated: bool = False
+    has_cut_call: bool = False
+    error: str = ""
+    setting: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedAction:
+    """A call of an action as it is stored: see `NotedAction`; `replies` are without the bytes of their files."""
+
+    number: int
+    name: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    success: bool = True
+    text: str = ""
+    error: str = ""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    replies: tuple[Content, ...] = ()
+    effect: Effect = Effect.PURE
+    is_critical: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedInput:
+    """A message of a turn: its receipt without calls and notes, the message as it was read, and its author."""
+
+    receipt: Receipt
+    message: Memory
+    author: Entity
+    distress: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDecision:
+    """Whether a turn was to be answered, and why.
+
+    `judged` is the choice of the room's talk and its words; `covered` is how many messages the model's decision
+    covered besides.
+    """
+
+    should_answer: bool = True
+    reason: str = ""
+    rule: str = ""
+    notice_template: str = ""
+    judged: tuple[str, str] = ("", "")
+    covered: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayRecord:
+    """All that one turn has read and received that its code does not determine, as `bot replay` uses it.
+
+    `versions` are those of the program, its prompts and the character. `message` is the newest one as it came,
+    `inputs` are as they were answered; the last one's receipt has the outcome. `replies` are what was sent. `has_minor`
+    says whether an author was marked as a minor, None where the turn did not ask for it.
+    """
+
+    versions: Mapping[str, str]
+    started_at: datetime
+    is_fresh: bool
+    room: Room
+    world: World
+    message: Memory
+    inputs: tuple[RecordedInput, ...]
+    participant_state: ParticipantState
+    decision: RecordedDecision
+    offered: tuple[str, ...]
+    replies: tuple[str, ...] = ()
+    replaces: Memory | None = None
+    degradation: Degradation | None = None
+    hold_reason: str = ""
+    is_plain: bool = False
+    is_confirmed: bool = False
+    has_minor: bool | None = None
+    texts: tuple[RecordedText, ...] = ()
+    answers: tuple[RecordedAnswer, ...] = ()
+    actions: tuple[RecordedAction, ...] = ()
+
+    def encode(self) -> str:
+        """Return the record as compressed JSON in ASCII."""
+        return b64encode(zlib.compress(JSON.dump_json(self, fallback=str))).decode()
+
+    @classmethod
+    def decode(cls, encoded: str) -> "ReplayRecord":
+        """Return a record that was encoded. Raises ValueError for one that another version wrote."""
+        return TypeAdapter(cls).validate_json(zlib.decompress(b64decode(encoded)))
+
+
+def digest_prompt(system: str, prompt: str) -> str:
+    """Return the digest by which a prompt is recognised."""
+    return blake2b(f"{system}\0{prompt}".encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def describe_content(content: Content) -> str:
+    """Return the text of a message, and a line for each file and choice; the spoken form of a text is left out."""
+    files = (f"[{item.kind} {item.name or item.content_type}]" for item in content.attachments if not item.is_speech)
+    choices = (f"[choice {choice.label}: {choice.value}]" for choice in content.choices)
+    return "\n".join((content.text, *files, *choices))
 
 
 class TracedCall(NamedTuple):
@@ -257,7 +465,7 @@ class TracedCall(NamedTuple):
 class TurnTrace:
     """What one turn notes; `gate_rule` decided whether to answer, `composed` are the providers composed last.
 
-    A span is kind, name, start, end and note.
+    A span is kind, name, start, end and note. `answers` and `actions` are for the replay record, as `decision` is.
     """
 
     started: float = 0.0
@@ -267,6 +475,14 @@ class TurnTrace:
     composed: Composed = NOT_COMPOSED
     spans: list[tuple[str, str, float, float, str]] = field(default_factory=list)
     calls: list[TracedCall] = field(default_factory=list)
+    answers: list[NotedAnswer] = field(default_factory=list)
+    actions: list[NotedAction] = field(default_factory=list)
+    judged: tuple[str, str] = ("", "")
+    covered: int = 0
+    decision: RecordedDecision | None = None
+    is_plain: bool = False
+    is_confirmed: bool = False
+    has_minor: bool | None = None
 
     def note(self, kind: str, name: str, started: float, failure: str = "") -> None:
         """Note a step that has ended now."""
@@ -293,10 +509,24 @@ class TurnTrace:
         results: Iterable[ProviderResult],
         subject_ids: Iterable[UUID],
         now: datetime,
+        record: ReplayRecord | None = None,
+        replies: Iterable[Memory] = (),
     ) -> Step:
-        """Return the step to store. `subject_ids` are the room and the people whose words it holds."""
+        """Return the step to store. `subject_ids` are the room and the people whose words it holds.
+
+        The replay `record`, if there is one, is stored with the `replies` and what this trace has noted for it.
+        """
         noted = list(zip(self.calls, calls, strict=False))
         body = {**self.to_body(calls), "prompts": _prompts_to_json(noted), "memories": _used_memories(results)}
+        if record is not None:
+            texts, answers = _record_answers(self.answers)
+            actions = tuple(map(_record_action, self.actions))
+            sent = tuple(describe_content(reply.content) for reply in replies)
+            record = replace(record, replies=sent, texts=texts, answers=answers, actions=actions)
+            try:
+                body[REPLAY_KEY] = record.encode()
+            except Exception:  # the str() of a plugin's value may raise anything
+                logger.debug("turn %s cannot be replayed: it has a value that is no JSON", turn_id, exc_info=True)
         return Step(turn_id, TRACE_KEY, TRACE_KEY, StepState.DONE, "", body, now, frozenset(subject_ids))
 
 
@@ -322,6 +552,58 @@ def _prompts_to_json(noted: Iterable[tuple[TracedCall, ModelCall]]) -> list[dict
             }
         )
     return prompts
+
+
+def _record_answers(noted: Iterable[NotedAnswer]) -> tuple[tuple[RecordedText, ...], tuple[RecordedAnswer, ...]]:
+    """Return the texts of providers, each once, and the answers."""
+    indexes: dict[int, int] = {}
+    texts: list[RecordedText] = []
+    answers: list[RecordedAnswer] = []
+    for request, (names, results, _), is_shortened, max_length, outcome in noted:
+        for result in results:
+            if indexes.setdefault(id(result), len(texts)) == len(texts):
+                texts.append(RecordedText(result.text, result.values))
+        answer = RecordedAnswer(
+            request.purpose,
+            digest_prompt(request.system, request.prompt),
+            tuple(tool.name for tool in request.tools),
+            request.schema is not None,
+            {name: indexes[id(result)] for name, result in zip(names, results, strict=True)},
+            is_shortened,
+            max_length,
+        )
+        if isinstance(outcome, Exception):
+            kind, setting = type(outcome).__name__, getattr(outcome, "setting", "")
+            answers.append(replace(answer, text=str(outcome), error=kind, setting=setting))
+        else:
+            calls = tuple((call.name, call.arguments) for call in outcome.tool_calls)
+            is_truncated, has_cut_call = outcome.is_truncated, outcome.has_cut_call
+            given = replace(
+                answer, text=outcome.text, calls=calls, is_truncated=is_truncated, has_cut_call=has_cut_call
+            )
+            answers.append(given)
+    return tuple(texts), tuple(answers)
+
+
+def _record_action(noted: NotedAction) -> RecordedAction:
+    number, spec, parameters, result, replies = noted
+    return RecordedAction(
+        number,
+        spec.name,
+        parameters,
+        result.success,
+        result.text,
+        result.error,
+        result.values,
+        tuple(_without_bytes(reply.content) for reply in replies),
+        spec.effect,
+        spec.is_critical,
+    )
+
+
+def _without_bytes(content: Content) -> Content:
+    files = tuple(replace(item, data=None) for item in content.attachments if not item.is_speech)
+    return replace(content, attachments=files)
 
 
 def _used_memories(results: Iterable[ProviderResult]) -> list[tuple[str, float | None]]:

@@ -532,7 +532,7 @@ class Turn:
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
-    `was_parked` has waited for the approval of an action.
+    `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began.
     """
 
     agent: Agent
@@ -567,11 +567,13 @@ class Turn:
     reply_model: ModelType = ModelType.TEXT_LARGE
     hold_reason: str = ""
     was_parked: bool = False
+    definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
 
     def __post_init__(self) -> None:
-        settings = self.agent.settings
+        self.definition = self.agent.read_definition()
+        settings = self.definition.settings
         self.time_zone = self.agent.find_time_zone(self.world)
         length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
         self.conversation_length = int(length or 20)
@@ -756,6 +758,7 @@ class Turn:
         """
         if self.unnotified is None:
             has_minor, rule = self.has_minor, self.notice_rule
+            self.trace.has_minor = has_minor
             if not (has_minor or rule.is_on):
                 self.unnotified = frozenset()
                 return self.unnotified

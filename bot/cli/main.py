@@ -58,6 +58,7 @@ COMMANDS = (
     Command("why", "bot.cli.commands.why", "show why messages were answered or not, and what they cost", "operate"),
     Command("rehearse", "bot.cli.commands.rehearse", "show what a changed character would have answered", "operate"),
     Command("voice", "bot.cli.commands.voice", "measure how the replies of the last days keep the voice", "operate"),
+    Command("replay", "bot.cli.commands.replay", "run a turn again, and show what differs", "operate"),
     Command("reload", "bot.cli.commands.reload", "make the running bot take up a changed character file", "operate"),
     Command("drafts", "bot.cli.commands.drafts", "list replies that wait; send, edit or drop one", "operate"),
     Command("outbox", "bot.cli.commands.outbox", "list undelivered parts; send or drop them", "operate"),

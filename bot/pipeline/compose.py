@@ -11,14 +11,14 @@ from bot.concurrency.tasks import Failure, log_failure, run_isolated
 from bot.domain.character import ProviderKind, ProviderSpec, Shortening
 from bot.domain.content import Content, MediaKind
 from bot.domain.ledger import ProviderFailure, ProviderResult, State
-from bot.errors import PromptTooLong, TemplateError
+from bot.errors import ModelError, PromptTooLong, TemplateError
 from bot.models.handler import count_prompt_bytes
 from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
 from bot.prompts.template_language import render_template
 from bot.prompts.templates import CARE_RULE, IDENTITY_RULE, NO_ROMANCE_RULE, SYSTEM, request_json
-from bot.receipts import ALL_PROVIDERS, SEPARATOR
+from bot.receipts import ALL_PROVIDERS, SEPARATOR, NotedAnswer
 from bot.settings import MinorRule
 from bot.text import grapheme_boundary_before, truncate_history
 from bot.turn import Turn
@@ -270,21 +270,31 @@ async def generate_text(
     `request` builds the request from the state. Raises PromptTooLong if shortening is impossible or not
     enough, and the errors of the router.
     """
-    models = turn.agent.models
+    models, state, trace = turn.agent.models, turn.state, turn.trace
     built = request()
     profile = await models.profile(kind)
     max_bytes = profile.max_prompt_bytes(built) if profile is not None else None
-    for tries_left in reversed(range(MAX_TRIES)):
-        if max_bytes is not None and count_prompt_bytes(built) > max_bytes:
-            built = fit_prompt(turn, composer, request, max_bytes)
-        try:
-            return await models.text(built, kind)
-        except PromptTooLong:
-            if not tries_left:
-                raise
-            learned = profile.max_prompt_bytes(built) if profile is not None else None
-            max_bytes = learned if learned != max_bytes else count_prompt_bytes(built) // 2
-    raise AssertionError  # the last try returns or raises
+    outcome: TextResult | ModelError | None = None
+    try:
+        for tries_left in reversed(range(MAX_TRIES)):
+            if max_bytes is not None and count_prompt_bytes(built) > max_bytes:
+                built = fit_prompt(turn, composer, request, max_bytes)
+            try:
+                outcome = await models.text(built, kind)
+                return outcome
+            except PromptTooLong:
+                if not tries_left:
+                    raise
+                learned = profile.max_prompt_bytes(built) if profile is not None else None
+                max_bytes = learned if learned != max_bytes else count_prompt_bytes(built) // 2
+        raise AssertionError  # the last try returns or raises
+    except ModelError as error:
+        outcome = error
+        raise
+    finally:
+        if outcome is not None:
+            noted = NotedAnswer(built, trace.composed, state.is_shortened, state.max_message_length, outcome)
+            trace.answers.append(noted)
 
 
 def fit_prompt(turn: Turn, composer: Composer, request: Callable[[], TextRequest], max_bytes: int) -> TextRequest:

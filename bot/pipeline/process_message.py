@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import TypeVar
 from uuid import UUID
 
@@ -20,9 +21,10 @@ from bot.domain.events import AnswerDegraded, MessageReceived, MessageSent, Reac
 from bot.domain.ids import new_id
 from bot.domain.inbound import REVISIONS_KEY, StoredEvent
 from bot.domain.ledger import Degradation, ModelCall, Outcome, Rule
-from bot.domain.memory import ACCESS_TOKEN_KEY
+from bot.domain.memory import ACCESS_TOKEN_KEY, Memory
 from bot.errors import BudgetSpent, StoreUnavailable
 from bot.inbound.processing import OnOutcome
+from bot.installation import program_version
 from bot.pipeline.attachments import ConcurrencyLimits, read_attachments
 from bot.pipeline.care import Care
 from bot.pipeline.commit import (
@@ -61,15 +63,26 @@ from bot.pipeline.turn_order import (
 )
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEGRADED
+from bot.receipts import RecordedDecision, RecordedInput, ReplayRecord
 from bot.runs import Run, track_run
 from bot.settings import CoreSettings
-from bot.turn import Agent, Turn, TurnEnded, TurnInput
+from bot.turn import Agent, AgentDefinition, Turn, TurnEnded, TurnInput
 
 T = TypeVar("T")
 MAX_CRASHES = 3
 MAX_INTERRUPTED = 1_000  # messages of which the model calls of interrupted turns are kept
 MAX_TRACKED_MESSAGES = 1000
 EDIT_INTERVAL_SECONDS = 5.0
+
+
+def list_versions(definition: AgentDefinition) -> dict[str, str]:
+    """Return the versions on which the prompts of a turn depend: the program, the templates and the character."""
+    templates = sorted(definition.templates.items())
+    return {
+        "program": program_version(),
+        "templates": sha256(repr(templates).encode("utf-8", "surrogatepass")).hexdigest()[:16],
+        "character": definition.version,
+    }
 
 
 class EditPacer:
@@ -129,6 +142,8 @@ class MessagePipeline:
         attention = self._counters.attention
         agent.events.subscribe(MessageSent, attention.note_sent, at_once=True)
         agent.events.subscribe(ReactionReceived, attention.note_reaction, at_once=True)
+        definition = agent.read_definition()
+        self._versions = definition, list_versions(definition)
         self.evaluated = self._evaluation.evaluated
         self.traces = Batcher(agent.store.ledger.save_traces, label="traces of turns")
 
@@ -168,7 +183,7 @@ class MessagePipeline:
             await self._run_turn(turn, turn_input, event.participant_state)
             if turn.is_cancelled:
                 await record_cancelled_calls(turn)
-            self._save_trace(turn, turn_input)
+            self._save_trace(turn, turn_input, inbound.message, event.participant_state)
         except asyncio.CancelledError:
             if cancellation.requested:
                 await release_claim(turn)
@@ -177,14 +192,60 @@ class MessagePipeline:
             self.turn_queue.expect(receipt, received_monotonic)
             release(turn)
 
-    def _save_trace(self, turn: Turn, turn_input: TurnInput) -> None:
-        """Store what a turn has noted, if a model was asked, since all else is in the receipt; report its end."""
-        if turn.trace.calls and turn.superseded_by is None:
-            subject_ids = {turn.room.id, *turn.state.authors()}
-            results = turn.state.results.values()
-            self.traces.add(turn.trace.to_step(turn.id, turn_input.calls, results, subject_ids, self._agent.clock()))
+    def _save_trace(
+        self, turn: Turn, turn_input: TurnInput, message: Memory, participant_state: ParticipantState
+    ) -> None:
+        """Store what a turn has noted, if a model was asked, since all else is in the receipt; report its end.
+
+        An answer that an earlier process was given is in the journal. `message` is the newest one as it came.
+        """
+        decision = turn.trace.decision
+        is_resumed = decision is not None and decision.rule == Rule.RESTART
+        if (turn.trace.calls or is_resumed) and turn.superseded_by is None:
+            subject_ids, record = {turn.room.id, *turn.state.authors()}, None
+            if self._settings.replay_keep and decision is not None and (turn.trace.answers or is_resumed):
+                subject_ids.update(item.author.id for item in turn.inputs)
+                record = self._build_record(turn, message, participant_state, decision)
+            results, now = turn.state.results.values(), self._agent.clock()
+            step = turn.trace.to_step(turn.id, turn_input.calls, results, subject_ids, now, record, turn.replies)
+            self.traces.add(step)
         if self._agent.events.has_listeners(TurnEnded):
             self._agent.events.emit(TurnEnded(self._agent.id, turn))
+
+    def _build_record(
+        self, turn: Turn, message: Memory, participant_state: ParticipantState, decision: RecordedDecision
+    ) -> ReplayRecord:
+        """Return what is needed to run a turn again, without what its trace adds."""
+        author_ids, world, trace = [item.author.id for item in turn.inputs], turn.world, turn.trace
+        roles, grants = (
+            {author_id: roles[author_id] for author_id in author_ids if author_id in roles}
+            for roles in (world.roles, world.grants)
+        )
+        if self._versions[0] is not turn.definition:
+            self._versions = turn.definition, list_versions(turn.definition)
+        return ReplayRecord(
+            versions=self._versions[1],
+            started_at=trace.started_at or message.created_at,
+            is_fresh=turn.is_fresh,
+            room=turn.room,
+            world=replace(world, roles=roles, grants=grants, metadata={}),
+            message=message,
+            inputs=tuple(
+                RecordedInput(
+                    replace(item.receipt, model_calls=(), notes=()), item.message, item.author, item.distress or ""
+                )
+                for item in turn.inputs
+            ),
+            participant_state=participant_state,
+            decision=decision,
+            offered=tuple(spec.name for spec in turn.actions),
+            replaces=turn.replaces,
+            degradation=turn.degradation,
+            hold_reason=turn.hold_reason,
+            is_plain=trace.is_plain,
+            is_confirmed=trace.is_confirmed,
+            has_minor=trace.has_minor,
+        )
 
     async def _run_turn(self, turn: Turn, turn_input: TurnInput, participant_state: ParticipantState) -> None:
         if turn_input.receipt.crash_count >= MAX_CRASHES:
@@ -266,7 +327,16 @@ class MessagePipeline:
                     return False
                 decision = await self._decide(turn, participant_state, is_resumed=bool(answered_ids))
                 decided = time.monotonic()
-                turn.trace.gate_rule = decision.rule
+                trace = turn.trace
+                trace.gate_rule = decision.rule
+                trace.decision = RecordedDecision(
+                    decision.should_answer,
+                    decision.reason,
+                    decision.rule,
+                    decision.notice_template,
+                    trace.judged,
+                    trace.covered,
+                )
                 spans.append(("gate", "Gate", begun, decided, ""))
                 if decision.should_answer:
                     await self._begin_answer(turn, decision, answered_ids, room_turn)
@@ -339,7 +409,7 @@ class MessagePipeline:
             except BudgetSpent as error:
                 answer = partial(respond, turn, self._composer, self._attachment_limits)
                 reply = await self._run_degrading(turn, answer, error)
-            is_confirmed = confirmation is not None
+            is_confirmed = turn.trace.is_confirmed = confirmation is not None
             result = await run_actions(
                 turn, reply, decision, self._registry, self._action_runner, is_confirmed=is_confirmed
             )
@@ -411,6 +481,7 @@ class MessagePipeline:
 
     async def _close_timed_out(self, turn: Turn, reason: str) -> None:
         """Close what RESPONSE_TIMEOUT has stopped, unless the ledger has its outcome already."""
+        turn.trace.decision = None  # when it was stopped is not recorded: it cannot be replayed
         for turn_input in turn.inputs:
             receipt = await self._agent.store.ledger.receipt(turn_input.receipt.id)
             turn_input.receipt = receipt or turn_input.receipt

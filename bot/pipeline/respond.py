@@ -293,6 +293,7 @@ async def respond(turn: Turn, composer: Composer, limits: ConcurrencyLimits | No
 
 async def _respond_plainly(turn: Turn, composer: Composer) -> Reply:
     """Return the reply of a model that is too small for a form; raises NoAnswer after two answers without a text."""
+    turn.trace.is_plain = True
     await compose_plain(turn, composer)
     for _ in range(MAX_TRIES):
         crash_point("model.reply")

@@ -87,6 +87,7 @@ from bot.plugin_system.components import Action
 from bot.plugin_system.registry import CONFIRMED_WORKER, Registry, ask_to_confirm, confirmed_operation, fold_name
 from bot.prompts.reply_parser.reader import NO_CONTEXT, NextStep, Reply, read_object
 from bot.prompts.templates import MULTI_STEP_DECISION, MULTI_STEP_SUMMARY, PARAMETER_REPAIR, REPLY
+from bot.receipts import NotedAction
 from bot.store.protocols import LogKind
 from bot.text import MAX_OPEN_MESSAGE_LENGTH, escape_line, shorten, truncate_line
 from bot.turn import REPLIES_PER_STEP, Turn
@@ -594,7 +595,7 @@ class ActionRunner:
         """
         spec = call.action.spec
         turn.begin_step(number + 1)
-        key = f"action:{number}:{spec.name}"
+        key, reply_count = f"action:{number}:{spec.name}", len(turn.replies)
         steps = await load_steps(turn)
         earlier = steps.get(key)
         if earlier is not None and earlier.state is StepState.DONE:
@@ -608,7 +609,15 @@ class ActionRunner:
         else:
             shown = steps.get(approval_key(key))
             result = await self._execute(turn, call, key, call_keys, is_confirmed=is_confirmed, shown=shown)
+        return self._finish(turn, call, number, result, reply_count)
+
+    def _finish(
+        self, turn: Turn, call: ActionCall, number: int, result: ActionResult, reply_count: int
+    ) -> ActionResult:
+        """Store the result of an action in the turn, which had so many replies before; return it."""
         result = replace(result, is_reported=result.success and turn.has_replied_in(number + 1))
+        noted = NotedAction(number, call.action.spec, call.parameters, result, turn.replies[reply_count:])
+        turn.trace.actions.append(noted)
         _store_result(turn, result)
         turn.begin_step(number + 2)
         return result

@@ -695,6 +695,7 @@ async def decide(
     if await transcribe_undecided(turn, attachment_limits) and (decision := _check_addressed(context)) is not None:
         return decision
     judgement = await counters.attention.judge(turn, Responsiveness(settings.responsiveness))
+    turn.trace.judged = judgement.choice, judgement.text
     if judgement.choice is not Choice.SILENCE and await counters.attention.is_left_to_other_bot(turn):
         reason = user_text("addressing.answered_by_other_bot")
         return ResponseDecision(False, reason, Rule.NOT_ADDRESSED)
@@ -705,6 +706,7 @@ async def decide(
         return ResponseDecision(False, judgement.text, Rule.NOT_ADDRESSED)  # no model may be asked
 
     async def ask(covered: int) -> ResponseDecision:
+        turn.trace.covered = covered
         decision = await _decide_by_model(turn, composer, _describe_open_messages(judgement.text, covered))
         if decision.rule != Rule.DECISION_UNREADABLE:
             counters.attention.note_decision(turn, decision.should_answer)

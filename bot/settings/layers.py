@@ -206,6 +206,13 @@ class CoreSettings(SettingsModel):
         "by then is answered together. Unset, it depends on how the person writes: nothing after single messages, at "
         "most 1500 after each of several in a row.",
     )
+    replay_keep: int = Field(
+        7,
+        ge=0,
+        le=7,
+        description="For how many days `bot replay` can run a turn again, with what it has read and been answered; 0 "
+        "stores nothing for it. It is deleted with the messages and people, and with the turn's journal after a week.",
+    )
     streaming: bool = Field(
         True,
         description="Whether a reply is seen while it is written, where the platform can change what was "

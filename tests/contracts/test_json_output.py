@@ -86,6 +86,7 @@ COMMANDS = (
     "scene run scene.yaml",
 )
 FAILING = ("character check old.json missing.json",)  # they print what they found, and exit with 78
+NOT_REPLAYED = ("replay 00000000-0000-7000-8000-000000000209 -c ada.json",)  # these exit with 3
 RUNNING = ("reload -c ada.json", "doctor --watch", "cluster -c ada.json", "cluster drain")  # beside a running bot
 
 
@@ -110,6 +111,7 @@ def run(capsys: Out, command: str, code: int = 0) -> Any:
 def test_every_command_prints_json_with_the_recorded_keys(capsys: Out) -> None:
     shapes = {command: run(capsys, command) for command in COMMANDS}
     shapes |= {command: run(capsys, command, 78) for command in FAILING}
+    shapes |= {command: run(capsys, command, 3) for command in NOT_REPLAYED}
     check_snapshot("json_output.json", shapes)
 
 
@@ -119,7 +121,7 @@ def test_every_command_with_json_output_is_recorded() -> None:
         for name, command in list_commands(typer.main.get_command(app))
         if any("--json" in parameter.opts for parameter in command.params)
     }
-    commands = (*COMMANDS, *FAILING, *RUNNING)
+    commands = (*COMMANDS, *FAILING, *NOT_REPLAYED, *RUNNING)
     assert [name for name in offered if not any(f"{command} ".startswith(f"{name} ") for command in commands)] == []
 
 

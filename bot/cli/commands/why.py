@@ -206,7 +206,7 @@ async def _load_reports(
     agent_id, name = config.agent_config.agent_id, config.agent_config.character.name
     conversations = ConversationReader(store)
     if message:
-        receipts: Sequence[Receipt] = await _find_receipts(store, message)
+        receipts: Sequence[Receipt] = await find_receipts(store, message)
     else:
         rooms = [None] if room is None else [item.id for item in await find_rooms(conversations, room)]
         matches = [item for room_id in rooms for item in await conversations.receipts(room_id=room_id, limit=last)]
@@ -214,7 +214,7 @@ async def _load_reports(
     return [await build_report(conversations, receipt, agent_id, name) for receipt in reversed(receipts)]
 
 
-async def _find_receipts(store: Store, name: str) -> Sequence[Receipt]:
+async def find_receipts(store: Store, name: str) -> Sequence[Receipt]:
     """Return receipts by any id of their message, or by a reply's id. Raises UsageError if none match."""
     try:
         message_id = UUID(name)
