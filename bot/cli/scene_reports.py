@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+from bot.characters.voice import VoiceMeasures, measure_voice
 from bot.cli.characters import load_character_config
 from bot.cli.options import colour_state
 from bot.cli.process.shutdown import UsageError
 from bot.logs import configure_logging
-from bot.rehearsal.voice import VoiceMeasures, measure_voice
 from bot.runtime.character_reload import AgentConfig
 from bot.scenes.runner import Coverage, RunMode, SceneOptions, SceneReport, run_scene, wilson_interval
 from bot.scenes.scene import SceneError, find_scene_files

@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel, computed_field
 
+from bot.characters.voice import VoiceMeasures, measure_voice
 from bot.domain.character import Character
 from bot.rehearsal.exports import Recording
-from bot.rehearsal.voice import VoiceMeasures, measure_voice
 
 FORMAT = "greenroom-rehearsal-1"
 HIGH_PERCENTILE = 0.95

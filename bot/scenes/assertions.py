@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
+from bot.characters.voice import find_style_rules
 from bot.domain.character import Character
 from bot.errors import ModelError
 from bot.models.types import EmbeddingRequest, EmbeddingResult, ModelType, Purpose, TextRequest
@@ -185,8 +186,11 @@ def _has(text: str, part: str) -> bool:
 def find_voice_problem(character: Character, text: str) -> str:
     """Return what code can see in a text that is not in the character's voice; blank if it sees nothing.
 
-    Its examples say how long a text may be, and whether it has emoji.
+    Its style has rules that code can check; its examples say how long a text may be, and whether it has emoji.
     """
+    for rule in find_style_rules(character):
+        if not rule.is_kept(text):
+            return f"it breaks the rule of its style: {rule.text}"
     examples = [
         line.content.text for talk in character.message_examples for line in talk if line.name == character.name
     ]

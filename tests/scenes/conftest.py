@@ -17,7 +17,11 @@ from tests.cli.conftest import workdir
 __all__ = ["workdir"]
 
 WriteScene = Callable[..., Path]
-ADA = {"name": "Ada", "messageExamples": [[{"name": "Ada", "content": {"text": "It is only a clock."}}]]}
+ADA = {
+    "name": "Ada",
+    "style": {"chat": ["no hashtags"]},
+    "messageExamples": [[{"name": "Ada", "content": {"text": "It is only a clock."}}]],
+}
 
 
 @pytest.fixture

@@ -86,8 +86,9 @@ def test_an_assertion_that_does_not_hold_says_why(write_scene: WriteScene, asser
     assert check(write_scene, assertion) == [problem]
 
 
-def test_a_text_much_longer_than_the_examples_or_with_emoji_is_not_in_the_voice(write_scene: WriteScene) -> None:
+def test_a_text_against_the_style_or_unlike_the_examples_is_not_in_the_voice(write_scene: WriteScene) -> None:
     assert "more than twice its longest example" in check(write_scene, "{in-voice: true}", "tick " * 20)[0]
+    assert "it breaks the rule of its style: no hashtags" in check(write_scene, "{in-voice: true}", "A #clock")[0]
     assert "it has emoji" in check(write_scene, "{in-voice: true}", "Tick \U0001f600")[0]
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from bot.characters.voice import VoiceMeasures, measure_days, measure_voice
 from bot.cli.characters import load_character_config
 from bot.cli.commands.why import find_rooms
 from bot.cli.options import AsJson, CharacterFile, examples, new_command, print_result
@@ -12,7 +13,6 @@ from bot.cli.running_bot import read_store
 from bot.domain.environment import Room
 from bot.operate.conversations import ConversationReader
 from bot.rehearsal.stored import read_replies
-from bot.rehearsal.voice import VoiceMeasures, measure_days, measure_voice
 from bot.store.protocols import Store
 
 DEFAULT_DAYS = 14

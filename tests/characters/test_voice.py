@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from bot.characters.voice import find_style_rules, measure_days, measure_voice
 from bot.domain.character import Character
-from bot.rehearsal.voice import find_style_rules, measure_days, measure_voice
 
 MARLO = " ".join(
     ["I do not think that it is the same, but we can have a look at it together if you want to."] * 6
