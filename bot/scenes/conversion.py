@@ -2,7 +2,9 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +19,7 @@ from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.domain.memory import Memory
 from bot.errors import ConfigError
 from bot.models.types import Purpose
+from bot.receipts import REPLAY_KEY, TRACE_KEY, ReplayRecord
 from bot.runtime.character_reload import AgentConfig
 from bot.scenes.recording import RecordedAnswer, RecordedCall, Recording, SceneDumper, remove_secrets, write_recording
 from bot.scenes.scene import SceneError
@@ -160,13 +163,16 @@ class _Conversion:
     async def _list_answers(
         self, step: int, receipt: Receipt | None, replies: Iterable[Memory]
     ) -> list[RecordedAnswer]:
-        """Return the answers of a step: from the journal as long as it has them, else of the texts that were sent."""
+        """Return the answers of a step: those of its replay record, else of the journal or the texts that were sent."""
         if receipt is None:
             return []
+        steps = await self._store.ledger.steps(receipt.turn_id) if receipt.turn_id else {}
+        if (trace := steps.get(TRACE_KEY)) is not None and REPLAY_KEY in trace.result:
+            with suppress(ValueError):  # another version wrote it
+                return self._list_recorded(step, ReplayRecord.decode(trace.result[REPLAY_KEY]))
         answers = []
         if decision := next((word for rule, word in DECISIONS.items() if receipt.rule == rule), ""):
             answers.append(RecordedAnswer(step=step, purpose=Purpose.SHOULD_RESPOND, answer=decision))
-        steps = await self._store.ledger.steps(receipt.turn_id) if receipt.turn_id else {}
         journalled = steps.get(ANSWER_KEY)
         if journalled is not None and "raw" in journalled.result:
             calls = [
@@ -177,6 +183,24 @@ class _Conversion:
             answers.append(RecordedAnswer(step=step, answer=text, calls=tuple(calls)))
         elif texts := [self._rename(reply.content.text) for reply in replies]:
             answers.append(RecordedAnswer(step=step, answer="\n".join(texts)))
+        return answers
+
+    def _list_recorded(self, step: int, record: ReplayRecord) -> list[RecordedAnswer]:
+        counts: Counter[str] = Counter()
+        answers = []
+        for item in record.answers:
+            counts[item.purpose] += 1
+            if not item.error:
+                calls = [RecordedCall(name=name, arguments=self._rename_all(given)) for name, given in item.calls]
+                answers.append(
+                    RecordedAnswer(
+                        step=step,
+                        purpose=Purpose(item.purpose),
+                        call=counts[item.purpose],
+                        answer=self._rename(item.text),
+                        calls=tuple(calls),
+                    )
+                )
         return answers
 
     def _choose_names(self, people: Sequence[UUID], entities: dict[UUID, Entity]) -> None:
