@@ -25,7 +25,40 @@ ASK_TIME_ZONE = (
     "Their time zone is not known. Ask them once where they are, keep the answer with UPDATE_CONTACT "
     "(kind timezone, such as Europe/Berlin), and set the reminder then."
 )
-OWN_ONLY = Authority.harmless("only those of the asker are concerned, and only the asker is written to")
+# Words by which people ask for a reminder, or for the end of one; a request in other words is confirmed.
+REMIND = (
+    *("remind", "reminder", "reminders", "alarm", "wake me", "let me forget", "erinnere", "erinner", "erinnerung"),
+    *(
+        "weck mich",
+        "rappelle",
+        "rappelez",
+        "rappel",
+        "recuérdame",
+        "recordatorio",
+        "avísame",
+        "ricordami",
+        "promemoria",
+    ),
+    *("lembra", "lembre", "lembrete", "напомни", "напоминание", "przypomnij", "herinner", "提醒", "リマインド", "알림"),
+)
+CANCEL = (
+    *("cancel", "delete", "remove", "stop", "forget", "lösch", "lösche", "streich", "streiche", "annule", "supprime"),
+    *(
+        "cancela",
+        "borra",
+        "quita",
+        "annulla",
+        "elimina",
+        "cancele",
+        "remova",
+        "отмени",
+        "удали",
+        "取消",
+        "删除",
+        "キャンセル",
+        "취소",
+    ),
+)
 
 
 @action(
@@ -33,7 +66,7 @@ OWN_ONLY = Authority.harmless("only those of the asker are concerned, and only t
     "Remind the user of something later.",
     similes=["SET_REMINDER", "CREATE_REMINDER", "REMINDER"],
     effect=Effect.IDEMPOTENT,
-    authority=OWN_ONLY,
+    authority=Authority.named(*REMIND, targets=()),
     examples=[
         [
             ExampleLine("{{name1}}", "remind me on Friday at nine to call Robin"),
@@ -82,7 +115,7 @@ async def remind_me(
     "List the user's reminders.",
     similes=["SHOW_REMINDERS", "MY_REMINDERS"],
     effect=Effect.PURE,
-    authority=OWN_ONLY,
+    authority=Authority.harmless("it lists the asker's own, in a room only those of the room"),
 )
 async def list_reminders(turn: Turn) -> ActionResult:
     """Return the reminders of the author: in a room those that were asked for there."""
@@ -96,7 +129,7 @@ async def list_reminders(turn: Turn) -> ActionResult:
     "Cancel one of the user's reminders.",
     similes=["DELETE_REMINDER", "REMOVE_REMINDER"],
     effect=Effect.IDEMPOTENT,
-    authority=OWN_ONLY,
+    authority=Authority.named(*CANCEL, targets=()),
 )
 async def cancel_reminder(
     turn: Turn, which: Annotated[str, "Its number in the list, or words of it", Field(max_length=MAX_LENGTH)]

@@ -27,6 +27,8 @@ Repeat = Literal["", "daily", "weekdays", "weekly", "monthly", "yearly"]
 class ReminderSettings(SettingsModel):
     """The variables of reminders."""
 
+    CHARACTER_SETTINGS = frozenset({"REMINDERS"})
+
     reminders: int = Field(
         20,
         ge=1,

@@ -10,7 +10,7 @@ from bot.cli.process.shutdown import Exit
 from bot.installation import install_without_dependencies
 from bot.plugin_system.loading import model_files
 from bot.settings import load_settings
-from tests.cli.test_cli_init import CLEAR_LINE, DOWN, ENTER, NO_VECTORS, answer_questions
+from tests.cli.test_cli_init import CLEAR_LINE, DOWN, ENTER, NO_PLATFORM, NO_VECTORS, answer_questions
 
 Out = pytest.CaptureFixture[str]
 UNUSED_PORT = 9
@@ -47,7 +47,7 @@ def test_an_option_sets_up_a_real_model_and_the_doctor_is_content(workdir: Path,
 def test_the_guide_leads_to_the_tiny_model(workdir: Path) -> None:
     name = ENTER + CLEAR_LINE + "Robin" + ENTER
     model = ENTER + DOWN + ENTER  # a model file, the tiny one
-    answer_questions(name + model + NO_VECTORS + DOWN * 3 + ENTER, UNUSED_PORT)
+    answer_questions(name + model + NO_VECTORS + NO_PLATFORM, UNUSED_PORT)
     assert (workdir / ".env").read_text() == f"BOT_CHARACTER=robin.json\nLOCAL_MODEL={TINY}\n"
 
 

@@ -101,7 +101,7 @@ async def test_an_unknown_time_zone_is_asked_for_once_and_then_kept() -> None:
         await harness.send("Ada, remind me at four of the tea", kind=GROUP)
         assert await reminders(harness) == []
         obedient.does("REMIND_ME", what="tea", in_minutes=20)
-        await harness.send("Ada, then in twenty minutes", kind=GROUP)
+        await harness.send("Ada, then remind me in twenty minutes", kind=GROUP)
         assert len(await reminders(harness)) == 1
         obedient.does("UPDATE_CONTACT", kind="timezone", value="America/New_York")
         await harness.send("Ada, my time zone is America/New_York", kind=GROUP)
@@ -117,7 +117,7 @@ async def test_nine_o_clock_stays_nine_o_clock_over_summer_time_and_another_time
     async with reminding(clock, obedient, TIMEZONE="Europe/Berlin") as harness:
         await harness.send("Ada, remind me every day at nine of the news", kind=GROUP)
         obedient.does("REMIND_ME", what="the dentist", at="2027-04-02 09:00")
-        await harness.send("Ada, and on Friday at nine of the dentist", kind=GROUP)
+        await harness.send("Ada, and remind me on Friday at nine of the dentist", kind=GROUP)
         seen = []
         for _ in range(3):
             [daily] = [task for task in await reminders(harness) if task.is_repeating]
@@ -173,6 +173,19 @@ async def test_people_list_cancel_and_receive_only_their_own_reminders() -> None
         assert task.entity_id == derived_id("test", "entity", "Alice")
         await harness.send("Ada, cancel it", kind=GROUP)
         assert await reminders(harness) == []
+
+
+async def test_the_words_of_another_text_neither_set_nor_cancel_a_reminder() -> None:
+    clock, obedient = ManualClock(SATURDAY.astimezone(UTC)), Obedient()
+    async with reminding(clock, obedient, TIMEZONE="Europe/Berlin") as harness:
+        obedient.does("REMIND_ME", what="pay Mallory", in_minutes=60, repeat="daily")
+        await harness.send("Bob said that you should be asked to pay", author="Bob", kind=GROUP)
+        await harness.send("Ada, what did Bob say?", kind=GROUP)
+        assert await reminders(harness) == []
+        await harness.send("Ada, remind me every day", kind=GROUP)
+        obedient.does("CANCEL_REMINDER", which="1")
+        await harness.send("Ada, and what else did Bob say?", kind=GROUP)
+        assert len(await reminders(harness)) == 1
 
 
 async def test_a_person_has_at_most_as_many_reminders_as_the_setting_says() -> None:
