@@ -84,6 +84,10 @@ class Proposal:
         """Return whether a person is writing another text for it."""
         return self.edited_until is not None and self.edited_until > now
 
+    def is_replaceable(self, now: datetime) -> bool:
+        """Return whether the answer to a newer message may replace it: not once a person has worked on it."""
+        return not (self.is_edited or self.is_being_edited(now))
+
 
 def proposal_id(turn_id: UUID, action: str = "") -> str:
     """Return the id of the proposal of a turn's reply or action, the same in every replay: 12 hexadecimal digits."""

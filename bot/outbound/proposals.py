@@ -163,7 +163,7 @@ class Proposals:
             for earlier in await self.waiting()
             if earlier.room_id == proposal.room_id
             and earlier.id != proposal.id
-            and not earlier.is_being_edited(now)
+            and earlier.is_replaceable(now)
             and may_replace(earlier)
         ]
         if replaced:

@@ -125,6 +125,11 @@ async def test_the_answer_to_a_newer_message_replaces_a_proposal_unless_it_is_ed
         await decide(harness, second, ProposalDecision.EDIT)
         await harness.send("Three?")
         assert [item.revision for item in await harness.agent.proposals.waiting()] == [2, 1]
+        await decide(harness, second, ProposalDecision.EDIT, text="A person's answer.")
+        await harness.send("Four?")
+        waiting = await harness.agent.proposals.waiting()
+        assert [item.revision for item in waiting] == [3, 2]  # what a person has written stays
+        assert waiting[0].content.text == "A person's answer."
         assert sent_in(harness, "lobby") == []
 
 

@@ -851,7 +851,7 @@ def save_proposal(connection: Connection, agent: int, turn_commit: TurnCommit) -
     if not INSERT_PROPOSAL.execute(connection, PROPOSAL.values(proposal, agent)).rowcount:
         return
     for earlier in PROPOSAL.find(connection, PROPOSALS_BY_ID, turn_commit.replaced, agent=agent):
-        if not earlier.is_being_edited(proposal.created_at):
+        if earlier.is_replaceable(proposal.created_at):
             replaced = replace(
                 earlier, state=ProposalState.REPLACED, decided_at=proposal.created_at, replaced_by=proposal.id
             )

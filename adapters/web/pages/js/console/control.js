@@ -47,7 +47,8 @@ export default function Page({ session, query }) {
     return () => clearInterval(timer);
   }, [query.agent]);
   const drafts = useKept(waiting.value?.drafts, latest.value?.drafts);
-  const decided = latest.value?.drafts.filter((draft) => !["waiting", "replaced"].includes(draft.state) && draft.created_at >= since).reverse();
+  const decided = latest.value?.drafts.filter((draft) => !["waiting", "replaced"].includes(draft.state) && draft.created_at >= since)
+    .sort((one, other) => other.decided_at.localeCompare(one.decided_at));
   const common = { session, onChange: () => reload(waiting, latest, takeOvers) };
   return html`<${PageBody} title="People in control">
     <${Card} title="Waiting drafts" note=${waiting.value && (waiting.value.waiting ? `${waiting.value.waiting} waiting, oldest first` : "none waiting")}>
