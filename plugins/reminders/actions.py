@@ -49,7 +49,6 @@ CANCEL = (
         "quita",
         "annulla",
         "elimina",
-        "cancele",
         "remova",
         "отмени",
         "удали",
