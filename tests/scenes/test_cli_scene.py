@@ -148,7 +148,7 @@ def test_pytest_collects_the_scenes_of_a_folder_called_scenes(write_scene: Write
     write_scene(HELLO, ANSWER)
     write_scene(HELLO, name="two")
     Path("scenes/compose.yaml").write_text("services: {}\n", encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "bot.cli.pytest_plugin", "-p", "no:cacheprovider", "scenes"]
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "scenes"]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment, check=False)
     assert "1 failed, 1 passed" in done.stdout
