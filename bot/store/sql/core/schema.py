@@ -51,8 +51,8 @@ from bot.store.sql.core.mapping import (
     Time,
 )
 
-VERSION = "0014"
-COMPATIBLE_FROM = "0014"  # processes of these versions and later may work beside this one
+VERSION = "0015"
+COMPATIBLE_FROM = "0015"  # processes of these versions and later may work beside this one
 VERSION_TABLE = "alembic_version_sql"
 
 # A later version can only change a constraint that has the same name in both databases.
