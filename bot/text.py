@@ -19,10 +19,13 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from bot.user_texts import (
+    LANGUAGES,
     chosen_language,
+    current_language,
     english_text,
     format_seconds,
     names_ai,
+    page_texts,
     translate,
     use_language,
     user_phrases,
@@ -180,7 +183,9 @@ def _source_index(text: str, index: int, *, is_end: bool = False) -> int:
 
 __all__ = [
     "ANSI_SEQUENCE",
+    "LANGUAGES",
     "chosen_language",
+    "current_language",
     "end_at_sentence",
     "english_text",
     "escape_line",
@@ -189,6 +194,7 @@ __all__ = [
     "is_blank",
     "name_shape",
     "names_ai",
+    "page_texts",
     "redact",
     "sanitize_name",
     "shorten",

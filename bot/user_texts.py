@@ -1,7 +1,7 @@
 """Texts that people read, from one catalogue per language: `bot/locales/<language>.toml`.
 
-Texts in rooms have keys. Texts of the program's own commands and pages are looked up by their English wording, in the
-table `program` of a translation.
+Texts in rooms have keys. Those of the program's commands and of its pages are looked up by their English wording, in
+the tables `program` and `page` of a translation.
 """
 
 import os
@@ -18,7 +18,7 @@ from typing import Any
 ENGLISH = "en"
 LOCALES = files("bot").joinpath("locales")
 LANGUAGES = tuple(sorted(path.name.removesuffix(".toml") for path in LOCALES.iterdir() if path.name.endswith(".toml")))
-PROGRAM = "program."
+BY_WORDING = ("program.", "page.")  # tables whose keys are the English texts
 UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")  # scripts that put no boundary around a word
 
 # The language of whom the texts of this task are for: the author of the message that it answers, or who uses the page.
@@ -87,7 +87,13 @@ def translate(text: str, /, **values: object) -> str:
 def _translations(language: str) -> Mapping[str, str]:
     catalogue = load_catalogue(language)
     by_wording = {text: catalogue[key] for key, text in load_catalogue(ENGLISH).items()}
-    return by_wording | {key.removeprefix(PROGRAM): text for key, text in catalogue.items() if key.startswith(PROGRAM)}
+    others = (item for item in catalogue.items() if item[0].startswith(BY_WORDING))
+    return by_wording | {key.partition(".")[2]: text for key, text in others}
+
+
+def page_texts(language: str) -> dict[str, str]:
+    """Return the texts of the pages in a language, by their English wording; empty for English."""
+    return {key[5:]: text for key, text in load_catalogue(language).items() if key.startswith("page.")}
 
 
 @cache
