@@ -6,26 +6,14 @@ export {
   useMemo, useReducer, useRef, useState,
 } from "../vendor/preact-htm.js";
 
-/** The language of the page, which the server chooses; its texts by their English wording are loaded before anything is drawn. */
-export const language = document.documentElement.lang;
-const texts = language === "en" ? null : await fetch(new URL(`../texts/${language}.json`, import.meta.url))
-  .then((answer) => (answer.ok ? answer.json() : null), () => null);
-const STATIC_TEXT = /(^|>\s*|\s(?:alt|aria-label|hint|label|placeholder|small|text|title)=")([^<>"=]*[a-z][^<>"=]*?)(?="|\s*<|\s*$)/g;
-const translated = new Map();
+export const language = document.documentElement.lang; // the server chooses it
+const translation = language === "en" ? null : await import("./translation.js").catch(() => null);
+export const html = translation?.html ?? build;
 
 /** Return an English text in the language of the page, with `{name}` filled in from `values`. */
 export function t(text, values = {}) {
-  return (texts?.[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+  return (translation?.texts[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
 }
-
-/** Build nodes as htm does; what a template itself contains is translated, what is put into it is not. */
-export const html = texts ? (parts, ...values) => {
-  if (!translated.has(parts)) {
-    translated.set(parts, parts.map((part, index) => part.replace(STATIC_TEXT, (whole, before, text) => (
-      before || !index ? before + (texts[text.replace(/\s+/g, " ")] ?? text) : whole))));
-  }
-  return build(translated.get(parts), ...values);
-} : build;
 
 /** Return the given class names that are not empty, joined. */
 export function classes(...names) {

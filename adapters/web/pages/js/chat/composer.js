@@ -1,8 +1,7 @@
 // The field to write in: draft kept, grows with its text, Enter sends (with a coarse pointer it breaks the line), and
 // takes files by button, paste and drop. What few messages need is loaded when it is first needed.
 
-import { formatCount } from "../format.js";
-import { html, readStored, t, useEffect, useLayoutEffect, useReducer, useRef, useState, writeStored } from "../lib.js";
+import { html, language, readStored, t, useEffect, useLayoutEffect, useReducer, useRef, useState, writeStored } from "../lib.js";
 import { toast, useMedia } from "../overlay.js";
 import { Button, Icon, Note } from "../ui.js";
 
@@ -78,7 +77,7 @@ export function Composer({ agent, draftKey, limits, blocked = "", isReadOnly = f
     setProblem("");
   }, [draftKey]);
   useEffect(() => void (isCommand && canWrite && loadMenu()), [isCommand]);
-  const tooLong = text.length > LONGEST && t("{count} characters; the limit is {limit}", { count: formatCount(text.length), limit: formatCount(LONGEST) });
+  const tooLong = text.length > LONGEST && t("{count} characters; the limit is {limit}", { count: text.length.toLocaleString(language), limit: LONGEST.toLocaleString(language) });
   const isUploading = !!files?.isUploading;
   const refusal = tooLong || files?.problem || "";
   const hasContent = !!text.trim() || !!files?.items.length;
