@@ -82,7 +82,7 @@ async def test_a_reply_waits_and_leaves_only_once_it_is_sent() -> None:
         answered = await reread(harness, receipt)
         assert (answered.outcome, answered.reason) == (Outcome.ANSWERED, f"Bob sent draft {proposal.id}")
         [shown] = harness.adapter.edited
-        assert "Bob has already sent draft" in shown.content.text
+        assert "was already sent by Bob" in shown.content.text
 
 
 async def test_a_second_decision_is_refused_with_the_name_of_the_first_person() -> None:
