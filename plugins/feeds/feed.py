@@ -22,7 +22,7 @@ MIN_INTERVAL, MAX_INTERVAL = timedelta(minutes=10), timedelta(days=7)
 MAX_FEED_BYTES = 2 * 2**20
 MAX_POSTED, MAX_SEEN = 5, 500  # entries of one run; of which it is known that they were posted
 MAX_TITLE_LENGTH, MAX_LINK_LENGTH, MAX_LINE_LENGTH = 200, 500, 300
-DEADLINE = 120.0
+DEADLINE = 30.0  # seconds: after a crash a feed waits for as long
 VOICE = """\
 {character}
 
