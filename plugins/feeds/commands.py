@@ -8,7 +8,7 @@ from pydantic import Field
 
 from bot import ActionResult, Agent, BotError, CommandContext, Effect, ExampleLine, Role, Room, Turn, action, command
 from bot.prompts import ANYBODY, Authority
-from bot.text import shorten, user_text
+from bot.text import english_text, shorten, user_text
 from plugins.feeds.feed import follow, list_feeds
 
 EVERY = compile_pattern(r"every (\d{1,4}) ?(m|min|h|d)")
@@ -16,7 +16,7 @@ UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days
 HOUR = timedelta(hours=1)
 
 
-@command("feed", user_text("commands.feed.description"), role=Role.ADMIN, open_in_direct=True)
+@command("feed", english_text("commands.feed.description"), role=Role.ADMIN, open_in_direct=True)
 async def feed(
     context: CommandContext,
     what: Annotated[Literal["list", "add", "remove"], "What to do"] = "list",

@@ -12,7 +12,7 @@ from bot import Agent, CommandContext, CoreSettings, Memory, Service, Turn, Worl
 from bot.events import MessageReceived
 from bot.models import ModelError, ModelType, Purpose, TextRequest
 from bot.platform import BoundedDict
-from bot.text import escape_line, is_blank, shorten, user_text
+from bot.text import english_text, escape_line, is_blank, shorten, user_text
 from plugins.bootstrap.evaluators.facts import is_order
 from plugins.bootstrap.evaluators.progress import ReflectionInput
 
@@ -155,7 +155,7 @@ UNITS = {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days
 NUMBERED = re.compile(r"\D{0,3}(\d{1,3})[.:)]\s+(.+)")
 
 
-@command("summary", user_text("commands.summary.description"))
+@command("summary", english_text("commands.summary.description"))
 async def show_summary(context: CommandContext, since: str = "") -> str:
     """Sum up what was said in this room since the sender wrote last, or since a time or a message, with links to it.
 
