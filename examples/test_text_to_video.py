@@ -67,7 +67,7 @@ async def test_an_action_that_runs_again_pays_for_no_second_video() -> None:
     assert queue.asked == {"dolphins jumping": 1}
 
 
-async def test_what_the_service_refuses_is_told() -> None:
+async def test_what_the_service_refuses_is_reported() -> None:
     async with drawing(Queue("FAILED"), then="I could not make it.") as harness:
         await harness.send("Make a video: dolphins jumping")
         assert harness.texts == ["I could not make it."]

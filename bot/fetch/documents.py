@@ -89,8 +89,8 @@ async def extract_document_text(data: bytes, document_format: DocumentFormat, *,
             await worker.wait()
     name = document_format.name
     if worker.returncode == NOT_INSTALLED:
-        extra = "feeds" if document_format is DocumentFormat.FEED else "knowledge"
-        raise ReaderNotInstalled(f"{name} needs the extra '{extra}', which is not installed")
+        extra = "'feeds'" if document_format is DocumentFormat.FEED else "'knowledge'"
+        raise ReaderNotInstalled(f"{name} needs the extra {extra}, which is not installed")
     if worker.returncode == TOO_LARGE:
         raise BotError(f"it is larger, unpacked, than any {name} that is read")
     if worker.returncode is not None and worker.returncode < 0:  # killed at the limit of its processor time

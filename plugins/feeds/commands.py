@@ -23,7 +23,7 @@ async def feed(
     url: Annotated[str, "The address of the feed"] = "",
     options: Annotated[str, "As in: every 2h voice"] = "",
 ) -> str:
-    """Have the room follow a feed, list those that it follows, or remove one."""
+    """Add a feed to those that the room follows, list them, or remove one."""
     agent, room = context.agent, context.invocation.room
     if what == "list":
         return await _describe_feeds(agent, room) or user_text("commands.feed.nothing")
@@ -59,7 +59,7 @@ async def follow_feed(
     url: Annotated[str, "The feed's address, as the user wrote it", Field(max_length=500)],
     remove: Annotated[bool, "Whether to end it"] = False,
 ) -> ActionResult:
-    """Have the room follow a feed, once an hour, or remove it."""
+    """Add a feed that is read once an hour to those that the room follows, or remove it."""
     if remove:
         is_removed = await _remove(turn.agent, turn.room, url)
         text = "The feed is removed." if is_removed else "this room does not follow that feed"

@@ -101,7 +101,7 @@ async def list_feeds(agent: Agent, room: Room) -> list[Task]:
 async def follow(
     agent: Agent, room: Room, person_id: UUID, url: str, interval: timedelta, *, has_voice: bool
 ) -> Reading:
-    """Have a room follow a feed, and return what it has now, which is not posted. Raises BotError with the cause."""
+    """Add a feed to those that a room follows; return what it has now, which is not posted. Raises BotError."""
     if not MIN_INTERVAL <= interval <= MAX_INTERVAL:
         raise BotError("a feed is read every 10 minutes at most, and once in 7 days at least")
     limit, feeds = agent.settings.load(FeedSettings).feeds, await list_feeds(agent, room)

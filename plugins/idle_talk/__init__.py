@@ -1,4 +1,4 @@
-"""Idle talk plugin: begins a conversation in rooms where nobody has written for hours."""
+"""Idle talk plugin: begins a conversation in rooms that have been silent for hours."""
 
 import logging
 from datetime import timedelta
@@ -104,7 +104,7 @@ async def _schedule(agent: Agent) -> None:
 
 plugin = Plugin(
     "idle_talk",
-    "Begins a conversation in rooms where nobody has written for hours.",
+    "Begins a conversation in rooms that have been silent for hours.",
     workers=[start_talk],
     settings=IdleTalkSettings,
     init=_schedule,

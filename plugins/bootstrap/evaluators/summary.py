@@ -80,7 +80,7 @@ def is_summary_due(turn: Turn) -> bool:
 
 @evaluator("SUMMARY", "Sums up what was said in a room before its last messages.", when=is_summary_due)
 async def summarize_room(turn: Turn) -> None:
-    """Have the small model write the room's summary anew, once MIN_NEW_MESSAGES are new and no prompt shows all.
+    """Write the room's summary anew with the small model, once MIN_NEW_MESSAGES are new and no prompt shows all.
 
     It reads the summary so far and at most MAX_READ_MESSAGES. What a person had deleted meanwhile is in none: then
     nothing is stored. A failure is repeated after as many further messages.

@@ -63,7 +63,7 @@ async def test_a_room_is_summed_up_once_in_fifty_messages_of_the_last_summary_an
         assert shown == [True, False, True, True]
 
 
-async def test_a_summary_that_a_deletion_emptied_is_written_anew_of_the_messages_alone() -> None:
+async def test_after_a_deletion_a_summary_is_written_again_from_the_messages() -> None:
     async with running_agent(model=writing(), settings=QUIET) as harness:
         await talk(harness, 0, 50)
         await sum_up(harness)
@@ -111,7 +111,7 @@ async def missed(harness: AgentHarness, since: str = "", author: str = "Dana") -
     [("30 min", "Dana", 30), ("12:50", "Dana", 50), ("yesterday", "Dana", 0), ("https://chat.test/7", "Dana", 7),
      ("", "Dana", 0), ("", "P1", 59)],
 )  # fmt: skip
-async def test_a_person_reads_what_was_said_since_a_time_a_message_or_their_last_one_with_links(
+async def test_a_person_reads_with_links_what_was_said_since_a_time_or_a_message(
     since: str, author: str, first: int
 ) -> None:
     async with running_agent(model=writing("1: Ann asked who comes.\n999: Ben comes."), clock=lambda: LATER) as harness:
