@@ -14,6 +14,7 @@ from bot.store import SqlStorage
 from plugins.feeds.feed import READ_FEED
 from tests.chaos.adapter import MARK
 from tests.chaos.conftest import OpenScene
+from tests.chaos.program import BotProcess
 from tests.chaos.scene import Scene
 from tests.chaos.wire import ASKED
 
@@ -85,11 +86,11 @@ async def test_after_random_kills_each_entry_is_posted_once_in_each_room(open_sc
         for _ in range(KILLS):
             end = scene.wire.total + chance.randint(1, MOST_EVENTS)
             async with scene.program.running() as bot:
-                await scene.wire.until(
-                    lambda end=end, bot=bot: bot.is_over or scene.wire.total >= end or not scene.database.count(UNREAD),
-                    seconds=60,
-                    what="the next kill",
-                )
+
+                def is_time(end: int = end, bot: BotProcess = bot) -> bool:
+                    return bot.is_over or scene.wire.total >= end or not scene.database.count(UNREAD)
+
+                await scene.wire.until(is_time, seconds=60, what="the next kill")
                 bot.kill()
         await run_until_read(scene)
         assert count_posts(scene) == expected(ROOMS)
