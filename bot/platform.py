@@ -56,7 +56,7 @@ from bot.errors import (
     Undeliverable,
 )
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text, extract_pdf_text
-from bot.fetch.response import sniff_media_type
+from bot.fetch.response import FetchedBody, sniff_media_type
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
@@ -229,6 +229,7 @@ __all__ = [
     "EventKey",
     "Feed",
     "FetchError",
+    "FetchedBody",
     "FileConflict",
     "FileProblem",
     "Finding",

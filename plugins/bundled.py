@@ -19,6 +19,8 @@ BUNDLED: Final = (
     {"name": "otel", "purpose": "telemetry", "settings": ("OTEL_EXPORTER_OTLP_ENDPOINT",)},
     {"name": "mcp", "purpose": "tools", "settings": ("MCP_SERVERS",)},
     {"name": "reminders", "purpose": "tools", "settings": ("REMINDERS",)},
+    {"name": "feeds", "purpose": "tools", "settings": ("FEEDS",)},
+    {"name": "idle_talk", "purpose": "tools", "settings": ("IDLE_TALK",)},
     {"name": "embeddings", "purpose": "model", "settings": ("EMBEDDINGS_MODEL",), "is_on_this_computer": True},
     {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
     {"name": "openrouter", "purpose": "model", "settings": ("OPENROUTER_API_KEY",)},

@@ -5,6 +5,7 @@ the format, the most pages of a PDF and the seconds of processor time as argumen
 its exit code says why there is no text.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ if sys.platform != "win32":
 
 NOT_INSTALLED, UNREADABLE, TOO_LARGE = 3, 4, 5
 MAX_TEXT_LENGTH = 2_100_000  # a little more than a document of the plugin knowledge may have, so that it says so
+MAX_ENTRIES, MAX_FIELD_LENGTH = 50, 2_000  # of a feed, and of each field of an entry in characters
 LOWERED_PRIORITY = 10  # behind the bot itself, which answers meanwhile
 MAX_MEMORY_MEGABYTES = 512
 MAX_ARCHIVE_FILES = 2_000
@@ -119,7 +121,18 @@ def read_html(data: bytes) -> Iterator[str]:
     yield converter.convert_soup(soup).strip()
 
 
-READERS: dict[str, Callable[[bytes], Iterator[str]]] = {"docx": read_docx, "html": read_html}
+def read_feed(data: bytes) -> Iterator[str]:
+    """Yield the title of an RSS or Atom feed, then its entries, each as a line of JSON; ValueError for other data."""
+    feed = import_module("feedparser").parse(data, sanitize_html=False, resolve_relative_uris=False)
+    if not feed.get("version"):
+        raise ValueError("it is no feed")
+    yield json.dumps({"title": str(feed.feed.get("title", ""))[:MAX_FIELD_LENGTH]})
+    for entry in feed.entries[:MAX_ENTRIES]:
+        fields = {name: str(entry.get(name, ""))[:MAX_FIELD_LENGTH] for name in ("id", "title", "link", "summary")}
+        yield json.dumps(fields)
+
+
+READERS: dict[str, Callable[[bytes], Iterator[str]]] = {"docx": read_docx, "html": read_html, "feed": read_feed}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -40,6 +40,7 @@ class Purpose(StrEnum):
     REPAIR = "repair"
     POST = "post"
     REFLECTION = "reflection"
+    ROOM_SUMMARY = "room_summary"
     DESCRIPTION = "description"
     IMAGE = "image"
     SPEECH = "speech"

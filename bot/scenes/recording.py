@@ -275,7 +275,7 @@ class RecordedModel:
             self.recorded.append(answer)
             return self._return(answer)
         if model is None:
-            if request.purpose is Purpose.REFLECTION and not found:
+            if request.purpose in (Purpose.REFLECTION, Purpose.ROOM_SUMMARY) and not found:
                 note_call("recording")
                 return TextResult("", "recording", Usage())
             self.problems.append(self._explain(key, found))

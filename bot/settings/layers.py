@@ -85,6 +85,7 @@ class CoreSettings(SettingsModel):
         [
             "CONVERSATION_LENGTH",
             "MEMORY_BYTES",
+            "SUMMARIES",
             "LATEST_RESPONSE",
             "BURST_PAUSE",
             "STREAMING",
@@ -165,6 +166,11 @@ class CoreSettings(SettingsModel):
     )
     memory_bytes: int = Field(
         600, ge=0, le=20_000, description="How many bytes of each prompt tell what people told before; 0 for none."
+    )
+    summaries: bool = Field(
+        True,
+        description="Whether the small model sums up, once in 50 messages, what was said in a room where the bot "
+        "answers and the prompt shows only the last messages; and whether people may ask what they missed.",
     )
     private_facts: str = Field(
         "person",

@@ -251,6 +251,18 @@ take_overs = _keyed_table(
     *_times("ended_at", nullable=True),
 )
 
+# What was said in a room before its last messages; the text is empty where it has to be written anew. `revision` counts
+# what has changed in the room's messages, so that a text that was being written meanwhile is not stored.
+summaries = _keyed_table(
+    "summaries",
+    *_ids("room_id", key=True),
+    *_texts("text", "model"),
+    *_columns(IdList(), "author_ids"),
+    *_ids("first_id", "last_id", nullable=True),
+    *_numbers("first_position", "last_position", "revision"),
+    *_times("first_at", "at", nullable=True),
+)
+
 # The last notice and the last referral of each person.
 disclosures = _keyed_table(
     "disclosures",

@@ -36,6 +36,7 @@ from bot.store.sql.core.mapping import (
 )
 from bot.store.sql.core.schema import IS_FACT, embeddings, memories
 from bot.store.sql.stores import search
+from bot.store.sql.stores.summaries import empty_summaries_with
 
 MEMORY = RowMapping(memories, Memory, unread=["terms"])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
@@ -126,6 +127,7 @@ DERIVED_MEMORIES = select(memories.c.id).where(
 def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID]) -> int:
     """Delete memories and, repeatedly, those derived from them, with their vectors; return how many."""
     count = 0
+    empty_summaries_with(connection, agent, ids)
     while ids:
         count += count_changed(connection, DELETE_MEMORIES, ids, agent=agent)
         ids = [row[0] for row in rows_of(connection, DERIVED_MEMORIES, ids, agent=agent)]
@@ -378,4 +380,8 @@ class SqlMemories(SqlStorePart):
         return [row[0] for row in await self._search(EXPIRED, kind_=kind, before=before, limit=limit)]
 
     async def remove(self, ids: Collection[UUID]) -> int:
-        return await self._database.write(lambda db: count_changed(db, DELETE_MEMORIES, ids, agent=self._agent))
+        def remove(connection: Connection) -> int:
+            empty_summaries_with(connection, self._agent, ids)
+            return count_changed(connection, DELETE_MEMORIES, ids, agent=self._agent)
+
+        return await self._database.write(remove)
