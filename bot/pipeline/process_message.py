@@ -13,6 +13,7 @@ from hashlib import sha256
 from typing import TypeVar
 from uuid import UUID
 
+from bot.concurrency.clock import monotonic_clock
 from bot.concurrency.tasks import Batcher, BoundedDict, CancellationScope, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content
@@ -115,7 +116,7 @@ class MessagePipeline:
     """Processes the messages of one agent; built and owned by its `AgentRuntime`.
 
     `active_turns` are the turns in progress, `turn_queue` has their order in each room, and `debounce`
-    how the people there write. `evaluated` collects the
+    how the people there write, `counters` what the rules know across messages. `evaluated` collects the
     receipts whose evaluators have run; its owner enters it before the first message and leaves it after the last. So
     it does with `traces`, which collects what turns have noted.
     """
@@ -129,8 +130,8 @@ class MessagePipeline:
         self.debounce = Debounce()
         self.care = Care(agent)
         # By the agent's clock, which stands still in a simulation.
-        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS, clock=lambda: agent.clock().timestamp())
-        self._counters = MessageCounters(settings, agent.store.sharing)
+        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS, clock=monotonic_clock(agent.clock))
+        self.counters = MessageCounters(settings, agent.store.sharing, agent.clock)
         self._attachment_limits = ConcurrencyLimits()
         self._interrupted_calls = BoundedDict[UUID, list[ModelCall]](MAX_INTERRUPTED, list)
         self._composer = Composer(registry)
@@ -139,7 +140,7 @@ class MessagePipeline:
             registry, self._composer, self._action_runner, max_steps=settings.max_multistep_iterations
         )
         self._evaluation = Evaluation(agent, registry)
-        attention = self._counters.attention
+        attention = self.counters.attention
         agent.events.subscribe(MessageSent, attention.note_sent, at_once=True)
         agent.events.subscribe(ReactionReceived, attention.note_reaction, at_once=True)
         definition = agent.read_definition()
@@ -349,7 +350,7 @@ class MessagePipeline:
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
-                self._counters.attention.hear_replies(turn)
+                self.counters.attention.hear_replies(turn)
                 if decision.should_answer:
                     self.debounce.learn(turn)
                 spans.append(("commit", "Commit", answered, time.monotonic(), ""))
@@ -377,7 +378,7 @@ class MessagePipeline:
             self._composer,
             self._settings,
             participant_state,
-            self._counters,
+            self.counters,
             self._attachment_limits,
             is_resumed=is_resumed,
         )
@@ -477,7 +478,7 @@ class MessagePipeline:
         await self._evaluation.evaluate_again(turn, turn_input, should_reply=not was_ignored)
 
     async def _close_failed(self, turn: Turn, failure: TurnFailure) -> Outcome:
-        return await commit_failure(turn, failure, self._composer, self._counters)
+        return await commit_failure(turn, failure, self._composer, self.counters)
 
     async def _close_timed_out(self, turn: Turn, reason: str) -> None:
         """Close what RESPONSE_TIMEOUT has stopped, unless the ledger has its outcome already."""

@@ -306,8 +306,8 @@ class ReplayPipeline(MessagePipeline):
             registry, self._composer, self._action_runner, max_steps=settings.max_multistep_iterations
         )
         self.care = _RecordedCare(agent, {item.message.id: item.distress for item in record.inputs})
-        self._counters.attention = _RecordedTalk(record.decision.judged)
-        self._counters.decisions = _RecordedCalls(record, models)
+        self.counters.attention = _RecordedTalk(record.decision.judged)
+        self.counters.decisions = _RecordedCalls(record, models)
 
     async def replay(self, turn_id: UUID) -> None:
         """Run the stages up to the commit, and compare what they decide, request and say."""
@@ -319,7 +319,7 @@ class ReplayPipeline(MessagePipeline):
         turn.replaces = record.replaces if record.decision.rule == Rule.ON_EDIT else None  # else its platform has edits
         if not record.replies:  # nothing was said of a failure, because it had been said before
             now = self._agent.clock()
-            self._counters.notices_sent.add((final.receipt.rule, turn.room.id, now.date()))
+            self.counters.notices_sent.add((final.receipt.rule, turn.room.id, now.date()))
             apology = f"apology:{turn.room.id}"
             await self._agent.store.cache.set(apology, "told before", expires_at=now + timedelta(days=1))
         run = Run(turn.id, turn.room.id, turn.message.id, turn.author.id, calls=turn_input.calls, trace=turn.trace)
