@@ -248,6 +248,8 @@ class SceneStep(FileModel):
         kinds = [kind for kind in STEP_KINDS if getattr(self, kind) is not None]
         if len(kinds) != 1 and kinds not in (["say", "image"], ["history", "image"]):
             raise ValueError(f"a step has one of {', '.join(STEP_KINDS)}, or `say` or `history` with `image`")
+        if self.after is not None and kinds[0] not in ("say", "history", "image"):
+            raise ValueError("`after` belongs to `say` and `history`: write a step `wait` before this one")
         if kinds[0] == "history" and (self.expect or self.assertions):
             raise ValueError("nothing is decided about a message of the history: it has neither `expect` nor `assert`")
         if kinds[0] in ("edit", "react") and not self.to:
