@@ -19,6 +19,7 @@ from bot.domain.character import ProviderKind
 from bot.domain.content import Content
 from bot.domain.environment import ParticipantState
 from bot.domain.events import AnswerDegraded, MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
+from bot.domain.filters import FILTER_KEY
 from bot.domain.ids import new_id
 from bot.domain.inbound import REVISIONS_KEY, StoredEvent
 from bot.domain.ledger import Degradation, ModelCall, Outcome, Rule
@@ -230,7 +231,7 @@ class MessagePipeline:
             is_fresh=turn.is_fresh,
             room=turn.room,
             world=replace(world, roles=roles, grants=grants, metadata={}),
-            message=message,
+            message=_as_filtered(message, turn.message),
             inputs=tuple(
                 RecordedInput(
                     replace(item.receipt, model_calls=(), notes=()), item.message, item.author, item.distress or ""
@@ -492,6 +493,15 @@ class MessagePipeline:
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)
         await mark_late_evaluations(turn, [(turn_input, turn_input.receipt) for turn_input in turn.inputs])
+
+
+def _as_filtered(message: Memory, stored: Memory) -> Memory:
+    """Return a message as it came, but with what filters have replaced in it: nothing else of that is kept."""
+    if FILTER_KEY not in stored.metadata:
+        return message
+    content = replace(message.content, text=stored.content.text, quotation=stored.content.quotation)
+    metadata = {**message.metadata, FILTER_KEY: stored.metadata[FILTER_KEY]}
+    return replace(message, content=content, metadata=metadata)
 
 
 async def _edit_draft(turn: Turn) -> str:

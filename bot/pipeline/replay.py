@@ -6,7 +6,8 @@ in the memory of the agent that replays.
 
 import json
 import time
-from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,6 +23,7 @@ from bot.care.recognition import DistressCategory
 from bot.care.settings import CareSettings
 from bot.domain.character import ActionSpec, Effect, ProviderKind, ProviderSpec
 from bot.domain.environment import ParticipantState
+from bot.domain.filters import FilterDecision, FilterInput
 from bot.domain.ledger import ActionResult, Outcome, ProviderResult, Receipt, Rule, State
 from bot.errors import BudgetSpent, ModelError, ModelUnavailable
 from bot.models.handler import ModelProfile
@@ -31,13 +33,14 @@ from bot.operate.replay import Difference
 from bot.pipeline.attention import Attention, Choice, Judgement, Responsiveness, SharedCalls
 from bot.pipeline.care import Care
 from bot.pipeline.compose import Composer
+from bot.pipeline.filters import ContentStage
 from bot.pipeline.process_message import MessagePipeline
 from bot.pipeline.respond import ActionCall
 from bot.pipeline.run_actions import ActionRunner, MultiStep, RepeatedCall
 from bot.pipeline.should_respond import ResponseDecision, expects_reply
-from bot.plugin_system.components import Action, Provider
+from bot.plugin_system.components import Action, Filter, Provider
 from bot.plugin_system.registry import Registry
-from bot.receipts import RecordedAction, RecordedAnswer, ReplayRecord, describe_content, digest_prompt
+from bot.receipts import RecordedAction, RecordedAnswer, RecordedVerdict, ReplayRecord, describe_content, digest_prompt
 from bot.runs import Run
 from bot.settings import CoreSettings
 from bot.turn import Agent, Turn, TurnInput
@@ -139,6 +142,23 @@ def _build_error(answer: RecordedAnswer) -> ModelError:
         return BudgetSpent(answer.setting, answer.text)
     kind = getattr(bot.errors, answer.error, ModelError)
     return kind(answer.text) if issubclass(kind, ModelError) else ModelError(answer.text)
+
+
+class RecordedFilters(ContentStage):
+    """Runs the filters of the core; of the others the recorded decisions count, in their order."""
+
+    def __init__(self, stage: ContentStage, verdicts: Iterable[RecordedVerdict], comparison: Comparison) -> None:
+        super().__init__(stage.filters, is_on=stage.is_on, trusted_ids=stage.trusted_ids)
+        self._verdicts, self._comparison = deque(verdicts), comparison
+
+    async def _ask(self, item: Filter, agent: Agent, given: FilterInput) -> tuple[FilterDecision, str]:
+        if not self.is_recorded(item, given):
+            return await super()._ask(item, agent, given)
+        name = f"{item.spec.name} {item.spec.direction}"
+        verdict = self._verdicts.popleft() if self._verdicts else None
+        recorded = f"{verdict.name} {verdict.direction}" if verdict is not None else ""
+        self._comparison.compare(f"filter {name}", recorded, name)
+        return (verdict.decision, verdict.problem) if verdict is not None else (FilterDecision(), "")
 
 
 class RecordedComposer(Composer):

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from benchmarks.conversation import RecordedMessage, load_recording
 from bot.domain.character import Effect
 from bot.domain.content import Attachment, Content, MediaKind, MentionContext
 from bot.domain.environment import ChannelType
+from bot.domain.filters import FilterDecision, FilterInput
 from bot.domain.ledger import ActionResult, Outcome, ProviderResult, Receipt, Rule
-from bot.models.types import ModelType, Purpose, TextRequest, TextResult, ToolCall
+from bot.errors import ModelUnavailable
+from bot.models.types import ModelType, ModerationRequest, ModerationResult, Purpose, TextRequest, TextResult, ToolCall
 from bot.operate.replay import ReplayBody, ReplayState
-from bot.plugin_system.components import action, model, provider
+from bot.plugin_system.components import action, filter, model, provider
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import REPLAY_KEY, TRACE_KEY, RecordedText, ReplayRecord
 from bot.runtime.character_reload import AgentConfig
@@ -305,6 +308,48 @@ async def test_what_a_plugin_gives_that_is_no_json_costs_the_record_and_not_the_
         await ended.get()
         assert receipt.outcome is Outcome.ANSWERED
         assert (await replay(harness, receipt)).state is ReplayState.NOT_REPLAYED
+
+
+@model(ModelType.MODERATION)
+async def moderate(agent: Agent, request: ModerationRequest) -> ModerationResult:
+    if "fails" in request.text:
+        raise ModelUnavailable("it is down")
+    return ModerationResult({"hate": 0.9}, frozenset({"hate"} if "good to see" in request.text else ()))
+
+
+@filter("out", "LOUD", "Speaks loudly.")
+async def loud(agent: Agent, given: FilterInput) -> FilterDecision:
+    """Return the text in capitals; another text each time, as a service may."""
+    return FilterDecision.replace(f"{given.text.upper()} {next(NUMBERS)}", "it was too quiet")
+
+
+NUMBERS = count()
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"FILTER_MODERATION": "on", "FILTER_MODERATION_ACTION": "stop"}, Rule.FILTERED),
+        ({"FILTER_MODERATION": "on", "FILTER_MODERATION_ACTION": "hold"}, ""),
+        ({"FILTER_WORDS": "marmalade", "FILTER_WORDS_ACTION": "replace"}, ""),
+    ],
+    ids=["stopped", "held", "masked"],
+)
+async def test_a_filtered_turn_is_replayed_with_what_its_filters_decided(
+    store: Store, settings: dict[str, str], rule: str
+) -> None:
+    plugin = Plugin("filters", "Two filters.", models=[moderate], filters=[loud])
+    async with recording(store, plugin, settings=settings) as (harness, ended):
+        for text in ("Hello there, marmalade", "it fails", "this is unclear"):
+            receipt = await harness.send(text)
+            await ended.get()
+            body = await replay(harness, receipt)
+            assert (body.state, body.reason, body.differences) == (ReplayState.EQUAL, "", ())
+            if rule:
+                assert receipt.rule == rule
+            step = (await store.ledger.steps(receipt.turn_id or receipt.id))[TRACE_KEY]
+            record = ReplayRecord.decode(step.result[REPLAY_KEY])
+            assert "FILTER_WORDS" not in settings or "marmalade" not in repr(record)
 
 
 class Journey:
