@@ -379,7 +379,7 @@ class Journey:
             for content, details in list_messages():
                 await self._send(harness, ended, content, **details)
             await self._talk(harness, ended, lines[:middle])
-            interrupted = await harness.submit("Both, please", room=f"hall {self._number}")
+            interrupted = await harness.submit("Both, please: FORECAST Rome and SECOND", room=f"hall {self._number}")
             await self._begun.wait()
             await harness.agent_runtime.inbox.processor.release()
         async with self._running() as (harness, ended):
@@ -402,13 +402,11 @@ class Journey:
             return decision if is_decision else StreamedText(answer[:70], answer[70:])
         if "Both, please" not in request.prompt or request.purpose is Purpose.SUMMARY:
             return write_text(request)
-        names = ["FORECAST", "SECOND"]
-        if request.purpose is Purpose.STEP:
-            names = [
-                name for name, done in zip(names, ("mild in", "done twice"), strict=True) if done not in request.prompt
-            ]
-            names = names[:1]
-        return model_answer("Both.", actions=names, parameters={"FORECAST": {"city": "Rome"}} if names else None)
+        if request.purpose is not Purpose.STEP:
+            return model_answer("Both.", actions=["FORECAST", "SECOND"], parameters={"FORECAST": {"city": "Rome"}})
+        if "mild in" not in request.prompt:
+            return model_answer(actions=["FORECAST"], parameters={"city": "Rome"})
+        return model_answer(actions=[] if "done twice" in request.prompt else ["SECOND"])
 
     async def _talk(
         self, harness: AgentHarness, ended: "asyncio.Queue[Turn]", lines: Sequence[RecordedMessage]
