@@ -308,13 +308,16 @@ class GivenText(Protocol):
 
 
 class NotedAnswer(NamedTuple):
-    """What a model answered to the pipeline, after all attempts, and what the prompt was made of."""
+    """What a model answered to the pipeline, after all attempts, and what the prompt was made of.
+
+    The outcome of a call that was under way when its turn was ended from outside is a CancelledError.
+    """
 
     request: SentPrompt
     composed: Composed
     is_shortened: bool
     max_message_length: int
-    outcome: GivenText | Exception
+    outcome: GivenText | BaseException
 
 
 class NotedAction(NamedTuple):
@@ -588,7 +591,7 @@ def _record_answers(noted: Iterable[NotedAnswer]) -> tuple[tuple[RecordedText, .
             is_shortened,
             max_length,
         )
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             kind, setting = type(outcome).__name__, getattr(outcome, "setting", "")
             answers.append(replace(answer, text=str(outcome), error=kind, setting=setting))
         else:

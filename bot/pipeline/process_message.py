@@ -483,7 +483,6 @@ class MessagePipeline:
 
     async def _close_timed_out(self, turn: Turn, reason: str) -> None:
         """Close what RESPONSE_TIMEOUT has stopped, unless the ledger has its outcome already."""
-        turn.trace.decision = None  # when it was stopped is not recorded: it cannot be replayed
         for turn_input in turn.inputs:
             receipt = await self._agent.store.ledger.receipt(turn_input.receipt.id)
             turn_input.receipt = receipt or turn_input.receipt

@@ -4,6 +4,7 @@ Models, providers and actions are not asked: what they returned is in the record
 in the memory of the agent that replays.
 """
 
+import asyncio
 import json
 import time
 from collections import deque
@@ -32,6 +33,7 @@ from bot.models.types import ModelType, Purpose, TextRequest, TextResult, ToolCa
 from bot.operate.replay import Difference
 from bot.pipeline.attention import Attention, Choice, Judgement, Responsiveness, SharedCalls
 from bot.pipeline.care import Care
+from bot.pipeline.commit import TurnFailure
 from bot.pipeline.compose import Composer
 from bot.pipeline.filters import ContentStage
 from bot.pipeline.process_message import MessagePipeline
@@ -70,12 +72,31 @@ class Comparison:
         )
 
 
+# What ends a turn from outside, at a moment that is recorded: as the last answer, or by what is missing then.
+INTERRUPTED_RULES = frozenset({Rule.RESPONSE_TIMEOUT, Rule.STOPPED})
+
+
+class Interruption:
+    """Ends a turn where a person or RESPONSE_TIMEOUT ended it: where it needs what was not recorded any more."""
+
+    def __init__(self, record: ReplayRecord) -> None:
+        rule = record.inputs[-1].receipt.rule
+        self.rule, self.has_ended_turn = rule if rule in INTERRUPTED_RULES else "", False
+
+    def end_turn(self) -> None:
+        """Cancel the task, as then, if the turn was ended from outside."""
+        if self.rule:
+            self.has_ended_turn = True
+            raise asyncio.CancelledError
+
+
 class RecordedModels(ModelRouter):
     """Gives the recorded answers in their order, and compares the prompts; `prompts` are their texts by digest."""
 
     def __init__(self, record: ReplayRecord, prompts: dict[str, str], comparison: Comparison) -> None:
         super().__init__(reserve=_refuse)
         self._answers, self._is_plain = record.answers, record.is_plain
+        self.interruption = Interruption(record)
         self._prompts, self._comparison = prompts, comparison
         self.position = 0
 
@@ -102,6 +123,7 @@ class RecordedModels(ModelRouter):
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
         answer, step = self.next, f"prompt {self.position + 1} ({request.purpose})"
         if answer is None:
+            self.interruption.end_turn()
             self._comparison.compare(step, "", join_prompt(request.system, request.prompt))
             raise ModelUnavailable("the record has no further answer")
         self.position += 1
@@ -112,6 +134,8 @@ class RecordedModels(ModelRouter):
         tools = ", ".join(tool.name for tool in request.tools)
         if tools or answer.tools:
             self._comparison.compare(f"{step}, functions", ", ".join(answer.tools), tools)
+        if answer.error == asyncio.CancelledError.__name__:
+            self.interruption.end_turn()
         if answer.error:
             raise _build_error(answer)
         calls = tuple(ToolCall(name, arguments) for name, arguments in answer.calls)
@@ -190,8 +214,11 @@ class RecordedComposer(Composer):
 class RecordedActions(ActionRunner):
     """Returns the recorded results of actions, and compares what each was called with."""
 
-    def __init__(self, composer: Composer, actions: Sequence[RecordedAction], comparison: Comparison) -> None:
+    def __init__(
+        self, composer: Composer, actions: Sequence[RecordedAction], comparison: Comparison, interruption: Interruption
+    ) -> None:
         super().__init__(composer)
+        self._interruption = interruption
         self._actions = {action.number: action for action in actions}
         self._comparison = comparison
 
@@ -206,6 +233,8 @@ class RecordedActions(ActionRunner):
     ) -> ActionResult:
         """Return the recorded result of an action, after the replies that it has sent."""
         name, recorded = call.action.spec.name, self._actions.get(number)
+        if recorded is None:
+            self._interruption.end_turn()
         if recorded is None and call_keys is not None:
             raise RepeatedCall
         turn.begin_step(number + 1)
@@ -321,7 +350,7 @@ class ReplayPipeline(MessagePipeline):
         super().__init__(agent, registry, settings)
         self._record, self._models, self._comparison = record, models, comparison
         self._composer = RecordedComposer(registry, record, models, is_other=is_other)
-        self._action_runner = RecordedActions(self._composer, record.actions, comparison)
+        self._action_runner = RecordedActions(self._composer, record.actions, comparison, models.interruption)
         self._multi_step = MultiStep(
             registry, self._composer, self._action_runner, max_steps=settings.max_multistep_iterations
         )
@@ -343,13 +372,28 @@ class ReplayPipeline(MessagePipeline):
             apology = f"apology:{turn.room.id}"
             await self._agent.store.cache.set(apology, "told before", expires_at=now + timedelta(days=1))
         run = Run(turn.id, turn.room.id, turn.message.id, turn.author.id, calls=turn_input.calls, trace=turn.trace)
-        await self._run_stages(turn, turn_input, run, record.participant_state)
+        try:
+            await self._run_stages(turn, turn_input, run, record.participant_state)
+        except asyncio.CancelledError:
+            if not self._models.interruption.has_ended_turn:
+                raise
+        await self._compare_end(turn, turn_input)
+
+    async def _compare_end(self, turn: Turn, turn_input: TurnInput) -> None:
+        """Compare the replies and the outcome of a turn that has ended."""
+        record, final, rule = self._record, self._record.inputs[-1], self._models.interruption.rule
+        recorded = record.replies
+        if rule == Rule.RESPONSE_TIMEOUT:
+            await self._close_failed(turn, TurnFailure(rule, final.receipt.reason, should_apologize=True))
+        elif rule:  # what was shown of the last reply when it was stopped is no result of the code
+            recorded = recorded[: len(turn.replies)]
+            turn_input.receipt = final.receipt
         if self._models.next is not None:
             self._comparison.compare(
                 f"prompt {self._models.position + 1} ({self._models.next.purpose})", "sent", "not sent"
             )
         replies = [describe_content(reply.content) for reply in turn.replies]
-        for number, (before, after) in enumerate(zip_longest(record.replies, replies, fillvalue=""), 1):
+        for number, (before, after) in enumerate(zip_longest(recorded, replies, fillvalue=""), 1):
             self._comparison.compare(f"reply {number}", before, after)
         self._comparison.compare("outcome", _describe_outcome(final.receipt), _describe_outcome(turn_input.receipt))
 

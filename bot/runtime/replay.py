@@ -20,8 +20,6 @@ from bot.settings import CoreSettings
 from bot.store.protocols import Store
 
 MAX_MESSAGES = 100  # of the room before the turn
-# What ends a turn from outside: when that was is not in the record.
-INTERRUPTED_RULES = frozenset({Rule.RESPONSE_TIMEOUT, Rule.STOPPED, Rule.TAKEN_OVER})
 
 
 class NotReplayable(Exception):
@@ -94,7 +92,8 @@ async def _load_record(store: Store, receipt: Receipt, config: AgentConfig) -> t
         raise NotReplayable(f"message {receipt.superseded_by} was answered in its place: replay that one")
     if not receipt.outcome.is_final:
         raise NotReplayable("it has no outcome yet")
-    if receipt.rule == Rule.ERASED or receipt.outcome is Outcome.CANCELLED or receipt.rule in INTERRUPTED_RULES:
+    is_withdrawn = receipt.outcome is Outcome.CANCELLED and receipt.rule != Rule.STOPPED
+    if is_withdrawn or receipt.rule in (Rule.ERASED, Rule.TAKEN_OVER):
         raise NotReplayable(f"it was ended from outside ({receipt.rule or receipt.outcome})")
     steps = {} if receipt.turn_id is None else await store.ledger.steps(receipt.turn_id)
     step = steps.get(TRACE_KEY)

@@ -352,6 +352,37 @@ async def test_a_filtered_turn_is_replayed_with_what_its_filters_decided(
             assert "FILTER_WORDS" not in settings or "marmalade" not in repr(record)
 
 
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [("Hello there", "a person"), ("How is the weather in Rome?", "a person"), ("Hello there", "the time limit")],
+)
+async def test_a_turn_that_was_ended_from_outside_is_replayed_up_to_there(store: Store, words: str, ends: str) -> None:
+    waits = asyncio.Event()
+
+    async def write(request: TextRequest) -> str | StreamedText | TextResult:
+        if request.purpose is Purpose.STEP and "mild in" not in request.prompt:
+            return write_text(request)
+        waits.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    settings = {"RESPONSE_TIMEOUT": "1000"} if ends == "the time limit" else {}
+    settings |= {"USE_MULTI_STEP": "true"} if "weather" in words else {}
+    async with recording(store, script=write, settings=settings) as (harness, ended):
+        receipt = await harness.submit(words)
+        await waits.wait()
+        if ends == "a person":
+            harness.agent_runtime.pipeline.active_turns.stop(receipt.id)
+        receipt = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await ended.get()
+        assert receipt.rule == (Rule.STOPPED if ends == "a person" else Rule.RESPONSE_TIMEOUT)
+        body = await replay(harness, receipt)
+        assert (body.state, body.reason, body.differences) == (ReplayState.EQUAL, "", ())
+        assert ("action 1" in body.steps) is ("weather" in words)
+        assert body.steps[-1] == "outcome"
+        assert f"prompt {'2 (step)' if 'weather' in words else '1 (reply)'}" in body.steps
+
+
 class Journey:
     """A day of one bot: a recorded conversation, the messages of `list_messages`, and a restart amid an action."""
 
