@@ -102,14 +102,16 @@ def _list_lines(report: SceneReport, *, is_live: bool) -> list[str]:
 
 
 def print_summary(reports: Sequence[SceneReport], coverage: Coverage) -> None:
-    """Print how many scenes have passed, and what they have used."""
+    """Print how many scenes have passed, and of several what they have used."""
     outcomes = [report.outcome for report in reports]
     steps = sum(report.step_count for report in reports)
     if not reports:
         print("no scene was found: name a file or a folder, or write one: docs/scenes.md")
         return
     numbers = ", ".join(f"{outcomes.count(name)} {name}" for name in ("passed", "failed", "error") if name in outcomes)
-    print(f"{numbers}; {steps} steps in {sum(report.seconds for report in reports):.1f} s")
+    print(f"{numbers}; {steps} {'step' if steps == 1 else 'steps'} in {sum(item.seconds for item in reports):.1f} s")
+    if len(reports) == 1:
+        return
     document = coverage.to_json()
     for kind, names in document.items():
         total = len(names["used"]) + len(names["unused"])

@@ -101,6 +101,8 @@ async def _load_record(store: Store, receipt: Receipt, config: AgentConfig) -> t
         raise NotReplayable("no model was asked: `bot why` names the rule that decided")
     if receipt.closed_at is not None and receipt.closed_at + keep < config.clock():
         raise NotReplayable(f"it expired: replay records are kept for {keep.days} days (REPLAY_KEEP)")
+    if receipt.rule == Rule.FILTERED and (step is None or REPLAY_KEY not in step.result):
+        raise NotReplayable("a filter has stopped the message: what was in it is not kept")
     if step is None or REPLAY_KEY not in step.result:
         raise NotReplayable(
             "its record is not there: it was erased with somebody's data, the process ended before it was stored, or "

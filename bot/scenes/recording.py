@@ -226,17 +226,17 @@ def list_new_messages(prompt: str) -> tuple[str, ...]:
 class RecordedModel:
     """Answers text requests from a recording, and asks no model; or records what models answer.
 
-    The owner sets `step` before each step. `problems` are requests without an answer, `stale` those to which an answer
-    of another wording was given. Plugins that `wrap` returned answer what is not in the recording by their models, with
-    `is_live` everything; `recorded` has all answers that were given, `keyed` those of the recording with the messages
-    and the wording of the calls that they were given to, whose parts are in `wording`.
+    The owner sets `step` before each step. `problems` are requests without an answer. Plugins that `wrap` returned
+    answer what is not in the recording by their models, with `is_live` everything; `recorded` has all answers that
+    were given, `keyed` those of the recording with the messages and the wording of the calls that they were given to,
+    whose parts are in `wording`.
     """
 
     recording: Recording
     is_live: bool = False
     step: int = 0
     problems: list[str] = field(default_factory=list)
-    stale: list[str] = field(default_factory=list)
+    _stale: dict[str, list[CallKey]] = field(default_factory=dict)  # by what has changed
     purposes: Counter[Purpose] = field(default_factory=Counter)
     seconds: Counter[int] = field(default_factory=Counter)
     recorded: list[RecordedAnswer] = field(default_factory=list)
@@ -266,6 +266,15 @@ class RecordedModel:
         return [answer for index, answer in enumerate(self.recording.answers) if index not in self._used]
 
     @property
+    def stale(self) -> list[str]:
+        """Which answers were given to requests of another wording, and what has changed, as sentences."""
+        return [
+            f"{f'the answer to {keys[0]} is' if len(keys) == 1 else f'{len(keys)} answers are'} stale: the wording of "
+            f"the prompt has changed{change}"
+            for change, keys in self._stale.items()
+        ]
+
+    @property
     def has_tools(self) -> bool:
         """Whether the actions were offered as functions; as in the recording where no model was asked."""
         return any(request.tools for request in self._asked) if self._asked else self.recording.tools
@@ -290,7 +299,7 @@ class RecordedModel:
             self._used.add(found[0])
             if answer.wording and answer.wording != wording:
                 changed = self._describe_change(parts)
-                self.stale.append(f"the answer to {key} is stale: the wording of the prompt has changed{changed}")
+                self._stale.setdefault(changed, []).append(key)
             self.recorded.append(answer)
             self.keyed.append(answer.model_copy(update={"messages": key.messages, "wording": wording}))
             return self._return(answer)

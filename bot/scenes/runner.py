@@ -267,9 +267,11 @@ class _SceneRun:
             return
         given = {"answers": tuple(model.keyed), "wording": model.wording}
         report.answers = self._recording.model_copy(update=given)
+        failed = {failure.step for failure in report.failures}  # whose answers may be unused for that
         report.failures += [
             SceneFailure(self._lines[min(answer.step, len(self._lines)) - 1], answer.step, _describe_unused(answer))
             for answer in model.unused
+            if answer.step not in failed
         ]
         if self._options.is_strict:
             report.failures += [SceneFailure(1, 0, text) for text in model.stale]
