@@ -46,6 +46,7 @@ from bot.receipts import RecordedAction, RecordedAnswer, RecordedVerdict, Replay
 from bot.runs import Run
 from bot.settings import CoreSettings
 from bot.turn import Agent, Turn, TurnInput
+from bot.user_texts import use_language
 
 CHARACTER_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE)  # texts that another character has of its own
 SEPARATOR = "\n\n"  # between the system prompt and the prompt
@@ -372,12 +373,13 @@ class ReplayPipeline(MessagePipeline):
             apology = f"apology:{turn.room.id}"
             await self._agent.store.cache.set(apology, "told before", expires_at=now + timedelta(days=1))
         run = Run(turn.id, turn.room.id, turn.message.id, turn.author.id, calls=turn_input.calls, trace=turn.trace)
-        try:
-            await self._run_stages(turn, turn_input, run, record.participant_state)
-        except asyncio.CancelledError:
-            if not self._models.interruption.has_ended_turn:
-                raise
-        await self._compare_end(turn, turn_input)
+        with use_language(self._agent.find_language(final.author)):
+            try:
+                await self._run_stages(turn, turn_input, run, record.participant_state)
+            except asyncio.CancelledError:
+                if not self._models.interruption.has_ended_turn:
+                    raise
+            await self._compare_end(turn, turn_input)
 
     async def _compare_end(self, turn: Turn, turn_input: TurnInput) -> None:
         """Compare the replies and the outcome of a turn that has ended."""
