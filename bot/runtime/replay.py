@@ -9,6 +9,7 @@ from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.ledger import Outcome, Receipt, Rule
 from bot.models.types import ModelType
 from bot.operate.replay import ReplayBody, ReplayState
+from bot.pipeline.filters import ContentStage
 from bot.pipeline.process_message import list_versions
 from bot.pipeline.replay import Comparison, RecordedFilters, RecordedModels, ReplayPipeline, add_missing, join_prompt
 from bot.plugin_system.components import Model
@@ -60,7 +61,9 @@ async def _replay(store: Store, receipt: Receipt, config: AgentConfig, other: Ag
     comparison = Comparison()
     models = RecordedModels(record, prompts, comparison)
     async with run_agent(offline) as agent_runtime:
-        filters = RecordedFilters(agent_runtime.agent.filters, record.verdicts, comparison)
+        stage = agent_runtime.agent.filters
+        assert isinstance(stage, ContentStage), "a running agent has the stage that was built for it"
+        filters = RecordedFilters(stage, record.verdicts, comparison)
         agent = replace(agent_runtime.agent, models=models, filters=filters)
         add_missing(agent_runtime.registry, record)
         await _fill(agent.store, store, record, turn_id)
