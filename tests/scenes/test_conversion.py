@@ -82,7 +82,7 @@ ROOMS = {
 
 
 async def record(talk: TalkOf, *plugins: Plugin) -> tuple[AgentConfig, InMemoryStore, list[str]]:
-    """Let Ada take part in a talk; return her configuration, her store, and the ids of the receipts."""
+    """Run Ada in a talk; return her configuration, her store, and the ids of the receipts."""
     clock = ManualClock()
     store = InMemoryStore(clock.now)
     config = load_ada(ScriptedModel(talk.write), {"BURST_PAUSE": "0", **talk.settings})(FILE)
@@ -177,7 +177,7 @@ async def test_a_turn_that_cannot_be_reproduced_is_history_and_the_scene_says_wh
     assert not any("say" in step for step in alone.document["steps"])
 
 
-async def test_a_failed_turn_and_one_whose_action_reaches_others_are_history(tmp_path: Path) -> None:
+async def test_failed_turns_and_turns_with_an_action_that_reaches_others_are_history(tmp_path: Path) -> None:
     @action("PAY", "Pay somebody.", effect=Effect.UNSAFE, authority=Authority.named("whom"))
     async def pay(turn: Turn, whom: str) -> ActionResult:
         return ActionResult(text="paid", authors=())
@@ -200,7 +200,7 @@ async def test_a_failed_turn_and_one_whose_action_reaches_others_are_history(tmp
     assert (await run(tmp_path, found, load_ada())).failures == []
 
 
-async def test_a_message_that_was_answered_with_a_later_one_is_history_of_its_turn(tmp_path: Path) -> None:
+async def test_a_message_that_was_answered_with_the_next_message_is_history_of_its_turn(tmp_path: Path) -> None:
     asked, may_answer = asyncio.Event(), asyncio.Event()
 
     async def write(request: TextRequest) -> str:

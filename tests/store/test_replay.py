@@ -403,7 +403,7 @@ class Journey:
         self._plugin = Plugin("two", "A second action.", actions=[second])
 
     async def run(self) -> None:
-        """Let the bot run, end it amid an action, run it again, and replay each turn for which a model was asked."""
+        """Run the bot up to an action that it does not end, start it again, and replay each turn that asked a model."""
         lines = load_recording()
         middle = len(lines) // 2
         async with self._running() as (harness, ended):

@@ -309,7 +309,7 @@ async def test_the_checks_name_what_needs_attention_as_the_overview_does(server:
     assert (finding["state"], finding["is_outside"]) == ("fail", True)
 
 
-async def test_a_turn_is_replayed_while_the_character_is_the_one_that_answered(server: RunningServer) -> None:
+async def test_a_turn_is_replayed_until_the_character_changes(server: RunningServer) -> None:
     answer = await server.send("Hello there")
     path = f"/api/receipts/{answer['receipt_id']}/replay"
     first, second = await asyncio.gather(server.get(path), server.get(path))
