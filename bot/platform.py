@@ -158,6 +158,7 @@ from bot.operate.operations import (
     UndeliveredPartBody,
 )
 from bot.operate.receipts import ReceiptBody
+from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
@@ -281,6 +282,7 @@ __all__ = [
     "ReaderNotInstalled",
     "ReceiptBody",
     "ReloadResult",
+    "ReplayBody",
     "ResponseTarget",
     "Result",
     "RoomRule",

@@ -242,9 +242,15 @@ class RoomAttention:
 
 
 class Attention:
-    """The talks of the rooms of one agent, in memory only; a room is read from the store when it is first judged."""
+    """The talks of the rooms of one agent, in memory only; a room is read from the store when it is first judged.
+
+    `recalled` has what models have decided about stored messages, by their ids. Without `waits_for_bots` no other bot
+    is waited for, as in a simulation, where no message comes meanwhile.
+    """
 
     def __init__(self) -> None:
+        self.waits_for_bots = True
+        self.recalled: BoundedDict[UUID, bool] = BoundedDict(MAX_ROOMS)
         self._rooms: BoundedDict[UUID, RoomAttention] = BoundedDict(MAX_ROOMS)
 
     def hear(self, turn: Turn, participant_state: ParticipantState) -> None:
@@ -324,7 +330,7 @@ class Attention:
         """Wait while bots that come before the agent may answer the newest message; return whether one has answered."""
         room = self._rooms.get(turn.room.id)
         heard = room.heard.get(turn.message.id) if room is not None else None
-        if room is None or heard is None or not heard.bots_before:
+        if room is None or heard is None or not heard.bots_before or not self.waits_for_bots:
             return False
         try:
             async with asyncio.timeout(room.seconds_of_bots(heard)):
@@ -366,6 +372,9 @@ class Attention:
         for memory in memories:
             author = entities.get(memory.entity_id)
             room.hear(memory, _to_line(turn, memory, author), author.names if author else ())
+            if memory.id in self.recalled and (heard := room.heard.get(memory.id)) is not None:
+                heard.probability = load_classifier().estimate(heard.features).probability
+                room.note_decision(heard, self.recalled[memory.id])
         room.heard_at = room.heard_at or turn.message.created_at
         for memory, line, names in waiting:
             room.hear(memory, line, names)

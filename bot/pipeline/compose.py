@@ -277,7 +277,7 @@ async def generate_text(
     built = request()
     profile = await models.profile(kind)
     max_bytes = profile.max_prompt_bytes(built) if profile is not None else None
-    outcome: TextResult | ModelError | None = None
+    outcome: TextResult | ModelError | asyncio.CancelledError | None = None
     try:
         for tries_left in reversed(range(MAX_TRIES)):
             if max_bytes is not None and count_prompt_bytes(built) > max_bytes:
@@ -291,7 +291,7 @@ async def generate_text(
                 learned = profile.max_prompt_bytes(built) if profile is not None else None
                 max_bytes = learned if learned != max_bytes else count_prompt_bytes(built) // 2
         raise AssertionError  # the last try returns or raises
-    except ModelError as error:
+    except (ModelError, asyncio.CancelledError) as error:
         outcome = error
         raise
     finally:

@@ -13,11 +13,13 @@ from hashlib import sha256
 from typing import TypeVar
 from uuid import UUID
 
+from bot.concurrency.clock import monotonic_clock
 from bot.concurrency.tasks import Batcher, BoundedDict, CancellationScope, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content
 from bot.domain.environment import ParticipantState
 from bot.domain.events import AnswerDegraded, MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
+from bot.domain.filters import FILTER_KEY
 from bot.domain.ids import new_id
 from bot.domain.inbound import REVISIONS_KEY, StoredEvent
 from bot.domain.ledger import Degradation, ModelCall, Outcome, Rule
@@ -115,7 +117,7 @@ class MessagePipeline:
     """Processes the messages of one agent; built and owned by its `AgentRuntime`.
 
     `active_turns` are the turns in progress, `turn_queue` has their order in each room, and `debounce`
-    how the people there write. `evaluated` collects the
+    how the people there write, `counters` what the rules know across messages. `evaluated` collects the
     receipts whose evaluators have run; its owner enters it before the first message and leaves it after the last. So
     it does with `traces`, which collects what turns have noted.
     """
@@ -129,8 +131,8 @@ class MessagePipeline:
         self.debounce = Debounce()
         self.care = Care(agent)
         # By the agent's clock, which stands still in a simulation.
-        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS, clock=lambda: agent.clock().timestamp())
-        self._counters = MessageCounters(settings, agent.store.sharing)
+        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS, clock=monotonic_clock(agent.clock))
+        self.counters = MessageCounters(settings, agent.store.sharing, agent.clock)
         self._attachment_limits = ConcurrencyLimits()
         self._interrupted_calls = BoundedDict[UUID, list[ModelCall]](MAX_INTERRUPTED, list)
         self._composer = Composer(registry)
@@ -139,7 +141,7 @@ class MessagePipeline:
             registry, self._composer, self._action_runner, max_steps=settings.max_multistep_iterations
         )
         self._evaluation = Evaluation(agent, registry)
-        attention = self._counters.attention
+        attention = self.counters.attention
         agent.events.subscribe(MessageSent, attention.note_sent, at_once=True)
         agent.events.subscribe(ReactionReceived, attention.note_reaction, at_once=True)
         definition = agent.read_definition()
@@ -229,7 +231,7 @@ class MessagePipeline:
             is_fresh=turn.is_fresh,
             room=turn.room,
             world=replace(world, roles=roles, grants=grants, metadata={}),
-            message=message,
+            message=_as_filtered(message, turn.message),
             inputs=tuple(
                 RecordedInput(
                     replace(item.receipt, model_calls=(), notes=()), item.message, item.author, item.distress or ""
@@ -350,7 +352,7 @@ class MessagePipeline:
                     result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
-                self._counters.attention.hear_replies(turn)
+                self.counters.attention.hear_replies(turn)
                 if decision.should_answer:
                     self.debounce.learn(turn)
                 spans.append(("commit", "Commit", answered, time.monotonic(), ""))
@@ -378,7 +380,7 @@ class MessagePipeline:
             self._composer,
             self._settings,
             participant_state,
-            self._counters,
+            self.counters,
             self._attachment_limits,
             is_resumed=is_resumed,
         )
@@ -478,11 +480,10 @@ class MessagePipeline:
         await self._evaluation.evaluate_again(turn, turn_input, should_reply=not was_ignored)
 
     async def _close_failed(self, turn: Turn, failure: TurnFailure) -> Outcome:
-        return await commit_failure(turn, failure, self._composer, self._counters)
+        return await commit_failure(turn, failure, self._composer, self.counters)
 
     async def _close_timed_out(self, turn: Turn, reason: str) -> None:
         """Close what RESPONSE_TIMEOUT has stopped, unless the ledger has its outcome already."""
-        turn.trace.decision = None  # when it was stopped is not recorded: it cannot be replayed
         for turn_input in turn.inputs:
             receipt = await self._agent.store.ledger.receipt(turn_input.receipt.id)
             turn_input.receipt = receipt or turn_input.receipt
@@ -492,6 +493,15 @@ class MessagePipeline:
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)
         await mark_late_evaluations(turn, [(turn_input, turn_input.receipt) for turn_input in turn.inputs])
+
+
+def _as_filtered(message: Memory, stored: Memory) -> Memory:
+    """Return a message as it came, but with what filters have replaced in it: nothing else of that is kept."""
+    if FILTER_KEY not in stored.metadata:
+        return message
+    content = replace(message.content, text=stored.content.text, quotation=stored.content.quotation)
+    metadata = {**message.metadata, FILTER_KEY: stored.metadata[FILTER_KEY]}
+    return replace(message, content=content, metadata=metadata)
 
 
 async def _edit_draft(turn: Turn) -> str:

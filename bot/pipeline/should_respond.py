@@ -19,12 +19,14 @@ from types import MappingProxyType
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
+from bot.concurrency.clock import Clock, monotonic_clock, system_clock
 from bot.concurrency.tasks import BoundedDict, BoundedSet, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content, MediaKind
-from bot.domain.environment import ParticipantState, Room, TakeOver, find_take_over
+from bot.domain.environment import Entity, ParticipantState, Room, TakeOver, find_take_over
 from bot.domain.inbound import NOT_READ_REASON
 from bot.domain.ledger import DegradeStep, EditState, Rule
+from bot.domain.memory import Memory
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.attachments import ConcurrencyLimits, transcribe_undecided
 from bot.pipeline.attention import Attention, Choice, Responsiveness, SharedCalls
@@ -400,15 +402,28 @@ class MessageCounters:
     All of it is in memory, but the rate limits where processes share the work.
     """
 
-    def __init__(self, settings: CoreSettings, sharing: WorkSharing | None = None) -> None:
+    def __init__(self, settings: CoreSettings, sharing: WorkSharing | None = None, clock: Clock = system_clock) -> None:
+        seconds = monotonic_clock(clock)
         self.shared_tokens = SharedTokens(sharing.limits) if sharing is not None else None
-        self.public_limits = MessageRateLimiter(settings, PUBLIC_LIMITS)
-        self.trusted_limits = MessageRateLimiter(settings, NO_LIMITS)
-        self.bots = BotGuard()
+        self.public_limits = MessageRateLimiter(settings, PUBLIC_LIMITS, clock=seconds)
+        self.trusted_limits = MessageRateLimiter(settings, NO_LIMITS, clock=seconds)
+        self.bots = BotGuard(clock=seconds)
         self.notices_sent = BoundedSet[tuple[str, UUID, date]](MAX_NOTICES)
         self.counted_receipts = BoundedSet[UUID](MAX_COUNTED_RECEIPTS)
         self.attention = Attention()
         self.decisions = SharedCalls[ResponseDecision]()
+
+    def recall(self, message: Memory, author: Entity, is_addressed: bool | None) -> None:
+        """Take a stored message into account that another process has processed.
+
+        `is_addressed` is what a model has decided about it there; None if no model was asked.
+        """
+        if author.is_bot:
+            self.bots.refusal_for(author.id, message.room_id)
+        else:
+            self.bots.note_person(message.room_id)
+        if is_addressed is not None:
+            self.attention.recalled[message.id] = is_addressed
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,6 @@ from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
 from bot.outbound.proposals import Approval, ApprovalSettings, Proposals
-from bot.pipeline.care import Care
 from bot.pipeline.compose import Composer
 from bot.pipeline.filters import ContentStage, build_content_stage, check_moderation
 from bot.pipeline.process_message import MessagePipeline
@@ -627,7 +626,7 @@ class AgentRuntime:
     inbox: Inbox
     handle: AgentHandle
     post_scheduler: PostScheduler
-    care: Care
+    pipeline: MessagePipeline
     inactive: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -742,7 +741,7 @@ async def _running_agent(
         handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
         if not config.is_idle:
             await enter(handle.activity)
-        yield AgentRuntime(agent, registry, inbox, handle, post_scheduler, pipeline.care)
+        yield AgentRuntime(agent, registry, inbox, handle, post_scheduler, pipeline)
 
 
 def _set_role(config: AgentConfig, store: Store) -> None:

@@ -17,7 +17,8 @@ from bot.testing.harness import add_required
 
 def answer(request: TextRequest) -> str:
     """Greet, and leave people alone who do not ask for it."""
-    return "IGNORE" if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hello.")
+    text = "Hello." if "Rob" not in request.prompt else f"Hello, {len(request.prompt)}."  # no repetition
+    return "IGNORE" if request.purpose is Purpose.SHOULD_RESPOND else model_answer(text)
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -36,7 +37,7 @@ async def simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
         await agent.say(room, f"It is {agent.clock():%H:%M}.")
 
     plugins = add_required([Plugin("bells", workers=[ring])])
-    settings = Settings([Layer("the test", {"AI_NOTICE": "off"})])
+    settings = Settings([Layer("the test", {"AI_NOTICE": "off", "RESPOND_TO_BOTS": "true"})])
     config = AgentConfig(Character(name="Ada"), tuple(plugins), settings)
     people = [Person("Olga", Role.OWNER), Person("Rob", is_bot=True)]
     model = ScriptedModel(answer)
@@ -96,3 +97,18 @@ async def test_edits_deletions_reactions_and_arrivals_reach_the_character(simula
     assert "Ada, something for you" not in [memory.content.text for memory in stored]
     cleo = simulation.find_person("Cleo").id
     assert (await simulation.agent.store.entities.entities({cleo}))[cleo].name == "Cleo"
+
+
+async def test_the_limits_of_bots_count_by_the_clock_of_the_simulation(simulation: Simulation) -> None:
+    async def count_answers(seconds: float) -> int:
+        answered = 0
+        for number in range(24):
+            if number % 5 == 0:
+                await simulation.say("Olga", "well", seconds=0)
+            result = await simulation.say("Rob", f"Ada, {number}", seconds=seconds)
+            answered += len(result.replies)
+        return answered
+
+    assert await count_answers(seconds=4) == 24  # never twenty in a minute
+    await simulation.wait(timedelta(minutes=1))
+    assert await count_answers(seconds=1) == 20

@@ -1,7 +1,8 @@
 """HTTP handlers of receipts."""
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -17,7 +18,15 @@ from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
 from bot import Entity, Outcome, Receipt, Room, system_clock
-from bot.platform import AgentHandle, DeliveryBody, ReceiptBody, describe_receipt, list_checks, read_sections
+from bot.platform import (
+    AgentHandle,
+    DeliveryBody,
+    ReceiptBody,
+    ReplayBody,
+    describe_receipt,
+    list_checks,
+    read_sections,
+)
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
 
@@ -147,6 +156,7 @@ class ReceiptsApi:
     """Handlers for the receipts of messages."""
 
     _directory: AgentDirectory
+    _replays: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))  # each starts an agent
 
     @operation("GET", "/api/receipts", "receipts", Access.READ)
     async def list_receipts(self, request: web.Request, query: ReceiptsQuery) -> ReceiptsResponse:
@@ -211,6 +221,17 @@ class ReceiptsApi:
         trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
         prompts = [_build_prompt(prompt, trace) for prompt in trace["prompts"]] if trace else []
         return PromptsResponse(prompts=prompts)
+
+    @operation("GET", "/api/receipts/{id}/replay", "receipt-replay", Access.CHANGE, (404,))
+    async def replay_receipt(self, request: web.Request) -> ReplayBody:
+        """Run a message's turn again, without models, and compare both; one at a time, secrets are removed."""
+        handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
+        if handle.operator_tools is None:
+            raise HttpProblem(404, "not_found", "this agent is run by a program that replays no turns")
+        if receipt.turn_id is not None:
+            await handle.conversations.trace(receipt.turn_id)  # stores what was noted last
+        async with self._replays:
+            return await handle.operator_tools.program.replay(receipt)
 
 
 def _build_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
