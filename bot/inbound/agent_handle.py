@@ -41,7 +41,7 @@ from bot.operate.tools import OperatorTools, TaskControl
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import LeaseSharing, StoreProblem
 from bot.store.lists import ListStore
-from bot.store.protocols import Store
+from bot.store.protocols import CacheStore, Store
 from bot.store.storage import CheckReport
 from bot.turn import AgentDefinition, WorldSettings
 
@@ -314,6 +314,11 @@ class AgentHandle:
     def definition(self) -> AgentDefinition:
         """The agent's character, settings and templates, as they are now, and the version of the file."""
         return self._read_definition()
+
+    @property
+    def cache(self) -> CacheStore:
+        """Small values by key that outlast a restart, with an expiry; no page, prompt or export shows them."""
+        return self.operations.cache
 
     @property
     def lists(self) -> ListStore:
