@@ -1,6 +1,5 @@
 """Slash commands and buttons."""
 
-import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -157,17 +156,16 @@ class CommandHandler:
             await self._send_request(route, form=[payload, *body.form_fields])
 
     async def _answer_outside(self, interaction: discord.Interaction[Any]) -> None:
-        """Acknowledge a question and store it at the same time: events that follow may move the position past it."""
+        """Store a question, then acknowledge it: one that is acknowledged is answered whatever happens."""
         text, receipt = OUTSIDE_IS_OFF, None
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._acknowledge(interaction, DEFERRED_REPLY, is_private=True))
-            if self._settings.discord_user_install:
-                question = build_question(interaction, self._mapper, self._apply_rules(interaction))
-                try:
-                    receipt = await self._outside.submit(interaction, question)
-                except BotError as error:
-                    text = FAILURE_TEXT
-                    logger.warning("a question from outside could not be stored: %s", error)
+        if self._settings.discord_user_install:
+            question = build_question(interaction, self._mapper, self._apply_rules(interaction))
+            try:
+                receipt = await self._outside.submit(interaction, question)
+            except BotError as error:
+                text = FAILURE_TEXT
+                logger.warning("a question from outside could not be stored: %s", error)
+        await self._acknowledge(interaction, DEFERRED_REPLY, is_private=True)
         if receipt is not None:
             self._outside.explain(receipt)
             return

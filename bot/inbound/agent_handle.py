@@ -24,6 +24,7 @@ from bot.domain.inbound import (
     ChoiceSelection,
     CommandInvocation,
     CommandResponse,
+    InlineAnswer,
     MembershipChange,
     MembershipUpdate,
     ResponseTarget,
@@ -251,6 +252,24 @@ ReadPicture = Callable[[], Awaitable[FetchedBody | None]]
 SelectChoice = Callable[[ChoiceSelection, ResponseTarget | None], Awaitable[CommandResponse]]
 
 
+class InlineQuestions(Protocol):
+    """Answers questions that people type after the bot's name in any chat."""
+
+    async def answer(self, world: World, room: Room, author: Entity, question: str) -> InlineAnswer | None:
+        """Return the answer for a person; None where nothing may be answered, or no model answers in time.
+
+        The same question of a person within five minutes gets the same answer, without a model.
+        """
+
+    async def note_sent(
+        self, world: World, room: Room, author: Entity, answer_id: str, event_id: str, target: ResponseTarget
+    ) -> None:
+        """Store, once for each event, that a person has sent an answer: a receipt, and the answer as its delivery.
+
+        Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
+        """
+
+
 class AgentHandle:
     """What an adapter may call on one agent: submit events, as `Inbox` does, run commands, read conversations.
 
@@ -276,6 +295,7 @@ class AgentHandle:
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
         select_choice: SelectChoice,
+        inline: InlineQuestions,
         reload: Reload,
         events: EventBus,
         routes: tuple[BoundRoute, ...] = (),
@@ -287,6 +307,7 @@ class AgentHandle:
         self.edits = edits
         self.membership = membership
         self.operations, self.conversations = operations, operations.conversations
+        self.inline = inline
         self.activity, self.undelivered = activity, operations.undelivered
         self.people, self.tasks = operations.people, tasks
         self.world_settings = world_settings
