@@ -31,6 +31,7 @@ async def test_a_question_to_a_guest_is_answered_once_in_a_room_of_its_own(harne
     assert not harness.telegram.recorder.calls_of("sendMessage")
     assert not harness.telegram.recorder.calls_of("getChatAdministrators")
     room = await harness.store.worlds.room(receipt.room_id)
+    assert room is not None
     assert room.type is ChannelType.GROUP
 
 

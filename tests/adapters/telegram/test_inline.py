@@ -104,8 +104,7 @@ async def test_the_cost_of_an_answer_that_nobody_sends_is_in_the_bill(open_harne
         conversations = harness.runtime.handles[0].conversations
         lines = await conversations.costs(day, day)
         [line] = [line for line in lines if line.purpose == Purpose.INLINE]
-        room = await conversations.room(line.room_id)
-        assert room is not None
+        [room] = [room for room in await conversations.rooms() if room.id == line.room_id]
         assert room.name == "Inline questions"
 
 
