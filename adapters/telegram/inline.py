@@ -9,7 +9,7 @@ from adapters.telegram.client import PARSE_ERRORS, BotClient, error_text
 from adapters.telegram.incoming import INLINE_QUERY, PLATFORM, BotIdentity, ChatTarget, build_entity, derive_room_id
 from adapters.telegram.outgoing import SPANS_KEY, build_text, split_reply
 from adapters.telegram.sending import NO_PREVIEW
-from bot import ChannelType, CommandResponse, Content, Room, World, derived_id
+from bot import BotError, ChannelType, CommandResponse, Content, Room, World, derived_id
 from bot.platform import AgentHandle, BoundedDict, InlineAnswer, ResponseTarget, TaskSet, TimeSource
 from bot.text import shorten
 
@@ -68,7 +68,7 @@ class InlineReceiver:
         answer, question = None, query.query.strip()
         if len(question) >= MIN_LENGTH:
             await self._time.sleep(PAUSE_SECONDS)
-            if self._newest[query.from_user.id] != query.id:
+            if self._newest.get(query.from_user.id) != query.id:
                 return
             answer = await self._ask(query.from_user, question)
         try:
@@ -78,12 +78,16 @@ class InlineReceiver:
                 cache_time=0 if answer is None else CACHE_SECONDS,
                 is_personal=True,
             )
-        except (TelegramError, *PARSE_ERRORS) as error:  # the person types on, or has given up
+        except (TelegramError, *PARSE_ERRORS) as error:  # the person has typed on, or given up
             logger.debug("an inline query was not answered: %s", error_text(error))
 
     async def _ask(self, user: User, question: str) -> InlineAnswer | None:
         if not self._is_stored:  # the bill names the room
-            await self._handle.membership.update_world(self._world, [self._room])
+            try:
+                await self._handle.membership.update_world(self._world, [self._room])
+            except BotError as error:
+                logger.info("an inline question is not answered: %s", error)
+                return None
             self._is_stored = True
         author = build_entity(user, self._identity)
         return await self._handle.inline.answer(self._world, self._room, author, question)
