@@ -57,7 +57,7 @@ MENU_QUESTION = "What do you make of this message?"
 MESSAGE_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/{message_id}"
 DUPLICATE_NOTICE = "↻ may be a duplicate:\n"
 UNKNOWN_WEBHOOK = 10015  # also that of an interaction that is not acknowledged yet
-PATIENCE, RETRY_SECONDS = timedelta(seconds=10), 0.5  # for the acknowledgement of an interaction
+ACKNOWLEDGE_TIME, RETRY_SECONDS = timedelta(seconds=10), 0.5  # for the acknowledgement of an interaction
 
 
 def menu_name(character_name: str) -> str:
@@ -150,7 +150,7 @@ class OutsideQuestions:
         return (world, room) if room is not None and world is not None else None
 
     def explain(self, receipt: Receipt) -> None:
-        """Say in the background why a question from outside is not answered; do nothing about any other message."""
+        """Show in the background why a question from outside is not answered; do nothing about any other message."""
         is_final = receipt.outcome.is_final and receipt.outcome is not Outcome.ANSWERED
         if is_final and receipt.key.platform == PLATFORM and receipt.key.event_id.startswith(OUTSIDE_PREFIX):
             self._tasks.start(self._explain(receipt))
@@ -217,7 +217,7 @@ class OutsideQuestions:
             code = error.code if isinstance(error, ErrorResponse) else 0
             if code == UNKNOWN_MESSAGE:
                 raise MessageGone("the message was deleted: it is not sent again") from error
-            if code == UNKNOWN_WEBHOOK and age < PATIENCE:
+            if code == UNKNOWN_WEBHOOK and age < ACKNOWLEDGE_TIME:
                 raise NotSent("the interaction is not acknowledged yet", retry_after=RETRY_SECONDS) from error
             raise to_response_error(error) from error
 

@@ -110,14 +110,16 @@ async def test_without_the_switch_a_question_from_outside_is_refused_and_not_sto
     assert shown["flags"] == 64
 
 
-async def test_who_gets_no_answer_is_told_why(server: EmulatedServer, elsewhere: str) -> None:
+async def test_an_asker_without_an_answer_is_shown_the_reason(server: EmulatedServer, elsewhere: str) -> None:
     async with server.run_bot(settings={**ON, "CHANNEL_IDS": "1"}) as (harness, _):
         [shown] = await ask(server, elsewhere)
         assert await outcomes(harness) == [Outcome.IGNORED]
     assert "CHANNEL_IDS" in shown["content"] or "channel" in shown["content"]
 
 
-async def test_a_person_who_asks_too_much_is_told_so_and_costs_no_model(server: EmulatedServer, elsewhere: str) -> None:
+async def test_a_person_over_the_limit_is_shown_that_and_no_model_is_asked(
+    server: EmulatedServer, elsewhere: str
+) -> None:
     model = ScriptedModel(model_answer("Aye."))
     async with server.run_bot(model, settings={**ON, "MESSAGES_PER_PERSON": "1"}) as (harness, _):
         shown = [(await ask(server, elsewhere))[0]["content"] for _ in range(3)]

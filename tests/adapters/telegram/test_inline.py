@@ -26,7 +26,7 @@ async def wait_answer(harness: TelegramHarness, query: str) -> Any:
     return answers[query]
 
 
-async def test_an_inline_question_is_answered_with_one_article_for_its_person_alone(open_harness: OpenHarness) -> None:
+async def test_an_inline_question_is_answered_with_an_article_for_its_person_only(open_harness: OpenHarness) -> None:
     async with open_harness(answer, settings=ON) as harness:
         kim = harness.people.add_user("Kim")
         shown = await wait_answer(harness, harness.people.type_inline(kim, "when is low tide?"))
@@ -34,7 +34,7 @@ async def test_an_inline_question_is_answered_with_one_article_for_its_person_al
         [result] = shown["results"]
         assert (result["type"], result["input_message_content"]["message_text"]) == ("article", "Low at six.")
         await harness.wait_confirmed()
-        assert await harness.store.ledger.receipts() == [], "an answer that nobody sends leaves no receipt"
+        assert await harness.store.ledger.receipts() == [], "an answer that is not sent leaves no receipt"
         [request] = harness.model.requests_for(Purpose.INLINE)
         assert "when is low tide?" in request.prompt
 
@@ -97,7 +97,7 @@ async def test_an_answer_that_is_sent_has_a_receipt_and_a_delivery_once(open_har
         assert not harness.telegram.recorder.calls_of("sendMessage")
 
 
-async def test_the_cost_of_an_answer_that_nobody_sends_is_in_the_bill(open_harness: OpenHarness) -> None:
+async def test_the_cost_of_an_answer_that_is_not_sent_is_in_the_bill(open_harness: OpenHarness) -> None:
     async with open_harness(answer, settings=ON) as harness:
         await wait_answer(harness, harness.people.type_inline(harness.people.add_user("Kim"), "when is low tide?"))
         day = harness.runtime.agents[0].agent.clock().date()
