@@ -502,7 +502,7 @@ class UpdateReceiver:
                 elif isinstance(item, InlineQuery):
                     self._inline.receive(item)
                 elif isinstance(item, ChosenInlineResult):
-                    await self._inline.note_sent(item, update.update_id)
+                    await self._apply_change(partial(self._note_sent, item, update.update_id), update.raw)
                 else:
                     await self._apply_change(item, update.raw)
         if command_tasks:
@@ -545,6 +545,9 @@ class UpdateReceiver:
             raise
         except Exception as error:  # it must not stop the following updates
             await self._record_unreadable(raw, error)
+
+    async def _note_sent(self, sent: ChosenInlineResult, update_id: int, _: AgentHandle) -> None:
+        await self._inline.note_sent(sent, update_id)
 
     async def _record_unreadable(self, raw: RawUpdate, error: Exception) -> None:
         update_id = update_id_of(raw)

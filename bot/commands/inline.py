@@ -71,13 +71,16 @@ class InlineQuestions:
     ) -> None:
         """Store, once for each event, that a person has sent an answer: a receipt, and the answer as its delivery.
 
-        Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
+        Nothing is stored of a person who is not read. Raises InboxClosed while the bot is stopping and StoreUnavailable
+        while nothing can be stored.
         """
 
         async def read_answer() -> CommandResult:
             kept = await self._agent.store.cache.get(_key(author, answer_id))
             return CommandResult(CommandResponse(kept["text"] if kept is not None else "(an answer of long ago)"))
 
+        if author.id in self._agent.store.marks.not_read:
+            return
         event = CommandEvent(INLINE_LABEL, world, room, author, event_id)
         await self._receipts.run(event, read_answer, target)
 
