@@ -52,6 +52,7 @@ from adapters.discord.gateway import (
     ShardingRequired,
 )
 from adapters.discord.incoming import EntityMapper
+from adapters.discord.outside import OutsideQuestions, is_outside, menu_name
 from adapters.discord.sending import MessageSender, ResponseSender, is_response, split_reply
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock
@@ -367,7 +368,8 @@ class DiscordAccount:
         self._response_sender = ResponseSender(self.send_request, clock)
         self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
         self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
-        self.command_handler = CommandHandler(handle, self.mapper, settings, self._send_repeatedly)
+        self._outside = OutsideQuestions(handle, self.send_request, clock, limits.sleep, lambda: self.application_id)
+        self.command_handler = CommandHandler(handle, self.mapper, settings, self._send_repeatedly, self._outside)
         self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
         self._statuses: set[ShardStatus] = set()
         self.shards: dict[ShardId, DiscordShard] = {}
@@ -392,6 +394,7 @@ class DiscordAccount:
         """Disconnect with a close code that lets the next start resume the sessions."""
         await self._typing_indicator.stop()
         await self.token_check.close()
+        await self._outside.stop()
         await self._tasks.cancel(STOP_TIMEOUT)
         await self.identify_queue.stop()
         await self.http.close()
@@ -399,6 +402,8 @@ class DiscordAccount:
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part and return its message id."""
         await self._wait_until_logged_in()
+        if is_outside(delivery):
+            return await self._outside.deliver(delivery)
         if is_response(delivery):
             return await self._response_sender.deliver(delivery)
         return await self.message_sender.deliver(delivery, self.mapper.bot_id)
@@ -406,6 +411,8 @@ class DiscordAccount:
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
+        if is_outside(delivery):
+            return await self._outside.edit(delivery)
         return await self.message_sender.edit(delivery, self.mapper.bot_id)
 
     async def reconcile(self, delivery: Delivery) -> str:
@@ -414,6 +421,8 @@ class DiscordAccount:
             await self._wait_until_logged_in()
         except NotSent as error:
             raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+        if is_outside(delivery):
+            return await self._outside.reconcile(delivery)
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
         return await self.message_sender.reconcile(delivery, self.mapper.bot_id)
@@ -434,7 +443,7 @@ class DiscordAccount:
 
     def show_typing(self, channel_id: str, active: bool) -> None:
         """Show or hide the typing indicator in a channel."""
-        if self._is_logged_in.is_set() and not self.problem:
+        if self._is_logged_in.is_set() and not self.problem and channel_id.isdecimal():
             self._typing_indicator.show(channel_id, active)
 
     async def _show_typing(self, channel_id: str) -> bool:
@@ -577,7 +586,8 @@ class DiscordAccount:
 
     async def _register_commands(self) -> None:
         """Register the commands; try again while Discord cannot be reached or its answer may change."""
-        commands, backoff, is_logged = build_registration(self.handle.commands), Backoff(5.0, 600.0), False
+        menu = menu_name(self.handle.character.name) if self.settings.discord_user_install else ""
+        commands, backoff, is_logged = build_registration(self.handle.commands, menu), Backoff(5.0, 600.0), False
         for failures in count(1):
             try:
                 await self.http.bulk_upsert_global_commands(self.application_id, commands)
@@ -719,8 +729,8 @@ class DiscordAdapter(Adapter):
         return discord_account.trusted_origin if discord_account is not None else ""
 
     def stream_interval(self, room: Room) -> float | None:
-        """Return the seconds between two edits of a streamed reply."""
-        return DRAFT_INTERVAL_SECONDS
+        """Return the seconds between two edits of a streamed reply; the answer to a question from outside is whole."""
+        return DRAFT_INTERVAL_SECONDS if room.external_id.isdecimal() else None
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resend an unclear part while Discord remembers its nonce; after that, search the channel for it."""

@@ -41,6 +41,7 @@ class DiscordSettings(SettingsModel):
             "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES",
             "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS",
             "DISCORD_MEMBERS_INTENT",
+            "DISCORD_USER_INSTALL",
             "DISCORD_SHARD_COUNT",
             "IGNORED_ROLES",
         ]
@@ -68,6 +69,11 @@ class DiscordSettings(SettingsModel):
         False,
         description="Whether to receive who joins and leaves a server; switch on Server Members Intent for "
         "the bot in the developer portal first.",
+    )
+    discord_user_install: bool = Field(
+        False,
+        description="Whether people who have installed the bot for themselves can ask it anywhere on Discord, by /ask "
+        "or about a message; only they see the answer. Switch on User Install in the developer portal first.",
     )
     ignored_roles: CommaList = Field(
         (),

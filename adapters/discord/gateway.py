@@ -809,12 +809,15 @@ class GuildFetcher:
         self._retry_at = BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
 
     async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
-        """Fetch the guild of an event if it is unknown; if that fails, the event is read without it."""
+        """Fetch the guild of an event if it is unknown; if that fails, the event is read without it.
+
+        The guild of an interaction in which the bot is no member cannot be fetched.
+        """
         raw_guild_id = data.get("id" if event in GUILD_EVENTS else "guild_id") if isinstance(data, dict) else None
         if event == "GUILD_CREATE" or not str(raw_guild_id or "").isdigit():
             return
-        guild_id = int(str(raw_guild_id))
-        if client.get_guild(guild_id) is not None:
+        guild_id, owners = int(str(raw_guild_id)), data.get("authorizing_integration_owners")
+        if client.get_guild(guild_id) is not None or (isinstance(owners, dict) and "0" not in owners):
             return
         if event == "GUILD_DELETE":  # the library discards it otherwise
             client._connection._add_guild_from_data(

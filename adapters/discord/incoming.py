@@ -35,7 +35,7 @@ class EntityMapper:
         self.account = str(agent_id)  # the account name stored in rooms and event keys
         self.bot_id = bot_id
 
-    def world_id(self, guild_id: int) -> UUID:
+    def world_id(self, guild_id: int | str) -> UUID:
         """Return the id of a guild's world; a direct channel is a world of its own."""
         return derived_id(self.agent_id, PLATFORM, "world", str(guild_id))
 
@@ -294,8 +294,11 @@ def _text_lines(message: discord.Message, embeds: Sequence[discord.Embed]) -> It
 def build_quotation(message: discord.Message, mapper: EntityMapper) -> Quotation | None:
     """Return text and files of the message that is replied to, with previews of its links; None where it is gone."""
     referenced = message.reference.resolved if message.reference is not None else None
-    if not isinstance(referenced, discord.Message):
-        return None
+    return quote(referenced, mapper) if isinstance(referenced, discord.Message) else None
+
+
+def quote(referenced: discord.Message, mapper: EntityMapper) -> Quotation:
+    """Return text and files of a message, with previews of its links."""
     author, attachments = referenced.author, tuple(_attachments(referenced, referenced.embeds))
     text = _join_lines(_text_lines(referenced, referenced.embeds))
     if not text and not attachments:

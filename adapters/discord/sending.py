@@ -490,7 +490,7 @@ class MessageSender:
 
     async def _request(self, route: Route, body: MessageBody | None = None) -> Any:
         try:
-            return await _send_body(self._send_request, route, body)
+            return await send_body(self._send_request, route, body)
         except ErrorResponse as error:
             if error.code == UNKNOWN_MESSAGE:
                 raise _MessageNotFound(str(error)) from error
@@ -588,7 +588,8 @@ def _next_step(error: _Refused, body: MessageBody) -> tuple[MessageBody, str] | 
     return None
 
 
-async def _send_body(send_request: SendRequest, route: Route, body: MessageBody | None) -> Any:
+async def send_body(send_request: SendRequest, route: Route, body: MessageBody | None) -> Any:
+    """Send a request with a body, as a form where it has files."""
     if body is None:
         return await send_request(route)
     if not body.files:
@@ -708,10 +709,11 @@ class ResponseSender:
         try:
             return await self._send_request(route, **arguments)
         except (*REQUEST_ERRORS, ValueError) as error:
-            raise _to_response_error(error) from error
+            raise to_response_error(error) from error
 
 
-def _to_response_error(error: Exception) -> DeliveryError:
+def to_response_error(error: Exception) -> DeliveryError:
+    """Return the DeliveryError that a failed request with the token of an interaction means for its part."""
     is_expired = isinstance(error, ErrorResponse) and not error.is_foreign and error.status == 401
     return Undeliverable(EXPIRED) if is_expired else to_delivery_error(error)
 

@@ -129,6 +129,8 @@ class MessageSender:
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part as soon as the rate limits allow, and return its message id."""
         target = ChatTarget.parse(delivery.target)
+        if target.is_inline:  # the person has sent it
+            return delivery.reply_to
         if target.guest_query_id and delivery.part:
             raise Undeliverable("as a guest the bot can answer with one message only")
         with label_crash_points(COMMAND_CRASH_POINT if delivery.content.source == RESPONSE_SOURCE else "send"):
@@ -152,9 +154,11 @@ class MessageSender:
 
         Never raises NotSent: the retry after that would carry no notice.
         """
+        target = ChatTarget.parse(delivery.target)
+        if target.is_inline:
+            return delivery.reply_to
         if self._settings.telegram_unclear is UnclearPolicy.HOLD:
             raise DeliveryHeld(HOLD_REASON)
-        target = ChatTarget.parse(delivery.target)
         try:
             with label_crash_points("send"):
                 return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True)

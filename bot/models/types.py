@@ -39,6 +39,7 @@ class Purpose(StrEnum):
     SUMMARY = "summary"
     REPAIR = "repair"
     POST = "post"
+    INLINE = "inline"
     REFLECTION = "reflection"
     ROOM_SUMMARY = "room_summary"
     DESCRIPTION = "description"

@@ -27,7 +27,7 @@ from bot.operate.take_overs import TakeOverBody, end_take_overs
 from bot.outbound.outbox import Outbox, UndeliveredParts, is_dropped
 from bot.outbound.proposals import ProposalDecision, Proposals
 from bot.store.lists import ListStore
-from bot.store.protocols import LogKind, Store
+from bot.store.protocols import CacheStore, LogKind, Store
 from bot.text import sanitize_name, shorten
 from bot.user_texts import user_text
 
@@ -238,6 +238,11 @@ class Operations:
             begin_take_over,
             proposals,
         )
+
+    @property
+    def cache(self) -> CacheStore:
+        """Small values by key."""
+        return self._store.cache
 
     @property
     def lists(self) -> ListStore:

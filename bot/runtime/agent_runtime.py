@@ -26,6 +26,7 @@ from bot.background.scheduler import Scheduler
 from bot.care.settings import CareSettings
 from bot.commands.builtin import BuiltinCommands
 from bot.commands.dispatcher import ChoiceHandler, CommandDispatcher, CommandReceipts
+from bot.commands.inline import InlineQuestions
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.supervisor import Supervisor
 from bot.concurrency.tasks import Failure, MemorySemaphore, await_in_task, run_isolated
@@ -578,6 +579,7 @@ def build_handle(
         commands=router.specs,
         run_command=router.dispatcher.dispatch,
         select_choice=router.choices.select,
+        inline=router.inline,
         reload=reloader.reload,
         events=events,
         routes=bind_routes(agent, config.plugins),
@@ -593,6 +595,7 @@ class CommandRouter:
 
     dispatcher: CommandDispatcher
     choices: ChoiceHandler
+    inline: InlineQuestions
     specs: tuple[CommandSpec, ...]
 
 
@@ -611,7 +614,8 @@ def build_commands(
     receipts = CommandReceipts(agent, inbox)
     dispatcher = CommandDispatcher(agent, commands, receipts, secrets)
     specs = (*(entry.spec for entry in builtin.values()), *agent.catalog.commands)
-    return CommandRouter(dispatcher, ChoiceHandler(agent, dispatcher, receipts, inbox), specs)
+    choices = ChoiceHandler(agent, dispatcher, receipts, inbox)
+    return CommandRouter(dispatcher, choices, InlineQuestions(agent, registry, receipts), specs)
 
 
 Connections = Callable[[], Sequence[ConnectionStatus]]

@@ -27,6 +27,7 @@ from bot.plugin_system.components import Model
 from bot.plugin_system.plugin import Plugin
 from bot.prompts.templates import (
     CONTINUE,
+    INLINE_ANSWER,
     MESSAGE_HANDLER,
     MULTI_STEP_DECISION,
     MULTI_STEP_SUMMARY,
@@ -48,6 +49,7 @@ TEMPLATES = {
     Purpose.SUMMARY: (MULTI_STEP_SUMMARY,),
     Purpose.REPAIR: (PARAMETER_REPAIR,),
     Purpose.POST: (POST_CREATION,),
+    Purpose.INLINE: (INLINE_ANSWER,),
     Purpose.REFLECTION: (REFLECTION,),
 }
 CHARACTER_FIELDS = ("name", "system", "bio", "lore", "topics", "adjectives", "style", "message_examples")

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import count
 from mimetypes import guess_type
 from typing import Any
@@ -27,6 +28,8 @@ API = "/api/v10"
 TYPING_SECONDS = 10.0
 MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013, 160002, 50083, 160005
 COMMAND, COMPONENT = 2, 3
+ACKNOWLEDGE_TIME, TOKEN_TIME = timedelta(seconds=3), timedelta(minutes=15)
+MAX_OUTSIDE_FOLLOW_UPS = 5
 MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
 
 
@@ -45,7 +48,7 @@ class RestServer:
         self.refused_channels: dict[str, tuple[int, int]] = {}  # by channel: status and code of the refusal
         self.denied: defaultdict[str, set[str]] = defaultdict(set)  # by channel: permissions that bots lack there
         self.uploads: dict[str, bytes] = {}
-        self.base_url = ""
+        self.base_url, self.has_user_install = "", True
         self.recorder, self.typing = recorder, TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
         self._state, self._gateway = state, gateway
 
@@ -90,8 +93,10 @@ class RestServer:
         intents = self._gateway.allowed_intents
         flags = (1 << 19 if intents & MESSAGE_CONTENT else 0) | (1 << 15 if intents & GUILD_MEMBERS else 0)
         user = self._state.users[bot]
+        installs: Json = {"0": {}, **({"1": {}} if self.has_user_install else {})}
         return json_response(
             {
+                "integration_types_config": installs,
                 "id": bot,
                 "name": user["username"],
                 "icon": None,
@@ -316,10 +321,17 @@ class RestServer:
 
 @dataclass(frozen=True, slots=True)
 class _Interaction:
-    """An interaction that was sent to a bot, and the messages that answered it."""
+    """An interaction that a user sent to a bot, when, and the messages that answered it.
 
+    It is `from_outside` where the bot is no member: then Discord takes few follow-ups.
+    """
+
+    id: str
+    user: str
     bot: str
     channel: str
+    at: datetime
+    from_outside: bool
     responses: list[Json] = field(default_factory=list)
 
 
@@ -339,12 +351,21 @@ class InteractionServer:
             web.post(API + "/webhooks/{application}/{token}", self._follow_up),
             web.patch(original, self._edit_original),
             web.delete(original, self._delete_original),
+            web.patch(API + "/webhooks/{application}/{token}/messages/{message}", self._edit_follow_up),
+            web.delete(API + "/webhooks/{application}/{token}/messages/{message}", self._delete_follow_up),
         ]
 
     async def run_command(self, bot: str, user: str, channel: str, name: str, /, **options: Any) -> str:
         """Run a command as a user; return the interaction's id."""
         option_list = [{"name": option, "type": 3, "value": value} for option, value in options.items()]
         data = {"id": self._state.new_id(), "name": name, "type": 1, "options": option_list}
+        return await self._send_interaction(bot, user, channel, COMMAND, data)
+
+    async def ask_about(self, bot: str, user: str, channel: str, message_id: str, name: str) -> str:
+        """Run a command in the menu of a message as a user; return the interaction's id."""
+        message = self._state.messages[channel][message_id]
+        resolved = {"messages": {message_id: message}}
+        data = {"id": self._state.new_id(), "name": name, "type": 3, "target_id": message_id, "resolved": resolved}
         return await self._send_interaction(bot, user, channel, COMMAND, data)
 
     async def press_component(self, bot: str, user: str, message: Json, custom_id: str, *values: str) -> str:
@@ -362,9 +383,12 @@ class InteractionServer:
         self, bot: str, user: str, channel_id: str, kind: int, data: Json, **fields: Any
     ) -> str:
         interaction_id, token = self._state.new_id(), f"interaction-{self._state.new_id()}"
-        interaction = self._interactions[token] = _Interaction(bot, channel_id)
-        self._recorder.responses[interaction_id] = interaction.responses
         channel = self._state.channels[channel_id]
+        guild_id = channel.get("guild_id")
+        is_inside = self._state.find_member(guild_id, bot) if guild_id else channel["type"] == DM
+        interaction = _Interaction(interaction_id, user, bot, channel_id, self._state.clock(), not is_inside)
+        self._interactions[token] = interaction
+        self._recorder.responses[interaction_id] = interaction.responses
         payload: Json = {
             "id": interaction_id,
             "application_id": bot,
@@ -377,15 +401,17 @@ class InteractionServer:
             "attachment_size_limit": 10_485_760,
             "app_permissions": DEFAULT_PERMISSIONS,
             "locale": "en-GB",
+            "authorizing_integration_owners": {"0": guild_id or "0"} if is_inside else {"1": user},
             **fields,
         }
-        if guild_id := channel.get("guild_id"):
+        if guild_id:
             is_owner = self._state.guilds[guild_id]["owner_id"] == user
             permissions = ADMINISTRATOR if is_owner else DEFAULT_PERMISSIONS
             member = self._state.find_member(guild_id, user) or {}
-            payload |= {"guild_id": guild_id, "member": {**member, "permissions": permissions}}
+            payload |= {"guild_id": guild_id, "member": {**member, "permissions": permissions}, "context": 0}
+            payload["guild"] = {"id": guild_id, "locale": "en-GB", "features": []}
         else:
-            payload |= {"user": self._state.users[user], "context": DM}
+            payload |= {"user": self._state.users[user], "context": 1 if is_inside else 2}
         await self._gateway.dispatch_event("INTERACTION_CREATE", payload, {bot})
         return interaction_id
 
@@ -393,6 +419,8 @@ class InteractionServer:
         interaction, body = self._find(request), await request.json()
         if interaction.responses:
             raise ApiError(400, 40060, "Interaction has already been acknowledged.")
+        if self._state.clock() - interaction.at > ACKNOWLEDGE_TIME:
+            raise ApiError(404, 10062, "Unknown interaction")
         data = body.get("data") or {}
         interaction.responses.append({"type": body["type"], "content": None, **data})
         if data:
@@ -401,7 +429,10 @@ class InteractionServer:
         return web.Response(status=204)
 
     async def _follow_up(self, request: web.Request) -> web.Response:
-        interaction, (body, files) = self._find(request), await read_message(request)
+        interaction, (body, files) = self._find_answered(request), await read_message(request)
+        check_message(body, has_files=bool(files))
+        if interaction.from_outside and len(interaction.responses) > MAX_OUTSIDE_FOLLOW_UPS:
+            raise ApiError(400, 40094, "This interaction reached the maximum number of follow up messages.")
         if files:
             body = {**body, "files": list(files)}
         interaction.responses.append(body)
@@ -409,18 +440,50 @@ class InteractionServer:
         return json_response(self._show(interaction, body))
 
     async def _edit_original(self, request: web.Request) -> web.Response:
-        interaction = self._find(request)
-        interaction.responses[0].update(await request.json())
+        interaction, (body, files) = self._find_answered(request), await read_message(request)
+        check_message({**interaction.responses[0], **body}, has_files=bool(files))
+        interaction.responses[0].update({**body, "files": list(files)} if files else body)
         self._recorder.record("answered")
         return json_response(self._show(interaction, interaction.responses[0]))
 
     async def _delete_original(self, request: web.Request) -> web.Response:
-        interaction = self._find(request)
+        interaction = self._find_answered(request)
         response = interaction.responses[0]
         response["is_gone"] = True
         self._visible[interaction.channel].pop(response.get("message_id", ""), None)
         self._recorder.record("removed")
         return web.Response(status=204)
+
+    async def _edit_follow_up(self, request: web.Request) -> web.Response:
+        interaction, (body, _) = self._find_answered(request), await read_message(request)
+        response = self._find_response(request, interaction)
+        response.update(body)
+        self._recorder.record("answered")
+        return json_response(self._show(interaction, response))
+
+    async def _delete_follow_up(self, request: web.Request) -> web.Response:
+        interaction = self._find_answered(request)
+        response = self._find_response(request, interaction)
+        response["is_gone"] = True
+        self._visible[interaction.channel].pop(response["message_id"], None)
+        self._recorder.record("removed")
+        return web.Response(status=204)
+
+    def _find_response(self, request: web.Request, interaction: _Interaction) -> Json:
+        message_id = request.match_info["message"]
+        found = (item for item in interaction.responses if item.get("message_id") == message_id)
+        if (response := next(found, None)) is None or response.get("is_gone"):
+            raise ApiError(404, 10008, "Unknown Message")
+        return response
+
+    def _find_answered(self, request: web.Request) -> _Interaction:
+        """Return an interaction that was acknowledged and has not expired."""
+        interaction = self._find(request)
+        if self._state.clock() - interaction.at > TOKEN_TIME:
+            raise ApiError(401, 50027, "Invalid Webhook Token")
+        if not interaction.responses:
+            raise ApiError(404, 10015, "Unknown Webhook")
+        return interaction
 
     def _find(self, request: web.Request) -> _Interaction:
         interaction = self._interactions.get(request.match_info["token"])
@@ -433,6 +496,9 @@ class InteractionServer:
         message = self._state.build_message(interaction.channel, interaction.bot, response.get("content") or "")
         message["components"] = number_components(response.get("components") or [])
         message["flags"] = response.get("flags", 0)
+        user = self._state.users[interaction.user]
+        message["interaction_metadata"] = {"id": interaction.id, "type": COMMAND, "user": user}
+        message["interaction_metadata"]["authorizing_integration_owners"] = {}
         message["id"] = response.setdefault("message_id", message["id"])
         self._visible[interaction.channel][message["id"]] = message
         return message

@@ -128,6 +128,20 @@ class People:
                 self._state.notify(bot, "guest_message", message)
         return message
 
+    def type_inline(self, user: User, text: str) -> str:
+        """Type a question after the @name of the bots in some chat, and pause; return the id of the query."""
+        query_id = str(self._state.new_number())
+        self._state.inline_queries[query_id] = self._state.clock()
+        query = {"id": query_id, "from": user, "query": text, "offset": "", "chat_type": "group"}
+        for bot in self._state.bots.values():
+            self._state.notify(bot, "inline_query", query)
+        return query_id
+
+    def send_inline(self, user: User, text: str, result_id: str) -> None:
+        """Send an answer to an inline question, of which only the bots with inline feedback hear."""
+        for bot in self._state.bots.values():
+            self._state.notify(bot, "chosen_inline_result", {"result_id": result_id, "from": user, "query": text})
+
     def edit(self, message: Message, text: str) -> Message:
         """Edit a message, or the caption of a file."""
         name = "text" if "text" in message else "caption"

@@ -5,6 +5,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from adapters.telegram.emulator.people import build_member
@@ -56,6 +57,9 @@ def refuse_markup(method: str = "sendMessage", *, times: int = 1) -> Fault:
     return Fault(method, 400, build_refusal(400, text), times=times, required_parameter="entities")
 
 
+INLINE_QUERY_TIME, MAX_RESULT_ID_BYTES = timedelta(seconds=30), 64
+
+
 class ApiError(Exception):
     """Telegram rejects the call; `body` is its response."""
 
@@ -85,6 +89,7 @@ class BotApi:
             "deleteMessage": self._delete_message,
             "answerCallbackQuery": self._answer_callback_query,
             "answerGuestQuery": self._answer_guest_query,
+            "answerInlineQuery": self._answer_inline_query,
             "setMyCommands": self._set_commands,
             "getMyCommands": self._get_commands,
             "getChatAdministrators": self._get_administrators,
@@ -239,6 +244,20 @@ class BotApi:
         inline_message_id = f"inline-{self._state.new_number()}"
         self._state.inline_messages[inline_message_id] = (chat["id"], message_id)
         return {"inline_message_id": inline_message_id}
+
+    async def _answer_inline_query(self, bot: BotRecord, parameters: Parameters) -> Any:
+        query_id = str(parameters["inline_query_id"])
+        asked_at = self._state.inline_queries.pop(query_id, None)
+        if asked_at is None or self._state.clock() - asked_at > INLINE_QUERY_TIME:
+            raise ApiError(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
+        for result in parameters["results"]:
+            if not 0 < len(str(result["id"]).encode()) <= MAX_RESULT_ID_BYTES:
+                raise ApiError(400, "Bad Request: RESULT_ID_INVALID")
+            content = result["input_message_content"]
+            self._check_text(content["message_text"], content.get("entities", ()), MAX_TEXT_LENGTH, "message")
+        self._recorder.inline_answers[query_id] = parameters
+        self._recorder.record("inline answered")
+        return True
 
     async def _set_commands(self, bot: BotRecord, parameters: Parameters) -> Any:
         bot.commands[parameters.get("scope", {}).get("type", "default")] = list(parameters["commands"])

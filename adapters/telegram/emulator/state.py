@@ -63,6 +63,7 @@ class PlatformState:
         self.migrated_chats: dict[int, int] = {}
         self.inline_messages: dict[str, tuple[int, int]] = {}  # chat and message of answers of guests
         self.guest_queries: dict[str, Message] = {}  # unanswered questions to guests
+        self.inline_queries: dict[str, datetime] = {}  # unanswered, with their times
         self.topics: dict[tuple[int, int], str] = {}  # name by chat and topic
         self.deleted_topics: set[tuple[int, int]] = set()  # by chat and topic
         self.closed_topics: set[tuple[int, int | None]] = set()  # None is the topic General
@@ -134,6 +135,7 @@ class Recorder(MessageRecorder):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.inline_answers: dict[str, Mapping[str, Any]] = {}  # by query id
         self.alerts: dict[str, str] = {}  # answers to button presses by query id
         self.problems: list[str] = []  # deviations from the published description
 

@@ -1,6 +1,8 @@
 """A-01 to A-18 on Telegram: the process is killed at every stage of a message, and nothing is lost."""
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -22,13 +24,16 @@ ProgramFactory = Callable[..., Program]
 def program_on(tmp_path: Path, fork_server: ForkServer) -> ProgramFactory:
     """Return a factory for bot processes on the emulator that are killed."""
 
-    def program_on(telegram: Emulator, unclear: str = "resend_marked") -> Program:
+    def program_on(
+        telegram: Emulator, unclear: str = "resend_marked", more: Mapping[str, str] | None = None
+    ) -> Program:
         settings = {
             "STREAMING": "false",
             "LATEST_RESPONSE": "queue",
             "TELEGRAM_UNCLEAR": unclear,
             "ON_EDIT": "rerun",
             **telegram.settings(telegram.add_bot(TOKEN)),
+            **(more or {}),
         }
         return Program(fork_server, tmp_path, settings, "telegram", plugins=["sql"])
 
@@ -60,6 +65,57 @@ async def test_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are
         assert texts, f"{stage}: lost"
         assert len(plain) <= 1, f"{stage}: a double without a mark"
         assert not plain or set(marked) <= set(plain), f"{stage}: the mark stands on something else"
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_twenty_times_each_question_to_a_guest_is_answered_at_most_once_and_none_is_lost(
+    program_on: ProgramFactory,
+) -> None:
+    async with Emulator() as telegram:
+        program = program_on(telegram, more={"TELEGRAM_GUEST": "on", "AI_NOTICE": "off", "MESSAGES_PER_PERSON": "0"})
+        kim = telegram.people.add_user("Kim")
+        private = {"id": kim["id"], "type": "private", "first_name": "Kim"}
+        stages = (*CLEAR_STAGES, *UNCLEAR_STAGES)
+        for number in range(20):
+            telegram.people.ask_guest(private, kim, f"@ada_bot what is {number} + 100?")
+            await program.run_until_killed(f"{stages[number % len(stages)]}:1")
+        async with program.running() as bot:
+            await telegram.recorder.wait_until(lambda: not telegram.state.guest_queries, SECONDS)
+            bot.stop()
+            await bot.wait()
+    assert len(telegram.recorder.messages) == 20, "one answer to each question"
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_twenty_times_each_inline_answer_that_was_sent_is_recorded_once(
+    program_on: ProgramFactory,
+) -> None:
+    async with Emulator() as telegram:
+        program = program_on(telegram, more={"TELEGRAM_INLINE": "on", "MESSAGES_PER_PERSON": "0"})
+        kim, recorder = telegram.people.add_user("Kim"), telegram.recorder
+        async with program.running() as bot:
+            query = telegram.people.type_inline(kim, "what is 2 + 2?")
+            await recorder.wait_until(lambda: query in recorder.inline_answers, SECONDS)
+            bot.stop()
+            await bot.wait()
+        [result] = recorder.inline_answers[query]["results"]
+        stages = ("command.received", "command.executed", "outbox.committed", "send.pre_record")
+        for number in range(20):
+            telegram.people.send_inline(kim, "what is 2 + 2?", result["id"])
+            await program.run_until_killed(f"{stages[number % len(stages)]}:1")
+        bots = telegram.state.bots.values()
+        async with program.running() as bot:
+            await recorder.wait_until(lambda: not any(item.queue for item in bots), SECONDS)
+            bot.stop()
+            await bot.wait()
+    with closing(sqlite3.connect(program.database)) as database:
+        receipts = database.execute("SELECT outcome FROM receipts").fetchall()
+        states = database.execute("SELECT DISTINCT state FROM deliveries").fetchall()
+    assert len(receipts) == 20
+    assert states == [("sent",)]
+    assert recorder.texts() == []
 
 
 @pytest.mark.failure("A-17")
