@@ -19,6 +19,7 @@ BUNDLED: Final = (
     {"name": "otel", "purpose": "telemetry", "settings": ("OTEL_EXPORTER_OTLP_ENDPOINT",)},
     {"name": "mcp", "purpose": "tools", "settings": ("MCP_SERVERS",)},
     {"name": "reminders", "purpose": "tools", "settings": ("REMINDERS",)},
+    {"name": "links", "purpose": "tools", "settings": ("LINKS", "WEB_SEARCH")},
     {"name": "embeddings", "purpose": "model", "settings": ("EMBEDDINGS_MODEL",), "is_on_this_computer": True},
     {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
     {"name": "openrouter", "purpose": "model", "settings": ("OPENROUTER_API_KEY",)},

@@ -1,4 +1,4 @@
-"""Extracts the text of an untrusted PDF, DOCX or HTML file in a process of its own, which can be killed."""
+"""Extracts the text of an untrusted PDF, DOCX, HTML file or web page in a process of its own, which can be killed."""
 
 import asyncio
 import sys
@@ -35,6 +35,7 @@ class DocumentFormat(StrEnum):
     PDF = "pdf"
     DOCX = "docx"
     HTML = "html"
+    PAGE = "page"  # HTML as a web page: a line with its title, one with the name of its site, and its main text
 
     @classmethod
     def of(cls, content_type: str, name: str = "") -> "DocumentFormat | None":
