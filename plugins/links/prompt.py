@@ -117,7 +117,7 @@ def _has_link(message: Memory, url: str) -> bool:
 @action(
     "READ_LINK",
     "Read a page whose link a person posted earlier in this room, or a search found.",
-    similes=["OPEN_LINK", "READ_PAGE", "READ_URL"],
+    similes=["OPEN_LINK", "READ_URL"],
     effect=Effect.PURE,
     authority=Authority.harmless(
         "it reads only what a person posted here or a search found, and counts as anybody's words"

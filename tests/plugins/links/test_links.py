@@ -111,7 +111,7 @@ async def test_a_link_that_the_model_wrote_is_not_read_when_a_person_replies_to_
     assert len(prompts(model)) == 2
 
 
-async def test_the_link_in_the_message_of_a_person_to_which_one_replies_is_read(sites: Web) -> None:
+async def test_a_link_that_a_person_wrote_is_read_when_another_replies_to_it(sites: Web) -> None:
     model = ScriptedModel()
     async with reading(sites, model) as harness:
         await harness.send("hello")

@@ -21,9 +21,13 @@ Answer = str | bytes | web.StreamResponse | Callable[[web.Request], Any]
 
 @dataclass
 class Web:
-    """What is served by URL; `asked` are the URLs that were requested, `bodies` what was sent to services."""
+    """What is served by URL, or else by path; any other page is `otherwise`, if that is set.
+
+    `asked` are the URLs that were requested, `requests` their headers and what was sent.
+    """
 
     pages: dict[str, Answer] = field(default_factory=dict)
+    otherwise: Callable[[web.Request], Any] | None = None
     asked: list[str] = field(default_factory=list)
     requests: list[tuple[Mapping[str, str], Any]] = field(default_factory=list)
     url: str = ""
@@ -34,7 +38,7 @@ class Web:
         url = f"http://{host}{request.path}" + (f"?{request.query_string}" if request.query_string else "")
         self.asked.append(url)
         self.requests.append((request.headers, await request.json() if request.can_read_body else None))
-        answer = self.pages.get(url, self.pages.get(request.path))
+        answer = self.pages.get(url, self.pages.get(request.path, self.otherwise))
         if callable(answer):
             answer = await answer(request)
         if answer is None:
