@@ -11,8 +11,10 @@ from bot import ChannelType, Content
 from bot.domain.content import Quotation
 from bot.models import Purpose
 from bot.testing import ManualClock, ScriptedModel, make_message
+from plugins.links import plugin
 from plugins.links.prompt import find_links
 from plugins.links.youtube import find_video, read_transcript
+from tests.adapters.telegram.conftest import run_harness
 from tests.plugins.bootstrap.obeying import Obedient
 from tests.plugins.links.web import ARTICLE, Web, reading, serve_web
 
@@ -299,3 +301,13 @@ async def test_the_transcript_of_a_video_is_read_from_youtube_alone(sites: Web, 
     text = await read_transcript("abcdefghij1", {}, f"{sites.url}/")
     assert text == ("Bees hum" if "youtube.com" in target else "")
     assert not any("evil" in url for url in sites.asked)
+
+
+async def test_on_an_emulated_platform_the_answer_to_a_link_names_the_site(sites: Web) -> None:
+    settings = {"LINKS": "20", "HTTP_PROXY": sites.url, "NO_PROXY": "127.0.0.1"}
+    async with run_harness(settings=settings, plugins=(plugin,)) as harness:
+        alice = harness.people.add_user("Alice")
+        chat = harness.people.open_private_chat(alice, harness.bot)
+        harness.people.say(chat, alice, f"What do you think of {URL}?")
+        [text] = await harness.wait_texts(1)
+    assert text.endswith("\n\n(read: Town News (news.example))")
