@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +30,7 @@ from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
 from bot.domain.ledger import (
+    SOURCES_KEY,
     ActionResult,
     Degradation,
     DegradeStep,
@@ -67,6 +69,10 @@ T = TypeVar("T")
 TIMEZONE = "TIMEZONE"
 AI_NOTICE, AI_NOTICE_TEXT, MINORS = "AI_NOTICE", "AI_NOTICE_TEXT", "MINORS"
 AGE_RESTRICTED_ROOMS = "AGE_RESTRICTED_ROOMS"
+CITATION = re.compile(r"\[(\d{1,3})\]")
+FORGED_CITATION = re.compile(
+    r"^[ \t]*\[\d{1,3}\]:?[ \t]+\S*://\S+[ \t]*\n?", re.MULTILINE
+)  # as the model has read it before
 
 
 class Services(dict[type, Any]):
@@ -535,6 +541,7 @@ class Turn:
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
+    `named_sources` are the sites of which its replies say already that they were read.
     With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
     `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began.
     """
@@ -571,6 +578,7 @@ class Turn:
     reply_model: ModelType = ModelType.TEXT_LARGE
     hold_reason: str = ""
     was_parked: bool = False
+    named_sources: set[str] = field(default_factory=set)
     definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
@@ -703,6 +711,24 @@ class Turn:
         """Return the result of an action that ran earlier in this turn."""
         return self.results.get(action)
 
+    def cite_sources(self, content: Content) -> Content:
+        """Return a reply with the links that it cites as `[1]`, and the sites that were read for it, below its text.
+
+        They are those that providers and actions have returned: a link or a number that the model made up is none.
+        """
+        results = (*self.state.results.values(), *self.state.data.get("actionResults", ()))
+        sources = [source for result in results for source in result.values.get(SOURCES_KEY, ())]
+        if not sources or not content.text:  # as nearly always
+            return content
+        text = FORGED_CITATION.sub("", content.text).rstrip()
+        cited = set(CITATION.findall(text))
+        lines = [f"[{source['number']}] {source['url']}" for source in sources if source.get("number") in cited]
+        read = dict.fromkeys(source["site"] for source in sources if not source.get("number"))
+        if sites := [site for site in read if site not in self.named_sources]:
+            lines.append(user_text("notices.read_sites", sites=", ".join(sites)))
+        self.named_sources.update(sites)
+        return replace(content, text="\n\n".join(filter(None, [text, "\n".join(lines)])))
+
     async def reply(self, content: str | Content) -> Memory | None:
         """Send a reply in the room at once, before the turn is over.
 
@@ -711,8 +737,7 @@ class Turn:
         """
         if self.is_cancelled or self.is_stopped:
             return None
-        if isinstance(content, str):
-            content = Content(text=content)
+        content = self.cite_sources(Content(text=content) if isinstance(content, str) else content)
         outgoing = self.build_reply(content)
         existing = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
         if existing is not None:

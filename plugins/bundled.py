@@ -21,6 +21,7 @@ BUNDLED: Final = (
     {"name": "reminders", "purpose": "tools", "settings": ("REMINDERS",)},
     {"name": "feeds", "purpose": "tools", "settings": ("FEEDS",)},
     {"name": "idle_talk", "purpose": "tools", "settings": ("IDLE_TALK",)},
+    {"name": "links", "purpose": "tools", "settings": ("LINKS", "WEB_SEARCH")},
     {"name": "embeddings", "purpose": "model", "settings": ("EMBEDDINGS_MODEL",), "is_on_this_computer": True},
     {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
     {"name": "openrouter", "purpose": "model", "settings": ("OPENROUTER_API_KEY",)},

@@ -239,7 +239,7 @@ class ProviderSpec:
 
     Dynamic and hidden providers are composed on request only; hidden ones are not listed either. `position`
     orders their texts: lower comes first, and the more stable a text is, the lower it should be. In a catalog
-    `is_trusted_content` is set only for providers of trusted plugins that declare it.
+    `is_trusted_content` is set only for providers of trusted plugins that declare it. `timeout` is in seconds.
     """
 
     name: str
@@ -251,6 +251,7 @@ class ProviderSpec:
     kind: ProviderKind = ProviderKind.OTHER
     shorten: Shortening = Shortening.HEAD
     is_trusted_content: bool = False
+    timeout: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -339,6 +339,11 @@ class Delivery:
 OUTCOME_UNKNOWN: Final = "outcome unknown"
 
 
+# In the values of providers and actions: the pages that an answer may be based on. A page that was read is a mapping
+# with its `site`, a result of a search one with its `number` as text and its `url`.
+SOURCES_KEY = "webSources"
+
+
 @dataclass(frozen=True, slots=True)
 class ProviderResult:
     """What a provider returns: `text` for the prompt, `values` for templates, `data` for code.

@@ -278,20 +278,21 @@ class Fetcher:
         checked as any other URL.
         """
         hops: list[str | URL] = [url]
+        status = None
         try:
             async with asyncio.timeout(self._timeout):
                 trusted = URL(trusted_origin).origin() if trusted_origin else None
                 limit = self._max_bytes if max_bytes is None else max_bytes
                 return await self._follow_redirects(hops, trusted, limit, known)
         except FetchError as error:
-            cause = str(error)
+            cause, status = str(error), error.status
         except TimeoutError:
             cause = f"it took longer than {self._timeout:g} s"
         except (aiohttp.ClientError, OSError) as error:
             cause = describe_client_error(error)
         via = f" (sent on to {redact_url(hops[-1])})" if len(hops) > 1 else ""
         # Outside the handlers: aiohttp's messages hold the whole URL, and tracebacks end up in logs.
-        raise FetchError(f"cannot fetch {redact_url(url)}{via}: {cause}")
+        raise FetchError(f"cannot fetch {redact_url(url)}{via}: {cause}", status)
 
     async def _follow_redirects(
         self, hops: list[str | URL], trusted: URL | None, max_bytes: int, known: FetchedBody | None
@@ -323,7 +324,7 @@ class Fetcher:
             if response.status in _REDIRECTS:
                 return _redirect_target(target, response.headers.get("Location", ""))
             if not 200 <= response.status < 300:
-                raise FetchError(f"the server answered {response.status}")
+                raise FetchError(f"the server answered {response.status}", response.status)
             if (response.content_length or 0) > max_bytes:
                 raise FetchError(f"it is larger than {max_bytes} bytes")
             body = _Body(response.headers.get("Content-Encoding", ""), max_bytes)

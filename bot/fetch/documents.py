@@ -1,4 +1,4 @@
-"""Extracts the text of an untrusted PDF, DOCX, HTML or feed in a process of its own, which can be killed."""
+"""Extracts the text of an untrusted document, web page or feed in a process of its own, which can be killed."""
 
 import asyncio
 import sys
@@ -36,6 +36,7 @@ class DocumentFormat(StrEnum):
     DOCX = "docx"
     HTML = "html"
     FEED = "feed"  # RSS or Atom: each entry as a line of JSON
+    PAGE = "page"  # HTML as a web page: a line with its title, one with the name of its site, and its main text
 
     @classmethod
     def of(cls, content_type: str, name: str = "") -> "DocumentFormat | None":

@@ -112,6 +112,8 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
     if content is not None and is_reply and is_unsolicited and await is_repetition(turn, content.text):
         reason = "it would have said the same words a fourth time within ten minutes"
         return await close_turn(turn, Outcome.IGNORED, reason, Rule.REPETITION)
+    if content is not None and is_reply:
+        content = turn.cite_sources(content)
     outgoing: list[OutgoingReply] = []
     if content is not None and (turn.agent.filters.is_on or turn.world.settings):
         content = await turn.agent.filters.check_reply(turn, content)

@@ -26,7 +26,6 @@ from bot.user_texts import translate
 
 logger = logging.getLogger(__name__)
 
-PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
 PROVIDER_OUTCOMES = (ProviderResult, Failure)
 # The types of nearly all results: these need no closer look.
@@ -50,9 +49,8 @@ FITTING_STEPS = (
 class Composer:
     """Composes a turn's state from the registry's providers and renders prompts from it."""
 
-    def __init__(self, registry: Registry, *, timeout: float = PROVIDER_TIMEOUT) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._timeout = timeout
         self._has_shortened = False
 
     async def compose(self, turn: Turn, include: Collection[str] = (), *, only_included: bool = False) -> State:
@@ -157,7 +155,7 @@ class Composer:
         ]
 
     async def _run_providers(self, turn: Turn, providers: Sequence[Provider]) -> None:
-        """Run plain providers one by one, then the async ones concurrently within the timeout."""
+        """Run plain providers one by one, then the async ones concurrently, each within its timeout."""
         results: dict[str, object] = {}
         for provider in providers:
             name = provider.spec.name
@@ -166,6 +164,7 @@ class Composer:
             except BaseException as error:  # plugin code may raise anything, SystemExit included
                 results[name] = log_failure(error, label=f"provider {name}")
         pending: dict[str, Awaitable[ProviderResult]] = {}
+        timeouts = {provider.spec.name: provider.spec.timeout for provider in providers}
         for name, result in results.items():
             if not isinstance(result, PROVIDER_OUTCOMES) and isinstance(result, Awaitable):
                 pending[name] = result
@@ -175,16 +174,20 @@ class Composer:
             return
         tasks: dict[str, asyncio.Task[ProviderResult | Failure]] = {}
         timed_out: set[str] = set()
-        timer = asyncio.get_running_loop().call_later(self._timeout, _cancel_tasks, tasks, timed_out)
+        loop, timers = asyncio.get_running_loop(), []
+        for seconds in {timeouts[name] for name in pending}:  # nearly always one
+            names = [name for name in pending if timeouts[name] == seconds]
+            timers.append(loop.call_later(seconds, _cancel_tasks, names, tasks, timed_out))
         try:
             async with asyncio.TaskGroup() as group:
                 for name, awaitable in pending.items():
                     tasks[name] = group.create_task(self._await_provider(turn, name, awaitable))
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
         for name, task in tasks.items():
-            outcome = self._timeout_failure(name, timed_out) if task.cancelled() else task.result()
-            _store_result(turn.state, name, outcome)
+            failure = _timeout_failure(name, timeouts[name] if name in timed_out else 0.0) if task.cancelled() else None
+            _store_result(turn.state, name, failure or task.result())
 
     async def _await_provider(
         self, turn: Turn, name: str, awaitable: Awaitable[ProviderResult]
@@ -204,10 +207,6 @@ class Composer:
         turn.trace.spans.append(("provider", name, started, time.monotonic(), cause))
         return result
 
-    def _timeout_failure(self, name: str, timed_out: Collection[str]) -> Failure:
-        cause = f"no answer within {self._timeout:g} s" if name in timed_out else "it cancelled itself"
-        return log_failure(TimeoutError(cause), label=f"provider {name}", cause=cause)
-
 
 def _values_of(turn: Turn) -> Mapping[str, Any]:
     """Return the values composed last, which have those of every template, else the latter."""
@@ -215,10 +214,14 @@ def _values_of(turn: Turn) -> Mapping[str, Any]:
     return state.values if state.composed_providers else {**turn.template_values(), **state.values}
 
 
-def _cancel_tasks(tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -> None:
-    for name, task in tasks.items():
-        if task.cancel():
-            timed_out.add(name)
+def _cancel_tasks(names: Iterable[str], tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -> None:
+    timed_out.update(name for name in names if tasks[name].cancel())
+
+
+def _timeout_failure(name: str, seconds: float) -> Failure:
+    """Return the failure of a provider that took so many seconds; of one that cancelled itself where they are 0."""
+    cause = f"no answer within {seconds:g} s" if seconds else "it cancelled itself"
+    return log_failure(TimeoutError(cause), label=f"provider {name}", cause=cause)
 
 
 def _store_result(state: State, name: str, result: object) -> None:
