@@ -18,6 +18,7 @@ BUNDLED: Final = (
     },
     {"name": "otel", "purpose": "telemetry", "settings": ("OTEL_EXPORTER_OTLP_ENDPOINT",)},
     {"name": "mcp", "purpose": "tools", "settings": ("MCP_SERVERS",)},
+    {"name": "evm", "purpose": "tools", "settings": ("EVM_PROVIDER_URL",)},
     {"name": "reminders", "purpose": "tools", "settings": ("REMINDERS",)},
     {"name": "embeddings", "purpose": "model", "settings": ("EMBEDDINGS_MODEL",), "is_on_this_computer": True},
     {"name": "anthropic", "purpose": "model", "settings": ("ANTHROPIC_API_KEY",)},
