@@ -53,10 +53,8 @@ from bot.turn import Agent, Turn
 logger = logging.getLogger(__name__)
 NATIVE = "native"  # the asset of a network that needs no contract
 DAY = timedelta(days=1)
-WAIT_SECONDS = 45.0  # an action waits so long for the confirmation of a network
 POLL_SECONDS = 2.0
 SIGN_WITHIN = timedelta(minutes=10)
-REPORT_DELAY = timedelta(minutes=3)  # by then an action that was interrupted has run again
 REQUEST_TIMEOUT = 20.0
 MAX_PRICE_BYTES = 64 << 10
 MAX_RESPONSE_BYTES = 4 << 20
@@ -274,14 +272,10 @@ class TransferService(Service):
     account: str = ""  # of the network and the address; empty without a key
     rules: TransferRules
     poll_seconds = POLL_SECONDS
-    wait_seconds = WAIT_SECONDS
-    report_delay = REPORT_DELAY
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(agent)
-        self._waiting: set[UUID] = set()
         self._wake = asyncio.Event()
-        self._changed = asyncio.Event()
 
     @abstractmethod
     async def prepare(self, order: Order) -> Mapping[str, Any]:
@@ -335,7 +329,7 @@ class TransferService(Service):
         return f"Dry run, nothing is sent: {text}" if self.rules.is_dry_run else text
 
     async def transfer(self, turn: Turn, order: Order) -> ActionResult:
-        """Make a transfer once for a turn, and return what has become of it after a while."""
+        """Begin a transfer, once for a turn; what becomes of it is reported in the room."""
         try:
             if self.rules.is_dry_run:
                 self.check_rules(order)
@@ -349,8 +343,12 @@ class TransferService(Service):
         except NodeRefused as error:
             logger.warning("a transfer on %s was refused: %s", self.network, error)
             return ActionResult(False, error="its simulation failed; the log has the reason", authors=())
-        crash_point("transfer.reserved")
-        return await self._wait(transfer)
+        self._wake.set()
+        if transfer.outcome:  # the action runs again after a crash
+            return ActionResult(transfer.state is TransferState.CONFIRMED, transfer.outcome, error=transfer.outcome)
+        what = f"{format_units(order.amount, order.decimals)} {self.describe_asset(order.asset)} to {order.recipient}"
+        text = f"The transfer of {what} is under way. I will report here once {self.network} has confirmed it."
+        return ActionResult(text=text, data={"transfer": str(transfer.id)}, authors=())
 
     async def _reserve(self, turn: Turn, order: Order) -> Transfer:
         """Store the terms of a transfer; return the one that is stored already for this turn."""
@@ -381,38 +379,11 @@ class TransferService(Service):
             await self.agent.store.tables.write(write)
         except IntegrityError:  # another process was quicker
             raise TransferRefused("an earlier transfer of the account is not final yet; try again after it") from None
+        crash_point("transfer.reserved")
         return transfer
 
-    async def _wait(self, transfer: Transfer) -> ActionResult:
-        """Return the result of a transfer once it is final, or what is known after `wait_seconds`."""
-        self._waiting.add(transfer.id)
-        self._wake.set()
-        try:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.wait_seconds):
-                    changed = self._changed  # taken before the row is read, so that no change is missed
-                    while (await self._read(self.table.c.id == transfer.id))[0].state in OPEN_STATES:
-                        await changed.wait()
-                        changed = self._changed
-            [transfer] = await self._read(self.table.c.id == transfer.id)
-            if transfer.state in OPEN_STATES:
-                return ActionResult(text=self._describe_open(transfer), authors=())
-            await self._update(transfer, reported_at=self.agent.clock())
-        finally:
-            self._waiting.discard(transfer.id)
-        crash_point("transfer.reported")
-        is_done = transfer.state is TransferState.CONFIRMED
-        data = {"transaction": transfer.transaction_id}
-        return ActionResult(is_done, transfer.outcome, data=data, error="" if is_done else transfer.outcome, authors=())
-
-    def _describe_open(self, transfer: Transfer) -> str:
-        if transfer.state is TransferState.RESERVED:
-            return "The transfer is not sent yet. I will report what becomes of it."
-        text = "The transfer is not confirmed yet. I will report what becomes of it. Transaction: "
-        return text + transfer.transaction_id
-
     async def follow(self) -> None:
-        """Advance all open transfers until they are final, and report those that no action reports."""
+        """Advance all transfers until they are final, and report them in their rooms."""
         while True:
             self._wake.clear()
             rows = self.table.c
@@ -429,49 +400,39 @@ class TransferService(Service):
                     await self._wake.wait()
 
     async def _advance(self, transfer: Transfer) -> None:
-        if transfer.state is TransferState.RESERVED and (lapse := self._find_lapse(transfer)):
-            await self._finish(transfer, Sighting(TransferState.FAILED, lapse))
-        elif transfer.state is TransferState.RESERVED:
-            transaction_id, signed = await asyncio.to_thread(self.sign, transfer)
-            transfer = await self._update(
-                transfer, state=TransferState.SIGNED, transaction_id=transaction_id, signed=signed
-            )
-            crash_point("transfer.signed")
+        """Take a transfer as far as the network allows at the moment."""
+        if transfer.state is TransferState.RESERVED:
+            transfer = await self._sign_in_time(transfer)
         if transfer.state is TransferState.SIGNED:
             found = await self.find(transfer)
-            if found.state is not None:
-                await self._finish(transfer, found)
-            elif not found.is_received:
+            if found.state is None and not found.is_received:
                 await self.send(transfer)
                 crash_point("transfer.sent")
-        elif transfer.outcome and transfer.id not in self._waiting and self._age(transfer) > self.report_delay:
-            await self._report(transfer)
-
-    def _age(self, transfer: Transfer) -> timedelta:
-        return self.agent.clock() - transfer.created_at
-
-    def _find_lapse(self, transfer: Transfer) -> str:
-        """Return why a transfer that was never signed is not made any more; empty if it is made."""
-        if self._age(transfer) > SIGN_WITHIN:
-            return "The transfer was not made in time, and nothing was sent. Ask for it again."
-        try:
-            self.check_rules(transfer.order)
-        except TransferRefused as error:
-            return f"The transfer was not made: {error}"
-        return ""
-
-    async def _finish(self, transfer: Transfer, found: Sighting) -> None:
-        """Store the final state of a transfer, and wake the actions that wait for it."""
-        await self._update(transfer, state=found.state, outcome=found.outcome)
-        crash_point("transfer.final")
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    async def _report(self, transfer: Transfer) -> None:
+            if found.state is None:
+                return
+            transfer = await self._update(transfer, state=found.state, outcome=found.outcome)
+            crash_point("transfer.final")
         room = await self.agent.store.worlds.room(transfer.room_id)
         if room is not None:
             await self.agent.say(room, transfer.outcome, key=f"transfer {transfer.id}")
+        crash_point("transfer.reported")
         await self._update(transfer, reported_at=self.agent.clock())
+
+    async def _sign_in_time(self, transfer: Transfer) -> Transfer:
+        """Sign a transfer, or let it fail if it is too old or not allowed any more: nothing was sent so far."""
+        try:
+            self.check_rules(transfer.order)
+            if self.agent.clock() - transfer.created_at > SIGN_WITHIN:
+                raise TransferRefused("it was not signed in time. Ask for it again.")
+        except TransferRefused as error:
+            outcome = f"The transfer was not made: {error}"
+            return await self._update(transfer, state=TransferState.FAILED, outcome=outcome)
+        transaction_id, signed = await asyncio.to_thread(self.sign, transfer)
+        transfer = await self._update(
+            transfer, state=TransferState.SIGNED, transaction_id=transaction_id, signed=signed
+        )
+        crash_point("transfer.signed")
+        return transfer
 
     async def _read(self, *conditions: Any) -> list[Transfer]:
         query = select(self.table).where(*conditions).order_by(self.table.c.created_at)

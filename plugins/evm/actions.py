@@ -81,7 +81,7 @@ async def transfer(
     token: Annotated[str, "The contract of an ERC-20 token; empty for the native coin"] = "",
     max_fee: Annotated[str, "Leave it empty: the confirmation sets it"] = "",
 ) -> ActionResult:
-    """Make the confirmed transfer once, and return what has become of it."""
+    """Begin the confirmed transfer, once; its outcome is reported in the room."""
     account = turn.agent.services[EvmAccount]
     try:
         asset = account.parse_asset(token)

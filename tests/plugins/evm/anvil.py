@@ -25,9 +25,9 @@ TOKEN = to_checksum_address("0x" + "70" * 20)
 ETHER = 10**18
 NAME = "friend.eth"
 OPCODES = {
-    "ADD": "01", "SUB": "03", "LT": "10", "EQ": "14", "SHR": "1c", "CALLER": "33", "LOAD": "35", "CODECOPY": "39", "MSTORE": "52",
-    "SLOAD": "54", "SSTORE": "55", "JUMPI": "57", "JUMPDEST": "5b", "0": "5f", "DUP": "80", "LOG3": "a3", "RETURN": "f3",
-    "REVERT": "fd",
+    "ADD": "01", "SUB": "03", "LT": "10", "EQ": "14", "SHR": "1c", "CALLER": "33", "LOAD": "35", "CODECOPY": "39",
+    "MSTORE": "52", "SLOAD": "54", "SSTORE": "55", "JUMPI": "57", "JUMPDEST": "5b", "0": "5f", "DUP": "80",
+    "LOG3": "a3", "RETURN": "f3", "REVERT": "fd",
 }  # fmt: skip
 RETURN_WORD = "0 MSTORE #20 0 RETURN"
 TOKEN_CODE = f"""
@@ -100,6 +100,11 @@ class Anvil:
         last = int(await self.call("eth_blockNumber"), 16)
         blocks = [await self.call("eth_getBlockByNumber", hex(number), True) for number in range(1, last + 1)]
         return [transaction for block in blocks for transaction in block["transactions"]]
+
+    async def wait_for_pending(self) -> None:
+        """Wait until a transaction waits for a block."""
+        while (await self.call("txpool_status"))["pending"] == "0x0":
+            pass
 
     async def add_token(self, code: str = TOKEN_CODE) -> None:
         """Put a token into the state, of which the sender has a thousand."""
