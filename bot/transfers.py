@@ -50,6 +50,26 @@ from bot.settings import CommaList, Secret
 from bot.text import shorten
 from bot.turn import Agent, Turn
 
+__all__ = [
+    "NATIVE",
+    "DailyLimits",
+    "NodeClient",
+    "NodeRefused",
+    "NodeUrl",
+    "Order",
+    "PersonIds",
+    "Sighting",
+    "Transfer",
+    "TransferRefused",
+    "TransferRules",
+    "TransferService",
+    "TransferState",
+    "fetch_price",
+    "format_units",
+    "to_units",
+    "transfers_table",
+]
+
 logger = logging.getLogger(__name__)
 NATIVE = "native"  # the asset of a network that needs no contract
 DAY = timedelta(days=1)
@@ -107,7 +127,7 @@ def _check_node_url(value: SecretStr) -> SecretStr:
     return value
 
 
-People = Annotated[CommaList, AfterValidator(_check_people)]  # platform:id
+PersonIds = Annotated[CommaList, AfterValidator(_check_people)]  # platform:id
 DailyLimits = Annotated[CommaList, AfterValidator(_check_limits)]  # asset:amount
 NodeUrl = Annotated[Secret, AfterValidator(_check_node_url)]  # often with a key in its path or query
 

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from ens import AsyncENS
-from ens.exceptions import ENSException
+from ens import AsyncENS  # type: ignore[import-untyped]
+from ens.exceptions import ENSException  # type: ignore[import-untyped]
 from web3 import AsyncWeb3
 from web3.exceptions import Web3Exception
 from web3.providers.async_base import AsyncBaseProvider

@@ -22,7 +22,7 @@ from bot.transfers import (
     NodeRefused,
     NodeUrl,
     Order,
-    People,
+    PersonIds,
     Sighting,
     Transfer,
     TransferRefused,
@@ -76,7 +76,7 @@ class EvmSettings(SettingsModel):
         None, description="An encrypted key file (version 3), instead of EVM_PRIVATE_KEY."
     )
     evm_keystore_password: Secret | None = Field(None, description="The password of EVM_KEYSTORE.")
-    evm_operators: People = Field(
+    evm_operators: PersonIds = Field(
         (),
         description="Who may order transfers, if they are OWNER where they write, as platform and id: "
         "`discord:80351110224678912`. Empty: no transfers.",

@@ -151,7 +151,7 @@ async def test_what_left_in_a_day_counts_against_the_limit_also_after_a_restart(
 @pytest.mark.parametrize(
     ("code", "report"), [(TOKEN_CODE, "Transferred 12 of token"), (IDLE_TOKEN_CODE, "did not move")]
 )
-async def test_a_token_is_transferred_and_one_that_does_not_move_is_not_reported_as_transferred(
+async def test_a_token_is_transferred_and_a_token_that_does_not_move_is_not_reported_as_transferred(
     node: Anvil, tmp_path: Path, code: str, report: str
 ) -> None:
     await node.add_token(code)
@@ -179,7 +179,7 @@ async def test_a_dry_run_sends_nothing(node: Anvil, tmp_path: Path) -> None:
     assert await node.transactions() == []
 
 
-async def test_a_fee_above_the_confirmed_one_is_refused(node: Anvil, tmp_path: Path) -> None:
+async def test_a_fee_above_the_confirmed_fee_is_refused(node: Anvil, tmp_path: Path) -> None:
     async with running(node, tmp_path, order()) as harness:
         code = await ask(harness)
         await node.call("anvil_setNextBlockBaseFeePerGas", hex(10**12))
@@ -197,7 +197,7 @@ async def unconfirmed(folder: Path) -> AsyncIterator[tuple[Anvil, AgentHarness]]
         yield node, harness
 
 
-async def test_a_transfer_that_no_block_contains_is_not_called_done_holds_up_the_next_one_and_is_reported_later(
+async def test_a_transfer_that_no_block_contains_is_not_called_done_delays_the_next_transfer_and_is_reported_later(
     tmp_path: Path,
 ) -> None:
     async with unconfirmed(tmp_path) as (node, harness):

@@ -67,10 +67,10 @@ async def kill_and_check(tmp_path: Path, fork_server: ForkServer, rounds: int) -
         before, amounts = await node.balance(FRIEND), [f"0.0{number:02}" for number in range(1, rounds + 1)]
         for amount in amounts:
             for point in POINTS:
-                recorder.counts["ready"] = 0
+                recorder.counts["ready"] = recorder.counts["resume"] = 0
                 async with program.running_until_killed(f"{point}:1"):
                     if point == POINTS[0]:
-                        await recorder.wait_until(lambda: recorder.counts["ready"] > 0, SECONDS)
+                        await recorder.wait_until(lambda: recorder.counts["ready"] + recorder.counts["resume"], SECONDS)
                         await order(server, amount)
             done = [text for text in recorder.texts() if text.startswith("Transferred")]
             assert len(done) <= amounts.index(amount)  # this one is not reported yet
