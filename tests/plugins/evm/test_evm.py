@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from eth_account import Account
+from pydantic import SecretStr
 
-from bot import Attachment, ChannelType, Content, MediaKind, Role, TaskTag
+from bot import Attachment, ChannelType, Content, MediaKind, Role, TaskTag, TemporaryError
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
 from bot.plugin_system.loading import find_plugin
 from bot.testing import AgentHarness, ScriptedModel, check_plugin_contract, model_answer, running_agent
+from bot.transfers import NodeClient, fetch_price
 from plugins.evm.network import EvmAccount
 from tests.plugins.evm.anvil import (
     CHAIN_ID,
@@ -138,14 +142,46 @@ async def test_an_order_outside_of_the_rules_is_refused_without_a_question(
     assert await node.transactions() == []
 
 
-async def test_what_left_in_a_day_counts_against_the_limit_also_after_a_restart(node: Anvil, tmp_path: Path) -> None:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the address of an empty database of each kind."""
+    if request.param == "postgresql":
+        return str(request.getfixturevalue("postgres_url"))
+    return f"sqlite:///{tmp_path / 'greenroom.db'}"
+
+
+async def test_what_left_in_a_day_counts_against_the_limit_also_after_a_restart(
+    node: Anvil, tmp_path: Path, database: str
+) -> None:
     for _ in range(2):
-        async with running(node, tmp_path, order()) as harness:
+        async with running(node, tmp_path, order(), DATABASE_URL=database) as harness:
             assert (await confirm(harness, await ask(harness))).startswith("Transferred")
-    async with running(node, tmp_path, order(amount="0.1")) as harness:
+    async with running(node, tmp_path, order(amount="0.1"), DATABASE_URL=database) as harness:
         report = await confirm(harness, await ask(harness, f"Send 0.1 to {FRIEND}"))
     assert "the daily limit is 1, and 0 of it is left" in report
     assert len(await node.transactions()) == 2
+
+
+async def price(request: web.Request) -> web.Response:
+    return web.json_response({"ethereum": {"usd": 2100.5}})
+
+
+async def deep(request: web.Request) -> web.Response:
+    return web.Response(text="[" * (5 << 20))
+
+
+async def test_a_price_is_read_exactly_and_a_response_that_is_too_large_or_no_response_is_an_outage() -> None:
+    app = web.Application()
+    app.router.add_get("/price", price)
+    app.router.add_post("/", deep)
+    async with TestServer(app) as server, running_agent() as harness:
+        url = str(server.make_url("/price"))
+        assert await fetch_price(harness.agent, url, "ethereum.usd") == "2,100.5 usd"
+        assert await fetch_price(harness.agent, url, "ethereum.eur") == ""
+        for path in ("/", "/price"):
+            async with NodeClient(SecretStr(str(server.make_url(path))), {}) as client:
+                with pytest.raises(TemporaryError, match="cannot be read"):
+                    await client.call("eth_chainId")
 
 
 @pytest.mark.parametrize(
