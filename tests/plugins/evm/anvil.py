@@ -86,6 +86,13 @@ class Anvil:
         assert "error" not in answer, answer
         return answer["result"]
 
+    async def is_up(self) -> bool:
+        """Return whether the node responds."""
+        try:
+            return bool(await self.call("eth_chainId"))
+        except OSError:
+            return False
+
     async def balance(self, address: str) -> int:
         """Return how much of the native coin an address has."""
         return int(await self.call("eth_getBalance", address, "latest"), 16)
@@ -127,13 +134,10 @@ async def run_anvil(*options: str) -> AsyncIterator[Anvil]:
         BINARY, "--port", str(port), "--silent", "--chain-id", str(CHAIN_ID), *options, env={"HOME": os.devnull}
     )
     try:
-        async with ClientSession() as session, asyncio.timeout(120):
+        async with ClientSession() as session:
             node = Anvil(session, f"http://127.0.0.1:{port}")
-            while True:
-                try:
-                    await node.call("eth_chainId")
-                    break
-                except OSError:
+            async with asyncio.timeout(120):
+                while not await node.is_up():
                     assert process.returncode is None
                     await asyncio.sleep(0.02)
             yield node
