@@ -159,6 +159,7 @@ from bot.operate.operations import (
 )
 from bot.operate.receipts import ReceiptBody
 from bot.operate.results import Result
+from bot.operate.rooms import RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
@@ -282,6 +283,7 @@ __all__ = [
     "ReloadResult",
     "ResponseTarget",
     "Result",
+    "RoomInstructionsBody",
     "RoomRule",
     "RoomRules",
     "RouteCaller",
