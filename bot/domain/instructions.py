@@ -1,7 +1,7 @@
 """`RoomInstructions`: what is set for a room or its world beside the character, and how rooms inherit it."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -202,10 +202,12 @@ def _decode_value(key: str, origin: str, text: str) -> InstructionValue | None:
 
 
 def _find_in_file(
-    rooms: Mapping[str, RoomInstructions], places: Collection[World | Room]
+    rooms: Mapping[str, RoomInstructions], places: tuple[World, Room | None, Room]
 ) -> Iterator[tuple[str, RoomInstructions]]:
     """Yield the entries of the character's file for these places, with their keys."""
-    for place in places:
+    for place in places if rooms else ():
+        if place is None:
+            continue
         names = (place.name, place.external_id, f"{place.platform}:{place.external_id}")
         yield from ((name, rooms[name]) for name in dict.fromkeys(names) if name in rooms)
 
@@ -213,15 +215,14 @@ def _find_in_file(
 def resolve_instructions(
     rooms: Mapping[str, RoomInstructions], world: World, room: Room, parent: Room | None = None
 ) -> ResolvedInstructions:
-    """Return what is in effect in a room: of the file `rooms`, then of its world, its channel and itself; the last wins.
+    """Return what is in effect in a room: of the file's `rooms`, its world, its channel and itself; the last wins.
 
     Each key by itself. `parent` is the channel of a thread, which only the file needs. Nobody in a room can have more
     tools or a higher budget than the file says.
     """
     found: dict[str, InstructionValue] = {}
     limit = NO_INSTRUCTIONS
-    places = [world, *([parent] if parent is not None else []), room] if rooms else []
-    for place, entry in _find_in_file(rooms, places):
+    for place, entry in _find_in_file(rooms, (world, parent, room)):
         limit = limit.model_copy(update=entry.model_dump(exclude_none=True))
         found |= {key: InstructionValue(key, getattr(entry, key), "file", place) for key in entry.model_fields_set}
     levels = [("world", None), ("parent", room.parent_id), ("room", room.id)] if world.settings else []

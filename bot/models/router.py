@@ -668,10 +668,10 @@ class ModelRouter:
             raise ModelUnavailable(f"no plugin of this agent provides {kind}; load one that does")
         sink = request.sink if isinstance(request, TextRequest) else None
         pending = PendingCall(kind, request, result_type, StreamOutput(sink), max_retries)
-        attempts = [(client, pending) for client in candidates]
+        attempts: list[tuple[HandlerClient, PendingCall[R]]] = [(client, pending) for client in candidates]
         if isinstance(request, TextRequest) and request.model:  # only the first handler is meant
-            unnamed = replace(pending, request=replace(request, model=""))
-            attempts = [attempts[0], *((client, unnamed) for client in candidates)]
+            unnamed: PendingCall[R] = replace(pending, request=replace(request, model=""))
+            attempts = attempts[:1] + [(client, unnamed) for client in candidates]
         errors: list[ModelError] = []
         for number, (client, call) in enumerate(attempts, start=1):
             try:
