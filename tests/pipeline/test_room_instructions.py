@@ -6,10 +6,8 @@ import pytest
 
 from bot import ChannelType, Character, Outcome
 from bot.costs.budget import CostEntry
-from bot.domain.instructions import RoomInstructions
-from bot.domain.ledger import Rule
 from bot.domain.environment import Role
-from bot.models.types import ModelType
+from bot.domain.ledger import Rule
 from bot.testing import AgentHarness, running_agent
 from tests.commands.asking import give
 
