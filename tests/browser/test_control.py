@@ -140,7 +140,7 @@ async def test_a_draft_that_replaces_another_is_in_its_place(guarded: Browser) -
 
 
 async def test_an_operator_sets_instructions_of_a_room_on_a_phone_and_sees_who_set_what(open_browser: Any) -> None:
-    async with open_browser(character={"rooms": {"porch": {"notes": "Ada is shy here."}}}) as browser:
+    async with open_browser(names=("Ada",), character={"rooms": {"porch": {"notes": "Ada is shy here."}}}) as browser:
         await browser.server.send("Hello", room="porch")
         [room] = (await browser.server.get("/api/rooms"))["rooms"]
         tab = await browser.enter(f"console/rooms/{room['id']}", **PHONE)
@@ -152,7 +152,6 @@ async def test_an_operator_sets_instructions_of_a_room_on_a_phone_and_sees_who_s
         await tab.page.get_by_role("textbox", name="Length").fill("5")
         await tab.page.get_by_role("button", name="Save").tap()
         await tab.wait_for_text("length: short, medium, long, or a number of characters")
-        await tab.page.screenshot(path="/tmp/rooms_360.png")
         values = (await browser.server.get(f"/api/rooms/{room['id']}/instructions"))["values"]
         assert {item["key"]: (item["value"], item["origin"]) for item in values} == {
             "notes": ("Ada is shy here.", "file"),
