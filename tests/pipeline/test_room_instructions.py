@@ -5,9 +5,12 @@ from typing import Any
 import pytest
 
 from bot import ChannelType, Character, Outcome
+from bot.characters import parse_character
 from bot.costs.budget import CostEntry
 from bot.domain.environment import Role
+from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import Rule
+from bot.errors import CharacterError
 from bot.testing import AgentHarness, running_agent
 from tests.commands.asking import give
 
@@ -54,10 +57,8 @@ async def test_a_room_has_its_own_value_of_each_key_else_that_of_the_world_else_
 
 async def test_only_admins_set_something_and_alone_with_the_bot_nobody_does() -> None:
     async with running_agent() as harness:
-        assert "needs the role ADMIN" in await set_room(harness, "language", "German", role=Role.MEMBER)
-        assert "needs the role ADMIN" in await set_room(
-            harness, "language", "German", role=Role.MEMBER, kind=ChannelType.DM
-        )
+        assert "role ADMIN" in await set_room(harness, "language", "German", role=Role.MEMBER)
+        assert "role ADMIN" in await set_room(harness, "language", "German", role=Role.MEMBER, kind=ChannelType.DM)
 
 
 @pytest.mark.parametrize(
@@ -106,13 +107,14 @@ async def test_the_model_of_a_room_writes_its_answers() -> None:
         assert harness.model.requests[-1].model == ""
 
 
-async def test_actions_can_be_switched_off_or_narrowed_but_not_beyond_the_file() -> None:
-    async with running_agent(character=character(garden={"tools": ["MUTE_ROOM"]})) as harness:
-        offered = harness.agent.catalog.actions
-        assert len(offered) > 3
+async def test_actions_can_be_switched_off_in_one_room() -> None:
+    async with running_agent() as harness:
+        names = {spec.name for spec in harness.agent.catalog.actions} - {"REPLY", "IGNORE", "NONE"}
+        await ask(harness)
+        assert any(name in harness.model.requests[-1].prompt for name in names)
         await set_room(harness, "tools", "off")
         await ask(harness)
-        assert "MUTE_ROOM" not in harness.model.requests[-1].prompt
+        assert not any(name in harness.model.requests[-1].prompt for name in names)
 
 
 async def test_the_budget_of_a_room_stops_its_answers_for_the_day() -> None:
@@ -125,3 +127,20 @@ async def test_the_budget_of_a_room_stops_its_answers_for_the_day() -> None:
         receipt = await ask(harness)
         assert (receipt.outcome, receipt.rule) == (Outcome.IGNORED, Rule.ROOM_BUDGET)
         assert (await ask(harness, room="garden")).outcome is Outcome.ANSWERED
+
+
+def test_a_file_with_instructions_is_read_and_a_value_that_does_not_fit_is_named_with_its_line() -> None:
+    good = '{"name": "Ada", "rooms": {"help": {"language": "German", "tools": ["REPLY"], "length": 40}}}'
+    assert parse_character(good).character.rooms["help"].tools == ("REPLY",)
+    with pytest.raises(CharacterError) as caught:
+        parse_character('{"name": "Ada", "rooms":\n{"help":\n{"answer": "never", "langage": "German"}}}')
+    problems = [(problem.path, problem.line, problem.message[:20]) for problem in caught.value.problems]
+    assert ("rooms.help.answer", 3, "it must be which mes") in problems
+    assert any(path == "rooms.help.langage" for path, _, _ in problems)
+
+
+def test_what_people_set_never_goes_beyond_the_file() -> None:
+    limit = RoomInstructions(tools=("MUTE_ROOM",), budget=1.0)
+    for tools, expected in ((True, ("MUTE_ROOM",)), (("SEND_MESSAGE", "MUTE_ROOM"), ("MUTE_ROOM",)), (False, False)):
+        narrowed = RoomInstructions(tools=tools, budget=5.0).narrowed_by(limit)
+        assert (narrowed.tools, narrowed.budget) == (expected, 1.0)
