@@ -161,6 +161,7 @@ from bot.operate.operations import (
 from bot.operate.receipts import ReceiptBody
 from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
+from bot.operate.rooms import RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
@@ -287,6 +288,7 @@ __all__ = [
     "ReplayBody",
     "ResponseTarget",
     "Result",
+    "RoomInstructionsBody",
     "RoomRule",
     "RoomRules",
     "RouteCaller",

@@ -29,6 +29,13 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
+from bot.domain.instructions import (
+    MODEL_SIZES,
+    NOTHING_SET,
+    ResolvedInstructions,
+    RoomInstructions,
+    resolve_instructions,
+)
 from bot.domain.ledger import (
     SOURCES_KEY,
     ActionResult,
@@ -543,7 +550,8 @@ class Turn:
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     `named_sources` are the sites of which its replies say already that they were read.
     With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
-    `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began.
+    `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began, and
+    `instructions` are those of the room then.
     """
 
     agent: Agent
@@ -579,6 +587,7 @@ class Turn:
     hold_reason: str = ""
     was_parked: bool = False
     named_sources: set[str] = field(default_factory=set)
+    instructions: ResolvedInstructions = NOTHING_SET
     definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
@@ -589,6 +598,7 @@ class Turn:
         self.time_zone = self.agent.find_time_zone(self.world)
         length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
         self.conversation_length = int(length or 20)
+        self.apply_instructions()
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -659,12 +669,35 @@ class Turn:
         first_role, *other_roles = [self.world.role_of(turn_input.author.id) for turn_input in self.inputs]
         return min(first_role, *other_roles, key=lambda role: role.rank) if other_roles else first_role
 
+    @property
+    def room_instructions(self) -> RoomInstructions:
+        """What is set for its room, by the character's file, operators and admins."""
+        return self.instructions.current
+
+    @property
+    def model_name(self) -> str:
+        """The model that is named for its room; empty for a size, and while DEGRADE is in effect."""
+        name = self.room_instructions.model
+        return name if name and name not in MODEL_SIZES and self.degradation is None else ""
+
+    def apply_instructions(self, parent: Room | None = None) -> None:
+        """Answer as the instructions of the room say; `parent` is the channel of a thread."""
+        self.instructions = resolve_instructions(self.definition.character.rooms, self.world, self.room, parent)
+        if self.degradation is None:
+            self.reply_model = self._room_model()
+        else:
+            self.degrade(self.degradation)
+
+    def _room_model(self) -> ModelType:
+        size = self.room_instructions.model
+        return ModelType(f"TEXT_{size.upper()}") if size in MODEL_SIZES else ModelType.TEXT_LARGE
+
     def degrade(self, degradation: Degradation | None) -> None:
         """Answer from now on as a step of DEGRADE says, if there is one."""
         if degradation is not None:
             self.degradation = degradation
             self.context_share = DEGRADED_SHARE
-            self.reply_model = DEGRADED_MODELS.get(degradation.step, ModelType.TEXT_LARGE)
+            self.reply_model = DEGRADED_MODELS.get(degradation.step, self._room_model())
 
     def commit(self) -> None:
         """Pass the commit point: from here on no newer turn supersedes this one.

@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
 from bot.domain.environment import Entity, Room
+from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.proposal import Proposal
@@ -38,6 +39,7 @@ from bot.operate.operations import (
     SaidResponse,
 )
 from bot.operate.receipts import ReceiptBody
+from bot.operate.rooms import RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.plugin_system.loading import find_adapter
@@ -232,6 +234,25 @@ class RemoteOperations:
         body = {"person": person_id and str(person_id)}
         reply = await self._send("POST", f"/api/rooms/{room_id}/give-back", body)
         return [TakeOverBody.model_validate(item) for item in reply.body["ended"]]
+
+    async def instructions(self, room_id: UUID, rooms: Mapping[str, RoomInstructions]) -> RoomInstructionsBody:
+        """Return what is in effect in a room; the running bot knows its character's file."""
+        reply = await self._send("GET", f"/api/rooms/{room_id}/instructions")
+        return RoomInstructionsBody.model_validate(reply.body)
+
+    async def set_instructions(
+        self,
+        room_id: UUID,
+        values: Mapping[str, str],
+        rooms: Mapping[str, RoomInstructions],
+        *,
+        of_world: bool = False,
+        source: str = "",
+    ) -> RoomInstructionsBody:
+        """Set values of a room or its world, and return what is in effect then."""
+        body = {"values": dict(values), "of_world": of_world}
+        reply = await self._send("PUT", f"/api/rooms/{room_id}/instructions", body)
+        return RoomInstructionsBody.model_validate(reply.body)
 
     async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
         """Send what a person wrote as the bot's account, marked as theirs."""

@@ -58,6 +58,8 @@ class Rule(StrEnum):
     MATURE_CONTENT = "content: mature"
     CANNOT_SEND = "cannot send"
     FOLLOWED = "FOLLOWED"
+    ROOM_ANSWER = "room: answer"
+    ROOM_BUDGET = "room: budget"
     BYPASS_TYPES = "SHOULD_RESPOND_BYPASS_TYPES"
     BYPASS_SOURCES = "SHOULD_RESPOND_BYPASS_SOURCES"
     MENTION = "mention"

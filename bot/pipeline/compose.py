@@ -121,7 +121,8 @@ class Composer:
         if turn.agent.models.can_write_json(kind) and (as_json := request_json(source)):
             source, schema = as_json
         prompt = render_template(source, {**_values_of(turn), **values})
-        return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema)
+        model = turn.model_name if kind is turn.reply_model else ""
+        return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema, model=model)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
         """Render a notice that no model writes, in the current language if it is a default; None without a template."""
@@ -130,7 +131,9 @@ class Composer:
         return Content(text=render_template(translate(turn.find_template(template)), _values_of(turn)))
 
     def render_system(self, turn: Turn) -> str:
-        """Render the character's system prompt, or the default one, followed by what holds for every character."""
+        """Render the character's system prompt, or the default one, followed by the instructions of the room and what
+        holds for every character.
+        """
         rules = [IDENTITY_RULE]
         if turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules:
             rules.append(NO_ROMANCE_RULE)
@@ -141,7 +144,8 @@ class Composer:
             source = render_template(source, _values_of(turn))
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             logger.debug("the system prompt of %s is used as it is", turn.agent.name)
-        return "\n".join([source, *rules])
+        instructions = turn.room_instructions.render()
+        return "\n".join([source, *([instructions] if instructions else []), *rules])
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         providers, find_provider = self.registry.providers, self.registry.find_provider

@@ -372,6 +372,8 @@ class MessagePipeline:
 
     async def _decide(self, turn: Turn, participant_state: ParticipantState, *, is_resumed: bool) -> ResponseDecision:
         """Return whether a turn is answered, once the filters of messages have passed it."""
+        if turn.room.parent_id is not None and turn.definition.character.rooms:
+            turn.apply_instructions(await turn.agent.store.worlds.room(turn.room.parent_id))
         filters = turn.agent.filters
         if (filters.is_on or turn.world.settings) and (reason := await filters.check_message(turn)):
             return ResponseDecision(False, reason, Rule.FILTERED)
@@ -391,6 +393,8 @@ class MessagePipeline:
         """Wait until the turn may answer, and find out what its answer depends on."""
         if turn.degradation is not None:
             self._note_degradation(turn, turn.degradation)
+        if turn.instructions.values:
+            turn.notes.append(f"instructions of the room: {turn.instructions.describe()}")
         await self._acquire_turn(turn, answered_ids, room_turn)
         await self._wait_for_burst(turn)
         await read_attachments(turn, self._attachment_limits)

@@ -226,6 +226,7 @@ def build_plain_request(turn: Turn, composer: Composer) -> tuple[TextRequest, An
         system=system,
         max_tokens=MAX_TOKENS,
         repetition_penalty=REPETITION_PENALTY,
+        model=turn.model_name,
     )
     return request, plain_context(turn, names)
 

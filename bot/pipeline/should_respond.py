@@ -25,6 +25,7 @@ from bot.domain.character import ProviderKind
 from bot.domain.content import Content, MediaKind
 from bot.domain.environment import Entity, ParticipantState, Room, TakeOver, find_take_over
 from bot.domain.inbound import NOT_READ_REASON
+from bot.domain.instructions import AnswerRule
 from bot.domain.ledger import DegradeStep, EditState, Rule
 from bot.domain.memory import Memory
 from bot.models.types import ModelType, Purpose, TextRequest
@@ -547,6 +548,16 @@ def _check_muted(context: RuleContext) -> ResponseDecision | None:
     return None
 
 
+def _check_room_answer(context: RuleContext) -> ResponseDecision | None:
+    turn, answer = context.turn, context.turn.room_instructions.answer
+    is_silent = answer is AnswerRule.LISTEN or (
+        answer is AnswerRule.MENTIONS and not expects_reply(turn, context.newest.message.content)
+    )
+    if not is_silent:
+        return None
+    return ResponseDecision(False, f"the instructions of this room say `answer: {answer}`", Rule.ROOM_ANSWER)
+
+
 def _check_age(context: RuleContext) -> ResponseDecision | None:
     if context.turn.agent.may_speak_in(context.turn.room):
         return None
@@ -564,6 +575,12 @@ def _check_sending(context: RuleContext) -> ResponseDecision | None:
 
 def _check_budget(context: RuleContext) -> ResponseDecision | None:
     turn, degradation = context.turn, context.turn.degradation
+    if (maximum := turn.room_instructions.budget) is not None:
+        spent = turn.agent.budget.spent_in(turn.room.id)
+        if spent >= maximum:
+            notice_template = limit_notice(turn, context.counters, Rule.ROOM_BUDGET)
+            reason = f"the budget of this room is used up: ${spent:.2f} of ${maximum:.2f} today"
+            return ResponseDecision(False, reason, Rule.ROOM_BUDGET, notice_template)
     if degradation is not None and degradation.step is DegradeStep.OFFLINE:
         return None
     limit = turn.agent.budget.find_reached_limit(turn.room.id, context.newest.author.id)
@@ -634,6 +651,8 @@ def _check_addressed(context: RuleContext) -> ResponseDecision | None:
 def _check_followed(context: RuleContext) -> ResponseDecision | None:
     if context.participant_state is ParticipantState.FOLLOWED:
         return ResponseDecision(True, "the agent follows this room", Rule.FOLLOWED)
+    if context.turn.room_instructions.answer is AnswerRule.ALWAYS:
+        return ResponseDecision(True, "the instructions of this room say `answer: always`", Rule.ROOM_ANSWER)
     return None
 
 
@@ -645,6 +664,7 @@ RULES_BEFORE_LIMITS: tuple[RuleCheck, ...] = (
     _check_empty,
     _check_bot,
     _check_muted,
+    _check_room_answer,
     _check_age,
     _check_sending,
     _check_budget,
@@ -684,6 +704,8 @@ async def should_respond(
         except ValueError:  # an older version accepted them
             name = turn.world.name or "this world"
             turn.notes.append(f"what is set for {name} does not fit, and is left out")
+    if (answer := turn.room_instructions.answer) is not None and answer.is_responsiveness:
+        settings = settings.model_copy(update={"responsiveness": answer.value})
     return await decide(turn, composer, settings, participant_state, counters, attachment_limits)
 
 

@@ -127,7 +127,8 @@ async def _load_record(store: Store, receipt: Receipt, config: AgentConfig) -> t
 
 async def _fill(memory: Store, store: Store, record: ReplayRecord, turn_id: UUID) -> None:
     """Store in memory what the turn found: its room, messages and people, and the journal of earlier attempts."""
-    await memory.worlds.save_world(record.world, [record.room])
+    parent = await store.worlds.room(record.room.parent_id) if record.room.parent_id is not None else None
+    await memory.worlds.save_world(record.world, [record.room, *([parent] if parent is not None else [])])
     await memory.entities.save_entities([item.author for item in record.inputs], record.room.id)
     author, mark, origin = record.inputs[-1].author, PersonMark.MINOR, MarkOrigin.OPERATOR
     if record.has_minor or (record.has_minor is None and author.id in store.marks.minors):
