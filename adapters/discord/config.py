@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -63,6 +63,11 @@ class DiscordSettings(SettingsModel):
     )
     discord_should_respond_only_to_mentions: bool = Field(
         False, description="Whether to answer on Discord only if mentioned or replied to, or in a direct message."
+    )
+    discord_faces: Literal["webhook"] | None = Field(
+        None,
+        description="webhook: characters with the same token share the account and speak through webhooks, each "
+        "with its own name and picture; the bot needs the permission Manage Webhooks.",
     )
     discord_members_intent: bool = Field(
         False,
