@@ -480,7 +480,7 @@ class DiscordAccount:
             self._quotes.note(message)
 
     async def handle_interaction(self, interaction: discord.Interaction[Any]) -> None:
-        """Have a command run by the first character, a button by the one whose message has it."""
+        """Pass a command to the first character, a button to the one whose message has it."""
         first, message = self.faces[0], interaction.message
         pressed = first.mapper.face_of(message) if message is not None else None
         face = next((face for face in self.faces if face.handle is pressed), first)

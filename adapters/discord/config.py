@@ -40,6 +40,7 @@ class DiscordSettings(SettingsModel):
             "DISCORD_SHOULD_IGNORE_BOT_MESSAGES",
             "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES",
             "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS",
+            "DISCORD_FACES",
             "DISCORD_MEMBERS_INTENT",
             "DISCORD_SHARD_COUNT",
             "IGNORED_ROLES",

@@ -142,7 +142,7 @@ class FaceSender:
     """Sends, edits and finds the messages of one character that shares its account. Raises DeliveryError.
 
     It writes through a webhook, with its own name and picture. Where there can be none, the account writes, and the
-    text begins with the name. Where nobody shares the room with the first character, the account writes for it.
+    text begins with the name. Where the first character is alone in a room, the account writes for it.
     """
 
     def __init__(

@@ -67,7 +67,7 @@ class EntityMapper:
         return (self.cast.find(name[1]) if name else None) or self.cast.first
 
     async def members(self, channel: object, guild_id: int | None) -> Sequence[AgentHandle]:
-        """Return who speaks in a channel; nobody where no character shares the account."""
+        """Return who speaks in a channel; empty where the account has one character."""
         if self.cast is None:
             return ()
         return await self.cast.members(EntityMapper(self.cast.first.agent_id).to_room(channel, guild_id))

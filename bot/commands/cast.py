@@ -1,5 +1,6 @@
 """`Cast`: which of the characters that share an account of a platform speak in a room; the commands /talk and /cast."""
 
+from asyncio import Lock
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -51,6 +52,7 @@ class Cast:
     ) -> None:
         self.handles, self.first = tuple(handles), handles[0]
         self._locate, self._clock = locate, clock
+        self._changing = Lock()
         self._settings = BoundedDict[UUID, tuple[datetime, Mapping[str, str]]](MAX_WORLDS)  # by world of the first
         names = [handle.character.name.casefold() for handle in handles]
         if len(set(names)) < len(names):
@@ -116,7 +118,7 @@ class Cast:
         name: Annotated[str, "Whom you talk to"],
         text: Annotated[str, "What you say"] = "",
     ) -> CommandResponse:
-        """Say something to one of the characters; in a private chat, that one answers from then on."""
+        """Ask one of the characters something; in a private chat, that one answers from then on."""
         invocation = context.invocation
         called, text = self._split_name(name, text)
         if called is None:
@@ -143,13 +145,18 @@ class Cast:
     ) -> str:
         """List who speaks in the room, add a character or remove one."""
         room = context.invocation.room
-        members = list(await self.members(room))
         if action == "list":
+            members = await self.members(room)
             others = self._join([handle for handle in self.handles if handle not in members])
             return user_text("commands.cast.list", names=self._join(members), others=others or "-")
         handle, _ = self._split_name(name, "")
         if handle is None:
             return user_text("commands.cast.unknown", name=name, names=self._join(self.handles))
+        async with self._changing:
+            return await self._change(context, action, handle)
+
+    async def _change(self, context: CommandContext, action: str, handle: AgentHandle) -> str:
+        members = list(await self.members(context.invocation.room))
         if action == "add" and handle not in members:
             members.append(handle)
         elif action == "remove" and handle in members:

@@ -154,7 +154,7 @@ async def test_a_reply_is_answered_by_its_addressee_and_a_mention_of_the_account
         assert [name for name, _ in await faces.say(f"{server.call} Bruno, hello")] == ["Bruno"]
 
 
-async def test_what_one_character_says_another_knows_as_said_by_it_and_does_not_answer(server: EmulatedServer) -> None:
+async def test_what_one_character_writes_another_knows_as_its_and_does_not_answer(server: EmulatedServer) -> None:
     async with faces_of(server, cast=NAMES[1:2]) as faces:
         await faces.say("Bruno, hello")
         faces.members = ["Ada"]
@@ -217,6 +217,13 @@ async def test_only_an_admin_changes_the_cast_and_it_is_listed_and_kept(server: 
         faces.members = ["Bruno"]
         assert [name for name, _ in await faces.say("Bruno, hello")] == ["Bruno"]
         assert await faces.say("Ada, hello") == []
+
+
+async def test_changes_of_the_cast_at_the_same_time_are_all_kept(server: EmulatedServer) -> None:
+    async with faces_of(server) as faces:
+        await asyncio.gather(*(faces.run("cast", action="add", name=name) for name in NAMES[1:]))
+        listed = await faces.run("cast", action="list")
+    assert all(name in listed.partition("Others")[0] for name in NAMES)
 
 
 async def test_a_thread_has_the_cast_and_the_webhook_of_its_channel(server: EmulatedServer) -> None:
