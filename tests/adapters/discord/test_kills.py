@@ -45,7 +45,7 @@ async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Pat
 
 @pytest.mark.long
 @pytest.mark.failure("A-16")
-async def test_characters_of_one_account_killed_twenty_times_answer_each_message_once(
+async def test_characters_killed_twenty_times_answer_each_message_once(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     names = ("Ada", "Bruno", "Clara")
