@@ -154,7 +154,7 @@ async def test_a_reply_is_answered_by_its_addressee_and_a_mention_of_the_account
         assert [name for name, _ in await faces.say(f"{server.call} Bruno, hello")] == ["Bruno"]
 
 
-async def test_a_message_of_one_character_is_stored_by_another_and_not_answered(server: EmulatedServer) -> None:
+async def test_another_character_stores_a_message_and_leaves_it_unanswered(server: EmulatedServer) -> None:
     async with faces_of(server, cast=NAMES[1:2]) as faces:
         await faces.say("Bruno, hello")
         faces.members = ["Ada"]
