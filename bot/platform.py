@@ -21,6 +21,7 @@ from bot.adapter.adapter import (
     TerminalSession,
     TokenCheck,
     TypingIndicator,
+    group_accounts,
     select_accounts,
 )
 from bot.concurrency.clock import Backoff, TimeSource
@@ -140,6 +141,7 @@ if TYPE_CHECKING:
         read_bounded,
         write_body,
     )
+    from bot.commands.cast import SHARED_COMMANDS, Cast
     from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
@@ -177,6 +179,7 @@ __all__ = [
     "REFERRAL_NOTE",
     "REPORT_DAYS",
     "RESPONSE_SOURCE",
+    "SHARED_COMMANDS",
     "WILDCARD_HOSTS",
     "WRITTEN_BY_KEY",
     "AccessTokens",
@@ -198,6 +201,7 @@ __all__ = [
     "BoundedDict",
     "BoundedSet",
     "CareReport",
+    "Cast",
     "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
@@ -339,6 +343,7 @@ __all__ = [
     "find_log_buffer",
     "find_network",
     "format_dollars",
+    "group_accounts",
     "install_command",
     "is_complete",
     "is_cross_site",
@@ -374,6 +379,8 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "body_timeout": "bot.http_server",
     "describe_client_error": "bot.fetch.client",
     "disconnect_cause": "bot.adapter.http_client",
+    "SHARED_COMMANDS": "bot.commands.cast",
+    "Cast": "bot.commands.cast",
     "find_network": "bot.adapter.http_client",
     "read_bounded": "bot.adapter.http_client",
     "write_body": "bot.adapter.http_client",

@@ -52,21 +52,23 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
     guild_texts = [f"{name} ({len(visible_ids) - 1} channels)" for name, visible_ids in guilds]
     facts: dict[str, str | int] = {
         "servers": ", ".join(guild_texts) or "none",
-        "permissions": REQUIRED_PERMISSIONS.value,
-        "invitation": invite_link(str(application.get("id"))),
+        "permissions": find_permissions(discord_settings).value,
+        "invitation": invite_link(str(application.get("id")), find_permissions(discord_settings)),
     }
     if discord_settings.discord_user_install:
         facts["for people to install"] = install_link(str(application.get("id")))
     return CheckReport(f"discord: {user.get('username')}", True, problems=tuple(problems), facts=facts)
 
 
-def invite_link(application_id: str) -> str:
+def find_permissions(settings: DiscordSettings) -> Permissions:
+    """Return the fewest permissions that the bot needs."""
+    shared = Permissions(manage_webhooks=True) if settings.discord_faces else Permissions.none()
+    return REQUIRED_PERMISSIONS | shared
+
+
+def invite_link(application_id: str, permissions: Permissions = REQUIRED_PERMISSIONS) -> str:
     """Return the URL with which the owner of a guild adds the bot, with the permissions it needs."""
-    query = {
-        "client_id": application_id,
-        "scope": "bot applications.commands",
-        "permissions": REQUIRED_PERMISSIONS.value,
-    }
+    query = {"client_id": application_id, "scope": "bot applications.commands", "permissions": permissions.value}
     return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
 
 

@@ -35,7 +35,15 @@ from adapters.discord.sending import (
     split_response,
 )
 from bot import BotError, CommandResponse, Content, Role, Room, World
-from bot.platform import AgentHandle, ChoiceSelection, CommandInvocation, CommandSpec, MentionContext, ResponseTarget
+from bot.platform import (
+    SHARED_COMMANDS,
+    AgentHandle,
+    ChoiceSelection,
+    CommandInvocation,
+    CommandSpec,
+    MentionContext,
+    ResponseTarget,
+)
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -48,7 +56,7 @@ PERMISSIONS = {
 _TYPES = {"string": 3, "integer": 4, "boolean": 5, "number": 10}
 MAX_OPTIONS = 25
 DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # Discord's response types: "thinking…", and no visible change
-QUESTION_COMMAND = "ask"
+QUESTION_COMMANDS = {"ask": "question", "talk": "text"}  # and the option with what is asked
 MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
 OUTSIDE_IS_OFF = "I answer only where I am a member: my operator has not switched on questions from elsewhere."
 FAILURE_TEXT = "That did not work just now. Please try again."
@@ -70,7 +78,7 @@ def build_registration(commands: Sequence[CommandSpec], menu: str = "") -> list[
             "contexts": [0, 1],
             "integration_types": [GUILD_INSTALL],
             "default_member_permissions": PERMISSIONS.get(spec.role),
-            **(everywhere if menu and spec.name == QUESTION_COMMAND else {}),
+            **(everywhere if menu and spec.name == "ask" else {}),
         }
         for spec in commands
     ]
@@ -123,14 +131,35 @@ class CommandHandler:
             case discord.InteractionType.component:
                 await self._select_choice(interaction)
 
+    async def repeat(self, interaction: discord.Interaction[Any]) -> None:
+        """Run a command that another character of the account has answered, where it concerns them all."""
+        data: Mapping[str, Any] = interaction.data or {}
+        value = str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX)
+        name = str(data.get("name", "")) or value.removeprefix("/").partition(" ")[0]
+        is_command = bool(data.get("name")) or value.startswith("/")
+        if not is_command or name not in SHARED_COMMANDS:
+            return
+        world, room = self._world_and_room(interaction)
+        invocation = CommandInvocation(
+            name,
+            world,
+            room,
+            self._mapper.to_entity(interaction.user),
+            str(interaction.id),
+            interaction.created_at,
+            arguments=_arguments_of(data),
+            text="" if data.get("name") else value.partition(" ")[2],
+        )
+        await self._run_safely(self._handle.run_command(invocation))
+
     async def _run_command(self, interaction: discord.Interaction[Any]) -> None:
         data: Mapping[str, Any] = interaction.data or {}
         name = str(data.get("name", ""))
-        is_question = name == QUESTION_COMMAND
+        arguments = _arguments_of(data)
+        is_question = name in QUESTION_COMMANDS and bool(arguments.get(QUESTION_COMMANDS[name]))
         await self._acknowledge(interaction, DEFERRED_REPLY, is_private=not is_question)
         await self._report_roles(interaction)
         world, room = self._world_and_room(interaction)
-        arguments = {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
         invocation = CommandInvocation(
             name=name,
             world=world,
@@ -140,7 +169,7 @@ class CommandHandler:
             created_at=interaction.created_at,
             arguments=arguments,
         )
-        question = shorten(str(arguments.get("question", "")), MAX_ECHO_LENGTH) if is_question else None
+        question = shorten(str(arguments[QUESTION_COMMANDS[name]]), MAX_ECHO_LENGTH) if is_question else None
         target = _build_target(interaction, partial(_split_command_response, question=question))
         if is_question and (rule := self._apply_rules(interaction).denied_by):
             response = CommandResponse(f"No answers in this channel: {rule} forbids them.")
@@ -225,6 +254,19 @@ class CommandHandler:
             if error.code != ALREADY_ACKNOWLEDGED:
                 raise
             logger.debug("an interaction on Discord came again: %s", error)  # its receipt says whether it was run
+
+
+def _arguments_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
+
+
+async def locate_command(handle: AgentHandle, invocation: CommandInvocation) -> tuple[World, Room]:
+    """Return the world and the room of a command as another character of the account knows them."""
+    mapper, room = EntityMapper(handle.agent_id), invocation.room
+    world = replace(invocation.world, id=mapper.world_id(int(invocation.world.external_id)))
+    stored = await handle.conversations.room(mapper.room_id(room.external_id))
+    own = replace(room, id=mapper.room_id(room.external_id), world_id=world.id, account=mapper.account, parent_id=None)
+    return world, stored or own
 
 
 def _build_target(

@@ -317,17 +317,25 @@ def select_accounts(
     `key` finds what no two accounts may share, such as the token; `label` is the variable that holds it, by
     default the first of `needs`. Raises ConfigError, naming both characters, where two share it.
     """
-    accounts: dict[K, H] = {}
-    for owner in owners:
-        if not lists_platform(owner.character, platform) or not all(name in owner.settings for name in needs):
-            continue
-        other = accounts.setdefault(key(owner), owner)
-        if other is not owner:
+    accounts = group_accounts(owners, platform, needs, key)
+    for first, *others in accounts.values():
+        if others:
             raise ConfigError(
-                f"{other.character.name} and {owner.character.name} have the same "
+                f"{first.character.name} and {others[0].character.name} have the same "
                 f"{label or next(iter(needs))}: give each a value of its own in its file's secrets, or other "
                 "`adapters` in the file of one"
             )
+    return {account: first for account, [first] in accounts.items()}
+
+
+def group_accounts(
+    owners: Iterable[H], platform: str, needs: Collection[str], key: Callable[[H], K]
+) -> dict[K, list[H]]:
+    """Return the owners as `select_accounts` does, where several may share an account, in the order of `owners`."""
+    accounts: dict[K, list[H]] = {}
+    for owner in owners:
+        if lists_platform(owner.character, platform) and all(name in owner.settings for name in needs):
+            accounts.setdefault(key(owner), []).append(owner)
     return accounts
 
 

@@ -294,6 +294,7 @@ class AgentHandle:
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
+        add_commands: Callable[[str, Sequence[Any]], None],
         select_choice: SelectChoice,
         inline: InlineQuestions,
         reload: Reload,
@@ -321,6 +322,7 @@ class AgentHandle:
         self.record_unreadable, self.wait_outcome = inbox.record_unreadable, inbox.wait_outcome
         self.cursor, self.last_seen, self.hide = inbox.cursor, inbox.last_seen, inbox.hide
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
+        self.add_commands = add_commands  # of a platform's account that several characters share: instances of Command
         self._connections = connections
         self._events = events
         self._note_typing = note_typing

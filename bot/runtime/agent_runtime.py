@@ -578,6 +578,7 @@ def build_handle(
         room_rules=reloader.room_rules,
         commands=router.specs,
         run_command=router.dispatcher.dispatch,
+        add_commands=router.dispatcher.add_commands,
         select_choice=router.choices.select,
         inline=router.inline,
         reload=reloader.reload,

@@ -242,7 +242,8 @@ class DiscordView(EmulatorActions):
         message = messages[message_id]
         custom_id, _, value = button_id.partition("\n")
         values = [value] if value else []
-        await self._interactions.press_component(message["author"]["id"], user_id, message, custom_id, *values)
+        bot = message.get("application_id") or message["author"]["id"]
+        await self._interactions.press_component(bot, user_id, message, custom_id, *values)
 
     async def _try_command(self, room_id: str, user_id: str, text: str) -> bool:
         """Run a text as a command of the first bot; return whether it was one."""
@@ -271,14 +272,14 @@ class DiscordView(EmulatorActions):
     def _to_page_message(self, message: Json) -> EmulatorMessage:
         author, prefix = message["author"], f"{message['channel_id']}/{message['id']}"
         referenced = message.get("referenced_message") or {}
-        notes = [f"in answer to {referenced['author']['global_name']}"] if referenced else []
+        notes = [f"in answer to {_name_of(referenced['author'])}"] if referenced else []
         notes += ["shown only to who asked"] if message["flags"] & EPHEMERAL_FLAG else []
         text = message["content"]
         for user in self._state.users.values():
             text = text.replace(f"<@{user['id']}>", f"@{user['global_name']}")
         return EmulatorMessage(
             message["id"],
-            author["global_name"],
+            _name_of(author),
             text,
             is_bot=author["bot"],
             note=", ".join(notes),
@@ -298,6 +299,10 @@ class DiscordView(EmulatorActions):
         for user in sorted(self._state.users.values(), key=lambda item: -len(item["global_name"])):
             text = text.replace(f"@{user['global_name']}", f"<@{user['id']}>")
         return text
+
+
+def _name_of(user: Json) -> str:
+    return str(user["global_name"] or user["username"])
 
 
 def _channel_of(channel: Json) -> str:

@@ -30,6 +30,7 @@ MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013,
 COMMAND, COMPONENT = 2, 3
 ACKNOWLEDGE_TIME, TOKEN_TIME = timedelta(seconds=3), timedelta(minutes=15)
 MAX_OUTSIDE_FOLLOW_UPS = 5
+MAX_WEBHOOKS, MAX_WEBHOOK_NAME, WEBHOOK_TOKEN = 15, 80, "webhook-"
 MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
 
 
@@ -71,6 +72,7 @@ class RestServer:
             web.patch(API + "/channels/{channel}", self._edit_channel),
             web.get(API + "/channels/{channel}/messages", self._list_messages),
             web.post(API + "/channels/{channel}/messages", self._create_message),
+            web.get(API + message, self._get_message),
             web.patch(API + message, self._edit_message),
             web.delete(API + message, self._delete_message),
             web.post(API + "/channels/{channel}/typing", self._start_typing),
@@ -167,10 +169,10 @@ class RestServer:
         return json_response(member)
 
     async def _get_channel(self, request: web.Request) -> web.Response:
-        return json_response(self._find_channel(request))
+        return json_response(self.find_channel(request))
 
     async def _edit_channel(self, request: web.Request) -> web.Response:
-        channel, thread = self._find_channel(request), self._find_channel(request).get("thread_metadata", {})
+        channel, thread = self.find_channel(request), self.find_channel(request).get("thread_metadata", {})
         if thread.get("locked") or "SEND_MESSAGES_IN_THREADS" in self.denied[channel["id"]]:
             raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
         thread["archived"] = (await request.json())["archived"]
@@ -195,7 +197,7 @@ class RestServer:
 
     async def _list_messages(self, request: web.Request) -> web.Response:
         self.bot_of(request)
-        channel = self._find_channel(request)
+        channel = self.find_channel(request)
         if "READ_MESSAGE_HISTORY" in self.denied[channel["id"]]:
             return json_response([])
         limit = min(max(int(request.query.get("limit", "50")), 1), 100)
@@ -206,7 +208,7 @@ class RestServer:
         return json_response(page[::-1])
 
     async def _create_message(self, request: web.Request) -> web.Response:
-        bot, channel = self.bot_of(request), self._find_channel(request)
+        bot, channel = self.bot_of(request), self.find_channel(request)
         body, files = await read_message(request)
         check_message(body, has_files=bool(files))
         self._check_permissions(bot, channel, body, has_files=bool(files), is_new=True)
@@ -236,6 +238,12 @@ class RestServer:
         self.recorder.record("said")
         return json_response(message)
 
+    async def _get_message(self, request: web.Request) -> web.Response:
+        self.bot_of(request)
+        if "READ_MESSAGE_HISTORY" in self.denied[self.find_channel(request)["id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        return json_response(self._find_message(request))
+
     async def _edit_message(self, request: web.Request) -> web.Response:
         bot, message = self.bot_of(request), self._find_message(request)
         if message["author"]["id"] != bot:
@@ -243,6 +251,10 @@ class RestServer:
         body, files = await read_message(request)
         channel = self._state.channels[message["channel_id"]]
         self._check_permissions(bot, channel, body, has_files=bool(files), is_new=False)
+        return await self.change_message(message, body, files)
+
+    async def change_message(self, message: Json, body: Json, files: Mapping[str, bytes]) -> web.Response:
+        """Edit a message as its author."""
         kept_ids = {str(item["id"]) for item in body.get("attachments") or ()}
         is_listed = body.get("attachments") is not None  # otherwise all stay
         kept_files = [item for item in message["attachments"] if not is_listed or item["id"] in kept_ids]
@@ -261,7 +273,10 @@ class RestServer:
 
     async def _delete_message(self, request: web.Request) -> web.Response:
         self.bot_of(request)
-        message = self._find_message(request)
+        return self.remove_message(self._find_message(request))
+
+    def remove_message(self, message: Json) -> web.Response:
+        """Delete a message."""
         del self._state.messages[message["channel_id"]][message["id"]]
         record = self.recorder.find(message["channel_id"], message["id"])
         if record is not None:
@@ -270,7 +285,7 @@ class RestServer:
         return web.Response(status=204)
 
     async def _start_typing(self, request: web.Request) -> web.Response:
-        bot, channel = self.bot_of(request), self._find_channel(request)
+        bot, channel = self.bot_of(request), self.find_channel(request)
         self.typing.start(channel["id"], self._state.users[bot]["global_name"])
         self.recorder.record(f"typing:{channel['id']}")
         return web.Response(status=204)
@@ -300,7 +315,8 @@ class RestServer:
         guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")
         return [channel for channel in self._state.channels.values() if channel.get("guild_id") == guild["id"]]
 
-    def _find_channel(self, request: web.Request) -> Json:
+    def find_channel(self, request: web.Request) -> Json:
+        """Return the channel of a request; raise ApiError where the bot does not see it."""
         channel = self._find(request, "channel", self._state.channels, 10003, "Unknown Channel")
         if channel["id"] in self.refused_channels:
             status, code = self.refused_channels[channel["id"]]
@@ -308,7 +324,7 @@ class RestServer:
         return channel
 
     def _find_message(self, request: web.Request) -> Json:
-        messages = self._state.messages[self._find_channel(request)["id"]]
+        messages = self._state.messages[self.find_channel(request)["id"]]
         return self._find(request, "message", messages, 10008, "Unknown Message")
 
     def _find(self, request: web.Request, name: str, items: Any, code: int, message: str) -> Json:
@@ -317,6 +333,117 @@ class RestServer:
         if item is None:
             raise ApiError(404, code, message)
         return item
+
+
+class WebhookServer:
+    """Webhooks of channels: created and listed by bots, and the messages that are sent, edited and deleted by them."""
+
+    def __init__(self, state: PlatformState, rest: RestServer, gateway: GatewayServer) -> None:
+        self._state, self._rest, self._gateway = state, rest, gateway
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes."""
+        webhook = API + f"/webhooks/{{webhook}}/{{token:{WEBHOOK_TOKEN}.+?}}"
+        return [
+            web.get(API + "/channels/{channel}/webhooks", self._list),
+            web.post(API + "/channels/{channel}/webhooks", self._create),
+            web.post(webhook, self._execute),
+            web.patch(webhook + "/messages/{message}", self._edit_message),
+            web.delete(webhook + "/messages/{message}", self._delete_message),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        return json_response(self._webhooks_of(request))
+
+    async def _create(self, request: web.Request) -> web.Response:
+        bot, webhooks, body = self._rest.bot_of(request), self._webhooks_of(request), await request.json()
+        check_webhook_name(body["name"])
+        if len(webhooks) >= MAX_WEBHOOKS:
+            raise ApiError(400, 30007, "Maximum number of webhooks reached (15)")
+        channel = self._state.channels[request.match_info["channel"]]
+        webhook_id = self._state.new_id()
+        webhook = {
+            "id": webhook_id,
+            "type": 1,
+            "name": body["name"],
+            "avatar": "0" * 32 if body.get("avatar") else None,
+            "channel_id": channel["id"],
+            "guild_id": channel["guild_id"],
+            "application_id": bot,
+            "user": self._state.users[bot],
+            "token": f"{WEBHOOK_TOKEN}{self._state.new_id()}",
+        }
+        self._state.webhooks[webhook_id] = webhook
+        return json_response(webhook)
+
+    async def _execute(self, request: web.Request) -> web.Response:
+        webhook = self._find(request)
+        body, files = await read_message(request)
+        check_message(body, has_files=bool(files))
+        name = body.get("username") or webhook["name"]
+        check_webhook_name(name)
+        user = {"id": webhook["id"], "username": name, "global_name": None, "discriminator": "0000", "bot": True}
+        author = {**user, "avatar": body.get("avatar_url") or webhook["avatar"]}
+        channel_id = self._channel_of(request, webhook)
+        fields: Json = {
+            "webhook_id": webhook["id"],
+            "application_id": webhook["application_id"],
+            "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
+            "components": number_components(body.get("components") or []),
+            "attachments": [self._rest.store_file(channel_id, file, data) for file, data in files.items()],
+        }
+        message = self._state.add_message(channel_id, webhook["application_id"], body.get("content") or "", **fields)
+        message.pop("member", None)
+        message["author"] = author
+        texts, notified = [message["content"]], notified_by(body)
+        shown = ShownMessage(channel_id, message["id"], name, texts, body, files, notified=notified)
+        self._rest.recorder.messages.append(shown)
+        await self._gateway.dispatch_event("MESSAGE_CREATE", message)
+        self._rest.typing.stop(channel_id, self._state.users[webhook["application_id"]]["global_name"])
+        self._rest.recorder.record("said")
+        return json_response(message) if request.query.get("wait") == "true" else web.Response(status=204)
+
+    async def _edit_message(self, request: web.Request) -> web.Response:
+        body, files = await read_message(request)
+        return await self._rest.change_message(self._find_message(request), body, files)
+
+    async def _delete_message(self, request: web.Request) -> web.Response:
+        return self._rest.remove_message(self._find_message(request))
+
+    def _webhooks_of(self, request: web.Request) -> list[Json]:
+        self._rest.bot_of(request)
+        channel = self._rest.find_channel(request)
+        if "MANAGE_WEBHOOKS" in self._rest.denied[channel["id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        if not channel.get("guild_id") or channel["type"] in THREADS:
+            raise ApiError(400, 50024, "Cannot execute action on this channel type")
+        return [webhook for webhook in self._state.webhooks.values() if webhook["channel_id"] == channel["id"]]
+
+    def _find(self, request: web.Request) -> Json:
+        webhook = self._state.webhooks.get(request.match_info["webhook"])
+        if webhook is None or webhook["token"] != request.match_info["token"]:
+            raise ApiError(404, 10015, "Unknown Webhook")
+        return webhook
+
+    def _channel_of(self, request: web.Request, webhook: Json) -> str:
+        channel_id = str(request.query.get("thread_id", webhook["channel_id"]))
+        channel = self._state.channels.get(channel_id, {})
+        if webhook["channel_id"] not in (channel_id, channel.get("parent_id")):
+            raise ApiError(400, 10003, "Unknown Channel")
+        return channel_id
+
+    def _find_message(self, request: web.Request) -> Json:
+        webhook = self._find(request)
+        message = self._state.messages[self._channel_of(request, webhook)].get(request.match_info["message"])
+        if message is None or message.get("webhook_id") != webhook["id"]:
+            raise ApiError(404, 10008, "Unknown Message")
+        return message
+
+
+def check_webhook_name(name: str) -> None:
+    """Raise ApiError for a name that Discord refuses for a webhook."""
+    if not 0 < len(name) <= MAX_WEBHOOK_NAME or any(word in name.casefold() for word in ("clyde", "discord")):
+        raise ApiError(400, 50035, "Invalid Form Body: username")
 
 
 @dataclass(frozen=True, slots=True)

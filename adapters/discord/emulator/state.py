@@ -29,6 +29,7 @@ class PlatformState:
         self.guilds: dict[str, Json] = {}
         self.channels: dict[str, Json] = {}
         self.messages: dict[str, dict[str, Json]] = {}
+        self.webhooks: dict[str, Json] = {}
         self.direct_bots: dict[str, str] = {}  # with several bots: the bot of each direct channel
         self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
         self._count = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapters.discord.emulator import Emulator
-from adapters.discord.emulator.state import Recorder
+from adapters.discord.emulator.state import THREAD, Recorder
 from tests.adapters.discord.server import TOKEN, EmulatedServer
 from tests.chaos.program import ForkServer, Program
 
@@ -45,6 +45,45 @@ async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Pat
             await bot.wait()
     answered = [message.room for message in ledger.messages]
     assert len(set(answered)) == len(answered) == 1 + len(STAGES)
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-16")
+async def test_characters_killed_twenty_times_answer_each_message_once(tmp_path: Path, fork_server: ForkServer) -> None:
+    names = ("Ada", "Bruno", "Clara")
+    async with Emulator() as emulator:
+        server = EmulatedServer(emulator)
+        recorder, say = emulator.recorder, emulator.people.say
+        # of the same room, a later message would be answered together with an earlier one
+        threads = [emulator.state.add_channel(server.guild, f"{number}", THREAD, server.lobby) for number in range(20)]
+        settings = {
+            "STREAMING": "false",
+            "DISCORD_API_TOKEN": TOKEN,
+            "DISCORD_API_BASE_URL": emulator.url,
+            "DISCORD_FACES": "webhook",
+            "MESSAGES_PER_PERSON": "0",
+            "PYTHONWARNINGS": "ignore",
+        }
+        program = Program(fork_server, tmp_path, settings, "discord", plugins=["sql"], names=names)
+        async with program.running():
+            await recorder.wait_until(lambda: recorder.counts["ready"] > 0, SECONDS)
+            for name in names[1:]:
+                options = {"action": "add", "name": name}
+                await emulator.interactions.run_command(server.bot, server.kim, server.lobby, "cast", **options)
+            await recorder.wait_until(lambda: recorder.counts["answered"] == 2, SECONDS)
+            asked = {await say(server.lobby, server.robin, "Ada, hello"): "Ada"}
+            await recorder.wait_until(lambda: len(recorder.messages) == 1, SECONDS)
+        for number, thread in enumerate(threads):
+            async with program.running_until_killed(f"{STAGES[number % len(STAGES)]}:1"):
+                name = names[number % len(names)]
+                asked[await say(thread, server.robin, f"{name}, hello {number}")] = name
+            async with program.running() as bot:
+                await recorder.wait_until(lambda: len(recorder.messages) >= len(asked), SECONDS)
+                bot.stop()
+                await bot.wait()
+    answered = {link: shown.author for shown in recorder.messages for link in asked if f"/{link}>" in shown.texts[0]}
+    assert answered == asked
+    assert len(recorder.messages) == len(asked)
 
 
 @pytest.mark.failure("A-08", "A-16")
