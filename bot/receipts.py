@@ -54,6 +54,7 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
             Rule.BYPASS_TYPES: "room_type",
             Rule.BYPASS_SOURCES: "source",
             Rule.DECIDED_RESPOND: "decided_respond",
+            Rule.DECIDED_REACT: "decided_react",
             Rule.RESTART: "resumed",
             Rule.REGENERATED: "regenerated",
         },
@@ -188,6 +189,7 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
         "model",
         {
             Rule.DECIDED_RESPOND: "respond",
+            Rule.DECIDED_REACT: "react",
             Rule.DECIDED_IGNORE: "ignore",
             Rule.DECIDED_NONE: "ignore",
             Rule.DECIDED_STOP: "stop",
@@ -388,7 +390,7 @@ class RecordedDecision:
     """Whether a turn was to be answered, and why.
 
     `judged` is the choice of the room's talk and its words; `covered` is how many messages the model's decision
-    covered besides.
+    covered besides. `reaction` is the emoji that it set in place of an answer.
     """
 
     should_answer: bool = True
@@ -397,6 +399,7 @@ class RecordedDecision:
     notice_template: str = ""
     judged: tuple[str, str] = ("", "")
     covered: int = 0
+    reaction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
