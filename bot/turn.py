@@ -771,7 +771,7 @@ class Turn:
             source_id=message.id,
             turn_id=self.id,
         )
-        replaced = earlier.external_id if earlier is not None else ""
+        replaced = earlier.id if earlier is not None else ""
         return OutgoingReply(memory, self.room, reply_to=message.external_id, replaced_reaction=replaced)
 
     def find_hold_reason(self) -> str:

@@ -731,7 +731,7 @@ class DiscordClient(discord.Client):
 
 
 def build_intents(settings: DiscordSettings) -> discord.Intents:
-    """Return the gateway intents: guilds, messages, reactions, emoji, typing in private and, if switched on, members."""
+    """Return the gateway intents: guilds, messages, reactions, emoji, typing in private; members, if switched on."""
     intents = discord.Intents.none()
     intents.guilds = intents.messages = intents.message_content = intents.reactions = True
     intents.emojis_and_stickers = True

@@ -269,7 +269,8 @@ class DeliveryKind(StrEnum):
     """What an outgoing part is: of a reply or a post, or a text of the operator's that no model writes.
 
     A NOTICE says that an AI writes here; a REFERRAL names help to a person in distress. A REACTION is an emoji at the
-    message `reply_to`, in place of the reaction `replaces_external_id`; with an empty text that is only removed.
+    message `reply_to`; `replaces_external_id` is the id of the delivery of the reaction that it replaces, or removes
+    where it has no text.
     """
 
     REPLY = "reply"

@@ -98,13 +98,14 @@ class UnclearQueue(SendingQueue):
     def must_precede(self, delivery: Delivery) -> bool:
         """Return whether a delivery must not come before one of these.
 
-        That is what edits the same message, what replaces the same draft, and, where the platform
+        That is what edits or reacts to the same message, what replaces the same draft, and, where the platform
         `links_parts`, another part of the same message.
         """
         return any(
             (other.draft_id and other.draft_id == delivery.draft_id)
             or (other.replaces_external_id and other.replaces_external_id == delivery.replaces_external_id)
             or (self.links_parts and other.memory_id == delivery.memory_id)
+            or (other.kind is delivery.kind is DeliveryKind.REACTION and other.reply_to == delivery.reply_to)
             for other in self.deliveries
         )
 
@@ -317,7 +318,7 @@ class OutgoingReply:
 
     `reply_index` counts the replies of its turn, `reply_to` is a platform's id, `replaces` is the earlier
     reply that is edited into this one. A memory of the kind REACTION is a reaction to the message `reply_to`, in place
-    of the one with the platform's id `replaced_reaction`; without a text it removes that.
+    of the one of the delivery `replaced_reaction`; without a text it removes that.
     """
 
     memory: Memory
@@ -486,14 +487,16 @@ class RoomSender:
     async def _as_sent(self, adapter: Adapter, queue: SendingQueue, delivery: Delivery) -> Delivery:
         """Return a delivery as the adapter is given it: marked if others have arrived before it.
 
-        An AI notice has the platform's form.
+        An AI notice has the platform's form, and a reaction the platform's id of the one that it replaces.
         """
         if delivery.kind is DeliveryKind.NOTICE:
             return replace(
                 delivery, content=replace(delivery.content, text=adapter.render_notice(delivery.content.text))
             )
         if delivery.kind is DeliveryKind.REACTION:
-            return delivery
+            reference = delivery.replaces_external_id
+            earlier = await self.ledger.delivery(reference) if reference else None
+            return replace(delivery, replaces_external_id=earlier.external_id if earlier is not None else "")
         if LATE_KEY in delivery.content.metadata:
             return with_late_notice(delivery, adapter)
         if not isinstance(queue, UnclearQueue):
