@@ -431,6 +431,7 @@ class MessageSender:
                 await self._send_unarchived(Route("PUT", REACTION_PATH, **ids, emoji=emoji))
         except _MessageNotFound:
             raise MessageGone("the message was deleted in the channel") from None
+        crash_point("react.post_write")
         return emoji
 
     async def _remove_reaction(self, route: Route) -> None:
