@@ -93,6 +93,7 @@ class CoreSettings(SettingsModel):
             "SHOULD_RESPOND_BYPASS_SOURCES",
             "RESPOND_TO_BOTS",
             "RESPONSIVENESS",
+            "REACTIONS",
             "IGNORE_BASIC_CAPABILITIES",
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",

@@ -561,8 +561,8 @@ def _count_votes(*conditions: Any) -> Select[Any]:
     )
 
 
-VOTES_SINCE = _count_votes(memories.c.created_at >= parameter(memories.c.created_at, "since"))
-VOTES_OF_TURN = _count_votes(REPLIES.c.turn_id == parameter(memories.c.turn_id, "turn_id"))
+COUNT_VOTES = _count_votes(memories.c.created_at >= parameter(memories.c.created_at, "since"))
+COUNT_VOTES_OF_TURN = _count_votes(REPLIES.c.turn_id == parameter(memories.c.turn_id, "turn_id"))
 
 
 class SqlActivity(SqlStorePart):
@@ -582,10 +582,10 @@ class SqlActivity(SqlStorePart):
 
     async def votes(self, since: date) -> list[VoteSum]:
         start = datetime.combine(since, time(), UTC)
-        return list(map(_build_votes, await self._search(VOTES_SINCE, since=start)))
+        return list(map(_build_votes, await self._search(COUNT_VOTES, since=start)))
 
     async def votes_of(self, turn_id: UUID) -> VoteSum | None:
-        rows = await self._search(VOTES_OF_TURN, turn_id=turn_id)
+        rows = await self._search(COUNT_VOTES_OF_TURN, turn_id=turn_id)
         sums = list(map(_build_votes, rows))
         liked, disliked = sum(item.liked for item in sums), sum(item.disliked for item in sums)
         return VoteSum(sums[-1].day, liked, disliked) if sums else None
