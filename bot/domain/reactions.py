@@ -24,8 +24,8 @@ MAX_CUSTOM = 20
 _BASE = (
     r"[\xa9\xae\u203c\u2049\u2122\u2139\u2190-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff\U0001f000-\U0001faff]"
 )
-_ONE = rf"{_BASE}\ufe0f?[\U0001f3fb-\U0001f3ff]?"
-_EMOJI = re.compile(rf"[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_ONE}(?:\u200d{_ONE})*")
+_SINGLE = rf"{_BASE}\ufe0f?[\U0001f3fb-\U0001f3ff]?"
+_EMOJI = re.compile(rf"[\U0001f1e6-\U0001f1ff]{{2}}|[0-9#*]\ufe0f?\u20e3|{_SINGLE}(?:\u200d{_SINGLE})*")
 _VARIANT = re.compile(r"(?<=.)[\ufe0f\U0001f3fb-\U0001f3ff]")
 
 

@@ -50,9 +50,7 @@ def emojis(adapter: RecordingAdapter) -> list[str]:
         (("👍",), "🤔", ""),
     ],
 )
-def test_the_nearest_reaction_of_a_platform_stands_for_the_one_that_is_meant(
-    listed: tuple[str, ...], wanted: str, found: str
-) -> None:
+def test_the_nearest_reaction_of_a_platform_is_found(listed: tuple[str, ...], wanted: str, found: str) -> None:
     assert ReactionSet(listed).find(wanted) == found
 
 

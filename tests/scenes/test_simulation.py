@@ -109,7 +109,7 @@ async def test_a_reaction_is_what_a_step_leads_to_and_no_silence() -> None:
     config = AgentConfig(Character(name="Ada"), tuple(add_required([])), settings)
     async with run_simulation(config, model=model.plugin) as running:
         result = await running.say("Olga", "it works now")
-        told = await running.say("Olga", "Ada, hello")
+        answered = await running.say("Olga", "Ada, hello")
     assert (result.reactions, result.replies) == (("👍",), ())
     problems = {
         text: check_expectation(Expectation.model_validate(text), result, "Ada")
@@ -117,4 +117,4 @@ async def test_a_reaction_is_what_a_step_leads_to_and_no_silence() -> None:
     }
     assert [text for text, problem in problems.items() if not problem] == ["reaction", "reaction 👍"]
     assert "expected a reaction 🔥, but Ada said nothing and reacted with 👍" in problems["reaction 🔥"]
-    assert "expected a reaction" in check_expectation(Expectation.model_validate("reaction"), told, "Ada")
+    assert "expected a reaction" in check_expectation(Expectation.model_validate("reaction"), answered, "Ada")

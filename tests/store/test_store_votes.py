@@ -30,7 +30,7 @@ async def answer(store: Store) -> Delivery:
     return sent
 
 
-async def test_a_person_has_one_vote_on_a_reply_that_of_their_last_reaction_which_says_either(store: Store) -> None:
+async def test_the_last_reaction_that_likes_or_dislikes_a_reply_is_the_vote_of_a_person(store: Store) -> None:
     sent = await answer(store)
     assert await store.activity.votes_of(sent.turn_id) is None
     for name, emoji in (("Bob", "👍"), ("Cy", "👎"), ("Cy", "🔥"), ("Dee", "💩"), ("Dee", "🤔"), ("Eve", "🤔")):
@@ -39,7 +39,7 @@ async def test_a_person_has_one_vote_on_a_reply_that_of_their_last_reaction_whic
     assert await store.activity.votes(TODAY) == [VoteSum(TODAY, 2, 1)]
 
 
-async def test_a_vote_that_is_taken_back_does_not_count_and_an_earlier_one_counts_again(store: Store) -> None:
+async def test_a_removed_vote_is_not_counted_and_the_earlier_vote_is_counted_again(store: Store) -> None:
     sent = await answer(store)
     first, second = await react(store, "Bob", "👎"), await react(store, "Bob", "👍")
     assert first is not None
