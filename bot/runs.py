@@ -15,6 +15,7 @@ from bot.event_bus import EventBus
 from bot.models.handler import ModelHandler
 from bot.models.router import FailedAttempts, OnRetry, failed_attempts
 from bot.receipts import TurnTrace, current_trace
+from bot.user_texts import use_language
 
 STATUS_BY_OUTCOME = {
     Outcome.ANSWERED: RunStatus.COMPLETED,
@@ -29,7 +30,8 @@ STATUS_BY_OUTCOME = {
 class Run:
     """The work on one message: who, where, the model calls so far, and the outcome.
 
-    `token_id` is that of the access token with which the message was sent, empty without one.
+    `token_id` is that of the access token with which the message was sent, empty without one. `language` is that of
+    texts to the author, empty for the program's.
     """
 
     id: UUID
@@ -37,6 +39,7 @@ class Run:
     message_id: UUID
     author_id: UUID | None = None
     token_id: str = ""
+    language: str = ""
     outcome: Outcome = Outcome.RECEIVED
     error: str = ""
     calls: list[ModelCall] = field(default_factory=list)
@@ -59,8 +62,9 @@ async def track_run(run: Run, events: EventBus, agent_id: UUID, *, timeout: floa
     token, trace_token = current_run.set(run), current_trace.set(run.trace)
     failed_token = failed_attempts.set(FailedAttempts())
     try:
-        async with asyncio.timeout(timeout) as limit:
-            yield run
+        with use_language(run.language):
+            async with asyncio.timeout(timeout) as limit:
+                yield run
     except TimeoutError as error:
         if not limit.expired():
             status, run.error = RunStatus.ERROR, f"TimeoutError: {error}"

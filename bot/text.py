@@ -18,7 +18,19 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from bot.user_texts import format_seconds, names_ai, user_phrases, user_text
+from bot.user_texts import (
+    LANGUAGES,
+    chosen_language,
+    current_language,
+    english_text,
+    format_seconds,
+    names_ai,
+    page_texts,
+    translate,
+    use_language,
+    user_phrases,
+    user_text,
+)
 
 REDACTED = "[redacted]"
 PENDING_WINDOW, MAX_PENDING_PARTS = 16, 32  # the window is in lengths of the longest secret
@@ -171,18 +183,25 @@ def _source_index(text: str, index: int, *, is_end: bool = False) -> int:
 
 __all__ = [
     "ANSI_SEQUENCE",
+    "LANGUAGES",
+    "chosen_language",
+    "current_language",
     "end_at_sentence",
+    "english_text",
     "escape_line",
     "format_seconds",
     "grapheme_boundary_before",
     "is_blank",
     "name_shape",
     "names_ai",
+    "page_texts",
     "redact",
     "sanitize_name",
     "shorten",
     "strip_terminal_codes",
+    "translate",
     "truncate_line",
+    "use_language",
     "user_phrases",
     "user_text",
 ]

@@ -1,15 +1,63 @@
-"""Texts that people in rooms read, by key, from one catalogue per language: `bot/locales/<language>.toml`."""
+"""Texts that people read, from one catalogue per language: `bot/locales/<language>.toml`.
 
+Texts in rooms have keys. Those of the program's commands and of its pages are looked up by their English wording, in
+the tables `program` and `page` of a translation.
+"""
+
+import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from types import MappingProxyType
 from typing import Any
 
-LANGUAGE = "en"
+ENGLISH = "en"
+LOCALES = files("bot").joinpath("locales")
+LANGUAGES = tuple(sorted(path.name.removesuffix(".toml") for path in LOCALES.iterdir() if path.name.endswith(".toml")))
+BY_WORDING = ("program.", "page.")  # tables whose keys are the English texts
 UNSPACED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")  # scripts that put no boundary around a word
+
+# The language of whom the texts of this task are for: the author of the message that it answers, or who uses the page.
+# Empty for the program's.
+chosen_language: ContextVar[str] = ContextVar("chosen_language", default="")
+
+
+@cache
+def default_language() -> str:
+    """Return the language of the program: of `BOT_LANGUAGE`, else of the locale, else English."""
+    names = ("BOT_LANGUAGE", "LC_ALL", "LC_MESSAGES", "LANG")
+    return find_language(*(os.environ.get(name, "") for name in names)) or ENGLISH
+
+
+def find_language(*tags: str) -> str:
+    """Return the first language that has a catalogue, empty without one.
+
+    `tags` are language tags (BCP 47, as in "de-AT"), values of the header Accept-Language, or names of POSIX locales.
+    """
+    for tag in (part for value in tags for part in value.split(",")):
+        language = re.split(r"[-_.@;]", tag.strip().lower(), maxsplit=1)[0]
+        if language in LANGUAGES:
+            return language
+    return ""
+
+
+def current_language() -> str:
+    """Return the language of the texts of this task."""
+    return chosen_language.get() or default_language()
+
+
+@contextmanager
+def use_language(*tags: str) -> Iterator[None]:
+    """Use the first language of these tags that has a catalogue, by default the program's, in this block."""
+    token = chosen_language.set(find_language(*tags))
+    try:
+        yield
+    finally:
+        chosen_language.reset(token)
 
 
 def user_text(key: str, /, **values: object) -> str:
@@ -17,14 +65,41 @@ def user_text(key: str, /, **values: object) -> str:
 
     Raises KeyError for an unknown key or a missing value.
     """
-    text = load_catalogue(LANGUAGE)[key]
+    text = load_catalogue(current_language())[key]
     return text.format_map(values) if values else text
+
+
+def english_text(key: str) -> str:
+    """Return the text of a key in English, for what is defined once and shown by `translate`."""
+    return load_catalogue(ENGLISH)[key]
+
+
+def translate(text: str, /, **values: object) -> str:
+    """Return an English text in the current language, as it is where that has no translation of it.
+
+    The values are filled in afterwards. Raises KeyError for a missing value.
+    """
+    text = _translations(current_language()).get(text, text)
+    return text.format_map(values) if values else text
+
+
+@cache
+def _translations(language: str) -> Mapping[str, str]:
+    catalogue = load_catalogue(language)
+    by_wording = {text: catalogue[key] for key, text in load_catalogue(ENGLISH).items()}
+    others = (item for item in catalogue.items() if item[0].startswith(BY_WORDING))
+    return by_wording | {key.partition(".")[2]: text for key, text in others}
+
+
+def page_texts(language: str) -> dict[str, str]:
+    """Return the texts of the pages in a language, by their English wording; empty for English."""
+    return {key[5:]: text for key, text in load_catalogue(language).items() if key.startswith("page.")}
 
 
 @cache
 def user_phrases(key: str) -> tuple[str, ...]:
     """Return the phrases that people use, of all languages below a key such as "choices.yes"."""
-    texts = (text for name, text in load_catalogue(LANGUAGE).items() if name.startswith(f"{key}."))
+    texts = (text for name, text in load_catalogue(ENGLISH).items() if name.startswith(f"{key}."))
     return tuple(phrase.strip() for text in texts for phrase in text.split(",") if phrase.strip())
 
 
@@ -43,17 +118,20 @@ def names_ai(text: str) -> bool:
 
 @cache
 def load_catalogue(language: str) -> Mapping[str, str]:
-    """Return all texts of a language by their dotted keys."""
-    source = files("bot").joinpath("locales", f"{language}.toml").read_text(encoding="utf-8")
-    return MappingProxyType(dict(_flatten(tomllib.loads(source))))
+    """Return all texts of a language by their dotted keys; a text that it lacks is in English."""
+    source = LOCALES.joinpath(f"{language}.toml").read_text(encoding="utf-8")
+    own = dict(_flatten(tomllib.loads(source)))
+    return MappingProxyType(own if language == ENGLISH else {**load_catalogue(ENGLISH), **own})
 
 
 def format_seconds(seconds: float) -> str:
-    """Return a length of time in its two largest units."""
+    """Return a length of time in its largest unit."""
     minutes, hours = round(seconds / 60), seconds / 3600
     if seconds < 60:
         return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{hours:.0f} h" if hours < 48 else f"{hours / 24:.0f} days"
+    if minutes < 60:
+        return f"{minutes} min"
+    return f"{hours:.0f} h" if hours < 48 else user_text("time.days", count=f"{hours / 24:.0f}")
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

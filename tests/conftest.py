@@ -37,6 +37,9 @@ settings.load_profile("tests")
 pytest_plugins = ["tests.postgres"]
 
 
+os.environ["LC_ALL"] = "C.UTF-8"  # texts are in English here
+
+
 def pytest_configure() -> None:
     """Set up the process state that tests and their processes inherit.
 

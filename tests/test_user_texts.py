@@ -1,17 +1,29 @@
 """The catalogue of texts that people in rooms read."""
 
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from string import Formatter
 
 import pytest
 
-from bot.user_texts import load_catalogue, user_text
+from bot.user_texts import (
+    LANGUAGES,
+    LOCALES,
+    _flatten,
+    english_text,
+    find_language,
+    load_catalogue,
+    translate,
+    use_language,
+    user_text,
+)
 
 ROOT = Path(__file__).parents[1]
 ENGLISH = load_catalogue("en")
-LANGUAGES = sorted(path.stem for path in (ROOT / "bot" / "locales").glob("*.toml"))
+TRANSLATIONS = [language for language in LANGUAGES if language != "en"]
+OF_ALL_LANGUAGES = ("choices.yes.", "choices.no.", "choices.polite.", "ai_words.", "care.")
 
 
 def _placeholders(text: str) -> set[str]:
@@ -34,10 +46,40 @@ def test_a_text_is_filled_in_and_an_unknown_key_or_value_is_an_error() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_language_has_the_same_keys_and_placeholders(language: str) -> None:
-    catalogue = load_catalogue(language)
-    assert set(catalogue) == set(ENGLISH)
-    for key, text in catalogue.items():
-        assert _placeholders(text) == _placeholders(ENGLISH[key]), key
+    own = dict(_flatten(tomllib.loads((LOCALES / f"{language}.toml").read_text(encoding="utf-8"))))
+    keyed = {key for key in own if not key.startswith(("page.", "program."))}
+    assert keyed == set(ENGLISH) - ({key for key in ENGLISH if key.startswith(OF_ALL_LANGUAGES)} - keyed)
+    for key, text in own.items():
+        assert _placeholders(text) == _placeholders(ENGLISH.get(key) or key.partition(".")[2]), key
+
+
+def test_every_translation_has_the_same_texts_by_wording() -> None:
+    tables = [tomllib.loads((LOCALES / f"{language}.toml").read_text(encoding="utf-8")) for language in TRANSLATIONS]
+    for name in ("page", "program"):
+        assert len({frozenset(table[name]) for table in tables}) == 1, name
+
+
+@pytest.mark.parametrize(
+    ("tags", "language"),
+    [
+        (("de-AT",), "de"),
+        (("de_DE.UTF-8",), "de"),
+        (("fr-FR,fr;q=0.9,es;q=0.8,en;q=0.7",), "es"),
+        (("", "es"), "es"),
+        (("C.UTF-8", "POSIX", "xx", ""), ""),
+    ],
+)
+def test_the_first_language_with_a_catalogue_is_used(tags: tuple[str, ...], language: str) -> None:
+    assert find_language(*tags) == language
+
+
+def test_texts_are_in_the_language_of_the_block_and_in_english_where_a_translation_lacks_one() -> None:
+    with use_language("de"):
+        assert user_text("choices.done", choice="{red}") == "Gewählt: {red}."
+        assert translate(english_text("commands.start.description")) == "Anfangen."
+        assert translate("A text of a plugin.") == "A text of a plugin."
+        assert user_text("care.group.fr") == ENGLISH["care.group.fr"]
+    assert user_text("choices.done", choice="red") == "Chosen: red."
 
 
 def test_every_text_of_the_catalogue_is_used() -> None:

@@ -19,7 +19,7 @@ from adapters.web.schemas import AttachmentRequest, MessageRequest
 from adapters.web.ws_frames import CommandFrame, SelectFrame, SendFrame
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Room, World, derived_id, new_id
 from bot.platform import ACCESS_TOKEN_KEY, ChoiceSelection, CommandInvocation, InboundMessage, TokenScope
-from bot.text import sanitize_name, shorten
+from bot.text import chosen_language, sanitize_name, shorten
 
 API_SOURCE, PAGE_SOURCE = "api", "client_chat"
 FINGERPRINT_KEY = "fingerprint"
@@ -135,7 +135,8 @@ def build_inbound_message(
     The client chooses the user's name freely, so the user gets no role.
     """
     participant = submitted.participant
-    author = Entity(user_id_of(submitted.user), PLATFORM, submitted.user, (sanitize_name(participant.name),))
+    names, metadata = (sanitize_name(participant.name),), {"language": chosen_language.get()}
+    author = Entity(user_id_of(submitted.user), PLATFORM, submitted.user, names, metadata=metadata)
     name = submitted.room if submitted.room_name is None else submitted.room_name
     world, room = build_place(agent_id, participant, submitted.kind, name)
     return InboundMessage.build(

@@ -7,6 +7,7 @@ The pages of the web app, and the files that they load.
 
 import hashlib
 import json
+import re
 from collections.abc import Collection, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from bot import TemporaryError
 from bot.platform import HttpProblem as HttpProblem  # here for the modules of the adapter, beside what builds it
 from bot.platform import body_timeout
 from bot.store import StoreUnavailable
-from bot.text import redact, shorten
+from bot.text import LANGUAGES, current_language, page_texts, redact, shorten, translate
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 CODE_AND_MESSAGE_BY_STATUS = {
@@ -219,6 +220,10 @@ TEXT_TYPES = {
 CONTENT_TYPES = {**TEXT_TYPES, ".woff2": "font/woff2", ".png": "image/png", ".webp": "image/webp"}
 
 
+TRANSLATED_PAGES = ("index.html", "signin.html")
+PAGE_TEXT = re.compile(r"(?<=<p class=\"note\">)[^<]+|(?<=href=\"#say\">)[^<]+|(?<=<title>)[^<·]+(?= ·)")
+
+
 def relative_base(path: str) -> str:
     """Return the relative address of the app's root from a path, such as `../` from `/c/1`.
 
@@ -231,13 +236,17 @@ def relative_base(path: str) -> str:
 class Page:
     """An HTML page; its base address is the app's root, however deep the address is that shows it."""
 
-    body: bytes
+    text: str
+    is_translated: bool
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Respond with the page."""
+        """Respond with the page, in the language that the browser asks for."""
         base = f'<head>\n<base href="{relative_base(request.path)}">'
-        body = self.body.replace(b"<head>", base.encode(), 1)
-        return web.Response(body=body, content_type="text/html", charset="utf-8", headers={"Cache-Control": "no-store"})
+        text = self.text.replace("<head>", base, 1)
+        if self.is_translated:
+            text = text.replace('lang="en"', f'lang="{current_language()}"', 1)
+            text = PAGE_TEXT.sub(lambda found: translate(found[0]), text)
+        return web.Response(text=text, content_type="text/html", charset="utf-8", headers={"Cache-Control": "no-store"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,20 +271,27 @@ class StaticFile:
 
 def add_pages(router: web.UrlDispatcher) -> dict[str, web.AbstractRoute]:
     """Add the routes of the pages; return them by path."""
-    bodies = {name: (PAGES_FOLDER / name).read_bytes() for name in PAGES.values()}
-    return {path: router.add_get(path, Page(bodies[name]).serve) for path, name in PAGES.items()}
+    pages = {
+        name: Page((PAGES_FOLDER / name).read_text(encoding="utf-8"), name in TRANSLATED_PAGES)
+        for name in PAGES.values()
+    }
+    return {path: router.add_get(path, pages[name].serve) for path, name in PAGES.items()}
 
 
 def add_static_files(router: web.UrlDispatcher) -> list[web.AbstractRoute]:
-    """Add routes for the other files of the pages' folder and its sub-folders, under `/pages/`; return them."""
-    return [
-        router.add_get(f"/pages/{path.relative_to(PAGES_FOLDER).as_posix()}", _read_file(path).serve)
+    """Add routes for the other files of the pages' folder and its sub-folders, and for the texts of the pages in each
+    language, under `/pages/`; return them.
+    """
+    bodies = {
+        path.relative_to(PAGES_FOLDER).as_posix(): path.read_bytes()
         for path in sorted(PAGES_FOLDER.rglob("*"))
         if path.suffix in CONTENT_TYPES and path.suffix != ".html" and path.is_file()
-    ]
+    }
+    bodies |= {f"texts/{language}.json": json.dumps(page_texts(language)).encode() for language in LANGUAGES}
+    return [router.add_get(f"/pages/{name}", _build_file(name, body).serve) for name, body in bodies.items()]
 
 
-def _read_file(path: Path) -> StaticFile:
-    body = path.read_bytes()
-    charset = "utf-8" if path.suffix in TEXT_TYPES else None
-    return StaticFile(body, CONTENT_TYPES[path.suffix], charset, hashlib.sha256(body).hexdigest()[:16])
+def _build_file(name: str, body: bytes) -> StaticFile:
+    suffix = Path(name).suffix
+    charset = "utf-8" if suffix in TEXT_TYPES else None
+    return StaticFile(body, CONTENT_TYPES[suffix], charset, hashlib.sha256(body).hexdigest()[:16])

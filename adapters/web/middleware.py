@@ -39,6 +39,7 @@ from bot.platform import (
     is_same_origin,
     parse_host_header,
 )
+from bot.text import use_language
 
 logger = logging.getLogger(__name__)
 _has_started: ContextVar[bool] = ContextVar("is_begun", default=False)
@@ -187,7 +188,8 @@ class Middleware:
         """Turn every error into a response with a code; log internal errors."""
         REQUEST_ID.set(token_hex(8))
         try:
-            return await handler(request)
+            with use_language(request.headers.get("Accept-Language", "")):
+                return await handler(request)
         except HttpProblem as problem:
             reply_problem = problem
         except InboxClosed:

@@ -44,7 +44,7 @@ from bot.receipts import COMMAND_RULE, describe_receipt
 from bot.settings import OFF, CoreSettings, Settings, room_setting
 from bot.text import redactor_of, sanitize_name, shorten
 from bot.turn import AI_NOTICE, MINORS, Agent
-from bot.user_texts import format_seconds, user_text
+from bot.user_texts import english_text, format_seconds, translate, user_text
 
 SETTINGS_COMMAND = "settings"
 SELECT, DEFAULT = "use", "default"
@@ -55,7 +55,7 @@ MAX_SHOWN_VALUE = 200
 
 def build_settings_command() -> Command[Any]:
     """Return the command; its role is required in a room of several people, in a direct one ownership counts."""
-    description = user_text("commands.settings.description")
+    description = english_text("commands.settings.description")
     return command(SETTINGS_COMMAND, description, role=Role.OWNER, open_in_direct=True)(run_settings)
 
 
@@ -200,25 +200,27 @@ class BuiltinCommands:
         """Return the commands, in the order of /help."""
         for_admins = partial(command, role=Role.ADMIN, open_in_direct=True)
         return [
-            command("ask", user_text("commands.ask.description"))(self.ask),
-            command("stop", user_text("commands.stop.description"))(self.stop),
-            command(WHY_COMMAND, user_text("commands.why.description"))(self.why),
-            for_admins("mute", user_text("commands.mute.description"))(self.mute),
-            for_admins("unmute", user_text("commands.unmute.description"))(self.unmute),
-            for_admins(TAKE_OVER_COMMAND, user_text("commands.take_over.description"))(self.take_over),
-            for_admins(GIVE_BACK_COMMAND, user_text("commands.give_back.description"))(self.give_back),
-            command("responsiveness", user_text("commands.responsiveness.description"), role=Role.ADMIN)(
+            command("ask", english_text("commands.ask.description"))(self.ask),
+            command("stop", english_text("commands.stop.description"))(self.stop),
+            command(WHY_COMMAND, english_text("commands.why.description"))(self.why),
+            for_admins("mute", english_text("commands.mute.description"))(self.mute),
+            for_admins("unmute", english_text("commands.unmute.description"))(self.unmute),
+            for_admins(TAKE_OVER_COMMAND, english_text("commands.take_over.description"))(self.take_over),
+            for_admins(GIVE_BACK_COMMAND, english_text("commands.give_back.description"))(self.give_back),
+            command("responsiveness", english_text("commands.responsiveness.description"), role=Role.ADMIN)(
                 self.responsiveness
             ),
-            command("drafts", user_text("commands.drafts.description"), role=Role.ADMIN)(self.drafts),
-            command("minors", user_text("commands.minors.description"), role=Role.ADMIN)(self.minors),
-            command("filter-words", user_text("commands.filter_words.description"), role=Role.ADMIN)(self.filter_words),
-            command("privacy", user_text("commands.privacy.description"))(self.privacy),
-            command(FORGET_COMMAND, user_text("commands.forget_me.description"))(self.forget_me),
-            command(IGNORE_COMMAND, user_text("commands.ignore_me.description"))(self.ignore_me),
-            command(EXPORT_COMMAND, user_text("commands.export_me.description"))(self.export_me),
-            command("help", user_text("commands.help.description"))(self.help),
-            command("start", user_text("commands.start.description"))(self.start),
+            command("drafts", english_text("commands.drafts.description"), role=Role.ADMIN)(self.drafts),
+            command("minors", english_text("commands.minors.description"), role=Role.ADMIN)(self.minors),
+            command("filter-words", english_text("commands.filter_words.description"), role=Role.ADMIN)(
+                self.filter_words
+            ),
+            command("privacy", english_text("commands.privacy.description"))(self.privacy),
+            command(FORGET_COMMAND, english_text("commands.forget_me.description"))(self.forget_me),
+            command(IGNORE_COMMAND, english_text("commands.ignore_me.description"))(self.ignore_me),
+            command(EXPORT_COMMAND, english_text("commands.export_me.description"))(self.export_me),
+            command("help", english_text("commands.help.description"))(self.help),
+            command("start", english_text("commands.start.description"))(self.start),
             *([build_settings_command()] if any(plugin.world_settings for plugin in self._plugins) else ()),
         ]
 
@@ -688,7 +690,7 @@ def describe_erasure(erasure: ErasureResult, receipt: str) -> str:
 
 def describe_commands(name: str, commands: Iterable[CommandSpec]) -> str:
     """List the commands."""
-    lines = [f"/{spec.name}{_format_parameters(spec)}  {spec.description}" for spec in commands]
+    lines = [f"/{spec.name}{_format_parameters(spec)}  {translate(spec.description)}" for spec in commands]
     return "\n".join([user_text("commands.help.heading", name=name), *lines])
 
 

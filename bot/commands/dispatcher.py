@@ -35,7 +35,7 @@ from bot.runs import Run, current_run
 from bot.store.protocols import LogKind
 from bot.text import find_closest, sanitize_text
 from bot.turn import Agent
-from bot.user_texts import user_text
+from bot.user_texts import use_language, user_text
 
 RESPONSE_STEP = "response"  # key of the step that holds a response which the caller shows
 
@@ -91,7 +91,8 @@ class CommandReceipts:
         """
         key = event.key
         if key not in self._in_progress:
-            running = asyncio.ensure_future(self._inbox.run_shielded(self._run(event, execute, target)))
+            with use_language(self._agent.find_language(event.author)):
+                running = asyncio.ensure_future(self._inbox.run_shielded(self._run(event, execute, target)))
             self._in_progress[key] = running
             running.add_done_callback(lambda _: self._in_progress.pop(key, None))
         elif target is not None:

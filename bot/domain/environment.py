@@ -169,6 +169,11 @@ class Entity:
         """The current display name, as the platform gave it."""
         return self.names[0] if self.names else ""
 
+    @property
+    def language(self) -> str:
+        """The tag of the language in which the platform addresses the person; empty where that is unknown."""
+        return str(self.metadata.get("language") or "")
+
 
 class PersonMark(StrEnum):
     """What a person or an operator has set about a platform account.

@@ -28,7 +28,7 @@ from bot.outbound.sender import OutgoingReply
 from bot.settings import CommaList, Settings, SettingsModel
 from bot.store.protocols import Store
 from bot.text import sanitize_name, shorten
-from bot.user_texts import user_text
+from bot.user_texts import use_language, user_text
 
 logger = logging.getLogger(__name__)
 EDIT_TIME = timedelta(minutes=10)  # how long a person has to write another text after they asked to
@@ -379,7 +379,9 @@ class Proposals:
             )
             return None
         turn_id = card_turn_id(proposal.turn_id, proposal.action)
-        content = Content(await self._describe(proposal), source=RESPONSE_SOURCE, choices=build_choices(proposal))
+        with use_language():  # the program's: not that of whom the draft is for
+            text, choices = await self._describe(proposal), build_choices(proposal)
+        content = Content(text, source=RESPONSE_SOURCE, choices=choices)
         card_id = derived_id(turn_id, "card")
         memory = Memory(
             card_id, MemoryKind.MESSAGE, self.agent_id, room.id, room.world_id, content, self._clock(), turn_id=turn_id

@@ -31,8 +31,8 @@ from bot.pipeline.talk import (
     TalkLine,
     load_classifier,
 )
-from bot.text import user_text
 from bot.turn import Turn
+from bot.user_texts import ENGLISH, use_language, user_text
 
 MAX_ROOMS = 500
 MAX_SILENCE_SECONDS = 900  # another process may have had the room meanwhile: it is read again
@@ -297,7 +297,9 @@ class Attention:
     async def judge(self, turn: Turn, responsiveness: Responsiveness) -> Judgement:
         """Return what the talk says about the newest message of a turn."""
         if responsiveness is Responsiveness.CALLED:
-            return Judgement(Choice.SILENCE, text=user_text("addressing.only_called", name=turn.agent.character.name))
+            with use_language(ENGLISH):
+                text = user_text("addressing.only_called", name=turn.agent.character.name)
+            return Judgement(Choice.SILENCE, text=text)
         room = await self._find_room(turn)
         heard = room.heard.get(turn.message.id)
         if heard is None:  # an old message that was edited
@@ -449,8 +451,10 @@ def _key(reason: str) -> str:
 def _describe(estimate: Estimate, choice: Choice, name: str) -> str:
     """Return the words for an estimate: how probable, and what says so."""
     key = {Choice.ANSWER: "meant", Choice.SILENCE: "not_meant"}.get(choice, "unclear")
-    reasons = [user_text(f"addressing.reason.{_key(reason)}", name=name) for reason in estimate.reasons]
-    text = user_text(f"addressing.{key}", name=name, percent=min(99, max(1, round(100 * estimate.probability))))
+    percent = min(99, max(1, round(100 * estimate.probability)))
+    with use_language(ENGLISH):  # as all reasons in receipts and prompts are
+        reasons = [user_text(f"addressing.reason.{_key(reason)}", name=name) for reason in estimate.reasons]
+        text = user_text(f"addressing.{key}", name=name, percent=percent)
     return f"{text}: {', '.join(reasons)}" if reasons else text
 
 

@@ -22,6 +22,7 @@ from bot.receipts import ALL_PROVIDERS, SEPARATOR, NotedAnswer
 from bot.settings import MinorRule
 from bot.text import grapheme_boundary_before, truncate_history
 from bot.turn import Turn
+from bot.user_texts import translate
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +126,10 @@ class Composer:
         return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
-        """Render a notice that no model writes; None without a template."""
-        return Content(text=self.render(turn, template)) if template else None
+        """Render a notice that no model writes, in the current language if it is a default; None without a template."""
+        if not template:
+            return None
+        return Content(text=render_template(translate(turn.find_template(template)), _values_of(turn)))
 
     def render_system(self, turn: Turn) -> str:
         """Render the character's system prompt, or the default one, followed by what holds for every character."""

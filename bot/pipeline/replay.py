@@ -41,6 +41,7 @@ from bot.receipts import RecordedAction, RecordedAnswer, ReplayRecord, describe_
 from bot.runs import Run
 from bot.settings import CoreSettings
 from bot.turn import Agent, Turn, TurnInput
+from bot.user_texts import use_language
 
 CHARACTER_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE)  # texts that another character has of its own
 SEPARATOR = "\n\n"  # between the system prompt and the prompt
@@ -325,7 +326,8 @@ class ReplayPipeline(MessagePipeline):
             apology = f"apology:{turn.room.id}"
             await self._agent.store.cache.set(apology, "told before", expires_at=now + timedelta(days=1))
         run = Run(turn.id, turn.room.id, turn.message.id, turn.author.id, calls=turn_input.calls, trace=turn.trace)
-        await self._run_stages(turn, turn_input, run, record.participant_state)
+        with use_language(self._agent.find_language(final.author)):
+            await self._run_stages(turn, turn_input, run, record.participant_state)
         if self._models.next is not None:
             self._comparison.compare(
                 f"prompt {self._models.position + 1} ({self._models.next.purpose})", "sent", "not sent"

@@ -15,7 +15,7 @@ from typing import Any
 from bot.errors import TemplateError
 from bot.prompts.template_language import compile_template
 from bot.text import find_closest, suggest
-from bot.user_texts import user_text
+from bot.user_texts import english_text
 
 SYSTEM = "systemTemplate"
 SHOULD_RESPOND = "shouldRespondTemplate"
@@ -323,10 +323,10 @@ The message it is about: {{messageText}}
 
 Write only the corrected parameters, as one JSON object. If the message does not say what is needed, write {}.
 """,
-    APOLOGY: user_text("notices.apology"),
-    SLOW_DOWN: user_text("notices.slow_down"),
-    SPENT: user_text("notices.budget_spent"),
-    DEGRADED: user_text("notices.degraded"),
+    APOLOGY: english_text("notices.apology"),
+    SLOW_DOWN: english_text("notices.slow_down"),
+    SPENT: english_text("notices.budget_spent"),
+    DEGRADED: english_text("notices.degraded"),
 }
 
 _FORM = re.compile(r"^(?:Facts:|\{\{#if hasFunctions\}\}|Write only this).*?</response>\n", re.DOTALL | re.MULTILINE)

@@ -30,7 +30,7 @@ from bot.settings.model import (
     is_secret_name,
     secret_fields,
 )
-from bot.user_texts import names_ai
+from bot.user_texts import LANGUAGES, names_ai
 
 
 def room_setting(name: str, room_id: UUID) -> str:
@@ -99,6 +99,7 @@ class CoreSettings(SettingsModel):
             "MAX_MULTISTEP_ITERATIONS",
             "VOICE_REPLIES",
             "TIMEZONE",
+            "BOT_LANGUAGE",
             "AI_NOTICE_TEXT",
         ]
     )
@@ -150,6 +151,12 @@ class CoreSettings(SettingsModel):
 
     log_level: str = Field("INFO", pattern="(?i)^(DEBUG|INFO|WARNING|ERROR)$", description="How much is logged.")
     log_format: str = Field("text", pattern="^(text|json)$", description="How it is logged: text or json.")
+    bot_language: str = Field(
+        "",
+        pattern=f"^({'|'.join(LANGUAGES)})?$",
+        description=f"The language of texts that no model writes ({', '.join(LANGUAGES)}), for people whose platform "
+        "reports none of these; by default that of the computer.",
+    )
     timezone: TimeZoneName = Field(
         "UTC",
         description="The time zone of dates and times in prompts, of scheduled tasks and of quiet hours, such as "

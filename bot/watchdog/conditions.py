@@ -23,7 +23,7 @@ from bot.operate.tools import Finding, FindingStatus
 from bot.settings import CoreSettings
 from bot.store.activity import Backlog, OpenItems, TaskBacklog
 from bot.store.ledger import ReceiptQuery, StoreProblem
-from bot.user_texts import LANGUAGE, format_seconds, load_catalogue, user_text
+from bot.user_texts import current_language, format_seconds, load_catalogue, user_text
 
 BUDGET_WARNING_SHARE = 0.8
 TURN_TOLERANCE = timedelta(minutes=5)  # an answer that takes longer is stuck
@@ -207,12 +207,12 @@ def find_conditions(situation: Situation) -> list[Condition]:
 
 def platform_name(platform: str) -> str:
     """Return the name of a platform in a sentence."""
-    return load_catalogue(LANGUAGE).get(f"platforms.{platform}", platform)
+    return load_catalogue(current_language()).get(f"platforms.{platform}", platform)
 
 
 def store_text(problem: StoreProblem) -> str:
     """Return why nothing is taken in, in a sentence without a full stop."""
-    cause = load_catalogue(LANGUAGE).get(f"watchdog.stores.{problem.cause}", problem.message)
+    cause = load_catalogue(current_language()).get(f"watchdog.stores.{problem.cause}", problem.message)
     return user_text("watchdog.store.text", cause=cause)
 
 

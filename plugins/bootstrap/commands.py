@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import tzinfo
 
 from bot import CommandContext, Memory, MemoryKind, command
-from bot.text import escape_line, user_text
+from bot.text import english_text, escape_line, user_text
 from plugins.bootstrap.evaluators.facts import fact_subjects, fact_tellers
 
 MAX_LISTED = 25
@@ -12,7 +12,7 @@ MAX_CONSIDERED = 200  # the latest facts of a room, or of a person
 MAX_TEXT_BYTES = 1_800  # one message on every platform
 
 
-@command("what-do-you-know-about-me", user_text("commands.known_of_me.description"))
+@command("what-do-you-know-about-me", english_text("commands.known_of_me.description"))
 async def list_known_facts(context: CommandContext) -> str:
     """List what the person told, and in a room with others only what was told there: its people may read the answer.
 

@@ -5,14 +5,14 @@ from uuid import UUID
 
 from bot import CommandContext, Memory, Role, command
 from bot.store import LogKind
-from bot.text import sanitize_name, shorten, user_text
+from bot.text import english_text, sanitize_name, shorten, user_text
 from plugins.knowledge.index import KnowledgeIndex
 
 MAX_LISTED = 30
 MAX_NAME_LENGTH = 100
 
 
-@command("documents", user_text("commands.documents.description"), role=Role.ADMIN)
+@command("documents", english_text("commands.documents.description"), role=Role.ADMIN)
 async def show_documents(context: CommandContext) -> str:
     """List the documents that were added in this world, the newest last."""
     names = [_name_of(document) for document in await _documents_here(context)]
@@ -24,7 +24,7 @@ async def show_documents(context: CommandContext) -> str:
     return "\n".join([*lines, user_text("commands.documents.how")])
 
 
-@command("forget-document", user_text("commands.forget_document.description"), role=Role.ADMIN)
+@command("forget-document", english_text("commands.forget_document.description"), role=Role.ADMIN)
 async def forget_document(context: CommandContext, name: Annotated[str, "Its name, as /documents lists it"]) -> str:
     """Delete a document that was added in this world, with everything that is found by it."""
     wanted = sanitize_name(name).strip()

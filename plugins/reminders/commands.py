@@ -4,11 +4,11 @@ from datetime import UTC
 from typing import Annotated
 
 from bot import CommandContext, command
-from bot.text import user_text
+from bot.text import english_text, user_text
 from plugins.reminders.reminder import describe, describe_all, find_own_time_zone, list_own
 
 
-@command("reminders", user_text("commands.reminders.description"))
+@command("reminders", english_text("commands.reminders.description"))
 async def show_reminders(context: CommandContext) -> str:
     """List the reminders of the sender: in a room those that were asked for there."""
     sent = context.invocation
@@ -19,7 +19,7 @@ async def show_reminders(context: CommandContext) -> str:
     return f"{describe_all(tasks, zone)}\n{user_text('commands.reminders.how')}"
 
 
-@command("cancel-reminder", user_text("commands.cancel_reminder.description"))
+@command("cancel-reminder", english_text("commands.cancel_reminder.description"))
 async def cancel(context: CommandContext, number: Annotated[int, "Its number, as /reminders lists it"]) -> str:
     """Cancel a reminder of the sender."""
     sent = context.invocation

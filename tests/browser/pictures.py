@@ -47,7 +47,7 @@ async def make_emulated_picture(folder: Path) -> None:
         await tab.page.get_by_label("Who writes").select_option(label="Robin")
         for text in EMULATED:
             await write(tab, text)
-            await wait_for_reply(tab, "Answered: it was named in the message")
+            await wait_for_reply(tab, "Answered: {name} was mentioned")
         await save(tab, "emulated.webp")
 
 

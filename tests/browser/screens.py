@@ -111,7 +111,7 @@ def list_screens(workshop: Workshop) -> dict[str, Screen]:
         "deliveries": Screen("console/deliveries", "blocked by this person"),
         "deliveries, held": Screen("console/deliveries?state=held", "timed out"),
         "deliveries, none": Screen("console/deliveries?state=waiting", "No waiting parts"),
-        "control": Screen("console/control", "No draft waits"),
+        "control": Screen("console/control", "No drafts are waiting"),
         "costs": Screen("console/costs", "Limits a day"),
         "costs, table": Screen("console/costs", "Limits a day", _show_table),
         "people": Screen("console/people", "Ines"),

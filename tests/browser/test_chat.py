@@ -176,7 +176,7 @@ async def test_the_line_under_a_reply_tells_the_outcome_with_its_cause(open_brow
         await outcome_line.nth(2).wait_for()
         await tab.write("and again")
         await outcome_line.nth(3).wait_for()
-        line = tab.page.locator(".msg.bot .said", has_text="today's limit of 300 tokens is spent")
+        line = tab.page.locator(".msg.bot .said", has_text="today's limit of 300 tokens is used up")
         await line.wait_for()
         shown = await outcome_line.all_inner_texts()
         await tab.page.reload()

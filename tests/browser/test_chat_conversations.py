@@ -230,13 +230,13 @@ async def test_a_new_answer_is_written_in_the_place_of_the_old_answer(browser: A
 async def test_a_message_without_an_answer_has_the_same_why(browser: Any) -> None:
     tab = await browser.sign_in()
     await tab.write("silence please")
-    await see(tab, "Stayed silent: Marlo chose to say nothing")
+    await see(tab, "Stayed silent: Marlo chose not to answer")
     await tab.page.get_by_role("button", name="Why?").click()
     drawer = tab.page.get_by_role("dialog", name="Why?")
-    await drawer.get_by_text("Stayed silent: Marlo chose to say nothing").wait_for()
+    await drawer.get_by_text("Stayed silent: Marlo chose not to answer").wait_for()
     await tab.page.reload()
     await drawer.get_by_text("How it was decided").wait_for()
-    await see(tab, "Stayed silent: Marlo chose to say nothing")
+    await see(tab, "Stayed silent: Marlo chose not to answer")
 
 
 async def test_a_busy_model_is_counted_down_in_place(open_browser: Any) -> None:

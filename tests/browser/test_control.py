@@ -29,7 +29,7 @@ def waiting_count(tab: Any, count: int) -> Any:
 
 async def test_a_draft_appears_by_itself_and_is_sent_edited_and_dropped(guarded: Browser) -> None:
     tab = await guarded.enter("console/control")
-    await tab.wait_for_text("No draft waits")
+    await tab.wait_for_text("No drafts are waiting")
     for number in range(3):
         await guarded.server.send(f"Question {number}", room=f"room-{number}")
     await waiting_count(tab, 3).wait_for()
@@ -54,11 +54,11 @@ async def test_a_refused_decision_shows_the_reason_and_the_newer_text(guarded: B
     tab = await guarded.enter("console/control")
     [draft] = (await guarded.server.get("/api/drafts"))["drafts"]
     await tab.page.get_by_role("button", name="Send draft").wait_for()
-    body = {"status": 409, "json": {"error": {"code": "conflict", "message": "Nothing was done: another text"}}}
+    body = {"status": 409, "json": {"error": {"code": "conflict", "message": "Nothing was changed: another text"}}}
     await tab.page.route("**/send", lambda route: route.fulfill(**body))  # as if another person was faster
     await guarded.server.post(f"/api/drafts/{draft['id']}/edit", {"text": "Good day"})
     await tab.page.get_by_role("button", name="Send draft").click()
-    await tab.wait_for_text("Nothing was done: another text")
+    await tab.wait_for_text("Nothing was changed: another text")
     await draft_of(tab, "Good day").get_by_text("revision 2").wait_for()
     tab.faults.clear()  # Chromium reports the answer 409
 

@@ -23,7 +23,7 @@ async def test_the_overview_shows_an_outage_and_its_end_without_a_reload(browser
     shaky.status.failed(DisconnectCause.REFUSED, "401")
     await page.locator(".well p", has_text="Not connected to any platform").wait_for()
     problem = page.locator(".needs li")
-    assert "refuses the token" in await problem.inner_text()
+    assert "rejects the token" in await problem.inner_text()
     assert await problem.get_by_role("link").count() == 1  # exactly one action
 
     shaky.status.connected()

@@ -85,8 +85,8 @@ async def test_any_other_command_goes_to_the_agent() -> None:
 async def test_an_unknown_command_that_is_nearly_quit_suggests_it() -> None:
     terminal = await run_conversation(["/qiut", "/sing", "/quiz"])
     assert terminal.notices[1:4] == [
-        "I do not know /qiut. Did you mean /quit?",
-        "I do not know /sing. /help lists what there is.",
+        "There is no command /qiut. Did you mean /quit?",
+        "There is no command /sing. /help lists all commands.",
         "the agent is asked /quiz",
     ]
 

@@ -53,7 +53,7 @@ async def test_a_second_press_changes_nothing_and_says_what_was_chosen() -> None
         red, blue = choices_of(await ask(harness))
         presses = [press(harness, choice.value, role=Role.ADMIN) for choice in (red, blue)]
         texts = [shown.text for shown in await asyncio.gather(*presses)]
-    assert texts == ["Chosen: red.", "It has been chosen already: red."]
+    assert texts == ["Chosen: red.", "Already chosen: red."]
 
 
 async def test_a_person_who_may_not_choose_is_notified_and_the_choice_is_kept_open() -> None:

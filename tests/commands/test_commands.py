@@ -151,7 +151,7 @@ async def test_an_admin_mutes_a_room_and_anybody_their_own(
 
 async def test_a_member_of_a_group_mutes_nothing_and_it_is_written_down(harness: AgentHarness) -> None:
     shown = await give(harness, "mute")
-    assert shown.text == "/mute needs the role ADMIN here."
+    assert shown.text == "Here, only people with the role ADMIN can use /mute."
     assert await attendance(harness) is ParticipantState.DEFAULT
     [receipt] = await harness.agent.store.ledger.receipts()
     assert (receipt.outcome, receipt.rule, receipt.reason) == (
@@ -167,10 +167,10 @@ async def test_an_admin_chooses_for_a_room_how_readily_the_agent_speaks() -> Non
 
     async with running_agent(model=ScriptedModel(ignore)) as harness:
         refused = await give(harness, "responsiveness", arguments={"level": "called"})
-        assert refused.text == "/responsiveness needs the role ADMIN here."
+        assert refused.text == "Here, only people with the role ADMIN can use /responsiveness."
         assert "here: balanced." in (await give(harness, "responsiveness", role=Role.ADMIN)).text
         await give(harness, "responsiveness", arguments={"level": "called"}, role=Role.ADMIN)
-        assert (await harness.send("hello everybody", kind=GROUP)).reason == "Ada answers only when called here"
+        assert (await harness.send("hello everybody", kind=GROUP)).reason == "Ada answers here only when called"
         assert "here: called." in (await give(harness, "responsiveness", role=Role.ADMIN)).text
         elsewhere = await harness.send("hello everybody", kind=GROUP, room="another room")
         assert elsewhere.rule == "shouldRespond: IGNORE"
@@ -192,10 +192,10 @@ async def test_an_admin_lists_words_that_are_neither_read_nor_said_in_a_room() -
     async with running_agent() as harness:
         words = {"words": "badword, two words"}
         refused = await give(harness, "filter-words", arguments=words)
-        assert refused.text == "/filter-words needs the role ADMIN here."
+        assert refused.text == "Here, only people with the role ADMIN can use /filter-words."
         await give(harness, "filter-words", arguments=words, role=Role.ADMIN)
         shown = await give(harness, "filter-words", role=Role.ADMIN)
-        assert shown.text == "Words that I do not read or say here: badword, two words."
+        assert shown.text == "Words that I neither read nor write here: badword, two words."
         assert (await harness.send("Ada, badword", kind=GROUP)).rule == "filter"
         assert (await harness.send("Ada, badword", kind=GROUP, room="another room")).outcome is Outcome.ANSWERED
         await give(harness, "filter-words", arguments={"words": "off"}, role=Role.ADMIN)
@@ -205,17 +205,21 @@ async def test_an_admin_lists_words_that_are_neither_read_nor_said_in_a_room() -
 
 async def test_an_admin_marks_a_room_of_minors() -> None:
     async with running_agent() as harness:
-        assert (await give(harness, "minors")).text == "/minors needs the role ADMIN here."
+        assert (await give(harness, "minors")).text == "Here, only people with the role ADMIN can use /minors."
         assert "every hour" in (await give(harness, "minors", role=Role.ADMIN)).text
         await harness.send("Ada, hello", kind=GROUP)
-        assert (await give(harness, "minors", arguments={"mark": "off"}, role=Role.ADMIN)).text.startswith("Nothing")
+        assert (await give(harness, "minors", arguments={"mark": "off"}, role=Role.ADMIN)).text.startswith(
+            "The rules for minors no longer"
+        )
         await harness.send("Ada, hello", kind=GROUP, author="Bob")
     assert [part.kind.value for part in harness.adapter.sent] == ["notice", "reply", "reply"]
 
 
 async def test_being_alone_makes_no_person_an_owner() -> None:
     async with running_agent(Plugin("ops", commands=[restart])) as harness:
-        assert (await give(harness, "restart", kind=DM)).text == "/restart needs the role OWNER here."
+        assert (
+            await give(harness, "restart", kind=DM)
+        ).text == "Here, only people with the role OWNER can use /restart."
         assert (await give(harness, "restart", role=Role.OWNER)).text == "restarting"
 
 
@@ -225,11 +229,11 @@ async def test_why_explains_ones_own_message_without_the_models_words_or_another
         return f"<response>{reasoning}<action>IGNORE</action></response>"
 
     async with running_agent(model=ScriptedModel(ignore)) as harness:
-        assert "no message of yours" in (await give(harness, "why")).text
+        assert "no message from you" in (await give(harness, "why")).text
         await harness.send("The code is 1234", kind=GROUP, author="Bob")
-        assert "no message of yours" in (await give(harness, "why")).text
+        assert "no message from you" in (await give(harness, "why")).text
         answer = (await give(harness, "why", author="Bob")).text
-        assert answer.startswith("Stayed silent: the model found that Ada was not meant.")
+        assert answer.startswith("Stayed silent: the model decided that Ada was not addressed.")
         assert "1234" not in answer
         assert (await give(harness, "why", role=Role.ADMIN)).text == answer
 
@@ -264,8 +268,8 @@ async def test_privacy_shows_where_models_are_and_what_is_kept() -> None:
     away = Plugin("away", models=[elsewhere], privacy_statement=lambda settings: "Sent to far.example: all of it.")
     async with running_agent(away) as harness:
         answer = (await give(harness, "privacy")).text.splitlines()
-    assert "For how long: until I stop." in answer
-    assert answer.index("Sent to far.example: all of it.") > answer.index("For how long: until I stop.")
+    assert "For how long: until I am stopped." in answer
+    assert answer.index("Sent to far.example: all of it.") > answer.index("For how long: until I am stopped.")
 
 
 @pytest.mark.failure("L-12")
@@ -279,7 +283,7 @@ async def test_a_person_is_forgotten_once_they_have_said_so_twice_and_it_is_writ
     room = make_message("", sent_at=harness.agent.clock()).room
     assert "My secret" in [answer.content.text for answer in await harness.agent.store.memories.recent(room.id)]
     done = await press(harness, choice.value)
-    assert done.text.startswith("Deleted: messages of yours (1), answers to you (1)")
+    assert done.text.startswith("Deleted: your messages (1), my answers to you (1)")
     left = [answer.content.text for answer in await harness.agent.store.memories.recent(room.id)]
     assert "Mine stays" in left
     assert "My secret" not in left
@@ -287,7 +291,7 @@ async def test_a_person_is_forgotten_once_they_have_said_so_twice_and_it_is_writ
     receipt = done.text.rpartition(" ")[2]
     assert entries[0]["body"] == {"command": "forget-me", "deleted": 2, "receipt": receipt}
     assert all(entry["entity_id"] is None for entry in entries)
-    assert "You had everything deleted on" in (await give(harness, "privacy")).text
+    assert "You deleted all your data on" in (await give(harness, "privacy")).text
 
 
 async def test_a_person_is_forgotten_once_in_ten_minutes() -> None:
@@ -317,7 +321,7 @@ async def test_a_person_is_not_forgotten_twice_at_once(monkeypatch: pytest.Monke
         await give(harness, "forget-me")
         first = asyncio.create_task(give(harness, "forget-me"))
         await begun.wait()
-        assert "I am deleting it" in (await give(harness, "forget-me")).text
+        assert "The deletion is running" in (await give(harness, "forget-me")).text
         await harness.agent_runtime.handle.edits.clear_room(
             make_message("", sent_at=START).room.id
         )  # others do not wait
@@ -362,7 +366,7 @@ async def test_how_many_messages_a_person_may_send_is_the_same_after_forget_me()
 async def test_another_persons_yes_deletes_nothing(harness: AgentHarness) -> None:
     await harness.send("My secret", author="Alice", kind=GROUP)
     await give(harness, "forget-me", author="Alice")
-    assert "once more" in (await give(harness, "forget-me", author="Bob")).text
+    assert "again within" in (await give(harness, "forget-me", author="Bob")).text
 
 
 async def test_being_forgotten_calls_off_the_answer_under_way() -> None:
@@ -431,12 +435,12 @@ async def test_an_export_that_is_too_large_says_so_each_time(monkeypatch: pytest
         await harness.send("My secret", author="Alice", kind=DM)
         for _ in range(2):
             answer = await give(harness, "export-me", kind=DM)
-            assert ("more than fits" in answer.text, answer.attachments) == (True, ())
+            assert ("does not fit" in answer.text, answer.attachments) == (True, ())
 
 
 async def test_where_responses_have_no_files_an_export_names_the_operator(harness: AgentHarness) -> None:
     answer = await give(harness, "export-me", kind=DM)
-    assert ("Ask who runs me" in answer.text, answer.attachments) == (True, ())
+    assert ("Ask my operator" in answer.text, answer.attachments) == (True, ())
 
 
 @pytest.mark.parametrize("name", ["forget_me", "FORGET-ME", "/forget-me"])
@@ -445,7 +449,7 @@ async def test_a_name_is_read_as_platforms_write_it(harness: AgentHarness, name:
 
 
 async def test_an_unknown_command_is_answered_with_the_nearest(harness: AgentHarness) -> None:
-    assert (await give(harness, "mutee")).text == "I do not know /mutee. Did you mean /mute?"
+    assert (await give(harness, "mutee")).text == "There is no command /mutee. Did you mean /mute?"
     assert "/help" in (await give(harness, "xyzzy")).text
 
 

@@ -40,7 +40,7 @@ async def test_the_button_of_an_approver_sends_a_draft() -> None:
         assert response.text == f"Draft {proposal.id} is sent."
         assert await settle(harness) == ["It is a fern."]
         again = await press(harness, send, author="Carol", role=Role.ADMIN, room="approvers")
-        assert again.text == f"Draft {proposal.id} was already decided by Bob: sent."
+        assert again.text == f"Bob has already sent draft {proposal.id}."
         assert await settle(harness) == ["It is a fern."]
 
 
@@ -59,7 +59,7 @@ async def test_a_member_decides_nothing(decision: str) -> None:
     async with proposing() as harness:
         [proposal] = await harness.agent.proposals.waiting()
         response = await press(harness, f"/drafts {decision} {proposal.id}.1", room="approvers")
-        assert response.text == "/drafts needs the role ADMIN here."
+        assert response.text == "Here, only people with the role ADMIN can use /drafts."
         assert await harness.agent.proposals.waiting() == [proposal]
 
 

@@ -58,7 +58,7 @@ async def test_a_message_of_a_person_who_is_not_read_leaves_a_placeholder_and_it
 
 async def test_the_answer_says_what_still_happens_and_offers_deletion(harness: AgentHarness) -> None:
     done = await give(harness, "ignore-me")
-    for word in ("ids", "receipts", "list of people", "commands still work", "distress", "off"):
+    for word in ("ids", "receipts", "list of people", "Commands still work", "distress", "off"):
         assert word in done.text
     [choice] = done.choices
     assert "cannot be undone" in (await press(harness, choice.value)).text
@@ -67,7 +67,7 @@ async def test_the_answer_says_what_still_happens_and_offers_deletion(harness: A
 async def test_off_ends_it_for_what_is_written_from_then_on(harness: AgentHarness) -> None:
     await give(harness, "ignore-me")
     await harness.send(SECRET, kind=GROUP)
-    assert "read you again" in (await give(harness, "ignore-me", text="off")).text
+    assert "read your messages again" in (await give(harness, "ignore-me", text="off")).text
     await harness.send("Ada, hello", kind=GROUP)
     assert await texts_of(harness) == [HIDDEN_TEXT, "Ada, hello", "Aye."]
     assert "had not asked" in (await give(harness, "ignore-me", text="off")).text

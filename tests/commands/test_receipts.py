@@ -90,7 +90,7 @@ async def test_a_commands_receipt_says_who_gave_it_what_came_of_it_and_what_it_c
         answer = (await give(harness, "why", author="Bob")).text
     assert (author.name, receipt.outcome, receipt.rule, receipt.reason) == ("Bob", Outcome.ANSWERED, "command", "/poem")
     assert [call.type for call in receipt.model_calls] == ["TEXT_LARGE"]
-    assert answer.startswith("Carried out: /poem. Asked: ")
+    assert answer.startswith("Executed: /poem. Models used: ")
     assert str(receipt.id) in answer
 
 
@@ -146,7 +146,7 @@ async def test_a_command_whose_process_died_is_not_run_again_and_its_sender_is_n
         receipt = await only_receipt(harness)
         answer = (await give(harness, "why")).text
     assert (receipt.outcome, receipt.rule) == (Outcome.FAILED, Rule.COMMAND_INTERRUPTED)
-    assert answer.startswith("Interrupted, and not run again: /count.")
+    assert answer.startswith("Interrupted and not repeated: /count.")
     assert RUNS == []
 
 

@@ -78,11 +78,11 @@ async def test_only_moderators_take_over_and_give_back(harness: AgentHarness) ->
 async def test_a_second_moderator_reads_who_has_taken_over(harness: AgentHarness) -> None:
     await give(harness, "take-over", **ADMIN)
     second = await give(harness, "take-over", author="Ben", role=Role.ADMIN)
-    assert "taken over by Mia since 2026-05-04 12:00 UTC already" in second.text
+    assert "already taken over by Mia since 2026-05-04 12:00 UTC" in second.text
 
 
 async def test_what_is_not_there_is_said(harness: AgentHarness) -> None:
-    assert "nobody called “zebra”" in (await give(harness, "take-over", text="zebra", **ADMIN)).text
+    assert "not know anyone called “zebra”" in (await give(harness, "take-over", text="zebra", **ADMIN)).text
     assert "no room nowhere" in (await give(harness, "take-over", text="room:nowhere", **ADMIN)).text
     assert "Nobody has taken over" in (await give(harness, "give-back", **ADMIN)).text
 

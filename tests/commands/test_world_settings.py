@@ -93,8 +93,8 @@ async def test_an_owner_lists_sets_and_removes_what_plugins_declare(harness: Age
     assert "The name of a channel." in await settings(harness, "digest_room")
     answer = await settings(harness, "digest-hour 17")
     assert answer.splitlines()[:2] == ["DIGEST_HOUR is set for The World (test).", "It counts from now on: 17."]
-    assert answer.endswith("Still needed: DIGEST_ROOM. Where the digest is posted. The name of a channel.")
-    assert "Still needed" not in await settings(harness, "DIGEST_ROOM the quay")
+    assert answer.endswith("Still required: DIGEST_ROOM. Where the digest is posted. The name of a channel.")
+    assert "Still required" not in await settings(harness, "DIGEST_ROOM the quay")
     world = await world_of(harness)
     value = harness.agent.world_settings.value
     assert (value(world, "DIGEST_ROOM"), value(world, "DIGEST_HOUR")) == ("the quay", "17")
@@ -123,7 +123,7 @@ async def test_an_owner_who_has_written_nothing_yet_sets_what_plugins_declare(ha
 async def test_a_value_that_is_not_accepted_is_refused_with_the_reason(
     harness: AgentHarness, text: str, problem: str
 ) -> None:
-    assert await settings(harness, text) == f"That cannot be set. {problem}"
+    assert await settings(harness, text) == f"This value cannot be used. {problem}"
     assert (await world_of(harness)).settings == {}
 
 
@@ -141,7 +141,7 @@ async def test_a_secret_is_stored_encrypted_and_shown_nowhere(
     caplog.set_level("DEBUG")
     await settings(harness, "DIGEST_SOURCE feed")
     answer = await settings(harness, f"DIGEST_TOKEN {SECRET}")
-    assert "I keep the secret encrypted. Delete your message with it." in answer
+    assert "The secret is stored encrypted. Please delete your message that contains it." in answer
     world = await world_of(harness)
     secret = harness.agent.world_settings.secret(world, "DIGEST_TOKEN")
     assert secret is not None
@@ -169,7 +169,7 @@ async def test_a_refused_secret_is_repeated_neither_to_the_owner_nor_in_the_log(
     caplog.set_level("DEBUG")
     await settings(harness, "DIGEST_SOURCE feed")
     assert await settings(harness, "DIGEST_TOKEN hunter2") == (
-        "That cannot be set. DIGEST_TOKEN: [redacted] is no token"
+        "This value cannot be used. DIGEST_TOKEN: [redacted] is no token"
     )
     assert "could not be checked" in await settings(harness, "DIGEST_TOKEN crash-4711")
     assert "hunter2" not in caplog.text
@@ -188,9 +188,10 @@ async def test_a_secret_is_refused_in_a_room_of_several_people(harness: AgentHar
 async def test_only_owners_see_and_set_anything(harness: AgentHarness) -> None:
     await harness.send("Hi", author="Mallory", kind=GROUP)
     assert (
-        await settings(harness, "DIGEST_HOUR 3", author="Mallory", kind=GROUP) == "/settings needs the role OWNER here."
+        await settings(harness, "DIGEST_HOUR 3", author="Mallory", kind=GROUP)
+        == "Here, only people with the role OWNER can use /settings."
     )
-    assert (await settings(harness, "DIGEST_HOUR 3", author="Mallory")).startswith("You own no world")
+    assert (await settings(harness, "DIGEST_HOUR 3", author="Mallory")).startswith("You do not own a server or group")
     assert (await world_of(harness)).settings == {}
 
 
@@ -281,7 +282,7 @@ def test_without_the_library_no_key_is_created_and_the_extra_is_named(
 
 async def test_nothing_is_created_and_no_command_added_where_no_plugin_declares_a_setting(tmp_path: Path) -> None:
     async with running_agent(settings={"BOT_DATA_DIR": str(tmp_path)}) as harness:
-        assert "I do not know /settings" in await settings(harness)
+        assert "There is no command /settings" in await settings(harness)
         assert await harness.agent.world_settings.worlds_of(derived_id("test", "entity", "Root")) == []
     assert not (tmp_path / KEY_FILE).exists()
 

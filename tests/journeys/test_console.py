@@ -530,7 +530,7 @@ async def test_in_a_terminal_too_a_person_who_asked_for_it_is_not_read(bot_folde
     lines = "/ignore-me\nmy zebracorn\n/ignore-me off\nmy sister sings in a choir\n"
     result = await bot_folder.run("chat", stdin=lines)
     assert result.code == 0
-    assert "commands still work" in result.out
+    assert "Commands still work" in result.out
     assert "choir" in result.out
     assert "zebracorn" not in result.out + result.err
     assert find_files(bot_folder.folder, b"zebracorn") == []

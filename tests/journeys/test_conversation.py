@@ -1346,13 +1346,13 @@ async def test_a_message_follows_the_reply_that_it_answers_whatever_its_time_is(
     """A platform's times are whole seconds, and clocks jump: what arrives later comes later in the prompt."""
     model = ScriptedModel([model_answer("A riddle: what burns?"), model_answer("Right.")])
     async with running_agent(model=model) as harness:
-        for text in ("Ask me something", "The lamp"):
+        for text in ("Ask me a question", "The lamp"):
             sent_at = harness.agent.clock().replace(microsecond=0) + timedelta(hours=hours)
             receipt = await harness.agent_runtime.inbox.submit(make_message(text, sent_at=sent_at))
             await harness.agent_runtime.inbox.wait_outcome(receipt.id)
         shown = [line.text for line in parse_history(model.requests_for(Purpose.REPLY)[-1].prompt)]
 
-    assert shown == ["Ask me something", "A riddle: what burns?", "The lamp"]
+    assert shown == ["Ask me a question", "A riddle: what burns?", "The lamp"]
 
 
 async def test_a_message_that_ended_the_process_three_times_gets_a_single_apology() -> None:

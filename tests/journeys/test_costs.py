@@ -174,4 +174,4 @@ async def test_a_message_waiting_while_the_budget_is_spent_gets_the_notice_too()
         gate.set()
         outcomes = [(await harness.agent_runtime.inbox.wait_outcome(receipt.id)).outcome for receipt in (first, second)]
     assert outcomes == [Outcome.ANSWERED, Outcome.IGNORED]
-    assert sorted(harness.texts) == ["Hello.", "I have said all I can for today. Please come back tomorrow."]
+    assert sorted(harness.texts) == ["Hello.", "I have reached my limit for today. Please come back tomorrow."]

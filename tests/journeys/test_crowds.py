@@ -48,7 +48,7 @@ async def test_a_flood_gets_a_single_answer_and_a_single_slow_down_notice() -> N
     assert [receipt.outcome for receipt in receipts] == [Outcome.ANSWERED] * 2 + [Outcome.IGNORED] * 4
     assert {receipt.rule for receipt in receipts[2:]} == {"MESSAGES_PER_PERSON"}
     assert receipts[2].reason == "more than 1 messages a minute came of one person"
-    assert harness.texts[:3] == ["Hello.", "Hello.", "That is more than I can follow. Give me a minute, please."]
+    assert harness.texts[:3] == ["Hello.", "Hello.", "Too many messages at once. Please wait a minute."]
     assert len(harness.texts) == 4
     assert other.outcome is Outcome.ANSWERED
     assert seen == [True] * 2 + [None] * 4

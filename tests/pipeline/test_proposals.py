@@ -82,7 +82,7 @@ async def test_a_reply_waits_and_leaves_only_once_it_is_sent() -> None:
         answered = await reread(harness, receipt)
         assert (answered.outcome, answered.reason) == (Outcome.ANSWERED, f"Bob sent draft {proposal.id}")
         [shown] = harness.adapter.edited
-        assert "already decided by Bob: sent" in shown.content.text
+        assert "Bob has already sent draft" in shown.content.text
 
 
 async def test_a_second_decision_is_refused_with_the_name_of_the_first_person() -> None:
@@ -91,7 +91,7 @@ async def test_a_second_decision_is_refused_with_the_name_of_the_first_person() 
         proposal = await only_waiting(harness)
         await decide(harness, proposal, ProposalDecision.DROP)
         again = await decide(harness, proposal, ProposalDecision.SEND, actor="Carol")
-        assert (again.is_done, again.note) == (False, f"Draft {proposal.id} was already decided by Bob: dropped.")
+        assert (again.is_done, again.note) == (False, f"Bob has already dropped draft {proposal.id}.")
         assert sent_in(harness, "lobby") == []
 
 
@@ -216,7 +216,7 @@ async def test_a_deleted_message_withdraws_the_answer_and_its_card_says_so() -> 
         await harness.agent.outbox.drain(5.0)
         [withdrawn] = await harness.agent.store.ledger.proposals()
         assert withdrawn.state is ProposalState.WITHDRAWN
-        assert harness.adapter.edited[-1].content.text.endswith("the message that led to it is gone.")
+        assert harness.adapter.edited[-1].content.text.endswith("the message it answers is gone.")
 
 
 async def test_an_edited_message_gets_another_proposal() -> None:

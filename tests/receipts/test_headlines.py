@@ -22,28 +22,28 @@ def receipt(outcome: Outcome, rule: str, reason: str = "") -> Receipt:
 
 SENTENCES = [
     (Outcome.ANSWERED, "room type DM", "", "Answered: it was a direct message"),
-    (Outcome.ANSWERED, Rule.MENTION, "", "Answered: it was named in the message"),
+    (Outcome.ANSWERED, Rule.MENTION, "", "Answered: Marlo was mentioned"),
     (Outcome.ANSWERED, Rule.REPLY, "", "Answered: it was a reply to Marlo"),
-    (Outcome.ANSWERED, Rule.NAME_CALLED, "", "Answered: its name was called"),
-    (Outcome.ANSWERED, Rule.DECIDED_RESPOND, "Bob said 1234", "Answered: the model found that Marlo was meant"),
-    (Outcome.IGNORED, Rule.DECIDED_IGNORE, "x", "Stayed silent: the model found that Marlo was not meant"),
-    (Outcome.IGNORED, Rule.CHOSE_SILENCE, "x", "Stayed silent: Marlo chose to say nothing"),
+    (Outcome.ANSWERED, Rule.NAME_CALLED, "", "Answered: Marlo was called by name"),
+    (Outcome.ANSWERED, Rule.DECIDED_RESPOND, "Bob said 1234", "Answered: the model decided that Marlo was addressed"),
+    (Outcome.IGNORED, Rule.DECIDED_IGNORE, "x", "Stayed silent: the model decided that Marlo was not addressed"),
+    (Outcome.IGNORED, Rule.CHOSE_SILENCE, "x", "Stayed silent: Marlo chose not to answer"),
     (Outcome.IGNORED, Rule.MUTED, "", "Stayed silent: the room is muted"),
-    (Outcome.IGNORED, "MESSAGES_PER_PERSON", "", "Stayed silent: too many messages of one person in a minute"),
+    (Outcome.IGNORED, "MESSAGES_PER_PERSON", "", "Stayed silent: too many messages from one person in a minute"),
     (
         Outcome.IGNORED,
         "BUDGET_USD",
         "the budget is used up: $8 a day in all",
-        "Stayed silent: today's limit of $8.00 is spent",
+        "Stayed silent: today's limit of $8.00 is used up",
     ),
     (
         Outcome.IGNORED,
         "BUDGET_TOKENS_PER_ROOM",
         "the budget is used up: 20,000 tokens a day for this room",
-        "Stayed silent: today's limit of 20,000 tokens is spent",
+        "Stayed silent: today's limit of 20,000 tokens is used up",
     ),
     (Outcome.IGNORED, Rule.RESPOND_TO_BOTS, "", "Stayed silent: another bot wrote it"),
-    (Outcome.IGNORED, Rule.REPETITION, "", "Stayed silent: it would have repeated itself"),
+    (Outcome.IGNORED, Rule.REPETITION, "", "Stayed silent: the answer would have repeated earlier ones"),
     (
         Outcome.IGNORED,
         "DISCORD_CHANNELS",
@@ -52,7 +52,7 @@ SENTENCES = [
     ),
     (Outcome.SUPERSEDED, Rule.LATEST_RESPONSE, "x", "Answered together with the next message"),
     (Outcome.SUPERSEDED, Rule.EDITED, "x", "Replaced: the message was edited"),
-    (Outcome.CANCELLED, "stopped", "x", "Stopped by you, while it was written"),
+    (Outcome.CANCELLED, "stopped", "x", "Stopped by the author while it was being written"),
     (Outcome.CANCELLED, Rule.REMOVED, "x", "Cancelled: the message was deleted"),
     (Outcome.FAILED, "ModelUnavailable", "key sk-fake-000", "Failed: no model answered"),
     (Outcome.FAILED, Rule.RESPONSE_TIMEOUT, "x", "Failed: it took too long"),
@@ -60,7 +60,7 @@ SENTENCES = [
     (Outcome.EXPIRED, Rule.RESTART, "x", "Not answered: it was more than 15 minutes old after a restart"),
     (Outcome.PARKED, "restore", "x", "Parked: restored from a backup"),
     (Outcome.CLAIMED, "", "", "Answering"),
-    (Outcome.RECEIVED, "", "", "Not begun yet"),
+    (Outcome.RECEIVED, "", "", "Not started yet"),
 ]
 
 
@@ -81,8 +81,8 @@ def test_no_outcome_and_rule_is_without_a_sentence(outcome: Outcome, rule: str) 
 def test_the_checks_end_with_the_check_that_decided() -> None:
     checks = list_checks(receipt(Outcome.ANSWERED, Rule.MENTION), "Marlo")
     assert [check.is_deciding for check in checks] == [False] * (len(checks) - 1) + [True]
-    assert (checks[-1].check, checks[-1].result) == ("Named or replied to", "named")
-    assert ("Budget of the day", "within") in [(check.check, check.result) for check in checks]
+    assert (checks[-1].check, checks[-1].result) == ("Mentioned or replied to", "named")
+    assert ("Daily budget", "within the limit") in [(check.check, check.result) for check in checks]
 
 
 def test_the_checks_of_a_failed_turn_are_those_that_its_turn_recorded() -> None:
@@ -93,7 +93,7 @@ def test_the_checks_of_a_failed_turn_are_those_that_its_turn_recorded() -> None:
 
 def test_a_rule_of_a_platform_decides_under_its_own_name() -> None:
     checks = list_checks(receipt(Outcome.IGNORED, "DISCORD_CHANNELS"), "Marlo")
-    assert (checks[-1].check, checks[-1].result) == ("Forbidden by a rule of the platform", "DISCORD_CHANNELS")
+    assert (checks[-1].check, checks[-1].result) == ("Excluded by a rule of the platform", "DISCORD_CHANNELS")
 
 
 def test_every_rule_of_the_gate_belongs_to_a_check() -> None:

@@ -88,7 +88,7 @@ async def test_time_passes_between_steps_only(simulation: Simulation) -> None:
 
 
 async def test_edits_deletions_reactions_and_arrivals_reach_the_character(simulation: Simulation) -> None:
-    result = await simulation.say("Olga", "nothing for you", is_mention=False)
+    result = await simulation.say("Olga", "not doing anything for you", is_mention=False)
     edited = await simulation.edit(result.message_id, "Ada, something for you")
     assert edited.replies == ("Hello.",)
     await simulation.react("Olga", edited.reply_id, "👍")

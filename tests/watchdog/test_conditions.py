@@ -40,18 +40,18 @@ def test_without_a_problem_nothing_needs_attention() -> None:
 def test_the_state_of_the_process_is_shown() -> None:
     process = ProcessHealth(1.44, timedelta(hours=-2), free_bytes=GB // 4, disk_bytes=20 * GB)
     assert texts(replace(WELL, process=process)) == [
-        "bad The disk of the data folder is nearly full: 250 MB are free.",
-        "warn The clock of this machine has jumped back by 2 h.",
-        "warn The bot reacts 1.4 s too late.",
+        "bad The disk of the data folder is almost full: 250 MB left.",
+        "warn The clock of this machine jumped back by 2 h.",
+        "warn The bot reacts with a delay of 1.4 s.",
     ]
 
 
 def test_a_budget_is_reported_from_80_percent_on_and_again_when_it_is_spent() -> None:
-    assert texts(replace(WELL, spent=4.0, limit=5.0)) == ["warn $4.00 of today's limit of $5.00 is spent."]
+    assert texts(replace(WELL, spent=4.0, limit=5.0)) == ["warn $4.00 of today's limit of $5.00 is used."]
     assert keys(replace(WELL, spent=4.0, limit=5.0)) == ["budget"]
     assert keys(replace(WELL, spent=5.0, limit=5.0)) == ["budget:/spent"]
     both = replace(WELL, budgets={"Ada": (1.0, 1.25), "Bob": (2.0, 0.0)})
-    assert texts(both) == ["warn $1.00 of today's limit of $1.25 for Ada is spent."]
+    assert texts(both) == ["warn $1.00 of today's limit of $1.25 for Ada is used."]
 
 
 def test_a_deaf_account_is_reported_only_while_it_is_connected() -> None:
@@ -60,21 +60,24 @@ def test_a_deaf_account_is_reported_only_while_it_is_connected() -> None:
     off = replace(deaf, state=ConnectionState.OFF, cause=DisconnectCause.REFUSED)
     [condition] = find_conditions(replace(WELL, accounts=[off]))
     assert (condition.key, condition.text) == ("account:discord/Ada", "Ada on Discord is off.")
-    assert condition.why == "The platform refuses the token: set a valid one."
+    assert condition.why == "The platform rejects the token: set a valid one."
 
 
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"stuck_turns_since": NOW - timedelta(minutes=6)}, "bad A message has been worked on for 6 min."),
-        ({"stuck_parts_since": NOW - timedelta(minutes=2)}, "bad A part of a reply has waited for 2 min to be sent."),
+        ({"stuck_turns_since": NOW - timedelta(minutes=6)}, "bad A message has been in progress for 6 min."),
+        (
+            {"stuck_parts_since": NOW - timedelta(minutes=2)},
+            "bad A part of a reply has been waiting to be sent for 2 min.",
+        ),
         ({"items": OpenItems(parked=Backlog(2, NOW))}, "warn 2 messages are parked."),
-        ({"poisoned": 1}, "warn 1 message was given up today: the bot died of it again and again."),
-        ({"failed_tasks": 1}, "warn 1 task has failed too often and is not run any more."),
+        ({"poisoned": 1}, "warn 1 message was abandoned today: the bot crashed on it repeatedly."),
+        ({"failed_tasks": 1}, "warn 1 task has failed too often and is no longer run."),
         ({"failed_backup": "the disk is full"}, "bad The last scheduled backup failed."),
-        ({"process": ProcessHealth(ends={"The key": NOW + timedelta(days=13)})}, "warn The key ends in 13 days."),
+        ({"process": ProcessHealth(ends={"The key": NOW + timedelta(days=13)})}, "warn The key expires in 13 days."),
         ({"platforms": {"x": "no such key"}}, "bad X is off."),
-        ({"process": ProcessHealth(ends={"The key": NOW})}, "bad The key has ended."),
+        ({"process": ProcessHealth(ends={"The key": NOW})}, "bad The key has expired."),
         ({"plugins": {"knowledge": "no such folder"}}, "warn The plugin knowledge is off."),
     ],
 )

@@ -42,7 +42,7 @@ def test_a_condition_is_reported_once_and_its_end_once() -> None:
     owner = Owner()
     assert owner.watch([FULL], hours=1) == ["The disk is nearly full. Free some space."]
     assert owner.watch([], minutes=1) == []
-    assert owner.watch([], hours=1) == ["Over after 1 h: The disk is nearly full."]
+    assert owner.watch([], hours=1) == ["Resolved after 1 h: The disk is nearly full."]
     assert owner.watch([], hours=6) == []
     assert owner.records == []
 
@@ -72,7 +72,7 @@ def test_what_is_unknown_at_the_moment_is_not_over() -> None:
     owner = Owner()
     owner.watch([CUT_OFF], minutes=5)
     assert owner.watch([], undecided=["account:discord/Ada"], hours=1) == []
-    assert owner.watch([], minutes=5) == ["Over after 1 h: Ada on Discord is cut off."]
+    assert owner.watch([], minutes=5) == ["Resolved after 1 h: Ada on Discord is cut off."]
 
 
 def test_more_of_the_same_is_reported_once_an_hour() -> None:
@@ -93,7 +93,7 @@ def test_at_quiet_hours_only_what_still_lasts_at_their_end_is_reported() -> None
     owner.is_quiet = True
     assert owner.watch([], hours=1) == []
     owner.is_quiet = False
-    assert owner.watch([], minutes=1) == ["Over after 3 h: The disk is nearly full."]
+    assert owner.watch([], minutes=1) == ["Resolved after 3 h: The disk is nearly full."]
 
 
 def test_a_clock_that_is_set_back_delays_nothing() -> None:

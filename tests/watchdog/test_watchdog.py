@@ -21,7 +21,7 @@ from bot.watchdog.settings import OwnerSettings
 from bot.watchdog.watchdog import Watchdog, find_token_ends
 from tests.watchdog.scene import SECRET, FastClock, Owner, open_scene
 
-CUT_OFF = "Ada: Ada on Telegram is cut off. The address of the platform is not found: check the network."
+CUT_OFF = "Ada: Ada on Telegram is cut off. The address of the platform cannot be resolved: check the network."
 
 
 def load(**values: str) -> OwnerSettings:
@@ -36,7 +36,7 @@ async def test_what_begins_and_what_is_over_is_reported_once_by_the_signed_webho
         assert scene.owner.texts == [CUT_OFF]
         scene.platform.status.connected()
         await scene.run(600)
-        assert scene.owner.texts == [CUT_OFF, "Ada: Over after 10 min: Ada on Telegram is cut off."]
+        assert scene.owner.texts == [CUT_OFF, "Ada: Resolved after 10 min: Ada on Telegram is cut off."]
         [notice] = scene.owner.messages[0]["notices"]
         assert (notice["key"], notice["kind"]) == ("account:telegram/Ada", "began")
 
@@ -64,7 +64,7 @@ async def test_the_owner_is_notified_by_direct_message_and_by_the_webhook_if_tha
         assert scene.owner.texts == []
         scene.platform.status.stopped(DisconnectCause.REFUSED, "401")
         await scene.run(90)
-        assert scene.owner.texts == ["Ada: Ada on Telegram is off. The platform refuses the token: set a valid one."]
+        assert scene.owner.texts == ["Ada: Ada on Telegram is off. The platform rejects the token: set a valid one."]
         assert await scene.store.memories.recent(scene.platform.sent[0].room_id, 5) == []
 
 
@@ -104,7 +104,7 @@ async def test_an_unwritable_store_is_reported_though_nothing_can_be_stored() ->
 
         scene.store.cache.set, write = refuse, scene.store.cache.set
         await scene.run(100)
-        assert scene.owner.texts == ["Ada: No messages are taken in: the disk is full. the database x cannot grow"]
+        assert scene.owner.texts == ["Ada: Messages cannot be received: the disk is full. the database x cannot grow"]
         scene.store.cache.set = write
         await scene.run(300)
         assert len(scene.owner.texts) == 2
@@ -231,7 +231,7 @@ async def test_processes_that_share_a_store_repeat_nothing_of_each_other() -> No
         gateway.platform.status.failed(DisconnectCause.DNS, "no such host")
         await store.tasks.save_task(Task(derived_id("plants"), "PLANTS", clock.wall() - timedelta(minutes=5)))
         await look(10)
-        assert set(owner.texts) == {CUT_OFF, "Ada: 1 task is late. They are due and have not been run."}
+        assert set(owner.texts) == {CUT_OFF, "Ada: 1 task is overdue. They are due and have not been run."}
         assert len(owner.texts) == 2
         gateway.platform.status.connected()
         await look(10)
@@ -271,7 +271,7 @@ async def test_a_condition_of_the_store_is_reported_once_where_all_processes_loo
         task = Task(derived_id("plants"), "PLANTS", clock.wall() - timedelta(minutes=5))
         await store.tasks.save_task(task)
         await look(10)
-        late = "Ada: 1 task is late. They are due and have not been run."
+        late = "Ada: 1 task is overdue. They are due and have not been run."
         assert owner.texts == [late]
         on_duty[:] = ["two"]
         await look(10)
@@ -279,7 +279,7 @@ async def test_a_condition_of_the_store_is_reported_once_where_all_processes_loo
         await store.tasks.delete_task(task.id)
         await look(20)
         assert len(owner.texts) == 2
-        assert owner.texts[1].startswith("Ada: Over after")
+        assert owner.texts[1].startswith("Ada: Resolved after")
 
 
 async def test_the_owner_is_notified_of_referrals_to_help_and_not_of_whom() -> None:

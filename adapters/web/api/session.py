@@ -20,6 +20,7 @@ from adapters.web.queries import AgentDirectory
 from adapters.web.schemas import MAX_ATTACHMENTS, AgentBody, FileLimits, RequestModel, ResponseModel
 from bot import Role
 from bot.platform import GuessLimiter, TokenScope, TrustedProxies
+from bot.text import translate
 
 
 class SignInRequest(RequestModel):
@@ -151,7 +152,7 @@ class AgentsApi:
         """List the commands of an agent that need no role on the page."""
         handle = self._directory.find_agent(request.match_info["agent"])
         commands = [
-            CommandBody(name=command.name, description=command.description)
+            CommandBody(name=command.name, description=translate(command.description))
             for command in sorted(handle.commands, key=lambda command: command.name)
             if command.role is Role.NONE or command.is_open_in_direct_chat
         ]

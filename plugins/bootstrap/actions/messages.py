@@ -39,7 +39,7 @@ from bot import (
 from bot.models import ImageRequest, ImageResult, ModelError, ModelType, Purpose, TextRequest
 from bot.platform import FetchError
 from bot.prompts import ANYBODY, ActionPreview, Authority, contains_words, parse_tag_tree, render_template
-from bot.text import escape_line, sanitize_name, shorten, user_phrases, user_text
+from bot.text import escape_line, sanitize_name, shorten, use_language, user_phrases, user_text
 from plugins.bootstrap.actions.people import accepts_messages
 from plugins.bootstrap.actions.permissions import (
     ABORT,
@@ -543,8 +543,10 @@ async def call_a_person(turn: Turn, reason: Annotated[str, "Why, in one sentence
     if refusal := await authorize(turn.agent, build_request(turn, "CALL_A_PERSON", {"reason": reason})):
         return refusal_result(refusal)
     place, name = sanitize_name(turn.room.name or turn.room.external_id), sanitize_name(turn.author.name)
-    text = user_text("take_overs.called", name=name, place=place, platform=turn.room.platform, reason=reason.strip())
-    choices = (Choice(user_text("take_overs.button"), f"/take-over room:{turn.room.id}"),)
+    values = {"name": name, "place": place, "platform": turn.room.platform, "reason": reason.strip()}
+    with use_language():  # the program's: the operators read it
+        text = user_text("take_overs.called", **values)
+        choices = (Choice(user_text("take_overs.button"), f"/take-over room:{turn.room.id}"),)
     count = 0
     for room in await _find_operators_rooms(agent):
         said = await agent.say(room, Content(text=text, choices=choices), key=f"{turn.id} called {room.id}")

@@ -44,7 +44,7 @@ from bot.models import ModelError, ModelType
 from bot.platform import ACCESS_TOKEN_KEY, BoundedDict
 from bot.prompts import ANYBODY, AUTHORS_KEY, TagTree, own_words, parse_tag_tree
 from bot.store import index_terms, index_words
-from bot.text import escape_line, sanitize_name, shorten, user_text
+from bot.text import english_text, escape_line, sanitize_name, shorten, user_text
 from plugins.bootstrap.evaluators.progress import ReflectionInput, build_daily_count, daily_fact_counts
 
 FACT_KINDS = frozenset({"trait", "belonging", "work", "place", "taste", "plan", "event", "people"})
@@ -691,7 +691,7 @@ def on_consent_erased(agent: Agent, event: EntityErased) -> None:
     agent.services[SharedFacts].forget(event.entity_id)
 
 
-@command("share-my-facts", user_text("commands.share_facts.description"))
+@command("share-my-facts", english_text("commands.share_facts.description"))
 async def share_my_facts(
     context: CommandContext, choice: Annotated[Literal["show", "on", "off"], "show, on or off"] = "show"
 ) -> str:

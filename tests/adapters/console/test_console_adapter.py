@@ -96,7 +96,7 @@ async def test_files_of_a_command_are_saved_where_only_the_user_can_read_them(
     async with run_console(ScriptedModel()) as setup:
         await setup.console.send_message("hello")
         text, path = (await setup.console.run_command("/export-me")).rsplit("\nsaved as ", 1)
-    assert text.startswith("Here is all that I keep of you")
+    assert text.startswith("This file contains everything that I store about you")
     with zipfile.ZipFile(path) as archive:
         assert any(b"hello" in archive.read(name) for name in archive.namelist())
     assert (os.path.dirname(path), os.stat(path).st_mode & 0o777) == (str(tmp_path), 0o600)

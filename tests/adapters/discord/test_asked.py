@@ -153,7 +153,7 @@ async def test_an_export_is_a_file_that_only_the_sender_sees(server: EmulatedSer
         asked = await interactions.run_command(server.bot, server.robin, server.lobby, "export-me")
         await ledger.wait_until(lambda: ledger.counts["followed up"] > 0)
     first, second = shown_of(server, asked)
-    assert "all that I keep" in first["content"]
+    assert "everything that I store" in first["content"]
     assert second["flags"] == 64
     assert [name[-4:] for name in second["files"]] == [".zip"]
 

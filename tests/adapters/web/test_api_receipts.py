@@ -9,7 +9,7 @@ async def test_a_receipt_tells_in_a_sentence_and_in_checks_how_it_was_decided(we
     outcome = await web_server.send("Hello")
     receipt = await web_server.get(f"/api/receipts/{outcome['message_id']}")
     assert receipt["headline"] == "Answered: it was a direct message"
-    assert receipt["gate"][-1] == {"check": "Alone with it", "result": "direct message", "decided": True}
+    assert receipt["gate"][-1] == {"check": "Private chat", "result": "direct message", "decided": True}
     assert [check["decided"] for check in receipt["gate"][:-1]] == [False] * (len(receipt["gate"]) - 1)
     assert receipt["author"] == receipt["message"]["author"]["name"]
 

@@ -97,7 +97,7 @@ async def test_a_shown_choice_can_be_selected(web_server: Any) -> None:
     socket_client = await web_server.open_socket()
     await socket_client.send_message("Remember me", "c0")
     shown = await run_command(socket_client, "/forget-me")
-    assert shown["choices"] == [{"label": "Delete it all", "value": "/forget-me"}]
+    assert shown["choices"] == [{"label": "Delete everything", "value": "/forget-me"}]
     await socket_client.send(type="press", value="/forget-me", client_id="p1")
     done = await socket_client.wait_for("shown")
     assert (done["client_id"], done["choices"]) == ("p1", [])
@@ -162,7 +162,7 @@ async def test_a_closed_connection_does_not_wait_for_its_commands(open_server: S
 async def test_a_name_gives_no_role_and_errors_show_no_details(open_server: ServerFactory) -> None:
     async with open_server(coin(asyncio.Event())) as web_server:
         socket_client = await web_server.open_socket(user="OWNER")
-        assert "needs the role OWNER" in (await run_command(socket_client, "/rule"))["text"]
+        assert "people with the role OWNER" in (await run_command(socket_client, "/rule"))["text"]
         assert "hunter2" not in str(await run_command(socket_client, "/break", "c2"))
 
 

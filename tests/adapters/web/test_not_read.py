@@ -32,7 +32,7 @@ async def test_nothing_is_kept_of_what_a_person_writes_who_is_not_read(
         run_server(settings={"BOT_DATA_DIR": str(tmp_path)}, stores={"Ada": store}) as server,
     ):
         answer = await server.send("/ignore-me", user="robin", room="quay")
-        assert "commands still work" in answer["replies"][0]["text"]
+        assert "Commands still work" in answer["replies"][0]["text"]
         socket = await server.open_socket(agent="ada", room="quay", user="kim")
         sent = await server.send(canaries.write(450), user="robin", room="quay", idempotency_key="k1")
         again = await server.send(canaries.write(450), user="robin", room="quay", idempotency_key="k1")

@@ -91,7 +91,7 @@ def test_all_is_not_well_while_an_account_is_still_connecting() -> None:
 def test_a_store_that_takes_nothing_in_is_the_worst() -> None:
     problem = StoreProblem("db_full", "the database /data/x.db cannot grow: free some space on its disk", NOW)
     situation = replace(WELL, accounts=[CUT_OFF], store_problem=problem)
-    assert headline(situation) == "No messages are taken in: the disk is full"
+    assert headline(situation) == "Messages cannot be received: the disk is full"
     assert kinds(situation) == ["store", "account"]
 
 
@@ -111,13 +111,13 @@ def test_problems_are_listed_worst_first_each_with_an_action() -> None:
     assert all(problem.action and problem.href.startswith("console/") for problem in problems)
     texts = {problem.kind: f"{problem.text} {problem.why}" for problem in problems}
     assert texts["late"].startswith(
-        "Nothing came in from Ada on Telegram for 40 min. At this hour a message usually comes every 1 min."
+        "Ada on Telegram has received nothing for 40 min. At this hour a message usually arrives every 1 min."
     )
-    assert texts["model"].endswith("529. other replaces it.")
+    assert texts["model"].endswith("529. other is used instead.")
     refused = build_model(state=ModelState.FAILS, why="refused the key (401)", agents=("Ada",))
     [failing] = find_problems(replace(WELL, models=[refused, build_model(agents=("Bob",))]))
-    assert (failing.text, failing.level) == ("gpt-4o fails.", "bad")
-    assert failing.why == "refused the key (401). No other model replaces it. Used by Ada."
+    assert (failing.text, failing.level) == ("gpt-4o is failing.", "bad")
+    assert failing.why == "refused the key (401). No other model is available. Used by Ada."
     alone = replace(WELL, models=[resting.model_copy(update={"replaced_by": ""})])
     assert find_problems(alone)[0].level == "bad"
 
@@ -149,7 +149,7 @@ class ShakyAdapter(RecordingAdapter):
 
 def test_a_spent_budget_of_a_single_character_among_several_is_named() -> None:
     [problem] = find_problems(replace(WELL, limit=0.0, budgets={"Ada": (1.5, 1.25), "Bob": (2.0, 0.0)}))
-    assert problem.text == "Today's limit of $1.25 for Ada is spent."
+    assert problem.text == "Today's limit of $1.25 for Ada is used up."
 
 
 async def store_messages(store: InMemoryStore, times: Sequence[datetime], platform: str = "telegram") -> None:
@@ -187,7 +187,7 @@ async def test_the_state_of_an_account_is_shown_with_its_cause(web_server: Runni
     assert account["history"][-1] == {"state": "degraded", "cause": "rate_limited"}
     assert body["headline"]["text"] == "Not connected to any platform"
     assert body["problems"][0]["text"] == "Ada on Telegram is rate limited."
-    assert body["problems"][0]["why"] == "The platform asks for a pause."
+    assert body["problems"][0]["why"] == "The platform limits the request rate."
     assert "hunter2" not in str(body)
 
 
@@ -264,7 +264,7 @@ async def test_all_is_not_well_while_a_provider_answers_503(web_server: RunningS
     body = await web_server.get("/api/overview")
     assert (body["headline"]["level"], body["headline"]["text"]) == ("warn", "Running; 1 thing needs attention")
     assert [(item["kind"], item["text"], item["why"]) for item in body["problems"]] == [
-        ("model", "scripted fails.", "503. No other model replaces it.")
+        ("model", "scripted is failing.", "503. No other model is available.")
     ]
     [model] = (await web_server.get("/api/models"))["models"]
     assert (model["state"], model["failed"], model["calls"] - before["calls"]) == ("fails", 1, 1)

@@ -58,11 +58,11 @@ def revoke_on_telegram(emulator: Any) -> None:
 
 
 TELEGRAM: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
-    ("the token is refused", "Ada", fail("getMe", 401, build_refusal(401, "Unauthorized")), {}, "refuses the token"),
-    ("the token was revoked later", "Ben", revoke_on_telegram, {}, "refuses the token"),
+    ("the token is refused", "Ada", fail("getMe", 401, build_refusal(401, "Unauthorized")), {}, "rejects the token"),
+    ("the token was revoked later", "Ben", revoke_on_telegram, {}, "rejects the token"),
     ("the platform resets connections", "Cleo", fail("getUpdates"), {}, "cannot be reached: check the network"),
     ("no answer in time", "Dora", fail("getMe", is_hanging=True), {}, "does not answer in time"),
-    ("the platform has an error", "Emil", fail("getUpdates", 502, "oops"), {}, "reports an error of its own"),
+    ("the platform has an error", "Emil", fail("getUpdates", 502, "oops"), {}, "reports an internal error"),
     ("rate limited", "Finn", lambda e: e.faults.append(too_many_requests("getUpdates", 300, times=9)), {}, "a pause"),
     ("a second program", "Gus", fail("getUpdates", 409, build_refusal(409, "Conflict")), {}, "uses the same token"),
     (
@@ -76,14 +76,14 @@ TELEGRAM: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
     ("nothing listens", "Jan", lambda e: None, {"TELEGRAM_API_BASE_URL": "http://127.0.0.1:9"}, "cannot be reached"),
 )
 DISCORD: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
-    ("the token is refused", "Kaj", lambda e: None, {"DISCORD_API_TOKEN": "another"}, "refuses the token"),
-    ("the platform is down", "Lea", fail_on_discord("GET .*/users/@me$", 503), {}, "reports an error of its own"),
+    ("the token is refused", "Kaj", lambda e: None, {"DISCORD_API_TOKEN": "another"}, "rejects the token"),
+    ("the platform is down", "Lea", fail_on_discord("GET .*/users/@me$", 503), {}, "reports an internal error"),
     ("no gateway", "Max", fail_on_discord(r"GET .*/gateway/bot$"), {}, "cannot be reached"),
-    ("an intent is not granted", "Nia", refuse_gateway(4014), {}, "does not permit what is asked"),
+    ("an intent is not granted", "Nia", refuse_gateway(4014), {}, "does not have the required permissions"),
 )
 X: tuple[tuple[str, str, Any, dict[str, str], str], ...] = (
-    ("the keys are refused", "Oda", revoke, {}, "refuses the token"),
-    ("mentions cannot be read", "Pia", fail_on_x(status=503), {}, "reports an error of its own"),
+    ("the keys are refused", "Oda", revoke, {}, "rejects the token"),
+    ("mentions cannot be read", "Pia", fail_on_x(status=503), {}, "reports an internal error"),
 )
 ROWS = {"telegram": TELEGRAM, "discord": DISCORD, "x": X}
 BOTS = [

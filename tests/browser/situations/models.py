@@ -30,7 +30,7 @@ ON_OVERVIEW = {
     "wrong-key": ("the key is refused", "Ada", "refused the key in OPENAI_API_KEY (401): set a valid key"),
     "no-credit": ("no credit is left", "Ben", "has no credit left for the key in OPENAI_API_KEY"),
     "unknown": ("the model does not exist", "Cleo", "does not know the model or path (404)"),
-    "overloaded": ("the model is overloaded and rests", "Dora", "openai is resting after repeated failures."),
+    "overloaded": ("the model is overloaded and rests", "Dora", "openai is paused after repeated failures."),
     "elsewhere": ("it is not offered in this country", "Finn", "refused the request (403): Country"),
     "web-page": ("a proxy answers instead of it", "Emil", "returned no chat completion"),
 }

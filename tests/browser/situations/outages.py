@@ -75,7 +75,7 @@ LEFT = Group(
     "left",
     open_left,
     [
-        Situation("the gateway is connected and deaf", "Deaf on Discord is connected, but messages do not come in."),
+        Situation("the gateway is connected and deaf", "Deaf on Discord is connected but receives no messages."),
         Situation("messages are parked", "1 message is parked."),
         in_room(
             "a message expired", "Room of expired", "Is anybody there?", "more than 15 minutes old after a restart"
@@ -83,5 +83,5 @@ LEFT = Group(
         Situation("a parked message", "restored from a backup", (link("See them: "),), about="Is anybody there?"),
     ],
 )
-FULL = Group("full", open_full, [Situation("the disk is full", "No messages are taken in: the disk is full")])
+FULL = Group("full", open_full, [Situation("the disk is full", "Messages cannot be received: the disk is full")])
 GROUPS = (LEFT, FULL)

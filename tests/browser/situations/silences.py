@@ -10,7 +10,7 @@ from tests.browser.situations.running import Bot, Group, Running, echo, run_bots
 
 PRICES = {"MODEL_PRICES": "scripted=100/100"}
 TEXTS = ("Hello", "Hello again", "And once more", "Anybody?")
-QUIET = "<response><reasoning>not meant</reasoning><action>{}</action></response>"
+QUIET = "<response><reasoning>not addressed</reasoning><action>{}</action></response>"
 
 
 def decide(action: str) -> Any:
@@ -102,18 +102,20 @@ GROUP = Group(
     open_silences,
     [
         silence("the room is muted", "Stayed silent: the room is muted"),
-        silence("the model finds the bot not meant", "Stayed silent: the model found that Ignoring was not meant"),
-        silence("the bot was asked to be quiet", "Stayed silent: the model found that Stopped was asked to be quiet"),
+        silence(
+            "the model finds the bot not addressed", "Stayed silent: the model decided that Ignoring was not addressed"
+        ),
+        silence("the bot was asked to be quiet", "Stayed silent: the model decided that Stopped was asked to be quiet"),
         silence("the decision is unreadable", "Stayed silent: the model's decision could not be read"),
-        silence("the character chose silence", "Stayed silent: Quiet chose to say nothing"),
-        silence("the answer would be a repetition", "Stayed silent: it would have repeated itself"),
-        silence("one person writes too much", "Stayed silent: too many messages of one person in a minute"),
+        silence("the character chose silence", "Stayed silent: Quiet chose not to answer"),
+        silence("the answer would be a repetition", "Stayed silent: the answer would have repeated earlier ones"),
+        silence("one person writes too much", "Stayed silent: too many messages from one person in a minute"),
         silence("too much is written in a room", "Stayed silent: too many messages in this room in a minute"),
         silence("too much is written on a server", "Stayed silent: too many messages on this server in a minute"),
         silence("another bot wrote", "Stayed silent: another bot wrote it"),
-        silence("a room's budget is spent", "Stayed silent: today's limit of $1.50 is spent"),
-        silence("a person's budget is spent", "Stayed silent: today's limit of $1.75 is spent"),
-        silence("the budget of tokens is spent", "Stayed silent: today's limit of 20,050 tokens is spent"),
+        silence("a room's budget is spent", "Stayed silent: today's limit of $1.50 is used up"),
+        silence("a person's budget is spent", "Stayed silent: today's limit of $1.75 is used up"),
+        silence("the budget of tokens is spent", "Stayed silent: today's limit of 20,050 tokens is used up"),
         silence("the chat is not allowed", "Stayed silent: TELEGRAM_ALLOWED_CHATS forbids answering here"),
     ],
 )

@@ -177,8 +177,8 @@ PLUGINS = Group(
         Situation("an evaluator fails", "no mood today", (link("Log"),)),
         Situation("a service does not start", "no bricks", (link("Log"),)),
         Situation("a task fails", "the can is empty", (link("Tasks"),)),
-        Situation("a task is late", "1 task is late."),
-        Situation("the budget of the day is spent", "Today's limit of $1.25 for Dear is spent."),
+        Situation("a task is late", "1 task is overdue."),
+        Situation("the budget of the day is spent", "Today's limit of $1.25 for Dear is used up."),
     ],
 )
 MESSAGES = Group(
@@ -188,12 +188,16 @@ MESSAGES = Group(
         silence("the message was edited", "Replaced: the message was edited"),
         silence("another message came meanwhile", "Answered together with the next message"),
         silence("the message was deleted", "Cancelled: the message was deleted"),
-        silence("the answer was stopped", "Stopped by you, while it was written"),
+        silence("the answer was stopped", "Stopped by the author while it was being written"),
     ],
 )
 LOCKED = Group(
     "locked",
     open_locked,
-    [Situation("another program locks the database", "No messages are taken in: another program locks the database")],
+    [
+        Situation(
+            "another program locks the database", "Messages cannot be received: another program locks the database"
+        )
+    ],
 )
 GROUPS = (PLUGINS, MESSAGES, LOCKED)

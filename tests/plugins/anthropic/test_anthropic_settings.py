@@ -26,4 +26,4 @@ def test_a_placeholder_is_no_key() -> None:
 
 def test_people_are_shown_where_what_they_say_is_sent() -> None:
     answer = privacy_statement(load_settings(environment=KEY))
-    assert answer == "Sent to api.anthropic.com: what is said here, pictures."
+    assert answer == "Sent to api.anthropic.com: messages, pictures."

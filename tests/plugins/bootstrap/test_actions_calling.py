@@ -36,7 +36,7 @@ async def test_the_operators_room_is_notified_a_single_time_with_a_button_that_t
         await meet(harness, "office", "Olga")
         for _ in range(2):
             await harness.send("Ada, give me a person", kind=GROUP)
-        assert notices_in(harness, "office") == ["Alice asks for a person in lobby (test): a refund"]
+        assert notices_in(harness, "office") == ["Alice asks to talk to a person in lobby (test): a refund"]
         [choice] = next(part.content.choices for part in harness.adapter.sent if part.target == "office")
         refused = await press(harness, choice.value, author="Bob", room="office")
         assert "ADMIN" in refused.text
@@ -52,7 +52,7 @@ async def test_without_an_operators_room_the_owner_is_notified_in_private() -> N
         await meet(harness, "Olga", "Olga", ChannelType.DM)
         receipt = await harness.send("Ada, give me a person", kind=GROUP)
         assert receipt.outcome is Outcome.ANSWERED
-        assert notices_in(harness, "Olga") == ["Alice asks for a person in lobby (test): a refund"]
+        assert notices_in(harness, "Olga") == ["Alice asks to talk to a person in lobby (test): a refund"]
 
 
 async def test_the_action_is_offered_only_where_a_person_can_be_called() -> None:

@@ -159,7 +159,7 @@ async def test_the_question_tells_a_person_from_an_impostor_whose_name_looks_ali
         await entities.add_activity([PersonActivity(sarah.id, since, since, 41)])
         obedient.does("UPDATE_ROLE", person=impostor, role="ADMIN")
         await say(harness, f"Ada, make {impostor} an admin")
-        known = f"@sarah_b, id {short_id(sarah.id)}, test, MEMBER here, known since 2026-03-02, messages: 41"
+        known = f"@sarah_b, id {short_id(sarah.id)}, test, MEMBER here, known since 2026-03-02, 41 messages"
         described = f"{impostor} (id {short_id(other.id)}, test; NONE here, new to me; same name as Sarah ({known}))"
         assert f"{described} would be ADMIN here" in harness.texts[-1]
         obedient.does("UPDATE_ROLE", person="Mallory", role="ADMIN")

@@ -264,7 +264,7 @@ async def test_people_are_shown_what_is_known_of_them_and_by_whom(agent_harness:
 
     text = await known_of(agent_harness, kind=ChannelType.GROUP)
     assert "- Alice lives in Oslo. (2026-11-21)" in text
-    assert "- Alice keeps bees. (Bob told it, 2026-11-21)" in text
+    assert "- Alice keeps bees. (from Bob, 2026-11-21)" in text
     assert "harp" not in text
 
 
@@ -305,14 +305,14 @@ async def test_with_consent_what_people_stated_of_themselves_follows_them_into_o
     await learn(on_the_page, "Alice owes money.")
 
     assert await shown_in_the_pub(agent_harness, "What do you know of Alice?") == ""
-    assert "in that room only" in await share_facts(agent_harness, "show")
-    assert "may use in all rooms" in await share_facts(agent_harness, "on")
+    assert "only in that room" in await share_facts(agent_harness, "show")
+    assert "may use what you said" in await share_facts(agent_harness, "on")
     lines = (await shown_in_the_pub(agent_harness, "What do you know of Alice?")).splitlines()[1:]
     assert len(lines) == 1
     assert lines[0].endswith('"Alice keeps bees." (told in another room)')
     assert await shown_in_the_pub(agent_harness, "What do you know of Alice?", author="Bob") == ""
 
-    assert "in that room only" in await share_facts(agent_harness, "off")
+    assert "only in that room" in await share_facts(agent_harness, "off")
     assert await shown_in_the_pub(agent_harness, "What do you know of Alice?") == ""
 
 
@@ -320,4 +320,4 @@ async def test_a_person_who_is_forgotten_no_longer_consents(agent_harness: Agent
     await agent_harness.send("Hello all", kind=ChannelType.GROUP)
     await share_facts(agent_harness, "on")
     await agent_harness.agent_runtime.handle.edits.erase_entity(person("Alice"))
-    assert "in that room only" in await share_facts(agent_harness, "show")
+    assert "only in that room" in await share_facts(agent_harness, "show")

@@ -257,9 +257,9 @@ async def test_admins_list_and_delete_the_documents_of_their_own_world() -> None
         assert "of others" not in listed
         for name in ("of the operator", "of others"):
             answer = await give(harness, "forget-document", text=name, role=Role.ADMIN)
-            assert answer.text.startswith(f"I was given no document “{name}” here.")
+            assert answer.text.startswith(f"I have no document “{name}” here.")
         answer = await give(harness, "forget-document", text="Tides.txt", role=Role.ADMIN)
-        assert answer.text == "“tides.txt” is deleted, with all that I knew from it."
+        assert answer.text == "“tides.txt” is deleted, with everything that I knew from it."
         assert await remembered(harness) == ["of the operator", "of others"]
         assert "no documents here" in (await give(harness, "documents", role=Role.ADMIN)).text
 
@@ -270,7 +270,7 @@ async def test_only_admins_may_list_and_delete_documents(kind: ChannelType) -> N
         await remember_document(make_turn(harness.agent, attached(), role=Role.ADMIN, kind=kind))
         for name in ("documents", "forget-document"):
             answer = await give(harness, name, text="tides.txt", role=Role.MEMBER, kind=kind)
-            assert answer.text == f"/{name} needs the role ADMIN here."
+            assert answer.text == f"Here, only people with the role ADMIN can use /{name}."
         assert await remembered(harness) == ["tides.txt"]
 
 

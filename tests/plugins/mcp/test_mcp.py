@@ -121,7 +121,7 @@ async def test_whether_a_confirmed_call_was_carried_out_is_not_claimed_where_its
         await run_due(agent_harness)
         texts = await agent_harness.adapter.wait_until_sent(3)
 
-    notice = "I was interrupted and cannot tell whether that was done."
+    notice = "I was interrupted and do not know whether that was done."
     assert any(text.startswith(notice) for text in texts)  # the answer to the code may come after it
 
 

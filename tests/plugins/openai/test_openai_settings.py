@@ -35,8 +35,7 @@ def test_a_file_cannot_name_a_server_for_a_part(part: str) -> None:
 
 def test_people_are_shown_where_what_they_say_is_sent() -> None:
     assert privacy_statement(load_settings(environment=KEY)) == (
-        "Sent to api.openai.com: what is said here, what is to be found again, pictures, recordings, "
-        "answers that I speak."
+        "Sent to api.openai.com: messages, text for the search index, pictures, voice recordings, answers to be spoken."
     )
 
 
@@ -44,6 +43,5 @@ def test_people_are_shown_each_server_and_no_name_of_a_private_server() -> None:
     settings = {"OPENAI_BASE_URL": "http://127.0.0.1:11434/v1", "OPENAI_EMBEDDING_MODEL": "v"}
     settings["OPENAI_EMBEDDING_URL"] = "https://vectors.example/v1"
     assert privacy_statement(load_settings(environment=settings)) == (
-        "Sent to a server of the person who runs me: what is said here. "
-        "Sent to vectors.example: what is to be found again."
+        "Sent to a server of the person who runs me: messages. Sent to vectors.example: text for the search index."
     )

@@ -143,8 +143,8 @@ async def test_a_late_reminder_says_when_it_was_due(tmp_path: Path) -> None:
     async with reminding(clock, obedient, tmp_path, TIMEZONE="Europe/Berlin") as harness:
         await run_due(harness)
         assert due_texts(harness) == [
-            "Alice, you asked me to remind you: call Robin (It was due on Saturday, 2026-11-28 16:00 CET; I was not "
-            "there then.)"
+            "Alice, you asked me to remind you: call Robin (It was due on Saturday, 2026-11-28 16:00 CET; I was "
+            "offline then.)"
         ]
 
 

@@ -159,7 +159,7 @@ async def test_a_deletion_waits_for_confirmation(run_x: RunX, emulator: Emulator
         puppet.does("DELETE_POST", post=ours.id)
         await tell(harness, f"> {BAIT}")
         assert emulator.writes == []
-        assert f"I would delete https://x.com/i/status/{ours.id} on X for good" in await sent_text(harness)
+        assert f"I would permanently delete https://x.com/i/status/{ours.id}" in await sent_text(harness)
         [code] = await waiting(harness)
         await confirm(harness, puppet, f"Ada, confirm {code}")
         assert emulator.bot_texts == []

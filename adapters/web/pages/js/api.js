@@ -1,6 +1,6 @@
 // Requests to the HTTP API: addresses below the page's base, errors with the server's sentence, lists by pages.
 
-import { randomId, useCallback, useEffect, useReducer, useRef } from "./lib.js";
+import { randomId, t, useCallback, useEffect, useReducer, useRef } from "./lib.js";
 
 // This file is served at <base>pages/js/api.js, so the base needs no setting, whatever the prefix of a proxy is.
 export const BASE = new URL("../../", import.meta.url);
@@ -45,7 +45,7 @@ export async function request(method, path, { query, body, key, signal, headers 
     response = await fetch(address(path, query), { method, headers: sent, body: content, signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new ApiError("The bot cannot be reached.");
+    throw new ApiError(t("The bot cannot be reached."));
   }
   if (!response.ok) throw await readError(response);
   if (response.status === 204) return null;
@@ -61,7 +61,7 @@ export const remove = (path, options) => request("DELETE", path, options);
 
 async function readError(response) {
   const said = await response.json().then((document) => document.error, () => null);
-  const error = new ApiError(said?.message ?? `The server answered ${response.status}.`, {
+  const error = new ApiError(said?.message ?? t("The server answered {status}.", response), {
     status: response.status,
     code: said?.code,
     requestId: said?.request_id ?? response.headers.get("X-Request-Id") ?? "",

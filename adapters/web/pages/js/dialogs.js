@@ -1,6 +1,6 @@
 // Dialogs and the drawer, loaded when first needed. Toast, banner and menu are in overlay.js.
 
-import { html, render, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
+import { html, render, t, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { useMedia } from "./overlay.js";
 import { Button, IconButton } from "./ui.js";
 
@@ -50,7 +50,7 @@ function Confirm({ title, text, action, typed, onClose }) {
   };
   return html`<${Dialog} title=${title} onClose=${() => onClose(false)}><form class="stack" onSubmit=${submit}>
     <h2>${title}</h2><p class="q2">${text}</p>
-    ${typed && html`<label class="field"><span>Write ${typed} to confirm</span><input class="input" value=${written}
+    ${typed && html`<label class="field"><span>${t("Write {name} to confirm", { name: typed })}</span><input class="input" value=${written}
       autocomplete="off" onInput=${(event) => setWritten(event.target.value)} /></label>`}
     <div class="row end"><${Button} autofocus=${!typed} onClick=${() => onClose(false)}>Cancel</${Button}>
       <button type="submit" class="btn danger" aria-disabled=${isReady ? undefined : "true"}>${action}</button></div>

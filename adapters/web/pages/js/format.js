@@ -1,10 +1,10 @@
 // How costs, tokens, sizes, durations and times are written; unknown is "–", never 0.
 
-import { html, useNow } from "./lib.js";
+import { html, language, t, useNow } from "./lib.js";
 
 export { useNow };
 
-const LOCALE = "en";
+const LOCALE = language;
 const DAY = 86_400_000;
 const clock = (options) => new Intl.DateTimeFormat(LOCALE, { hourCycle: "h23", ...options });
 const TIME = clock({ hour: "2-digit", minute: "2-digit" });
@@ -15,7 +15,7 @@ const isUnknown = (value) => value === null || value === undefined || Number.isN
 
 /** Return an amount in dollars: four digits below $0.10, never rounded to nothing. Unknown is "price unknown". */
 export function formatCost(value) {
-  if (isUnknown(value)) return "price unknown";
+  if (isUnknown(value)) return t("price unknown");
   const amount = Number(value);
   if (amount === 0) return "$0";
   if (amount < 0.0001) return "< $0.0001";
@@ -54,7 +54,7 @@ export function formatDuration(ms) {
   if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
   const minutes = Math.round(seconds / 60);
   if (minutes < 2880) return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
-  return `${Math.round(minutes / 1440)} days`;
+  return t("{count} days", { count: Math.round(minutes / 1440) });
 }
 
 /** Return how long ago a time is, or the date from one day on; a coming time is "in 4 min". */
@@ -63,10 +63,10 @@ export function formatAge(at, now = Date.now()) {
   const time = new Date(at).getTime();
   const seconds = Math.round(Math.abs(now - time) / 1000);
   if (Math.abs(now - time) >= DAY) return DATE.format(time);
-  if (seconds < 2) return time > now ? "now" : "just now";
+  if (seconds < 2) return t(time > now ? "now" : "just now");
   const length = seconds < 60 ? `${seconds} s` : seconds < 3600 ? `${Math.floor(seconds / 60)} min`
     : `${Math.floor(seconds / 3600)} h`;
-  return time > now ? `in ${length}` : `${length} ago`;
+  return t(time > now ? "in {length}" : "{length} ago", { length });
 }
 
 /** Return a time of day in the browser's zone: "minute", "second" or "date" (21 Nov, 18:02). */

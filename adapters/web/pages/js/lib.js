@@ -1,10 +1,19 @@
-import { useEffect, useState } from "../vendor/preact-htm.js";
+import { html as build, useEffect, useState } from "../vendor/preact-htm.js";
 
 // Preact with hooks and htm, from one vendored module; other modules import them from here.
 export {
-  Component, createContext, h, html, render, useCallback, useContext, useEffect, useErrorBoundary, useLayoutEffect,
+  Component, createContext, h, render, useCallback, useContext, useEffect, useErrorBoundary, useLayoutEffect,
   useMemo, useReducer, useRef, useState,
 } from "../vendor/preact-htm.js";
+
+export const language = document.documentElement.lang; // the server chooses it
+const translation = language === "en" ? null : await import("./translation.js").catch(() => null);
+export const html = translation?.html ?? build;
+
+/** Return an English text in the language of the page, with `{name}` filled in from `values`. */
+export function t(text, values = {}) {
+  return (translation?.texts[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => values[name] ?? whole);
+}
 
 /** Return the given class names that are not empty, joined. */
 export function classes(...names) {

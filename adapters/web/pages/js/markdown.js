@@ -5,6 +5,7 @@
 import DOMPurify from "../vendor/dompurify.js";
 import { Marked } from "../vendor/marked.js";
 import { address, BASE } from "./api.js";
+import { t } from "./lib.js";
 import { copyText } from "./overlay.js";
 
 const TAGS = ["a", "b", "blockquote", "br", "code", "del", "em", "h2", "hr", "i", "img", "li", "ol", "p", "pre", "s",
@@ -114,7 +115,7 @@ function finishPicture(picture) {
   if (OWN_FILE.test(source)) {
     picture.src = address(source).href;
     picture.className = "pic";
-    picture.alt ||= "Picture";
+    picture.alt ||= t("Picture");
     return;
   }
   const name = picture.alt || source;
@@ -141,7 +142,7 @@ export function finishLink(link) {
 
 function finishTable(table) {
   const box = make("div", "tw");
-  Object.assign(box, { tabIndex: 0, role: "region", ariaLabel: "Table" });
+  Object.assign(box, { tabIndex: 0, role: "region", ariaLabel: t("Table") });
   table.replaceWith(box);
   box.append(table);
   table.querySelectorAll("[align]").forEach((cell) => {
@@ -157,15 +158,15 @@ function finishTable(table) {
 export function finishCode(pre) {
   const language = pre.dataset.language.slice(0, 20);
   delete pre.dataset.language;
-  const name = language ? `Code, ${language}` : "Code";
+  const name = language ? t("Code, {language}", { language }) : t("Code");
   const box = make("div", "codebox");
   const head = make("div");
-  const copy = make("button", "btn bare", "Copy");
+  const copy = make("button", "btn bare", t("Copy"));
   const code = pre.querySelector("code");
   copy.type = "button";
-  copy.setAttribute("aria-label", `Copy ${name.toLowerCase()}`);
+  copy.setAttribute("aria-label", `${t("Copy")}: ${name}`);
   copy.addEventListener("click", () => copyText(code.textContent));
-  head.append(make("span", "", language || "text"), copy);
+  head.append(make("span", "", language || t("text")), copy);
   Object.assign(pre, { tabIndex: 0, role: "region", ariaLabel: name });
   pre.replaceWith(box);
   box.append(head, pre);

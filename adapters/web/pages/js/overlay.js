@@ -1,6 +1,6 @@
 // What lies shortly above the page and is needed at once: toast, banner, menu.
 
-import { classes, html, useEffect, useRef, useState } from "./lib.js";
+import { classes, html, t, useEffect, useRef, useState } from "./lib.js";
 import { Icon } from "./ui.js";
 
 /** Show a sentence for 2.5 seconds. Never the only place of an error. */
@@ -20,9 +20,9 @@ export function toast(text) {
 export async function copyText(text) {
   try {
     await navigator.clipboard.writeText(text);
-    toast("Copied");
+    toast(t("Copied"));
   } catch {
-    toast("The browser does not allow copying here");
+    toast(t("The browser does not allow copying here"));
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { get } from "./api.js";
 import { Dialog } from "./dialogs.js";
-import { html, readStored, useEffect, useRef, useState, writeStored } from "./lib.js";
+import { html, readStored, t, useEffect, useRef, useState, writeStored } from "./lib.js";
 import { link, navigate } from "./router.js";
 import { Icon } from "./ui.js";
 
@@ -79,7 +79,7 @@ export function Palette({ pages, role, onClose }) {
       <li key=${hit.key} id=${`palette-${index}`} role="option" aria-selected=${String(index === at)}
         onClick=${() => choose(hit)} class=${index === at ? "on" : ""}><${Icon} name=${hit.icon} />
         <span class="grow cut">${hit.title}</span><span class="q">${hit.where}</span></li>`)}</ul>
-    <p class="q pad" role="status">${hits.length ? "" : "Nothing found"}</p></${Dialog}>`;
+    <p class="q pad" role="status">${hits.length ? "" : t("Nothing found")}</p></${Dialog}>`;
 }
 
 /** The list of shortcuts, and the switch that turns single letters off. */
@@ -90,7 +90,7 @@ export function ShortcutList({ onClose }) {
     writeStored("shortcuts", event.target.checked);
   };
   return html`<${Dialog} title="Shortcuts" onClose=${onClose}><div class="stack"><h2>Shortcuts</h2>
-    <dl class="kv keys">${KEYS.map(([key, text]) => [html`<dt key=${key}><kbd>${key}</kbd></dt>`, html`<dd>${text}</dd>`])}</dl>
+    <dl class="kv keys">${KEYS.map(([key, text]) => [html`<dt key=${key}><kbd>${key}</kbd></dt>`, html`<dd>${t(text)}</dd>`])}</dl>
     <label class="row"><input type="checkbox" class="pick" checked=${isOn} onChange=${change} />
       Single letters work where no field has the focus</label>
     <div class="row end"><button type="button" class="btn" autofocus onClick=${onClose}>Close</button></div></div>

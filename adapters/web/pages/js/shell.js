@@ -1,7 +1,7 @@
 // The frame of both parts: sidebar with brand, theme, parts and character, and the foot with the connection.
 
 import { remove, toSignIn } from "./api.js";
-import { classes, html, readStored, useEffect, useNow, useState, writeStored } from "./lib.js";
+import { classes, html, readStored, t, useEffect, useNow, useState, writeStored } from "./lib.js";
 import { Banner, Menu } from "./overlay.js";
 import { link } from "./router.js";
 import { stream, useConnection } from "./stream.js";
@@ -18,14 +18,14 @@ export function ThemeButton() {
     document.documentElement.dataset.theme = next;
     setTheme(next);
   };
-  return html`<${IconButton} icon=${theme === "dark" ? "sun" : "moon"} label=${`Use ${next} colours`} onClick=${change} />`;
+  return html`<${IconButton} icon=${theme === "dark" ? "sun" : "moon"} label=${t(`Use ${next} colours`)} onClick=${change} />`;
 }
 
 /** The two parts of the app. */
 export function Parts({ current }) {
   const part = (name, text, icon, to) => html`<a href=${link(to)} aria-current=${current === name ? "page" : undefined}>
     <${Icon} name=${icon} size="s" />${text}</a>`;
-  return html`<nav class="seg" aria-label="Parts">${part("chat", "Chat", "chat", "")}
+  return html`<nav class="seg" aria-label="Parts">${part("chat", t("Chat"), "chat", "")}
     ${part("console", "Console", "pulse", "console")}</nav>`;
 }
 
@@ -37,19 +37,19 @@ export function CharacterSwitch({ agents, value, onChange, allowsAll = false, ki
   if (agents.length < 2) return kind ? html`<span class="row q2">${shown}</span>` : null;
   const choices = agents.map((item) => ({ text: item.name, isOn: item.id === agent?.id, onChoose: () => onChange(item.id) }));
   if (allowsAll) choices.unshift({ text: "All characters", isOn: !agent, onChoose: () => onChange("") });
-  return html`<${Menu} label=${`Character: ${name}`} kind=${kind} items=${choices}>${shown}<span class="grow"></span>
+  return html`<${Menu} label=${t("Character: {name}", { name })} kind=${kind} items=${choices}>${shown}<span class="grow"></span>
     <${Icon} name="down" size="s" /></${Menu}>`;
 }
 
 /** How the stream stands, who is signed in, and Sign out. */
-export function Foot({ session, text = "Connected" }) {
+export function Foot({ session, text = t("Connected") }) {
   const { isLost } = useConnection();
   const signOut = async () => {
     await remove("api/session");
     toSignIn();
   };
   return html`<div class="foot"><${Dot} tone=${isLost ? "warn" : "good"} />
-    <span class="grow cut">${isLost ? "Not connected" : text}${session?.name && ` · ${session.name}`}</span>
+    <span class="grow cut">${isLost ? t("Not connected") : text}${session?.name && ` · ${session.name}`}</span>
     ${session?.role === "read_only" && html`<${Chip} icon="eye">Read-only</${Chip}>`}
     <${IconButton} icon="out" label="Sign out" onClick=${signOut} /></div>`;
 }
@@ -75,7 +75,7 @@ export function OfflineBanner({ text }) {
   const now = useNow(needsBanner);
   if (!needsBanner) return null;
   const seconds = Math.max(1, Math.ceil((retryAt - now) / 1000));
-  const next = status === "waiting" ? `Next attempt in ${seconds} s` : "Connecting";
+  const next = status === "waiting" ? t("Next attempt in {seconds} s", { seconds }) : t("Connecting");
   const actions = html`<span class="nw only-wide" aria-hidden="true">${next}</span>
     <${Button} onClick=${() => stream.retry()}>Try now</${Button}>`;
   return html`<${Banner} actions=${actions}>${text}</${Banner}>`;

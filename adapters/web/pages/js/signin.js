@@ -1,7 +1,7 @@
 // The sign-in page: a field for the token; afterwards the browser has a session cookie.
 
 import { BASE, post } from "./api.js";
-import { html, render, useEffect, useRef, useState } from "./lib.js";
+import { html, render, t, useEffect, useRef, useState } from "./lib.js";
 import { parseAddress } from "./router.js";
 import { Brand, Field } from "./ui.js";
 
@@ -21,7 +21,7 @@ function SignIn() {
   const submit = async (event) => {
     event.preventDefault();
     if (isBusy) return;
-    if (!token.trim()) return void setError("Enter the token.");
+    if (!token.trim()) return void setError(t("Enter the token."));
     setBusy(true);
     try {
       await post("api/session", { token: token.trim() });

@@ -2,7 +2,7 @@
 // in which order messages stand, and how their texts and files are drawn.
 
 import { formatSize } from "./format.js";
-import { html, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
+import { html, t, useEffect, useLayoutEffect, useRef, useState } from "./lib.js";
 import { Button, Icon } from "./ui.js";
 
 const NEAR = 80;
@@ -133,7 +133,7 @@ function Older({ history }) {
   if (!history.hasMore) return null;
   const { error, isLoading } = history;
   return html`<div class="older" aria-busy=${String(!!isLoading)}>${error && html`<span class="bad" role="alert">${error.message}</span>`}
-    <${Button} kind="bare" icon="up" onClick=${() => history.load()}>${isLoading ? "Loading older messages" : "Show older messages"}</${Button}></div>`;
+    <${Button} kind="bare" icon="up" onClick=${() => history.load()}>${t(isLoading ? "Loading older messages" : "Show older messages")}</${Button}></div>`;
 }
 
 /**
@@ -147,7 +147,7 @@ export function Log({ label, messages, history = NO_HISTORY, isOwn = () => false
   return html`<div class="log" ref=${box} tabindex="0" role="log" aria-live="off" aria-label=${label}>
       ${empty || html`<${Older} history=${history} />${start}<ol aria-label="Messages">${children}</ol>`}</div>
     ${missed > 0 && html`<button type="button" class="btn latest" onClick=${toEnd}
-      >${`${missed} new ${missed === 1 ? "message" : "messages"} ↓`}</button>`}`;
+      >${t(missed === 1 ? "1 new message ↓" : "{missed} new messages ↓", { missed })}</button>`}`;
 }
 
 /** Return a module that is loaded when it is first needed, for `useLazy`. */

@@ -5,7 +5,7 @@
 
 import { useLoad } from "./api.js";
 import { formatCost, formatCostSum, formatCount, formatDuration, formatSize, Time, purposeOf } from "./format.js";
-import { classes, html, useMemo, useState } from "./lib.js";
+import { classes, html, t, useMemo, useState } from "./lib.js";
 import { ErrorNote, Skeleton } from "./lists.js";
 import { Dot, Icon, Note } from "./ui.js";
 import { Waterfall } from "./waterfall.js";
@@ -73,7 +73,7 @@ function Section({ title, small, level = 3, children }) {
 export function Verdict({ receipt, isPage = false, children }) {
   const Head = isPage ? "h1" : "p";
   return html`<${Head} class="head"><${OutcomeMark} outcome=${receipt.outcome} />${receipt.headline}</${Head}>
-    <p class="q2">${receipt.rule ? html`Decided by <code>${receipt.rule}</code>` : "Not decided yet"}${children}</p>`;
+    <p class="q2">${receipt.rule ? html`Decided by <code>${receipt.rule}</code>` : t("Not decided yet")}${children}</p>`;
 }
 
 /** Duration, cost and tokens. */
@@ -86,7 +86,7 @@ export function Figures({ receipt }) {
     ["Tokens in", formatCount(receipt.tokens_in)],
     ["Tokens out", formatCount(receipt.tokens_out)],
   ];
-  return html`<dl class="facts">${values.map(([name, value]) => html`<div key=${name}><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>`;
+  return html`<dl class="facts">${values.map(([name, value]) => html`<div key=${name}><dt>${t(name)}</dt><dd>${value}</dd></div>`)}</dl>`;
 }
 
 /** The message and what was answered. */
@@ -112,7 +112,7 @@ export function Gate({ receipt, level }) {
 /** The waterfall of the turn. */
 export function Timing({ receipt, isNarrow, level }) {
   if (!receipt.steps?.length) return null;
-  const took = receipt.seconds === null ? "" : `${formatDuration(receipt.seconds * 1000)} until it was closed`;
+  const took = receipt.seconds === null ? "" : t("{time} until it was closed", { time: formatDuration(receipt.seconds * 1000) });
   return html`<${Section} title="Time" small=${took} level=${level}>
     <${Waterfall} steps=${receipt.steps} calls=${receipt.model_calls} isNarrow=${isNarrow} /></${Section}>`;
 }
@@ -125,7 +125,7 @@ export function Calls({ receipt, level }) {
   }
   return html`<${Section} title="Tokens and cost" small=${formatCost(receipt.cost)} level=${level}>
     <div class="card scroll-x" tabindex="0" role="region" aria-label="Model calls"><table class="table"><thead><tr>
-      <th scope="col">Call</th>${["In", "Cached", "Out", "Cost"].map((name) => html`<th scope="col" class="num" key=${name}>${name}</th>`)}
+      <th scope="col">Call</th>${["In", "Cached", "Out", "Cost"].map((name) => html`<th scope="col" class="num" key=${name}>${t(name)}</th>`)}
     </tr></thead><tbody>${calls.map((call, index) => html`<tr key=${index}>
       <td><span class="call">${purposeOf(call.purpose)} <span class="q">${call.model}</span></span>
         ${call.error && html`<span class="q bad"> ${call.error === "cancelled" ? "cancelled" : `failed: ${call.error}`}</span>`}</td>

@@ -2,7 +2,7 @@
 
 import { address, ApiError, toSignIn } from "../api.js";
 import { formatCount, formatSize } from "../format.js";
-import { classes, html, randomId, readStored, useEffect, useRef, useState, writeStored } from "../lib.js";
+import { classes, html, randomId, readStored, t, useEffect, useRef, useState, writeStored } from "../lib.js";
 import { Button, Icon, IconButton } from "../ui.js";
 
 const LIFETIME = 23 * 3_600_000; // the server removes after a day what was not sent
@@ -44,21 +44,21 @@ export class Files {
   /** Why the message cannot be sent as it is, or "". */
   get problem() {
     const item = this.items.find(({ state }) => state === "failed" || state === "refused");
-    return item ? `Remove ${item.name}${item.state === "failed" ? " or try again" : ""}: ${item.problem}` : "";
+    return item ? t(item.state === "failed" ? "Remove {name} or try again: {problem}" : "Remove {name}: {problem}", item) : "";
   }
 
   /** Add files and upload them; too large ones are shown with the limit, and what is one too many is named. */
   add(files) {
     const free = Math.max(0, this.limits.max_count - this.items.length);
     const extra = files.slice(free).map(({ name }) => name);
-    this.refused = extra.length ? `At most ${this.limits.max_count} files a message. Not added: ${extra.join(", ")}` : "";
+    this.refused = extra.length ? t("At most {count} files a message. Not added: {names}", { count: this.limits.max_count, names: extra.join(", ") }) : "";
     for (const file of files.slice(0, free)) this.begin({ key: randomId(), name: file.name, size: file.size, type: file.type, file });
     this.changed();
   }
 
   /** Add a long text as a file; `text` stays with it, so that it can be put back. */
   addText(text) {
-    const file = new File([text], "Pasted text.txt", { type: "text/plain" });
+    const file = new File([text], `${t("Pasted text")}.txt`, { type: "text/plain" });
     this.add([file]);
     const item = this.items.at(-1);
     if (item?.file === file) this.edit(item.key, { text, lines: text.split("\n").length });
@@ -66,8 +66,8 @@ export class Files {
 
   begin(item) {
     const { max_bytes: most } = this.limits;
-    const refusal = item.size > most ? `${formatSize(item.size)}, the limit is ${formatSize(most)}`
-      : item.size === 0 ? "it is empty, or a folder" : "";
+    const refusal = item.size > most ? t("{size}, the limit is {limit}", { size: formatSize(item.size), limit: formatSize(most) })
+      : item.size === 0 ? t("it is empty, or a folder") : "";
     const state = refusal ? "refused" : "uploading";
     const known = this.items.some(({ key }) => key === item.key);
     const begun = { ...item, state, problem: refusal, progress: 0 };
@@ -123,14 +123,14 @@ export class Files {
 function send(file, onProgress) {
   const call = new XMLHttpRequest();
   const done = new Promise((resolve, reject) => {
-    const fail = () => reject(new ApiError("the connection was lost"));
+    const fail = () => reject(new ApiError(t("the connection was lost")));
     call.addEventListener("error", fail);
     call.addEventListener("abort", fail);
     call.upload.addEventListener("progress", (event) => onProgress(event.loaded / event.total));
     call.addEventListener("load", () => {
       if (call.status === 200) return resolve(call.response.files[0]);
       if (call.status === 401) toSignIn();
-      return reject(new ApiError(call.response?.error?.message ?? `the server answered ${call.status}`, { status: call.status }));
+      return reject(new ApiError(call.response?.error?.message ?? t("The server answered {status}.", call), { status: call.status }));
     });
   });
   const form = new FormData();
@@ -144,14 +144,14 @@ function send(file, onProgress) {
 
 /** What stands below the name of a file. */
 function describe({ state, size, problem, progress }) {
-  if (state === "uploading") return `${formatSize(size)}, ${Math.round(progress * 100)} % sent`;
+  if (state === "uploading") return t("{size}, {share} % sent", { size: formatSize(size), share: Math.round(progress * 100) });
   return state === "ready" ? formatSize(size) : problem;
 }
 
 function Chip({ item, files, onUndo }) {
   const { key, id, name, type, state, progress, lines, text } = item;
   const isBad = state === "failed" || state === "refused";
-  const label = lines ? `Pasted text, ${formatCount(lines)} ${lines === 1 ? "line" : "lines"}` : name;
+  const label = lines ? t(lines === 1 ? "Pasted text, 1 line" : "Pasted text, {count} lines", { count: formatCount(lines) }) : name;
   const source = id && address(`api/files/${id}`).href;
   const isPicture = state === "ready" && PICTURE.test(type);
   const remove = () => {
@@ -165,11 +165,11 @@ function Chip({ item, files, onUndo }) {
   return html`<li class=${classes("file", isBad && "refused")}>
     ${isPicture ? html`<img class="thumb" src=${source} alt="" />` : html`<${Icon} name=${isBad ? "warn" : type.startsWith("audio/") ? "sound" : "file"} />`}
     <span class="about"><span class="cut" title=${name}>${label}</span><small class=${isBad ? "bad" : ""}>${describe(item)}</small>
-      ${state === "uploading" && html`<progress max="1" value=${progress} aria-label=${`Uploading ${name}`}></progress>`}</span>
+      ${state === "uploading" && html`<progress max="1" value=${progress} aria-label=${t("Uploading {name}", { name })}></progress>`}</span>
     ${state === "ready" && type.startsWith("audio/") && html`<audio class="player" src=${source} controls aria-label=${name}></audio>`}
     ${text && html`<${Button} kind="bare" onClick=${undo}>Undo</${Button}>`}
     ${state === "failed" && html`<${Button} kind="bare" onClick=${() => files.retry(key)}>Try again</${Button}>`}
-    <${IconButton} icon="close" label=${`Remove ${label}`} onClick=${remove} /></li>`;
+    <${IconButton} icon="close" label=${t("Remove {name}", { name: label })} onClick=${remove} /></li>`;
 }
 
 /** The chips of a draft; `onUndo(text)` puts a pasted text into the field. */
@@ -177,7 +177,7 @@ export function Tray({ files, onUndo }) {
   if (!files.items.length && !files.refused) return null;
   return html`<div>${files.items.length > 0 && html`<ul class="tray" aria-label="Files of this message">
       ${files.items.map((item) => html`<${Chip} key=${item.key} ...${{ item, files, onUndo }} />`)}</ul>`}
-    <p class="vh" role="status">${files.items.map((item) => `${item.name}: ${item.state === "uploading" ? "uploading" : item.problem || item.state}`).join(". ")}</p>
+    <p class="vh" role="status">${files.items.map((item) => `${item.name}: ${item.problem || t(item.state)}`).join(". ")}</p>
     ${files.refused && html`<p class="said bad" role="alert">${files.refused}</p>`}</div>`;
 }
 
@@ -216,11 +216,11 @@ export function FileTools({ agent, files, isRecording, onRecording, onOver }) {
     event.target.value = "";
   };
   const record = () => (recorder ? Promise.resolve() : import("./recorder.js").then(setRecorder)).then(
-    () => onRecording(true), () => onRecording(false, "The bot cannot be reached"));
+    () => onRecording(true), () => onRecording(false, t("The bot cannot be reached")));
   if (isRecording && recorder) {
     return html`<${recorder.Recorder} onDone=${(file) => add([file])} onEnd=${(problem) => onRecording(false, problem)} />`;
   }
   return html`<input type="file" multiple hidden ref=${input} onChange=${choose} />
-    <${IconButton} icon="clip" label=${`Add files: up to ${count}, ${formatSize(bytes)} each`} onClick=${() => input.current.click()} />
+    <${IconButton} icon="clip" label=${t("Add files: up to {count}, {size} each", { count, size: formatSize(bytes) })} onClick=${() => input.current.click()} />
     ${agent.has_transcription && html`<${IconButton} icon="mic" label="Record a voice message" onClick=${record} />`}`;
 }

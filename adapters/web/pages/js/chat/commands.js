@@ -1,7 +1,7 @@
 // The menu of commands, which opens while the field holds the beginning of one; loaded with the first slash.
 
 import { get } from "../api.js";
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, t, useEffect, useRef, useState } from "../lib.js";
 
 const loaded = new Map(); // the commands of each character
 
@@ -48,7 +48,7 @@ export function CommandMenu({ agent, text, field, keys, onChoose }) {
     return true;
   };
   useEffect(() => () => void (keys.current = null), []);
-  return html`<div class="commands"><p class="vh" role="status">${shown.length ? `${shown.length} commands, choose with the arrow keys` : ""}</p>
+  return html`<div class="commands"><p class="vh" role="status">${shown.length ? t("{count} commands, choose with the arrow keys", { count: shown.length }) : ""}</p>
     ${shown.length > 0 && html`<ul id="commands" role="listbox" aria-label="Commands" tabindex="0" ref=${list}>${shown.map((command, number) => html`
       <li key=${command.name} id=${`command-${number}`} role="option" aria-selected=${String(number === index)}
         class=${number === index ? "on" : ""} onMouseDown=${(event) => event.preventDefault()}

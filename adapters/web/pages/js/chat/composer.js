@@ -1,7 +1,7 @@
 // The field to write in: draft kept, grows with its text, Enter sends (with a coarse pointer it breaks the line), and
 // takes files by button, paste and drop. What few messages need is loaded when it is first needed.
 
-import { html, readStored, useEffect, useLayoutEffect, useReducer, useRef, useState, writeStored } from "../lib.js";
+import { html, language, readStored, t, useEffect, useLayoutEffect, useReducer, useRef, useState, writeStored } from "../lib.js";
 import { toast, useMedia } from "../overlay.js";
 import { Button, Icon, Note } from "../ui.js";
 
@@ -30,7 +30,7 @@ function useModule(load) {
       return loaded;
     }, () => {
       isAsked.current = null;
-      toast("The bot cannot be reached");
+      toast(t("The bot cannot be reached"));
       return null;
     });
     return isAsked.current;
@@ -77,7 +77,7 @@ export function Composer({ agent, draftKey, limits, blocked = "", isReadOnly = f
     setProblem("");
   }, [draftKey]);
   useEffect(() => void (isCommand && canWrite && loadMenu()), [isCommand]);
-  const tooLong = text.length > LONGEST && `${text.length.toLocaleString("en")} characters; the limit is 32,000`;
+  const tooLong = text.length > LONGEST && t("{count} characters; the limit is {limit}", { count: text.length.toLocaleString(language), limit: LONGEST.toLocaleString(language) });
   const isUploading = !!files?.isUploading;
   const refusal = tooLong || files?.problem || "";
   const hasContent = !!text.trim() || !!files?.items.length;
@@ -130,12 +130,12 @@ export function Composer({ agent, draftKey, limits, blocked = "", isReadOnly = f
     setProblem(reason);
     if (!isOn) field.current?.focus();
   };
-  const said = isWaiting ? "Sends when the files are uploaded" : refusal || problem;
-  const placeholder = blocked || (agent.name.length > 24 ? "Write a message" : `Write to ${agent.name}`);
+  const said = isWaiting ? t("Sends when the files are uploaded") : refusal || problem;
+  const placeholder = blocked || (agent.name.length > 24 ? t("Write a message") : t("Write to {name}", agent));
   return html`<div class="composer"><form class=${isOver ? "over" : ""} onSubmit=${send}>
     ${isCommand && menu && html`<${menu.CommandMenu} agent=${agent} text=${text} field=${field} keys=${menuKeys} onChoose=${setText} />`}
     ${files && html`<${tools.Tray} files=${files} onUndo=${insert} />`}
-    <textarea id="say" ref=${field} rows="1" aria-label=${`Message to ${agent.name}`} placeholder=${isOver ? "Drop the files to attach them" : placeholder}
+    <textarea id="say" ref=${field} rows="1" aria-label=${t("Message to {name}", agent)} placeholder=${isOver ? t("Drop the files to attach them") : placeholder}
       value=${text} disabled=${!!blocked} aria-describedby="hint" aria-invalid=${tooLong ? "true" : undefined} onKeyDown=${onKeyDown}
       enterkeyhint=${isCoarse ? "enter" : "send"} onPaste=${onPaste} onInput=${(event) => setText(event.target.value)}></textarea>
     <div class="row">${files && canWrite && html`<${tools.FileTools} agent=${agent} files=${files} isRecording=${isRecording}
@@ -145,5 +145,5 @@ export function Composer({ agent, draftKey, limits, blocked = "", isReadOnly = f
       <button type="submit" class="btn primary icon" aria-label="Send" title="Send" aria-disabled=${canSend ? undefined : "true"}>
         <${Icon} name="up" /></button></div></form>
     <p class="hint" id="hint">${!isCoarse && html`<span class="only-wide">Enter sends, Shift + Enter begins a new line, </span>`}
-      / lists the commands. ${agent.name} is a program and can be wrong.</p></div>`;
+      ${t("/ lists the commands. {name} is a program and can be wrong.", agent)}</p></div>`;
 }

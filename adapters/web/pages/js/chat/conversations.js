@@ -1,7 +1,7 @@
 // The conversations at the side, as the server has them; what changes in another tab comes over the live stream.
 
 import { get, patch, remove, usePages } from "../api.js";
-import { html, readStored, useEffect, useMemo, useReducer, useState, writeStored } from "../lib.js";
+import { html, readStored, t, useEffect, useMemo, useReducer, useState, writeStored } from "../lib.js";
 import { useStream } from "../stream.js";
 import { NavItem } from "../shell.js";
 import { Button } from "../ui.js";
@@ -134,10 +134,10 @@ export function ConversationList({ list, current, onOpen, onClear }) {
   const { rows, error, isFiltered } = list;
   return html`<nav class="list" aria-label="Conversations">
     ${error && html`<p class="q pad" role="alert">${error.message} <${Button} kind="bare" onClick=${() => list.reload()}>Try again</${Button}></p>`}
-    ${groupByDay(rows ?? []).map(([name, items]) => html`<h2 key=${name}>${name}</h2><ul key=${`${name} list`}>${items.map((item) => html`
+    ${groupByDay(rows ?? []).map(([name, items]) => html`<h2 key=${name}>${t(name)}</h2><ul key=${`${name} list`}>${items.map((item) => html`
       <li key=${item.id}><${NavItem} onClick=${onOpen} to=${`c/${encodeURIComponent(item.id)}`} title=${item.title}
-        text=${item.title || "Untitled"} isCurrent=${item.id === current || item.room === current} /></li>`)}</ul>`)}
-    ${rows?.length === 0 && !error && html`<p class="q pad">${isFiltered ? html`Nothing matches. <${Button} kind="bare"
-      onClick=${onClear}>Clear the search</${Button}>` : "No conversations yet"}</p>`}
+        text=${item.title || t("Untitled")} isCurrent=${item.id === current || item.room === current} /></li>`)}</ul>`)}
+    ${rows?.length === 0 && !error && html`<p class="q pad">${isFiltered ? html`${t("Nothing matches")}. <${Button} kind="bare"
+      onClick=${onClear}>Clear the search</${Button}>` : t("No conversations yet")}</p>`}
     ${list.hasMore && html`<div class="more-rows"><${Button} onClick=${() => list.more()}>Show more</${Button}></div>`}</nav>`;
 }

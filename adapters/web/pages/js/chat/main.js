@@ -1,9 +1,7 @@
 // Chat: conversations at the side and the thread of one.
 
 import { get } from "../api.js";
-import {
-  html, randomId, readStored, render, useEffect, useReducer, useRef, useState, writeStored,
-} from "../lib.js";
+import { html, randomId, readStored, render, t, useEffect, useReducer, useRef, useState, writeStored } from "../lib.js";
 import { Banner, Menu, toast } from "../overlay.js";
 import { navigate, setQuery, startRouter, useRoute } from "../router.js";
 import { CharacterSwitch, OfflineBanner, Sidebar, useSideMenu } from "../shell.js";
@@ -116,7 +114,7 @@ function Chat({ session }) {
   const names = useRef(new Map()).current;
   const { key, agent } = readPlace(agents, route, names, chosenId);
   const [wanted, setWanted] = useState("");
-  const list = useConversations(agent.id, wanted, key, (id) => id === key && leave("The conversation was deleted"));
+  const list = useConversations(agent.id, wanted, key, (id) => id === key && leave(t("The conversation was deleted")));
   const { open } = list;
   if (open?.room && open.id && !names.has(key)) names.set(key, { room: open.room, agentId: open.agent_id });
   const name = names.get(key)?.room ?? open?.room ?? "";
@@ -124,7 +122,7 @@ function Chat({ session }) {
   const [isMenu, openMenu] = useSideMenu();
   const unsent = useRef(null);
   const isReadOnly = session.role === "read_only";
-  const title = open?.title || (isId(key) ? "Conversation" : key) || "New conversation";
+  const title = open?.title || (isId(key) ? t("Conversation") : key) || t("New conversation");
   const { search, help, overlay } = usePalette(PAGES, session.role);
   useShortcuts({ search, help });
   useEffect(() => void (document.title = `${title} · ${agent.name} · Greenroom`));
@@ -157,12 +155,12 @@ function Chat({ session }) {
   const closeMenu = () => isMenu && openMenu(false);
   const erase = async () => {
     const { confirm } = await import("../dialogs.js");
-    const text = `Its messages are deleted, and what ${agent.name} learnt from them alone. An answer that is being written is cancelled.`;
-    if (!(await confirm({ title: `Delete “${title}”?`, text, action: "Delete" }))) return;
+    const text = t("Its messages are deleted, and what {name} learnt from them alone. An answer that is being written is cancelled.", agent);
+    if (!(await confirm({ title: t("Delete “{title}”?", { title }), text, action: t("Delete") }))) return;
     await list.erase(open.id).then(() => {
       room?.forget();
       writeStored(`draft.${agent.id}.${roomKey(name)}`, undefined);
-      leave("Deleted");
+      leave(t("Deleted"));
     }, (error) => toast(error.message));
   };
   const canChange = open?.id && !open.isMissing && !isReadOnly;
@@ -179,7 +177,7 @@ function Chat({ session }) {
         <${Title} key=${name} text=${title} onRename=${canChange && rename} />
         <span class="grow"></span><${CharacterSwitch} agents=${agents} value=${agent.id} onChange=${choose} kind="bare" />
         ${canChange && html`<${Menu} label="More" icon="dots" items=${[
-          { text: "Delete the conversation", icon: "trash", isDanger: true, onChoose: erase }]} />`}</header>
+          { text: t("Delete the conversation"), icon: "trash", isDanger: true, onChoose: erase }]} />`}</header>
       <${OfflineBanner} text="No connection to the bot. What you write is kept here and sent when the connection is back." />
       ${room?.notice && html`<${Banner}>${room.notice}</${Banner}>`}
       ${open?.isMissing ? html`<${Missing} />`
@@ -210,7 +208,7 @@ function Start() {
     return () => clearTimeout(timer);
   }, []);
   if (session) return html`<${Chat} session=${session} />`;
-  return failure && html`<main class="main" id="main"><${Banner}>${failure.message} Trying again.</${Banner}></main>`;
+  return failure && html`<main class="main" id="main"><${Banner}>${failure.message} ${t("Trying again.")}</${Banner}></main>`;
 }
 
 startRouter((path) => path === "" || path.startsWith("c/"));

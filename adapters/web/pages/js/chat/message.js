@@ -1,7 +1,7 @@
 // One message of the thread, with what stands under it.
 
 import { formatCost, formatDuration, Time, useNow } from "../format.js";
-import { classes, html, useEffect, useRef, useState } from "../lib.js";
+import { classes, html, t, useEffect, useRef, useState } from "../lib.js";
 import { copyText } from "../overlay.js";
 import { parseAddress, setQuery } from "../router.js";
 import { Files, Markdown } from "../thread.js";
@@ -13,9 +13,9 @@ function Said({ outcome, isComplete = true }) {
   const isOpen = !outcome || OPEN.has(outcome.outcome);
   if (isOpen && isComplete) return null;
   const { outcome: state, headline, took_ms: took, cost, rule = "stopped" } = outcome ?? {};
-  const cause = isOpen || rule === "stopped" ? "Stopped by you" : headline || "Not answered";
-  const answered = took ? `Answered in ${formatDuration(took)}${cost === null ? "" : ` · ${formatCost(cost)}`}` : "";
-  const text = !isComplete ? `${cause}; the reply is incomplete` : state === "answered" ? answered : headline || "Not answered";
+  const cause = isOpen || rule === "stopped" ? t("Stopped by you") : headline || t("Not answered");
+  const answered = took ? `${t("Answered in {time}", { time: formatDuration(took) })}${cost === null ? "" : ` · ${formatCost(cost)}`}` : "";
+  const text = !isComplete ? t("{cause}; the reply is incomplete", { cause }) : state === "answered" ? answered : headline || t("Not answered");
   return text && html`<span class=${classes("said", state === "failed" && "bad")}>${text}</span>`;
 }
 
@@ -25,7 +25,7 @@ function Told({ message: { id, outcome }, room }) {
   return html`<${Said} outcome=${outcome} /><${WhyButton} id=${id} />`;
 }
 
-function Writing({ since, text = "Writing" }) {
+function Writing({ since, text = t("Writing") }) {
   const now = useNow();
   return html`<span aria-hidden="true">${text} · ${formatDuration(Math.max(0, now - since)).replace(/\.\d+ s/, " s")}</span>`;
 }
@@ -60,7 +60,7 @@ function Versions({ count, at, onShow }) {
   if (count < 2) return null;
   return html`<span class="row" role="group" aria-label="Versions">
     <${IconButton} icon="left" label="Earlier version" onClick=${() => onShow(Math.max(0, at - 1))} />
-    <span>${at + 1} of ${count}</span>
+    <span>${t("{at} of {count}", { at: at + 1, count })}</span>
     <${IconButton} icon="right" label="Later version" onClick=${() => onShow(Math.min(count - 1, at + 1))} /></span>`;
 }
 
@@ -127,18 +127,18 @@ export function Message({ message, room }) {
 
 /** What the character says before the first message; it is not stored. */
 export function Greeting({ agent, session }) {
-  const text = agent.greeting?.replaceAll("{{user}}", session.name || "you");
+  const text = agent.greeting?.replaceAll("{{user}}", session.name || t("you"));
   return text && html`<div class="msg bot greeting"><${Face} name=${agent.name} picture=${agent.face} />
     <p class="who">${agent.name}</p><${Markdown} text=${text} /></div>`;
 }
 
-/** "The model is busy …" counting down in place, or that the agent writes. */
+/** t("The model is busy …") counting down in place, or that the agent writes. */
 export function TypingLine({ room }) {
   const now = useNow(!!room.typing?.retryAt);
   if (!room.typing || room.messages.some((message) => message.state === "streaming")) return null;
   const { isBusy, retryAt, since } = room.typing;
   const left = retryAt ? Math.ceil((retryAt - now) / 1000) : 0;
-  const text = `The model is busy, trying again${left > 0 ? ` in ${left} s` : ""}`;
+  const text = t(left > 0 ? "The model is busy, trying again in {left} s" : "The model is busy, trying again", { left });
   return html`<li class="msg bot typing"><${Face} name=${room.agent.name} picture=${room.agent.face} />
     <p class="who">${room.agent.name}</p><p class="status"><span class="spin" aria-hidden="true"></span>
       ${isBusy ? html`<span>${text}</span>` : html`<${Writing} since=${since} />`}</p></li>`;

@@ -1,6 +1,6 @@
 // Recording a voice message: loaded when the microphone is first asked for.
 
-import { html, useEffect, useRef, useState } from "../lib.js";
+import { html, t, useEffect, useRef, useState } from "../lib.js";
 import { Button } from "../ui.js";
 
 const TYPES = ["audio/webm;codecs=opus", "audio/mp4", "audio/ogg;codecs=opus"];
@@ -10,9 +10,9 @@ const NAMES = { "audio/webm": "webm", "audio/mp4": "m4a", "audio/ogg": "ogg" };
 
 /** Return why there is no recording, in words. */
 function explain(error) {
-  if (!navigator.mediaDevices || !window.MediaRecorder) return "This browser records only at an https address or on this machine";
-  if (error.name === "NotAllowedError") return "The browser does not let this page use the microphone";
-  return error.name === "NotFoundError" ? "There is no microphone" : "The microphone cannot be used";
+  if (!navigator.mediaDevices || !window.MediaRecorder) return t("This browser records only at an https address or on this machine");
+  if (error.name === "NotAllowedError") return t("The browser does not let this page use the microphone");
+  return error.name === "NotFoundError" ? t("There is no microphone") : t("The microphone cannot be used");
 }
 
 function formatClock(seconds) {
@@ -51,7 +51,7 @@ export function Recorder({ onDone, onEnd }) {
         if (!isShown) return;
         const type = made.mimeType.split(";")[0];
         const time = new Date().toTimeString().slice(0, 5).replace(":", ".");
-        if (isKept.current && chunks.length) onDone(new File(chunks, `Voice message ${time}.${NAMES[type] ?? "webm"}`, { type }));
+        if (isKept.current && chunks.length) onDone(new File(chunks, `${t("Voice message")} ${time}.${NAMES[type] ?? "webm"}`, { type }));
         onEnd("");
       });
       made.start(1000);
@@ -80,9 +80,9 @@ export function Recorder({ onDone, onEnd }) {
   };
   const isOn = seconds !== null;
   return html`<div class="row recording" role="group" aria-label="Recording" onKeyDown=${onKeyDown}>
-    <span class="vh" role="status">${isOn ? "Recording" : "Waiting for the microphone"}</span>
+    <span class="vh" role="status">${t(isOn ? "Recording" : "Waiting for the microphone")}</span>
     <span class=${isOn ? "live" : "spin"} aria-hidden="true"></span>
-    <span class="num" aria-hidden="true">${isOn ? formatClock(seconds) : "Waiting for the microphone"}</span>
+    <span class="num" aria-hidden="true">${isOn ? formatClock(seconds) : t("Waiting for the microphone")}</span>
     <${Button} kind="bare" onClick=${() => finish(false)}>Cancel</${Button}>
     <${Button} icon="check" autofocus=${true} disabled=${!isOn} onClick=${() => finish(true)}>Done</${Button}></div>`;
 }

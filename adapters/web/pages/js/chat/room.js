@@ -1,6 +1,6 @@
 // One conversation: its messages, what is being written, and what waits to be sent. It is joined over the stream.
 
-import { randomId, writeStored } from "../lib.js";
+import { randomId, t, writeStored } from "../lib.js";
 import { toast } from "../overlay.js";
 import { stream } from "../stream.js";
 import { roomKey } from "./conversations.js";
@@ -145,7 +145,7 @@ export class Room {
 
   // What the agent asks of the page; it lasts until it is taken back or the room is joined anew.
   control({ action, target }) {
-    if (action === "disable_input") this.blocked = target || "Writing is off for now";
+    if (action === "disable_input") this.blocked = target || t("Writing is off for now");
     if (action === "enable_input") this.blocked = "";
   }
 
@@ -256,7 +256,7 @@ export class Room {
     const clientId = randomId();
     const isSent = this.isReady && stream.send({ ...frame, client_id: clientId });
     if (isSent && before) this.undo.set(clientId, before);
-    if (!isSent) toast("There is no connection; try again when it is back");
+    if (!isSent) toast(t("There is no connection; try again when it is back"));
     return isSent;
   }
 

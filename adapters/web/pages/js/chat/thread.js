@@ -1,6 +1,6 @@
 // The thread of a conversation, loaded when one is opened: its messages, and what is said of them.
 
-import { html, useEffect, useMemo, useRef, useState } from "../lib.js";
+import { html, t, useEffect, useMemo, useRef, useState } from "../lib.js";
 import { Link } from "../router.js";
 import { arrange, drawByDay, Log } from "../thread.js";
 import { Greeting, Message, TypingLine } from "./message.js";
@@ -24,8 +24,8 @@ function Announcer({ room }) {
     heard.current = version ?? "";
   }, [room.messages, room.isReady]);
   useEffect(() => {
-    if (isWriting) setText(`${room.agent.name} is writing`);
-    if (isBusy) setText("The model is busy and is tried again");
+    if (isWriting) setText(t("{name} is writing", room.agent));
+    if (isBusy) setText(t("The model is busy, trying again"));
   }, [isWriting, isBusy]);
   return html`<p class="vh" role="status" aria-live="polite">${text}</p>`;
 }
@@ -48,7 +48,7 @@ export function Thread({ room, children }) {
   const isEmpty = room.isReady && messages.length === 0 && !room.typing;
   const isBegin = room.isReady && !history.hasMore && CONVERSATION.test(room.name);
   const older = { ...history, load: () => room.loadOlder() };
-  return html`<${Log} label=${`Conversation with ${room.agent.name}`} messages=${arranged} history=${older}
+  return html`<${Log} label=${t("Conversation with {name}", room.agent)} messages=${arranged} history=${older}
       isOwn=${({ state }) => state === "waiting"} empty=${isEmpty && children}
       start=${isBegin && html`<${Greeting} agent=${room.agent} session=${room.session} />`}>
       ${drawByDay(arranged, (message) => html`<${Message} key=${message.client_id ?? message.id} message=${message} room=${room} />`)}
