@@ -79,7 +79,8 @@ def translate(text: str, /, **values: object) -> str:
 
     The values are filled in afterwards. Raises KeyError for a missing value.
     """
-    text = _translations(current_language()).get(text, text)
+    if (language := current_language()) != ENGLISH:
+        text = _translations(language).get(text, text)
     return text.format_map(values) if values else text
 
 

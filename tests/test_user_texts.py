@@ -1,6 +1,10 @@
 """The catalogue of texts that people in rooms read."""
 
+import ast
+import os
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +12,9 @@ from string import Formatter
 
 import pytest
 
+from bot.cli.main import COMMANDS, GROUPS
+from bot.inbound.agent_handle import AdapterSpec
+from bot.plugin_system.loading import find_adapters
 from bot.user_texts import (
     LANGUAGES,
     LOCALES,
@@ -57,6 +64,26 @@ def test_every_translation_has_the_same_texts_by_wording() -> None:
     tables = [tomllib.loads((LOCALES / f"{language}.toml").read_text(encoding="utf-8")) for language in TRANSLATIONS]
     for name in ("page", "program"):
         assert len({frozenset(table[name]) for table in tables}) == 1, name
+
+
+@pytest.mark.parametrize("language", TRANSLATIONS)
+def test_every_text_of_the_program_that_is_translated_is_in_the_table(language: str) -> None:
+    calls = {node for source in _sources() for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)}
+    given = {call.args[0] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "translate"}
+    texts = {text.value for text in given if isinstance(text, ast.Constant)}
+    texts |= {command.help for command in COMMANDS} | set(GROUPS)
+    texts |= {step for spec in find_adapters().values() if isinstance(spec, AdapterSpec) for step in spec.setup_steps}
+    assert len(texts) > 80
+    own = tomllib.loads((LOCALES / f"{language}.toml").read_text(encoding="utf-8"))["program"]
+    assert sorted(texts - set(own)) == []
+
+
+def test_a_terminal_in_another_language_gets_its_texts() -> None:
+    environment = {**os.environ, "LC_ALL": "", "LANG": "es_MX.UTF-8"}
+    command = [sys.executable, "-m", "bot", "chat", "--help"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert "Hablar con el personaje aquí en la terminal" in done.stdout
+    assert "Mostrar esta ayuda y salir." in done.stdout
 
 
 @pytest.mark.parametrize(

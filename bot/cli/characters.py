@@ -68,7 +68,7 @@ from bot.settings import (
     load_settings,
 )
 from bot.store.ledger import ProcessRole
-from bot.text import suggest
+from bot.text import suggest, translate
 
 MAX_REFERENCE_NOTES = 40  # of one kind: each costs a search for the nearest name
 SETTING_PATHS: tuple[tuple[str, ...], ...] = (("settings",), ("settings", "secrets"), ("secrets",))
@@ -573,7 +573,7 @@ def print_plugin_notices(configs: Sequence[CharacterConfig]) -> None:
     for config in configs:
         for plugin in config.plugins:
             if plugin.notice:
-                print_notice(plugin.notice.format(name=config.name))
+                print_notice(translate(plugin.notice, name=config.name))
 
 
 def _notes(config: CharacterConfig) -> Iterator[str]:

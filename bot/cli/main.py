@@ -2,6 +2,7 @@
 
 import gc
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -17,7 +18,7 @@ from typer.core import TyperGroup
 from bot.cli.options import unknown_command
 from bot.cli.process.shutdown import GC_THRESHOLDS, Exit, UsageError, exit_code
 from bot.errors import BotError
-from bot.text import shorten, strip_terminal_codes, suggest
+from bot.text import shorten, strip_terminal_codes, suggest, translate
 
 GROUPS = ("talk", "set up", "operate", "extend")
 EPILOG = """\b
@@ -90,6 +91,17 @@ class CompletedName:
     type: str = "plain"
 
 
+def translate_help(command: Any) -> Any:
+    """Translate the help texts of a command, its options and its subcommands in place; return it."""
+    help_option = command.get_help_option(command.context_class(command, **command.context_settings))
+    for item in (command, help_option, *command.params):
+        if help_text := getattr(item, "help", None):
+            item.help = translate(inspect.cleandoc(help_text))
+    for subcommand in getattr(command, "commands", {}).values():
+        translate_help(subcommand)
+    return command
+
+
 class LazyCommands(TyperGroup):
     """The commands of `bot`; the module of one is imported when it is used."""
 
@@ -101,13 +113,14 @@ class LazyCommands(TyperGroup):
         """Return a command. Raises UsageError for an unknown one."""
         if (command := COMMANDS_BY_NAME.get(cmd_name)) is None:
             raise unknown_command(ctx, cmd_name, COMMANDS_BY_NAME)
-        return typer.main.get_command(importlib.import_module(command.module).app)
+        return translate_help(typer.main.get_command(importlib.import_module(command.module).app))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands by group, without importing them."""
         for group in GROUPS:
-            with formatter.section(group):
-                formatter.write_dl([(command.name, command.help) for command in COMMANDS if command.group == group])
+            with formatter.section(translate(group)):
+                rows = [(command.name, translate(command.help)) for command in COMMANDS if command.group == group]
+                formatter.write_dl(rows)
 
     def shell_complete(self, ctx: Any, incomplete: str) -> Any:
         """Return the names that begin with what is typed, and options."""
@@ -162,7 +175,7 @@ def entry(argv: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     try:
-        code = typer.main.get_command(app).main(argv, prog_name="bot", standalone_mode=False)
+        code = translate_help(typer.main.get_command(app)).main(argv, prog_name="bot", standalone_mode=False)
     except typer.TyperException as error:
         text = error.format_message()
         context = getattr(error, "ctx", None)

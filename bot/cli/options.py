@@ -42,7 +42,7 @@ from bot.settings import (
     secret_fields,
 )
 from bot.store.storage import listen_to_progress
-from bot.text import shorten, strip_terminal_codes, suggest
+from bot.text import shorten, strip_terminal_codes, suggest, translate
 from bot.watchdog.settings import OwnerSettings
 
 CharacterFile = Annotated[
@@ -217,7 +217,7 @@ def working(what: str) -> Iterator[None]:
 def announce_start(what: str) -> None:
     """Show at once on stderr of a terminal that a command has begun: its imports take a while."""
     if sys.stderr is not None and sys.stderr.isatty():
-        print(f"starting {what} …", file=sys.stderr, flush=True)
+        print(translate("starting {what} …", what=translate(what)), file=sys.stderr, flush=True)
 
 
 @contextmanager

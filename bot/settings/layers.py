@@ -99,7 +99,6 @@ class CoreSettings(SettingsModel):
             "MAX_MULTISTEP_ITERATIONS",
             "VOICE_REPLIES",
             "TIMEZONE",
-            "BOT_LANGUAGE",
             "AI_NOTICE_TEXT",
         ]
     )

@@ -104,7 +104,7 @@ class Operator:
         assert result.code == -signal.SIGKILL, result.err
         self._count(DECIDED)
         again = await run_command(self._scene, "drafts", "send", draft["id"])
-        if "has already" not in again.err:
+        if "was already" not in again.err:
             self.report.verdict.doubled.append(f"draft {draft['id']} was decided about twice: {again.out}{again.err}")
 
     async def _take_over(self, kill_at: str) -> None:

@@ -72,7 +72,7 @@ async def test_after_a_kill_behind_the_decision_it_is_not_decided_again(open_sce
         await run_command(scene, "drafts", "send", draft_id, kill_at="proposal.decided:1")
         assert scene.database.count(SENT) == 1
         again = await run_command(scene, "drafts", "send", draft_id)
-        assert (again.code, "has already" in again.err) == (2, True)
+        assert (again.code, "was already" in again.err) == (2, True)
         verdict = await scene.run_until_settled()
         assert verdict.complaints == []
         assert scene.texts == ["re m1"]

@@ -157,6 +157,6 @@ def test_a_command_is_reported_with_who_gave_it_its_outcome_and_its_cost(capsys:
     assert entry(["why", "-c", FILE]) == 0
     out = capsys.readouterr().out
     assert "Alice in lobby (test): /poem" in out
-    assert "Carried out: /poem" in out
+    assert "Executed: /poem" in out
     assert "$0.25" in out
     assert f"receipt {receipt.id}" in out

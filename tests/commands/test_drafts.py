@@ -40,7 +40,7 @@ async def test_the_button_of_an_approver_sends_a_draft() -> None:
         assert response.text == f"Draft {proposal.id} is sent."
         assert await settle(harness) == ["It is a fern."]
         again = await press(harness, send, author="Carol", role=Role.ADMIN, room="approvers")
-        assert again.text == f"Bob has already sent draft {proposal.id}."
+        assert again.text == f"Draft {proposal.id} was already sent by Bob."
         assert await settle(harness) == ["It is a fern."]
 
 

@@ -109,7 +109,7 @@ async def test_the_buttons_of_an_action_run_drop_and_take_over_and_it_cannot_be_
         first = await press(harness, run.value, author="Bob", role=Role.ADMIN, room="approvers")
         assert first.text == f"Draft {proposal.id} is approved: BOOK runs."
         second = await press(harness, drop.value, author="Carol", role=Role.ADMIN, room="approvers")
-        assert second.text == f"Bob has already approved draft {proposal.id}."
+        assert second.text == f"Draft {proposal.id} was already approved by Bob."
         await harness.agent_runtime.inbox.wait_outcome(receipt.id)
         assert bookings.done == ["looked", "booked the garden"]
 

@@ -82,7 +82,7 @@ async def test_a_reply_waits_and_leaves_only_once_it_is_sent() -> None:
         answered = await reread(harness, receipt)
         assert (answered.outcome, answered.reason) == (Outcome.ANSWERED, f"Bob sent draft {proposal.id}")
         [shown] = harness.adapter.edited
-        assert "Bob has already sent draft" in shown.content.text
+        assert "was already sent by Bob" in shown.content.text
 
 
 async def test_a_second_decision_is_refused_with_the_name_of_the_first_person() -> None:
@@ -91,7 +91,7 @@ async def test_a_second_decision_is_refused_with_the_name_of_the_first_person() 
         proposal = await only_waiting(harness)
         await decide(harness, proposal, ProposalDecision.DROP)
         again = await decide(harness, proposal, ProposalDecision.SEND, actor="Carol")
-        assert (again.is_done, again.note) == (False, f"Bob has already dropped draft {proposal.id}.")
+        assert (again.is_done, again.note) == (False, f"Draft {proposal.id} was already dropped by Bob.")
         assert sent_in(harness, "lobby") == []
 
 

@@ -35,7 +35,7 @@ from bot.inbound.agent_handle import AdapterSpec
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.runtime.character_reload import AgentConfig
-from bot.text import find_closest, is_blank
+from bot.text import find_closest, is_blank, translate
 
 CONSOLE = "console"
 STOP_COMMAND = "/stop"
@@ -44,7 +44,7 @@ STOP_NOTICE = "finishing the current message; a second Ctrl-C exits at once"
 PERMANENT_FAILURES = frozenset(error_type.__name__ for error_type in (ModelRefused, PromptTooLong))
 T = TypeVar("T")
 QUIT = "/quit"
-QUIT_HELP = f"{QUIT}  End the conversation; Ctrl-D does the same."
+QUIT_HELP = "/quit  End the conversation; Ctrl-D does the same."
 
 
 app = new_command()
@@ -104,7 +104,7 @@ async def _with_store(config: CharacterConfig) -> AsyncIterator[AgentConfig]:
                     storage.open(agent_config.agent_id, agent_config.settings, schemas)
                 )
             except StoreInaccessible as error:
-                print_notice(f"this conversation is not stored: {error}")
+                print_notice(translate("this conversation is not stored: {cause}", cause=error))
                 store = bot.store.InMemoryStore(agent_config.clock)
             agent_config = replace(agent_config, store=store)
         yield agent_config
@@ -131,7 +131,7 @@ class Conversation:
     async def run(self, terminal: TerminalSession) -> None:
         """Read and send line by line, each after the outcome of the one before."""
         if terminal.is_interactive:
-            await terminal.show(f"You are talking to {self._name}. /help lists the commands.")
+            await terminal.show(translate("You are talking to {name}. /help lists the commands.", name=self._name))
             await terminal.show_greeting()
         while True:
             self._stop_notice = "" if terminal.is_interactive else None
@@ -146,7 +146,7 @@ class Conversation:
                 self._last_receipt = receipt = await self._await_answer(terminal, terminal.send_message(line))
                 if receipt.outcome is Outcome.FAILED:
                     self._failures.append(receipt.rule)
-                    print_notice(f"bot: not answered: {receipt.reason}")
+                    print_notice(translate("bot: not answered: {cause}", cause=receipt.reason))
         if terminal.is_interactive and line is None:
             await terminal.show("")
 
@@ -178,15 +178,19 @@ class Conversation:
     def announce_stop(self) -> None:
         """Print that a signal was received, and end the line of the prompt."""
         if self._stop_notice is not None:
-            print_notice(self._stop_notice)
+            print_notice(translate(self._stop_notice))
 
     async def _run_command(self, terminal: TerminalSession, line: str) -> str:
         if line == "/why":  # in full: the user of the terminal is the operator
-            lines = explain_receipt(self._last_receipt) if self._last_receipt else ["there has been no message yet"]
+            lines = (
+                explain_receipt(self._last_receipt)
+                if self._last_receipt
+                else [translate("there has been no message yet")]
+            )
             return "\n".join(lines)
         response = await terminal.run_command(line)
         if line == "/help":
-            return f"{response}\n{QUIT_HELP}"
+            return f"{response}\n{translate(QUIT_HELP)}"
         name = line[1:].partition(" ")[0]
         is_unknown = response == format_unknown_command(name) and find_closest(name, [QUIT[1:]])
         return format_unknown_command(name, QUIT[1:]) if is_unknown else response

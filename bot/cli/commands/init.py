@@ -56,7 +56,7 @@ from bot.plugin_system.loading import (
     model_servers,
 )
 from bot.settings import Layer, Settings, load_settings
-from bot.text import strip_terminal_codes, suggest
+from bot.text import strip_terminal_codes, suggest, translate
 
 if TYPE_CHECKING:
     from questionary import Question
@@ -169,7 +169,7 @@ def init(
         if not problems and not yes:
             run_guide(answers.ports)
     except KeyboardInterrupt:
-        print_line(INTERRUPTED.format(program=program()))
+        print_line(translate(INTERRUPTED, program=program()))
         return Exit.INTERRUPTED
     if problems:
         return Exit.TRY_AGAIN if all(finding.is_outside for finding in problems) else Exit.CONFIG
@@ -184,14 +184,15 @@ def _finish(*, asks: bool) -> int:
     code = run_doctor(None)
     print_line("")
     if code == Exit.OK:
-        print_line(f"Everything is set up. Start it with: {program()} run")
-        options = [Option("Start it now", NOW), Option("Later", LATER)]
-        if asks and choose("What now?", options, has_back=False) == NOW:
+        print_line(translate("Everything is set up. Start it with: {program} run", program=program()))
+        options = [Option(translate("Start it now"), NOW), Option(translate("Later"), LATER)]
+        if asks and choose(translate("What now?"), options, has_back=False) == NOW:
             from bot.cli.commands.run import run as run_bot
 
             return run_bot()
     else:
-        print_line(f"Correct what failed above, or run `{program()} init` again; then: {program()} run")
+        text = "Correct what failed above, or run `{program} init` again; then: {program} run"
+        print_line(translate(text, program=program()))
     return code
 
 
@@ -214,7 +215,7 @@ def _apply(answers: Answers, *, asks: bool) -> list[Finding]:
         if is_accepted(findings):
             save(values)
         else:
-            print_line(f"{spec.name} is not connected, and its variables are not written")
+            print_line(translate("{name} is not connected, and its variables are not written", name=spec.name))
             problems += failures(findings)
     return problems
 
@@ -240,7 +241,9 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
         server = asyncio.run(find_server(answers.model_url, answers.model_key))
         name = answers.model or next(iter(server.models), "")
         if not name:
-            raise TemporaryError(f"{server.url} has no model for text: load one there, then try again")
+            raise TemporaryError(
+                translate("{url} has no model for text: load one there, then try again", url=server.url)
+            )
         values |= server.variables(name, answers.model_key)
     elif answers.model_key:
         values |= model_variables({model_servers()[-1].key: answers.model_key})
@@ -252,14 +255,15 @@ def _choose_model(answers: Answers, *, finds_model: bool) -> list[Finding]:
             return [finding]
         values |= model_variables({model_files().variable: answers.local_model})
     elif not keys and finds_model and not has_model(load_settings()):
-        with working("looking for model servers on this machine"):
+        with working(translate("looking for model servers on this machine")):
             servers = asyncio.run(find_servers(answers.ports))
         server_with_model = next((server for server in servers if server.models), None)
         if server_with_model is None:
-            print_line("no model server was found on this machine: the built-in offline model answers")
+            print_line(translate("no model server was found on this machine: the built-in offline model answers"))
             tiny_model = model_files().tiny_model
             steps = [*map(str, missing_installations(tiny_model)), f"{program()} init --yes --local-model {tiny_model}"]
-            print_line(f"for a tiny language model on this computer: {' && '.join(steps)}")
+            text = "for a tiny language model on this computer: {commands}"
+            print_line(translate(text, commands=" && ".join(steps)))
         else:
             values |= server_with_model.variables(answers.model or server_with_model.models[0])
     return save_model(values) if values else []
@@ -299,13 +303,13 @@ def _first_open_step() -> int:
         return 0
     try:
         path = default_character()
-        print_line(f"character: {load_character(path).character.name} ({path})")
+        print_line(translate("character: {name} ({path})", name=load_character(path).character.name, path=path))
     except ConfigError as error:
         print_line(f"{error}")
         return 0
     if not has_model(settings):
         return 1
-    print_line("model: set")
+    print_line(translate("model: set"))
     return 2
 
 
@@ -314,14 +318,14 @@ def _ask_for_character() -> bool:
     options = []
     current = load_settings().get(CHARACTER_VARIABLE)
     if current and Path(current).is_file():
-        options.append(Option(f"Keep {current}", KEEP))
+        options.append(Option(translate("Keep {file}", file=current), KEEP))
     options += [
-        Option("Write a new character", NEW),
-        Option("Import a SillyTavern card or an elizaOS file", IMPORT),
-        *(Option(f"Use {path}", f"{FILE}{path}") for path in _character_files()),
-        Option(f"Use the example, {load_character(example).character.name}", f"{FILE}{example}"),
+        Option(translate("Write a new character"), NEW),
+        Option(translate("Import a SillyTavern card or an elizaOS file"), IMPORT),
+        *(Option(translate("Use {file}", file=path), f"{FILE}{path}") for path in _character_files()),
+        Option(translate("Use the example, {name}", name=load_character(example).character.name), f"{FILE}{example}"),
     ]
-    answer = choose("Which character?", options, has_back=False)
+    answer = choose(translate("Which character?"), options, has_back=False)
     if answer is None or answer == KEEP:
         return answer == KEEP
     try:
@@ -336,10 +340,10 @@ def _ask_for_character() -> bool:
 
 def _character_path(answer: str) -> Path | None:
     if answer == NEW:
-        name = ask_text("Its name:", default="Ada")
+        name = ask_text(translate("Its name:"), default="Ada")
         return create_character(name) if name else None
     if answer == IMPORT:
-        source = ask_text("The file, JSON, PNG or .charx, or a folder:")
+        source = ask_text(translate("The file, JSON, PNG or .charx, or a folder:"))
         if not source:
             return None
         written = write_imported(Path(source).expanduser(), Path())
@@ -347,25 +351,30 @@ def _character_path(answer: str) -> Path | None:
         files = [item.files[0] for item in written]
         if len(files) == 1:
             return files[0]
-        chosen = choose("Which of them?", [Option(str(path), str(path)) for path in files])
+        chosen = choose(translate("Which of them?"), [Option(str(path), str(path)) for path in files])
         return Path(chosen) if chosen else None
     return Path(answer.removeprefix(FILE))
 
 
 def _ask_for_model(ports: Sequence[int]) -> bool:
-    with working("looking for model servers on this machine"):
+    with working(translate("looking for model servers on this machine")):
         servers = asyncio.run(find_servers(ports))
-    options = [Option("Keep the model that is set", KEEP)] if has_model(load_settings()) else []
+    options = [Option(translate("Keep the model that is set"), KEEP)] if has_model(load_settings()) else []
     for index, server in enumerate(servers):
-        names = ", ".join(server.models[:MAX_LISTED_MODELS]) or "no model for text"
+        names = ", ".join(server.models[:MAX_LISTED_MODELS]) or translate("no model for text")
         more = ", …" if len(server.models) > MAX_LISTED_MODELS else ""
-        title = f"{server.kind.title[:1].upper()}{server.kind.title[1:]} at {server.url}: {names}{more}"
+        kind = f"{server.kind.title[:1].upper()}{server.kind.title[1:]}"
+        title = translate("{kind} at {url}: {models}", kind=kind, url=server.url, models=names + more)
         options.append(Option(title, f"{SERVER}{index}"))
-    options.append(Option("A model file on this computer, without a key or another program", MODEL_FILE))
-    options += [Option(f"A key of {service.title}", f"{KEY}{service.key}") for service in model_keys()]
-    options.append(Option("A server at another address", ADDRESS))
-    options.append(Option("None yet: the built-in offline model, patterns without a language model", NONE))
-    answer = choose("Which model writes the answers?", options)
+    options.append(Option(translate("A model file on this computer, without a key or another program"), MODEL_FILE))
+    options += [
+        Option(translate("A key of {service}", service=service.title), f"{KEY}{service.key}")
+        for service in model_keys()
+    ]
+    options.append(Option(translate("A server at another address"), ADDRESS))
+    none = translate("None yet: the built-in offline model, patterns without a language model")
+    options.append(Option(none, NONE))
+    answer = choose(translate("Which model writes the answers?"), options)
     if answer is None:
         return False
     if answer not in (KEEP, NONE):
@@ -386,10 +395,12 @@ def _ask_for_embeddings() -> None:
         return
     package = embedding_package()
     options = [
-        Option(f"Yes, with the model {package.model} on this computer: 95 MB, without a key", NOW),
-        Option("No, by their words only", LATER),
+        Option(
+            translate("Yes, with the model {model} on this computer: 95 MB, without a key", model=package.model), NOW
+        ),
+        Option(translate("No, by their words only"), LATER),
     ]
-    if choose("Shall memories be found by their meaning, too?", options, has_back=False) == NOW:
+    if choose(translate("Shall memories be found by their meaning, too?"), options, has_back=False) == NOW:
         missing = [] if has_extra(package.extra) else [install_extra(package.extra)]
         if _install(missing):
             save({package.variable: package.model})
@@ -401,8 +412,8 @@ def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, s
         return model_variables({model_files().variable: file}) if file else None
     for service in model_keys():
         if answer == f"{KEY}{service.key}":
-            print_line(f"Make a key at {service.page} and copy it.")
-            key = ask_secret(f"{service.key} (not shown):")
+            print_line(translate("Make a key at {page} and copy it.", page=service.page))
+            key = ask_secret(translate("{name} (not shown):", name=service.key))
             return model_variables({service.key: key}) if key else None
     key = ""
     if answer == ADDRESS:
@@ -412,9 +423,9 @@ def _model_variables(answer: str, servers: Sequence[FoundServer]) -> dict[str, s
     else:
         found = servers[int(answer.removeprefix(SERVER))]
     if not found.models:
-        print_line(f"{found.url} has no model for text: load one there, then choose it again")
+        print_line(translate("{url} has no model for text: load one there, then choose it again", url=found.url))
         return None
-    model = choose("Which of its models?", [Option(name, name) for name in found.models])
+    model = choose(translate("Which of its models?"), [Option(name, name) for name in found.models])
     return found.variables(model, key) if model else None
 
 
@@ -422,17 +433,20 @@ def _ask_model_file() -> str | None:
     """Return a model file, or the name of the tiny model, for which all is installed; None to go back."""
     files = model_files()
     for line in MODEL_FILE_HELP:
-        print_line(line.format(page=files.page))
+        print_line(translate(line, page=files.page))
     options = [
-        Option("A file that is on this computer", OWN_FILE),
-        Option(f"The tiny model of the package {files.tiny_model}: 98 MB, to see that all works", files.tiny_model),
+        Option(translate("A file that is on this computer"), OWN_FILE),
+        Option(
+            translate("The tiny model of the package {name}: 98 MB, to see that all works", name=files.tiny_model),
+            files.tiny_model,
+        ),
     ]
-    answer = choose("Which model?", options)
+    answer = choose(translate("Which model?"), options)
     if answer is None:
         return None
     file = answer
     if answer == OWN_FILE:
-        path = ask_text("The file, as in models/qwen3-4b-q4_k_m.gguf:")
+        path = ask_text(translate("The file, as in models/qwen3-4b-q4_k_m.gguf:"))
         if not path:
             return None
         file = str(Path(path).expanduser().absolute())
@@ -441,22 +455,26 @@ def _ask_model_file() -> str | None:
 
 def _ask_server() -> tuple[FoundServer | None, str]:
     """Return the server at an address that is asked for, and its key; None to go back."""
-    address = ask_text("Its address:", default="http://127.0.0.1:8080/v1")
+    address = ask_text(translate("Its address:"), default="http://127.0.0.1:8080/v1")
     key = ""
     while address:
         try:
-            with working("asking the server"):
+            with working(translate("asking the server")):
                 return asyncio.run(find_server(address, key)), key
         except TemporaryError as error:
             print_line(f"{error}")
-        options = [Option("Enter a key", KEY), Option("Enter another address", OTHER), Option("Try again", AGAIN)]
-        answer = choose("What now?", options)
+        options = [
+            Option(translate("Enter a key"), KEY),
+            Option(translate("Enter another address"), OTHER),
+            Option(translate("Try again"), AGAIN),
+        ]
+        answer = choose(translate("What now?"), options)
         if answer is None:
             break
         if answer == KEY:
-            key = ask_secret("The key (not shown):") or ""
+            key = ask_secret(translate("The key (not shown):")) or ""
         elif answer == OTHER:
-            address = ask_text("Its address:", default=address)
+            address = ask_text(translate("Its address:"), default=address)
     return None, ""
 
 
@@ -465,13 +483,15 @@ def _ask_for_platforms() -> bool:
     while True:
         settings = load_settings()
         connected = [name for name, spec in specs.items() if all(need in settings for need in spec.needs)]
-        options = [Option("Go on", GO_ON)] if connected else []
+        options = [Option(translate("Go on"), GO_ON)] if connected else []
         for name in specs:
-            note = " (is set; enter it again)" if name in connected else ""
-            options.append(Option(f"{name.capitalize()}{note}", name))
+            title = name.capitalize()
+            if name in connected:
+                title = translate("{name} (is set; enter it again)", name=title)
+            options.append(Option(title, name))
         if not connected:
-            options.append(Option("None yet: the web page only", GO_ON))
-        answer = choose("Which platform shall be connected?", options)
+            options.append(Option(translate("None yet: the web page only"), GO_ON))
+        answer = choose(translate("Which platform shall be connected?"), options)
         if answer is None or answer == GO_ON:
             return answer == GO_ON
         _connect(specs[answer])
@@ -480,7 +500,7 @@ def _ask_for_platforms() -> bool:
 def _connect(spec: AdapterSpec) -> None:
     """Ask for what a platform needs until it takes it, and write it."""
     for number, step in enumerate(spec.setup_steps, 1):
-        print_line(f"  {number}. {step}")
+        print_line(f"  {number}. {translate(step)}")
     values = _ask_needs(spec)
     while values is not None:
         findings = check_platform(spec, values)
@@ -489,10 +509,10 @@ def _connect(spec: AdapterSpec) -> None:
         if accepted and not failures(findings):
             save(values)
             return
-        options = [Option("Check again", AGAIN), Option("Enter it again", OTHER)]
+        options = [Option(translate("Check again"), AGAIN), Option(translate("Enter it again"), OTHER)]
         if accepted:
-            options.append(Option("Write it, and correct the rest later", ANYWAY))
-        answer = choose("What now?", options)
+            options.append(Option(translate("Write it, and correct the rest later"), ANYWAY))
+        answer = choose(translate("What now?"), options)
         if answer == ANYWAY:
             save(values)
         if answer in (ANYWAY, None):
@@ -505,7 +525,9 @@ def _ask_needs(spec: AdapterSpec) -> dict[str, str] | None:
     values = {}
     secret_names = {variable.name for variable in list_variables(spec.settings) if variable.is_secret}
     for name in spec.needs:
-        value = ask_secret(f"{name} (not shown):") if name in secret_names else ask_text(f"{name}:")
+        value = (
+            ask_secret(translate("{name} (not shown):", name=name)) if name in secret_names else ask_text(f"{name}:")
+        )
         if value is None:
             return None
         values[name] = value
@@ -513,7 +535,7 @@ def _ask_needs(spec: AdapterSpec) -> dict[str, str] | None:
 
 
 def _asks_to_write(question: str) -> bool:
-    options = [Option("Yes", NOW), Option("No", LATER)]
+    options = [Option(translate("Yes"), NOW), Option(translate("No"), LATER)]
     return choose(question, options, has_back=False) == NOW
 
 
@@ -521,15 +543,18 @@ def _install(installations: Sequence[Installation]) -> bool:
     """Run installers if the operator wants that; return whether all is installed."""
     if not installations:
         return True
-    print_line("It needs packages that are not installed:")
+    print_line(translate("It needs packages that are not installed:"))
     for installation in installations:
         print_line(f"  {installation}")
-    options = [Option("Install them now", NOW), Option("Later: run these commands, then `bot init` again", LATER)]
-    if choose("What now?", options) != NOW:
+    options = [
+        Option(translate("Install them now"), NOW),
+        Option(translate("Later: run these commands, then `bot init` again"), LATER),
+    ]
+    if choose(translate("What now?"), options) != NOW:
         return False
     for installation in installations:
         if (code := installation.run()) != 0:
-            print_line(f"the installer ended with exit code {code}: nothing is changed")
+            print_line(translate("the installer ended with exit code {code}: nothing is changed", code=code))
             return False
     importlib.invalidate_caches()
     return True
@@ -558,8 +583,8 @@ def choose(question: str, options: Sequence[Option], *, has_back: bool = True) -
 
     choices = [questionary.Choice(strip_terminal_codes(option.title), option.value) for option in options]
     if has_back:
-        choices.append(questionary.Choice(BACK, BACK))
-    answer = _ask(questionary.select(question, choices, instruction=KEYS))
+        choices.append(questionary.Choice(translate(BACK), BACK))
+    answer = _ask(questionary.select(question, choices, instruction=translate(KEYS)))
     return None if answer == BACK else answer
 
 
@@ -581,7 +606,7 @@ def ask_secret(question: str) -> str | None:
 
 
 def _is_answered(default: str = "") -> Callable[[str], bool | str]:
-    return lambda text: bool(text.strip() or default) or "An answer is needed; Escape goes back."
+    return lambda text: bool(text.strip() or default) or translate("An answer is needed; Escape goes back.")
 
 
 def _ask(question: "Question") -> str | None:
@@ -693,7 +718,7 @@ def save_model(values: Mapping[str, str]) -> list[Finding]:
     Returns what must be corrected; then nothing is saved.
     """
     layer = Layer(LAYER, values, hidden_names=frozenset(values))
-    with working("trying the model"):
+    with working(translate("trying the model")):
         try:
             config = load_character_config(default_character(), layer)
             names = {service.key for service in model_keys()} | {kind.key for kind in model_servers()}
@@ -719,17 +744,18 @@ def save(values: Mapping[str, str]) -> None:
     """Write variables to `.env`, and say which; values are not printed. Raises SettingError."""
     write_variables(values, ENV_FILE)
     if names := [name for name, value in values.items() if value]:
-        print_line(f"wrote {', '.join(names)} to {ENV_FILE}")
+        print_line(translate("wrote {names} to {file}", names=", ".join(names), file=ENV_FILE))
     for name, value in values.items():
         if os.environ.get(name, value) != value:
-            print_line(f"note: {name} is also set in the environment, which takes precedence over {ENV_FILE}")
+            text = "note: {name} is also set in the environment, which takes precedence over {file}"
+            print_line(translate(text, name=name, file=ENV_FILE))
 
 
 def save_character(path: Path) -> None:
     """Make a file the character that commands use. Raises ConfigError for one that cannot be used."""
     character = load_character(path).character
     save({CHARACTER_VARIABLE: str(path)})
-    print_line(f"{character.name} is the character now; edit {path} to change it")
+    print_line(translate("{name} is the character now; edit {file} to change it", name=character.name, file=path))
 
 
 def finish_import(written: Sequence[WrittenCharacter], *, confirm: Callable[[str], bool]) -> None:
@@ -744,16 +770,25 @@ def finish_import(written: Sequence[WrittenCharacter], *, confirm: Callable[[str
         settings, values = load_settings(), dict[str, str]()
         for name, value in item.imported.secrets.items():
             if name in settings:
-                print_line(f"{name} is set already: the one of {item.imported.path} is not used")
+                print_line(
+                    translate(
+                        "{name} is set already: the one of {file} is not used", name=name, file=item.imported.path
+                    )
+                )
             elif (variable := known.get(name)) is None or variable.is_character_setting:
                 values[name] = value
             else:
-                print_line(f"{name} is the operator's: the one of {item.imported.path} is not used")
+                text = "{name} is the operator's: the one of {file} is not used"
+                print_line(translate(text, name=name, file=item.imported.path))
         names = ", ".join(values)
-        if values and confirm(f"{item.imported.path} holds {names}. Write to {ENV_FILE}, where only you can read it?"):
+        question = "{file} contains {names}. Write them to {env_file}, where only you can read them?"
+        question = translate(question, file=item.imported.path, names=names, env_file=ENV_FILE)
+        if values and confirm(question):
             save(values)
         elif values:
-            print_line(f"not written: {names}; without it in {ENV_FILE} nothing uses it")
+            print_line(
+                translate("not written: {names}; without it in {file} nothing uses it", names=names, file=ENV_FILE)
+            )
 
 
 def create_character(name: str) -> Path:
@@ -762,7 +797,7 @@ def create_character(name: str) -> Path:
     path = Path(f"{file_stem(name)}.json")
     if not path.exists():
         write_starter(path, name)
-        print_line(f"wrote {path}")
+        print_line(translate("wrote {names}", names=path))
     elif load_character(path).character.name != name:
         raise CharacterError(f"{path}: the file exists and is another character's; choose another name")
     return path
@@ -783,7 +818,7 @@ def check_platform(spec: AdapterSpec, values: Mapping[str, str]) -> list[Finding
     try:
         config = load_character_config(default_character(), layer)
         secrets = config.secrets | config.settings.secrets(adapter.settings)
-        with configure_logging(level="ERROR", secrets=secrets), working(f"asking {spec.name}"):
+        with configure_logging(level="ERROR", secrets=secrets), working(translate("asking {name}", name=spec.name)):
             return list(check_accounts(config, [Platform(spec.name, adapter)]))
     except BotError as error:
         return [Finding(FindingStatus.FAIL, "account", f"{spec.name}: {error}", SETTINGS_ADVICE)]

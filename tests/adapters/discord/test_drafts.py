@@ -48,7 +48,7 @@ async def test_approvers_send_a_draft_with_a_button_once(server: EmulatedServer)
         for count in (2, 3):
             await interactions.press_component(server.bot, server.kim, card, buttons["Send"])
             await recorder.wait_until(lambda count=count: recorder.counts["followed up"] >= count)
-        await recorder.wait_until(lambda: "already decided by Kim: sent" in texts_in(server, approvers)[0])
+        await recorder.wait_until(lambda: "already sent by Kim" in texts_in(server, approvers)[0])
         await harness.agent.outbox.drain(10)
         assert texts_in(server, server.lobby) == ["It is a fern."]
         [card] = [item for item in server.emulator.state.messages[approvers].values() if item["id"] == card["id"]]
@@ -71,7 +71,7 @@ async def test_an_approver_takes_over_instead_of_sending_and_gives_back_with_but
         pressed = await interactions.press_component(server.bot, server.kim, card, buttons_of(card)["Take over"])
         await recorder.wait_until(lambda: recorder.counts["followed up"] > 1)
         assert [take_over.name for take_over in held.values()] == ["Kim"]
-        await recorder.wait_until(lambda: "already decided by Kim: dropped" in texts_in(server, approvers)[0])
+        await recorder.wait_until(lambda: "already dropped by Kim" in texts_in(server, approvers)[0])
         shown = recorder.responses[pressed][-1]
         await interactions.press_component(server.bot, server.kim, card, buttons_of(shown)["Give back"])
         await recorder.wait_until(lambda: not held)
@@ -115,5 +115,5 @@ async def test_an_action_runs_once_an_approver_presses_its_button(server: Emulat
         await recorder.wait_until(lambda: len(texts_in(server, approvers)) == 2)  # the reply waits as any other
         await harness.agent.outbox.drain(10)
         assert (booked, texts_in(server, server.lobby)) == (["the garden"], [])
-        assert "already decided by Kim: approved" in texts_in(server, approvers)[0]
+        assert "already approved by Kim" in texts_in(server, approvers)[0]
         assert texts_in(server, approvers)[1].endswith("Booked.")

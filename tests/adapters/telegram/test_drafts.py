@@ -52,7 +52,7 @@ async def test_approvers_edit_a_draft_with_a_reply_and_send_it_with_a_button() -
             assert await harness.wait_texts(1, chat) == ["It is a moss."]
             await harness.wait_deliveries()
             card = card_of(harness, approvers)
-            assert re.search("already decided by Bob: sent", card["text"])
+            assert re.search("already sent by Bob", card["text"])
             assert buttons_of(card) == {}
 
 
@@ -75,7 +75,7 @@ async def test_an_approver_takes_over_instead_of_sending_and_gives_back_with_but
             await telegram.recorder.wait_until(lambda: bool(held))
             assert [take_over.name for take_over in held.values()] == ["Bob"]
             await telegram.recorder.wait_until(
-                lambda: "already decided by Bob: dropped" in card_of(harness, approvers)["text"]
+                lambda: "already dropped by Bob" in card_of(harness, approvers)["text"]
             )
             messages = telegram.state.messages
             await telegram.recorder.wait_until(

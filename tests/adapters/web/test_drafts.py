@@ -22,7 +22,7 @@ async def test_a_draft_is_listed_with_its_question_and_sent_once(open_server: Se
         sent = await server.post(f"/api/drafts/{draft['id']}/send", {"revision": draft["revision"]})
         assert (sent["state"], sent["decided_by"]) == ("sent", "an operator")
         refused = await server.post(f"/api/drafts/{draft['id']}/drop", {}, 409)
-        assert refused["error"]["message"] == f"an operator has already sent draft {draft['id']}."
+        assert refused["error"]["message"] == f"Draft {draft['id']} was already sent by an operator."
         assert (await server.get("/api/drafts"))["drafts"] == []
         assert len((await server.get("/api/drafts?state=sent"))["drafts"]) == 1
 
