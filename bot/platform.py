@@ -45,6 +45,7 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, EventKey
 from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY, REFERRAL_KEY, REFERRAL_NOTE, WRITTEN_BY_KEY
+from bot.domain.reactions import ReactionSet
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -286,6 +287,7 @@ __all__ = [
     "QuietHours",
     "Quotation",
     "Reaction",
+    "ReactionSet",
     "ReaderNotInstalled",
     "ReceiptBody",
     "ReloadResult",

@@ -56,6 +56,7 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
             Rule.BYPASS_TYPES: "room_type",
             Rule.BYPASS_SOURCES: "source",
             Rule.DECIDED_RESPOND: "decided_respond",
+            Rule.DECIDED_REACT: "decided_react",
             Rule.RESTART: "resumed",
             Rule.REGENERATED: "regenerated",
         },
@@ -193,6 +194,7 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
         "model",
         {
             Rule.DECIDED_RESPOND: "respond",
+            Rule.DECIDED_REACT: "react",
             Rule.DECIDED_IGNORE: "ignore",
             Rule.DECIDED_NONE: "ignore",
             Rule.DECIDED_STOP: "stop",
@@ -406,7 +408,7 @@ class RecordedDecision:
     """Whether a turn was to be answered, and why.
 
     `judged` is the choice of the room's talk and its words; `covered` is how many messages the model's decision
-    covered besides.
+    covered besides. `reaction` is the emoji that it set in place of an answer.
     """
 
     should_answer: bool = True
@@ -415,6 +417,7 @@ class RecordedDecision:
     notice_template: str = ""
     judged: tuple[str, str] = ("", "")
     covered: int = 0
+    reaction: str = ""
 
 
 @dataclass(frozen=True, slots=True)

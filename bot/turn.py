@@ -41,6 +41,7 @@ from bot.domain.ledger import (
     ActionResult,
     Degradation,
     DegradeStep,
+    Delivery,
     EditState,
     EventKey,
     ModelCall,
@@ -51,6 +52,7 @@ from bot.domain.ledger import (
 )
 from bot.domain.memory import AUTHORS_KEY, NOTICE_KEY, WRITTEN_BY_KEY, Memory, MemoryKind
 from bot.domain.proposal import Proposal, proposal_id
+from bot.domain.reactions import ReactionSet
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
@@ -499,6 +501,8 @@ DEGRADED_SHARE = 0.3
 DEGRADED_MODELS = MappingProxyType(
     {DegradeStep.SMALL: ModelType.TEXT_SMALL, DegradeStep.OFFLINE: ModelType.TEXT_OFFLINE}
 )
+REACTIONS, DEFAULT_REACTIONS = "REACTIONS", 6  # in a room and an hour
+REACTION_STEP = "reaction"  # key and kind of the step that has the reaction of a turn
 HELD_STEP = "held"  # key and kind of the steps that have replies which wait for the commit
 
 
@@ -549,6 +553,7 @@ class Turn:
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     `named_sources` are the sites of which its replies say already that they were read.
+    `reaction` is the emoji with which it reacts to its message when it is answered, in place of `earlier_reaction`.
     With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
     `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began, and
     `instructions` are those of the room then.
@@ -584,6 +589,8 @@ class Turn:
     degradation: Degradation | None = None
     context_share: float = 1.0
     reply_model: ModelType = ModelType.TEXT_LARGE
+    reaction: str = ""
+    earlier_reaction: Delivery | None = None
     hold_reason: str = ""
     was_parked: bool = False
     named_sources: set[str] = field(default_factory=set)
@@ -786,6 +793,50 @@ class Turn:
         self.replies += stored
         return stored[0] if stored else None
 
+    def find_reactions(self) -> ReactionSet | None:
+        """Return the reactions that the turn may set at its message; None where it may set none."""
+        limit = int(self.agent.settings.get(REACTIONS) or DEFAULT_REACTIONS)
+        adapter = self.agent.outbox.adapters.get(self.room.platform)
+        is_allowed = limit and self.message.external_id and self.room_instructions.reactions is not False
+        if adapter is None or self.is_care or not is_allowed or self.find_hold_reason():
+            return None
+        return adapter.find_reactions(self.room) if self.agent.outbox.may_react(self.room.id, limit) else None
+
+    async def react(self, text: str) -> str:
+        """React to the message with the emoji in a text once the turn is answered; return the emoji.
+
+        It is the nearest that the platform has, empty where nothing is like it or the turn may set none. The last one
+        of a turn is set. Replayed after a crash, it is set once.
+        """
+        reactions = self.find_reactions()
+        emoji = reactions.find(text) if reactions is not None else ""
+        if emoji:
+            result, now = {"emoji": emoji}, self.agent.clock()
+            step = Step(self.id, REACTION_STEP, REACTION_STEP, StepState.DONE, result=result, recorded_at=now)
+            await self.agent.store.ledger.save_step(step)
+            self.reaction = emoji
+        return emoji
+
+    def build_reaction(self) -> OutgoingReply | None:
+        """Build the reaction of an answered turn, or the removal of an earlier one; return None if nothing changes."""
+        earlier, message = self.earlier_reaction, self.message
+        if (earlier.content.text if earlier is not None else "") == self.reaction:
+            return None
+        memory = Memory(
+            id=derived_id("reaction", self.room.id, message.external_id, self.agent.id, self.reaction),
+            kind=MemoryKind.REACTION,
+            entity_id=self.agent.id,
+            room_id=self.room.id,
+            world_id=self.world.id,
+            content=Content(text=self.reaction, source=self.room.platform, in_reply_to=message.id),
+            created_at=self.agent.clock(),
+            external_id=message.external_id,
+            source_id=message.id,
+            turn_id=self.id,
+        )
+        replaced = earlier.id if earlier is not None else ""
+        return OutgoingReply(memory, self.room, reply_to=message.external_id, replaced_reaction=replaced)
+
     def find_hold_reason(self) -> str:
         """Return why the replies of the turn wait for a person; empty if they do not."""
         approval = self.agent.outbox.approval
@@ -805,8 +856,9 @@ class Turn:
         return outgoing.memory
 
     def restore_held(self, steps: Iterable[Step]) -> None:
-        """Take up the replies that an earlier attempt at this turn has kept for the commit."""
-        next_index = self.next_reply_index
+        """Take up the replies and the reaction that an earlier attempt at this turn has kept for the commit."""
+        next_index, steps = self.next_reply_index, list(steps)
+        self.reaction = next((step.result["emoji"] for step in steps if step.kind == REACTION_STEP), "")
         for step in sorted((step for step in steps if step.kind == HELD_STEP), key=lambda step: step.result["index"]):
             self.next_reply_index = step.result["index"]
             self.held_replies.append(self.build_reply(Content(text=step.result["text"])))
@@ -839,7 +891,8 @@ class Turn:
         self, replies: Sequence[OutgoingReply], receipts: Sequence[Receipt] = (), action_results: Sequence[Memory] = ()
     ) -> list[Memory]:
         """Commit replies as `Outbox.commit` does, together with the AI notice where it is due."""
-        unnotified = await self.find_unnotified() if replies else frozenset()
+        has_text = any(reply.memory.kind is MemoryKind.MESSAGE for reply in replies)
+        unnotified = await self.find_unnotified() if has_text else frozenset()
         if not unnotified:
             return await self.agent.outbox.commit(replies, receipts, action_results)
         self.unnotified = frozenset()

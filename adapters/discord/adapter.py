@@ -69,6 +69,7 @@ from bot.platform import (
     DisconnectCause,
     NotSent,
     PlatformNetwork,
+    ReactionSet,
     SlidingWindow,
     TaskSet,
     TimeSource,
@@ -459,6 +460,18 @@ class DiscordAccount:
             return await self._outside.edit(delivery)
         return await self._sender_of(delivery).edit(delivery, self.mapper.bot_id)
 
+    async def react(self, delivery: Delivery) -> str:
+        """Set or remove a reaction."""
+        await self._wait_until_logged_in()
+        return await self.message_sender.react(delivery)
+
+    def find_reactions(self, channel_id: int) -> ReactionSet:
+        """Return all emoji, and those of the server of a channel that its members can use without a role."""
+        channels = (shard.client.get_channel(channel_id) for shard in self.shards.values())
+        guild: discord.Guild | None = next((getattr(item, "guild", None) for item in channels if item), None)
+        emojis = guild.emojis if guild is not None else ()
+        return ReactionSet(custom={item.name: str(item) for item in emojis if item.available and not item.roles})
+
     async def reconcile(self, delivery: Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""
         try:
@@ -802,6 +815,15 @@ class DiscordAdapter(Adapter):
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         return await self._account_of(delivery).edit(delivery)
+
+    def find_reactions(self, room: Room) -> ReactionSet | None:
+        """Return the emoji of Discord and of the server."""
+        account = self.accounts.get(room.account)
+        return account.find_reactions(int(room.external_id)) if account and room.external_id.isdecimal() else None
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set or remove a reaction."""
+        return await self._account_of(delivery).react(delivery)
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of the server with Discord's API that the operator has set for an account."""

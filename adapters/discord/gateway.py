@@ -742,9 +742,10 @@ class DiscordClient(discord.Client):
 
 
 def build_intents(settings: DiscordSettings) -> discord.Intents:
-    """Return the gateway intents: guilds, messages, reactions, typing in private and, if switched on, members."""
+    """Return the gateway intents: guilds, messages, reactions, emoji, typing in private; members, if switched on."""
     intents = discord.Intents.none()
     intents.guilds = intents.messages = intents.message_content = intents.reactions = True
+    intents.emojis_and_stickers = True
     intents.dm_typing = True
     intents.members = settings.discord_members_intent
     return intents

@@ -23,6 +23,7 @@ from adapters.discord.errors import (
     REQUEST_ERRORS,
     THREAD_ARCHIVED,
     THREAD_LOCKED,
+    UNKNOWN_EMOJI,
     UNKNOWN_MESSAGE,
     ErrorResponse,
     to_delivery_error,
@@ -48,6 +49,7 @@ MAX_TEXT_LENGTH_WITH_FILES = 1700  # leaves room to list files that could not be
 MAX_FILES = 10
 EXTRAS = ("embeds", "components", "attachments")
 MAX_PINGS = 3
+EMOJI_STYLE = "\ufe0f"  # shows a character as an emoji; Discord takes some emoji with it only, others without
 MAX_BUTTONS = 5
 CHOICE_PREFIX = "choice:"
 _MENTION = re.compile(r"<@!?(\d{1,20})>")
@@ -326,6 +328,7 @@ CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
 MAX_CHANNELS, MAX_NONCES = 2000, 1000
 MESSAGE_PATH = "/channels/{channel_id}/messages/{message_id}"
+REACTION_PATH = f"{MESSAGE_PATH}/reactions/{{emoji}}/@me"
 PUBLIC_THREADS = (10, 11)
 FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 
@@ -415,6 +418,35 @@ class MessageSender:
             raise
         await self._delete_quietly(draft)
         return new_id
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set a reaction, after the one that it replaces was removed, and return its emoji; idempotent."""
+        emoji, earlier = delivery.content.text, delivery.replaces_external_id
+        ids = {"channel_id": delivery.target, "message_id": delivery.reply_to}
+        crash_point("react.pre_write")
+        try:
+            if earlier and earlier != emoji:
+                await self._remove_reaction(Route("DELETE", REACTION_PATH, **ids, emoji=earlier.strip("<>")))
+            if not emoji:
+                return ""
+            try:
+                await self.send_unarchived(Route("PUT", REACTION_PATH, **ids, emoji=emoji.strip("<>")))
+            except Refused as error:
+                if error.code != UNKNOWN_EMOJI or len(emoji) > 2:
+                    raise
+                emoji = emoji.removesuffix(EMOJI_STYLE) if emoji.endswith(EMOJI_STYLE) else f"{emoji}{EMOJI_STYLE}"
+                await self.send_unarchived(Route("PUT", REACTION_PATH, **ids, emoji=emoji))
+        except MessageNotFound:
+            raise MessageGone("the message was deleted in the channel") from None
+        crash_point("react.post_write")
+        return emoji
+
+    async def _remove_reaction(self, route: Route) -> None:
+        try:
+            await self.send_unarchived(route)
+        except Refused as error:
+            if error.code != UNKNOWN_EMOJI:  # a moderator has removed it
+                raise
 
     async def _delete_quietly(self, route: Route) -> None:
         try:

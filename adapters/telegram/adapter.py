@@ -25,6 +25,7 @@ from bot.platform import (
     CursorReader,
     Delivery,
     FetchError,
+    ReactionSet,
     TimeSource,
     Undeliverable,
     select_accounts,
@@ -108,6 +109,15 @@ class TelegramAdapter(Adapter):
     async def edit(self, delivery: Delivery) -> str:
         """Edit a sent message, or delete it if its new content is empty."""
         return await self._account_of(delivery).message_sender.edit(delivery)
+
+    def find_reactions(self, room: Room) -> ReactionSet | None:
+        """Return the reactions that a bot can set in a chat."""
+        account = self._accounts.get(room.account)
+        return account.message_sender.find_reactions(ChatTarget.parse(room.external_id)) if account else None
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set or remove a reaction."""
+        return await self._account_of(delivery).message_sender.react(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it, according to TELEGRAM_UNCLEAR."""

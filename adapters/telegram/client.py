@@ -752,10 +752,17 @@ def is_already_done(error: BadRequest) -> bool:
     return "not modified" in text or "message to delete not found" in text
 
 
+def is_reaction_refused(error: BadRequest) -> bool:
+    """Return whether a chat does not allow a reaction."""
+    return "reaction_invalid" in error.message.lower()
+
+
 def is_message_gone(error: BadRequest) -> bool:
-    """Return whether the message to edit no longer exists."""
+    """Return whether the message to edit, or to react to, no longer exists."""
     text = error.message.lower()
-    return "message to edit not found" in text or "message_id_invalid" in text
+    return any(
+        cause in text for cause in ("message to edit not found", "message to react not found", "message_id_invalid")
+    )
 
 
 def has_no_text(error: BadRequest) -> bool:

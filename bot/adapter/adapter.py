@@ -37,6 +37,7 @@ from bot.domain.character import Character
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import Entity, Room, World
 from bot.domain.ledger import Delivery, Receipt
+from bot.domain.reactions import ReactionSet
 from bot.errors import ConfigError, DeliveryHeld, SettingError, Undeliverable
 from bot.settings import Settings
 
@@ -512,6 +513,18 @@ class Adapter(ABC):
         deleted the message.
         """
         raise Undeliverable(f"{self.platform} cannot change what was said")
+
+    def find_reactions(self, room: Room) -> ReactionSet | None:
+        """Return the reactions that the agent can set in a room; None where it can set none; pure."""
+        return None
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set the text of a part as the agent's reaction to the message `delivery.reply_to`; return its id there.
+
+        It takes the place of the reaction `delivery.replaces_external_id`; with an empty text that is only removed.
+        Called again whenever its outcome is unknown: a second call must change nothing. Raises as `edit` does.
+        """
+        raise Undeliverable(f"{self.platform} has no reactions")
 
     def shows_greeting(self, room: Room) -> bool:
         """Return whether a conversation in a room begins with the character's first greeting; pure.

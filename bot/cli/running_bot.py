@@ -46,6 +46,7 @@ from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.receipts import describe_receipt
 from bot.settings import CoreSettings
+from bot.store.activity import VoteSum
 from bot.store.protocols import Store
 from bot.store.storage import Storage
 from bot.text import shorten
@@ -352,6 +353,7 @@ class MessageReport:
     agent_id: UUID
     agent_name: str
     draft: Proposal | None = None
+    votes: VoteSum | None = None
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
@@ -374,6 +376,8 @@ class MessageReport:
             yield from (f"    {shorten(text, MAX_TEXT_LENGTH)!r}" for text in texts)
         for reply in self.replies:
             yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
+        if self.votes is not None:
+            yield f"  reactions to it: {self.votes.liked} like it, {self.votes.disliked} do not"
         for part in self.deliveries:
             tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
             held = ", held" if part.state is DeliveryState.UNKNOWN else ""
@@ -397,6 +401,7 @@ class MessageReport:
                     DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
                     for part in self.deliveries
                 ],
+                "votes": {"liked": self.votes.liked, "disliked": self.votes.disliked} if self.votes else None,
                 "run": self.run,
             }
             | ({"draft": self._draft_json(self.draft)} if self.draft is not None else {})
@@ -434,6 +439,7 @@ async def build_report(
         agent_id=agent_id,
         agent_name=agent_name,
         draft=draft,
+        votes=await conversations.votes(receipt.turn_id) if receipt.turn_id is not None and replies else None,
     )
 
 

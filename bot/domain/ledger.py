@@ -69,6 +69,7 @@ class Rule(StrEnum):
     NOT_ADDRESSED = "not addressed"
     DECISION_FAILED = "shouldRespond"
     DECIDED_RESPOND = "shouldRespond: RESPOND"
+    DECIDED_REACT = "shouldRespond: REACT"
     DECIDED_IGNORE = "shouldRespond: IGNORE"
     DECIDED_NONE = "shouldRespond: NONE"
     DECIDED_STOP = "shouldRespond: STOP"
@@ -97,6 +98,7 @@ GENERATED_REASONS = frozenset(
     {
         Rule.DECISION_FAILED,
         Rule.DECIDED_RESPOND,
+        Rule.DECIDED_REACT,
         Rule.DECIDED_IGNORE,
         Rule.DECIDED_NONE,
         Rule.DECIDED_STOP,
@@ -268,12 +270,15 @@ class DeliveryState(StrEnum):
 class DeliveryKind(StrEnum):
     """What an outgoing part is: of a reply or a post, or a text of the operator's that no model writes.
 
-    A NOTICE says that an AI writes here; a REFERRAL names help to a person in distress.
+    A NOTICE says that an AI writes here; a REFERRAL names help to a person in distress. A REACTION is an emoji at the
+    message `reply_to`; `replaces_external_id` is the id of the delivery of the reaction that it replaces, or removes
+    where it has no text.
     """
 
     REPLY = "reply"
     NOTICE = "notice"
     REFERRAL = "referral"
+    REACTION = "reaction"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from bot.concurrency.tasks import BoundedDict
 from bot.domain.environment import Entity, ParticipantState
 from bot.domain.events import MessageSent, ReactionReceived
 from bot.domain.memory import Memory
+from bot.domain.reactions import vote_of
 from bot.pipeline.talk import (
     CERTAIN,
     CONTAINS_NAME,
@@ -57,8 +58,6 @@ _NOT_YOU = re.compile(
     r"|didn'?t (?:mean|ask) you|nicht (?:du|dich|dir)|pas (?:toi|à toi)|no (?:tú|a ti)"
     r"|non (?:tu|a te)|не (?:ты|тебе|тебя))\b"
 )
-_DISLIKES = frozenset("👎🤫🙄😒🤐🖕😠😡🛑")
-_LIKES = frozenset("👍❤😂🙏🔥🎉😄💯👏")
 
 
 class Responsiveness(StrEnum):
@@ -293,7 +292,7 @@ class Attention:
         if room is None or content.in_reply_to is None:
             return
         if room.authors.get(content.in_reply_to) == room.talk.agent:
-            room.correct(DISLIKED if content.text[:1] in _DISLIKES else LIKED if content.text[:1] in _LIKES else 0.0)
+            room.correct({-1: DISLIKED, 1: LIKED}.get(vote_of(content.text), 0.0))
 
     def note_decision(self, turn: Turn, is_addressed: bool) -> None:
         """Learn from what the model has decided about the newest message of a turn."""

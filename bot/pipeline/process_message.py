@@ -40,6 +40,7 @@ from bot.pipeline.commit import (
     commit_failure,
     commit_stopped,
     drop_echo,
+    find_earlier_reaction,
     mark_late_evaluations,
     park_turn,
     previous_replies,
@@ -306,6 +307,7 @@ class MessagePipeline:
         """Wait until the message may be answered again, and find the replies that its answer replaces."""
         if not turn.is_regeneration:
             await self._edit_pacer.wait(turn.message.id)
+        turn.earlier_reaction = await find_earlier_reaction(turn)
         if replies := await previous_replies(turn):
             turn.replaces = replies[0]
             turn.obsolete_replies = tuple(reply.id for reply in replies[1:])
@@ -339,6 +341,7 @@ class MessagePipeline:
                     decision.notice_template,
                     trace.judged,
                     trace.covered,
+                    decision.reaction,
                 )
                 spans.append(("gate", "Gate", begun, decided, ""))
                 if decision.should_answer:
@@ -349,7 +352,9 @@ class MessagePipeline:
                     turn_input.is_evaluated |= decision.is_rate_limited or decision.rule == Rule.TAKEN_OVER
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
                     notice = self._composer.render_notice(turn, template)
-                    result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
+                    turn.reaction = decision.reaction
+                    outcome = Outcome.ANSWERED if decision.reaction else Outcome.IGNORED
+                    result = TurnResult(outcome, decision.reason, decision.rule, notice)
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
                 self.counters.attention.hear_replies(turn)

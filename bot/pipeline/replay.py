@@ -317,7 +317,9 @@ class _RecordedCalls(SharedCalls[ResponseDecision]):
         decision, answer = self._record.decision, self._models.next
         if answer is not None and answer.purpose == Purpose.SHOULD_RESPOND:
             return await call(decision.covered)
-        return ResponseDecision(decision.should_answer, decision.reason, decision.rule, decision.notice_template)
+        return ResponseDecision(
+            decision.should_answer, decision.reason, decision.rule, decision.notice_template, reaction=decision.reaction
+        )
 
 
 class _RecordedCare(Care):

@@ -532,6 +532,11 @@ async def run_actions(
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions, choices=choices)
     if plan.is_simple:
         return TurnResult.answered(decision, content)
+    if plan.is_reaction and not content.text:
+        await runner.run_plan(turn, plan.calls, content.thought)
+        if turn.reaction:
+            return TurnResult.answered(decision)
+        return TurnResult(Outcome.IGNORED, "it chose a reaction that is not possible here", Rule.CHOSE_SILENCE)
     content_left = await _run_plan(turn, plan, content, runner, is_confirmed=is_confirmed)
     return TurnResult.answered(decision, content_left)
 

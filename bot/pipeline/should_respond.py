@@ -11,8 +11,8 @@ import re
 import time
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -375,6 +375,7 @@ class BotGuard:
 BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
 RESPOND_ACTIONS = frozenset({"RESPOND", "REPLY"})
 SILENT_ACTIONS = frozenset({"IGNORE", "NONE", "STOP"})
+REACT_ACTION = "REACT"
 MAX_NOTICES = 1_000
 MAX_COUNTED_RECEIPTS = 4_000
 PROMPT_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE, ProviderKind.PARTICIPANTS, ProviderKind.HISTORY)
@@ -384,7 +385,8 @@ PROMPT_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE, ProviderKind.PARTICIPA
 class ResponseDecision:
     """Whether to answer, the reason, and the rule or setting that decided.
 
-    A message that is not answered may cause a notice: `notice_template`. A rate-limited one is not evaluated.
+    A message that is not answered may cause a notice: `notice_template`. A rate-limited one is not evaluated. With a
+    `reaction` the message gets that emoji in place of words.
     """
 
     should_answer: bool
@@ -392,6 +394,7 @@ class ResponseDecision:
     rule: str
     notice_template: str = ""
     is_rate_limited: bool = False
+    reaction: str = ""
 
 
 RESUMED_DECISION = ResponseDecision(True, "it was being answered when the process stopped", Rule.RESTART)
@@ -751,10 +754,28 @@ async def decide(
 
     if settings.latest_response == LatestResponse.QUEUE:
         return await ask(0)
-    by_author = settings.latest_response == LatestResponse.AUTHOR
-    key = (turn.room.id, context.newest.author.id if by_author else None)
+    return await _ask_for_all(turn, counters, ask, by_author=settings.latest_response == LatestResponse.AUTHOR)
+
+
+async def _ask_for_all(
+    turn: Turn, counters: MessageCounters, ask: Callable[[int], Awaitable[ResponseDecision]], *, by_author: bool
+) -> ResponseDecision:
+    """Return the decision about the messages of a room, or of an author there, that wait for one; a reaction is set
+    at the newest of them only.
+    """
+    has_asked = False
+
+    async def ask_here(covered: int) -> ResponseDecision:
+        nonlocal has_asked
+        has_asked = True
+        return await ask(covered)
+
+    key = (turn.room.id, turn.inputs[-1].author.id if by_author else None)
     # One reply answers what came meanwhile too: the newest turn takes the others over.
-    return await counters.decisions.run(key, ask, counts_for_later=lambda decision: decision.should_answer)
+    decision = await counters.decisions.run(key, ask_here, counts_for_later=lambda decision: decision.should_answer)
+    if decision.reaction and not has_asked:
+        return replace(decision, rule=Rule.DECIDED_IGNORE, reaction="")
+    return decision
 
 
 def _apply(rules: Iterable[RuleCheck], context: RuleContext) -> ResponseDecision | None:
@@ -775,9 +796,16 @@ def _describe_open_messages(evidence: str, covered: int) -> str:
 async def _decide_by_model(turn: Turn, composer: Composer, evidence: str) -> ResponseDecision:
     await composer.compose(turn, composer.registry.provider_names(*PROMPT_KINDS), only_included=True)
 
+    reactions = turn.find_reactions()
+
     def build_request() -> TextRequest:
         return composer.build_request(
-            turn, SHOULD_RESPOND, Purpose.SHOULD_RESPOND, ModelType.TEXT_SMALL, talkEvidence=evidence
+            turn,
+            SHOULD_RESPOND,
+            Purpose.SHOULD_RESPOND,
+            ModelType.TEXT_SMALL,
+            talkEvidence=evidence,
+            reactions=str(reactions) if reactions is not None else "",
         )
 
     for _ in range(2):
@@ -786,6 +814,10 @@ async def _decide_by_model(turn: Turn, composer: Composer, evidence: str) -> Res
         decision = read_decision(result.text)
         if decision.action in RESPOND_ACTIONS:
             return ResponseDecision(True, decision.reasoning or "the model chose to answer", Rule.DECIDED_RESPOND)
+        if decision.action == REACT_ACTION:
+            emoji = reactions.find(decision.emoji) if reactions is not None else ""
+            reason = decision.reasoning or f"the model chose {'to react' if emoji else 'silence'}"
+            return ResponseDecision(False, reason, Rule.DECIDED_REACT if emoji else Rule.DECIDED_IGNORE, reaction=emoji)
         if decision.action in SILENT_ACTIONS:
             reason = decision.reasoning or "the model chose silence"
             return ResponseDecision(False, reason, Rule(f"{Rule.DECISION_FAILED}: {decision.action}"))

@@ -112,12 +112,20 @@ RESPOND if the last message is meant for {{agentName}}, asks something only {{ag
 or continues a talk {{agentName}} is part of.
 IGNORE if people talk among themselves, or there is nothing to add.
 STOP if somebody asks {{agentName}} to be quiet.
+{{#if reactions}}
+REACT if one emoji says all that {{agentName}} has to say: to thanks, a joke, good news. It is {{reactions}}.
+{{/if}}
 In doubt: IGNORE.
 
 Write only this:
 <response>
 <reasoning>one short sentence</reasoning>
+{{#if reactions}}
+<action>RESPOND, REACT, IGNORE or STOP</action>
+<emoji>with REACT only</emoji>
+{{else}}
 <action>RESPOND, IGNORE or STOP</action>
+{{/if}}
 </response>
 
 {{providers}}

@@ -167,14 +167,19 @@ class ExpectedKind(StrEnum):
     DRAFT = "draft"
     NOTICE = "notice"
     ACTION = "action"
+    REACTION = "reaction"
 
 
 class Expectation(FileModel):
-    """What a step is expected to lead to; `arguments` are those of an action that must be equal."""
+    """What a step is expected to lead to; `arguments` are those of an action that must be equal.
+
+    Without an `emoji` any reaction is as expected.
+    """
 
     kind: ExpectedKind
     action: str = ""
     arguments: dict[str, Any] = {}
+    emoji: str = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -184,6 +189,8 @@ class Expectation(FileModel):
         kind, _, call = value.strip().partition(" ")
         if kind not in set(ExpectedKind):
             raise ValueError(f"{value!r} cannot be expected; there are {', '.join(ExpectedKind)}")
+        if kind == ExpectedKind.REACTION:
+            return {"kind": kind, "emoji": call.strip()}
         if kind != ExpectedKind.ACTION:
             return {"kind": value.strip()}
         try:
@@ -198,6 +205,8 @@ class Expectation(FileModel):
 
     def __str__(self) -> str:
         listed = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        if self.emoji:
+            return f"{self.kind} {self.emoji}"
         return f"action {self.action}" + (f"({listed})" if listed else "") if self.action else self.kind.value
 
 

@@ -20,6 +20,7 @@ from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage, Reaction
 from bot.domain.ledger import Delivery, DeliveryKind, Receipt
 from bot.domain.proposal import Proposal
+from bot.domain.reactions import ReactionSet
 from bot.plugin_system.components import Action
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import TracedCall
@@ -71,7 +72,8 @@ class StepResult:
     """What the character made of one step.
 
     `message_id` names the message of the step for later ones, `reply_id` the first reply. `receipt` is None for a step
-    without a message. `turns` are those that ended in the step, `calls` their model calls with request and result.
+    without a message, `reactions` are the emoji that the character has set. `turns` are those that ended in the step,
+    `calls` their model calls with request and result.
     """
 
     message_id: str = ""
@@ -82,6 +84,7 @@ class StepResult:
     turns: tuple[Turn, ...] = ()
     task_count: int = 0
     reply_id: str = ""
+    reactions: tuple[str, ...] = ()
 
     @property
     def replies(self) -> tuple[str, ...]:
@@ -302,6 +305,7 @@ class Simulation:
         self, act: Callable[[], Awaitable[object]], message_id: str = "", *, seconds: float = STEP_SECONDS
     ) -> StepResult:
         self.clock.advance(seconds)
+        reaction_count = len(self._adapter.reacted)
         sent_count, action_count, turn_count = len(self._adapter.sent), len(self._action_runs), len(self._turns)
         outcome = await act()
         agent = self.agent
@@ -321,6 +325,7 @@ class Simulation:
             tuple(self._turns[turn_count:]),
             outcome if type(outcome) is int else 0,
             next((f"sent-{number}" for number in numbers), ""),
+            tuple(part.content.text for part in self._adapter.reacted[reaction_count:] if part.content.text),
         )
 
     def _quote(self, reply_to: str) -> Quotation | None:
@@ -387,7 +392,9 @@ async def run_simulation(
 
 class _SimulatedAdapter(RecordingAdapter):
     def __init__(self, platform: str) -> None:
-        super().__init__()  # the audience is trusted: the limits of messages a minute are of real time
+        super().__init__(
+            reactions=ReactionSet()
+        )  # the audience is trusted: the limits of messages a minute are of real time
         self.platform = platform  # type: ignore[misc]  # one class stands for every platform
 
 

@@ -94,6 +94,7 @@ class CoreSettings(SettingsModel):
             "SHOULD_RESPOND_BYPASS_SOURCES",
             "RESPOND_TO_BOTS",
             "RESPONSIVENESS",
+            "REACTIONS",
             "IGNORE_BASIC_CAPABILITIES",
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",
@@ -248,6 +249,11 @@ class CoreSettings(SettingsModel):
         pattern="^(called|reserved|balanced|lively)$",
         description="How readily the bot speaks in groups without being called: `called` (never), `reserved`, "
         "`balanced`, `lively`. What is not clear from the talk, a small model decides.",
+    )
+    reactions: int = Field(
+        6,
+        ge=0,
+        description="How many reactions (an emoji at a message) the bot may set in a room within an hour; 0 for none.",
     )
     take_over_reminder: float = Field(
         12.0, gt=0, description="After how many hours the owner is reminded of a take-over that was not given back."

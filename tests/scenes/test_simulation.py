@@ -9,6 +9,8 @@ import pytest
 from bot import Agent, Character, Outcome, Plugin, Role, Task, new_id, worker
 from bot.models import Purpose, TextRequest
 from bot.runtime.character_reload import AgentConfig
+from bot.scenes.assertions import check_expectation
+from bot.scenes.scene import Expectation
 from bot.scenes.simulation import Person, SimulatedRoom, Simulation, run_simulation
 from bot.settings import Layer, Settings
 from bot.testing import ManualClock, ScriptedModel, model_answer
@@ -112,3 +114,23 @@ async def test_the_limits_of_bots_count_by_the_clock_of_the_simulation(simulatio
     assert await count_answers(seconds=4) == 24  # never twenty in a minute
     await simulation.wait(timedelta(minutes=1))
     assert await count_answers(seconds=1) == 20
+
+
+async def test_a_reaction_is_what_a_step_leads_to_and_no_silence() -> None:
+    decision = "<response><action>REACT</action><emoji>👍</emoji></response>"
+    model = ScriptedModel(
+        lambda request: decision if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hi.")
+    )
+    settings = Settings([Layer("the test", {"AI_NOTICE": "off"})])
+    config = AgentConfig(Character(name="Ada"), tuple(add_required([])), settings)
+    async with run_simulation(config, model=model.plugin) as running:
+        result = await running.say("Olga", "it works now")
+        answered = await running.say("Olga", "Ada, hello")
+    assert (result.reactions, result.replies) == (("👍",), ())
+    problems = {
+        text: check_expectation(Expectation.model_validate(text), result, "Ada")
+        for text in ("reaction", "reaction 👍", "reaction 🔥", "silence", "reply")
+    }
+    assert [text for text, problem in problems.items() if not problem] == ["reaction", "reaction 👍"]
+    assert "expected a reaction 🔥, but Ada said nothing and reacted with 👍" in problems["reaction 🔥"]
+    assert "expected a reaction" in check_expectation(Expectation.model_validate("reaction"), answered, "Ada")

@@ -26,6 +26,7 @@ from bot.testing.emulator import ShownMessage, TypingIndicators
 
 API = "/api/v10"
 TYPING_SECONDS = 10.0
+UNKNOWN_EMOJI = 10014
 MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013, 160002, 50083, 160005
 COMMAND, COMPONENT = 2, 3
 ACKNOWLEDGE_TIME, TOKEN_TIME = timedelta(seconds=3), timedelta(minutes=15)
@@ -75,6 +76,8 @@ class RestServer:
             web.get(API + message, self._get_message),
             web.patch(API + message, self._edit_message),
             web.delete(API + message, self._delete_message),
+            web.put(API + message + "/reactions/{emoji}/@me", self._add_reaction),
+            web.delete(API + message + "/reactions/{emoji}/@me", self._remove_reaction),
             web.post(API + "/channels/{channel}/typing", self._start_typing),
             web.get("/attachments/{channel}/{id}/{name}", self._get_file),
         ]
@@ -283,6 +286,45 @@ class RestServer:
             record.is_gone = True
         self.recorder.record("deleted")
         return web.Response(status=204)
+
+    async def _add_reaction(self, request: web.Request) -> web.Response:
+        bot, message, emoji = self.bot_of(request), self._find_message(request), self._read_emoji(request)
+        reactions = self._state.reactions[message["id"]]
+        if not any(reactions.values()) and "ADD_REACTIONS" in self.denied[message["channel_id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        if bot not in reactions.get(emoji, ()):
+            reactions[emoji] = (*reactions.get(emoji, ()), bot)
+            await self._dispatch_reaction("MESSAGE_REACTION_ADD", message, bot, emoji)
+        self.recorder.record("reacted")
+        return web.Response(status=204)
+
+    async def _remove_reaction(self, request: web.Request) -> web.Response:
+        bot, message, emoji = self.bot_of(request), self._find_message(request), self._read_emoji(request)
+        reactions = self._state.reactions[message["id"]]
+        if bot not in reactions.get(emoji, ()):
+            raise ApiError(400, UNKNOWN_EMOJI, "Unknown Emoji")
+        reactions[emoji] = tuple(user for user in reactions[emoji] if user != bot)
+        await self._dispatch_reaction("MESSAGE_REACTION_REMOVE", message, bot, emoji)
+        self.recorder.record("unreacted")
+        return web.Response(status=204)
+
+    def _read_emoji(self, request: web.Request) -> str:
+        """Return the emoji of a path as texts have it: a Unicode emoji, or one of a guild by name and id."""
+        name, _, emoji_id = request.match_info["emoji"].lstrip(":").removeprefix("a:").rpartition(":")
+        known = (item["id"] for guild in self._state.guilds.values() for item in guild["emojis"])
+        if name and emoji_id in known:
+            return f"<:{name}:{emoji_id}>"
+        if name or emoji_id.isascii():
+            raise ApiError(400, UNKNOWN_EMOJI, "Unknown Emoji")
+        return emoji_id
+
+    async def _dispatch_reaction(self, event: str, message: Json, user: str, emoji: str) -> None:
+        guild = self._state.channels[message["channel_id"]].get("guild_id")
+        name, _, emoji_id = emoji.strip("<:>").rpartition(":")
+        payload = {"user_id": user, "channel_id": message["channel_id"], "message_id": message["id"]}
+        payload |= {"guild_id": guild} if guild else {}
+        shown = {"id": emoji_id, "name": name} if name else {"id": None, "name": emoji}
+        await self._gateway.dispatch_event(event, {**payload, "emoji": shown, "burst": False, "type": 0})
 
     async def _start_typing(self, request: web.Request) -> web.Response:
         bot, channel = self.bot_of(request), self.find_channel(request)

@@ -282,7 +282,6 @@ class TelegramView(EmulatorActions):
     ) -> None:
         self._state, self._people, self._recorder, self._typing = state, people, recorder, typing_indicators
         self._members: list[User] = []  # of groups that are added
-        self._reactions: dict[tuple[int, int], dict[int, str]] = {}  # one emoji of each user, as without Premium
 
     def rooms(self) -> Sequence[EmulatorRoom]:
         """Return the chats, private ones first, where every message is answered, each with its topics."""
@@ -350,7 +349,7 @@ class TelegramView(EmulatorActions):
     async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
         """Set the reaction of a user, or remove it."""
         message, user = self._find_message(room_id, message_id), self._state.users[int(user_id)]
-        reactions = self._reactions.setdefault((message["chat"]["id"], message["message_id"]), {})
+        reactions = self._state.reactions.setdefault((message["chat"]["id"], message["message_id"]), {})
         old_emoji = reactions.pop(user["id"], "")
         new_emojis = [emoji] if emoji != old_emoji else []
         if new_emojis:
@@ -429,7 +428,7 @@ class TelegramView(EmulatorActions):
         author = message.get("from", {})
         notes = [f"in answer to {replied_name}"] if replied_name else []
         notes += ["opened this topic"] if "forum_topic_created" in message else []
-        reactions = self._reactions.get((message["chat"]["id"], message["message_id"]), {})
+        reactions = self._state.reactions.get((message["chat"]["id"], message["message_id"]), {})
         return EmulatorMessage(
             str(message["message_id"]),
             author.get("first_name", ""),

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from telegram.constants import ReactionEmoji
+
 from adapters.telegram.emulator.people import build_member
 from adapters.telegram.emulator.state import ENTITY_FIELDS, BotRecord, PlatformState, Recorder, place_of, without_reply
 from bot.testing import FaultResponse, TypingIndicators
 from bot.testing.emulator import ShownMessage
 
+REACTIONS = [emoji.value for emoji in ReactionEmoji]
 FILE_METHODS = {f"send{kind.title()}": kind for kind in ("photo", "document", "voice", "audio", "video")}
 TYPING_SECONDS = 5.0
 CONFLICTING_POLLS = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
@@ -87,6 +90,8 @@ class BotApi:
             "editMessageCaption": self._edit_message,
             "editMessageMedia": self._edit_message,
             "deleteMessage": self._delete_message,
+            "setMessageReaction": self._set_reaction,
+            "getChat": self._get_chat,
             "answerCallbackQuery": self._answer_callback_query,
             "answerGuestQuery": self._answer_guest_query,
             "answerInlineQuery": self._answer_inline_query,
@@ -224,6 +229,32 @@ class BotApi:
         shown.is_gone = True
         self._recorder.record("deleted")
         return True
+
+    async def _set_reaction(self, bot: BotRecord, parameters: Parameters) -> Any:
+        chat, message_id = self._find_chat(bot, parameters), int(parameters["message_id"])
+        if (chat["id"], message_id) not in self._state.messages:
+            raise ApiError(400, "Bad Request: message to react not found")
+        emojis = [item["emoji"] for item in parameters.get("reaction") or ()]
+        if len(emojis) > 1 or not set(emojis) <= set(self._state.available_reactions.get(chat["id"], REACTIONS)):
+            raise ApiError(400, "Bad Request: REACTION_INVALID")
+        reactions = self._state.reactions.setdefault((chat["id"], message_id), {})
+        reactions.pop(bot.id, None)
+        reactions.update((bot.id, emoji) for emoji in emojis)
+        self._recorder.record("reacted")
+        return True
+
+    async def _get_chat(self, bot: BotRecord, parameters: Parameters) -> Any:
+        chat = self._find_chat(bot, parameters)
+        gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
+        info = {
+            **chat,
+            "accent_color_id": 0,
+            "max_reaction_count": 11,
+            "accepted_gift_types": dict.fromkeys(gifts, False),
+        }
+        if (emojis := self._state.available_reactions.get(chat["id"])) is not None:
+            info["available_reactions"] = [{"type": "emoji", "emoji": emoji} for emoji in emojis]
+        return info
 
     async def _answer_callback_query(self, bot: BotRecord, parameters: Parameters) -> Any:
         self._recorder.alerts[str(parameters["callback_query_id"])] = str(parameters.get("text", ""))

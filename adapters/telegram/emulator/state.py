@@ -68,6 +68,8 @@ class PlatformState:
         self.deleted_topics: set[tuple[int, int]] = set()  # by chat and topic
         self.closed_topics: set[tuple[int, int | None]] = set()  # None is the topic General
         self.files: dict[str, tuple[str, bytes]] = {}
+        self.reactions: dict[tuple[int, int], dict[int, str]] = {}  # one emoji of each user, as without Premium
+        self.available_reactions: dict[int, tuple[str, ...]] = {}  # by chat; all where none are named
         self._next_id = 100
         self._last_message: dict[int, int] = {}
 

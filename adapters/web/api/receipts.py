@@ -130,8 +130,15 @@ class PromptsResponse(ResponseModel):
     prompts: list[PromptBody]
 
 
+class VotesBody(ResponseModel):
+    """How many people liked the replies by a reaction, and how many did not."""
+
+    liked: int
+    disliked: int
+
+
 class ReceiptResponse(ReceiptBody):
-    """A receipt with its message, replies and deliveries, and how it was decided.
+    """A receipt with its message, replies and deliveries, and how it was decided; `votes` is null where there are none.
 
     `gate` are the checks of whether to answer, in order, up to the one that decided. `steps` and `memory` are what the
     turn noted; they are empty where no model was asked, and once the journal of the turn is deleted.
@@ -145,6 +152,7 @@ class ReceiptResponse(ReceiptBody):
     room: str | None
     world: str | None
     gate: list[CheckBody]
+    votes: VotesBody | None
 
     message: MessageBody | None
     replies: list[MessageBody]
@@ -310,7 +318,10 @@ async def _load_receipt(
     With `is_owner`, of the memories only those of its world: documents and what others said belong to the operator.
     """
     replies = await load_replies(handle, receipt)
-    deliveries = await handle.conversations.deliveries(receipt.turn_id) if receipt.turn_id and replies else []
+    conversations, turn_id = handle.conversations, receipt.turn_id
+    is_answer = replies or receipt.outcome is Outcome.ANSWERED
+    deliveries = await conversations.deliveries(turn_id) if turn_id and is_answer else []
+    votes = await conversations.votes(turn_id) if turn_id and replies else None
     message = await load_message(handle, receipt.memory_id)
     world = await handle.conversations.world(room.world_id) if room else None
     trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
@@ -327,5 +338,6 @@ async def _load_receipt(
         has_prompts=bool(trace and trace["prompts"]) and not is_owner,
         message=message,
         replies=replies,
+        votes=VotesBody(liked=votes.liked, disliked=votes.disliked) if votes is not None else None,
         deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],
     )

@@ -9,6 +9,7 @@ import pytest
 
 from adapters.telegram.emulator import Emulator
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
+from bot.testing import model_answer
 from tests.adapters.telegram.conftest import TOKEN
 from tests.chaos.program import ForkServer, Program
 from tests.plugins.loopback import Answer, Asked, loopback
@@ -17,6 +18,7 @@ from tests.plugins.openai.wire import KEY, completion
 SECONDS = 60.0
 CLEAR_STAGES = ("ingress.pre_commit", "ingress.post_commit", "outbox.committed")
 UNCLEAR_STAGES = ("send.pre_write", "send.post_write", "send.pre_record")
+REACTION = model_answer(actions=["REACT"], parameters={"emoji": "👍"})
 ProgramFactory = Callable[..., Program]
 
 
@@ -219,3 +221,59 @@ async def test_a_command_is_run_and_answered_once_where_the_process_is_killed(
     assert plain[0].startswith("/forget_me was interrupted") is (stage == "command.executed")
     assert {text.removeprefix(DUPLICATE_NOTICE) for text in shown} == set(plain)
     assert unclear == "resend_marked" or len(shown) == 1
+
+
+STAGES_OF_AN_ACTION = (
+    *("ingress.pre_commit", "ingress.post_commit", "turn.claimed", "model.post", "action.pre", "action.post"),
+    *("turn.pre_commit", "outbox.committed", "react.pre_write", "react.post_write", "send.pre_record", "send.part1"),
+)
+STAGES_OF_A_DECISION = (
+    *("turn.claimed", "model.decide", "turn.pre_commit", "outbox.committed"),
+    *("react.pre_write", "react.post_write", "send.pre_record", "send.part1"),
+)
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_at_every_stage_of_a_reaction_each_is_set_and_nothing_is_said(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        is_decision = "should say something now" in asked.json["messages"][-1]["content"]
+        decision = "<response><action>REACT</action><emoji>👍</emoji></response>"
+        return Answer(completion(decision if is_decision else REACTION))
+
+    async with Emulator() as telegram, loopback() as api:
+        api.answers = answer
+        settings = {
+            "STREAMING": "false",
+            "REACTIONS": "100",
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": f"{api.url}/v1",
+            "OPENAI_LARGE_MODEL": "large",
+            "OPENAI_SMALL_MODEL": "small",
+            **telegram.settings(telegram.add_bot(TOKEN)),
+        }
+        program = Program(fork_server, tmp_path, settings, "telegram", plugins=["sql", "openai"])
+        stages = [*((stage, "private") for stage in STAGES_OF_AN_ACTION), *((s, "group") for s in STAGES_OF_A_DECISION)]
+        messages = []
+        for stage, kind in stages:
+            person, name = telegram.people.add_user("Kim"), f"{kind} {stage}"
+            is_private = kind == "private"
+            chat = telegram.people.open_private_chat(person) if is_private else telegram.people.add_group(name, person)
+            message = telegram.people.say(chat, person, "It works now, at last!")
+            messages.append((name, (chat["id"], message["message_id"])))
+            await program.run_until_killed(f"{stage}:1")
+        reactions = telegram.state.reactions
+        async with program.running() as bot:
+            await telegram.recorder.wait_until(lambda: all(reactions.get(key) for _, key in messages), SECONDS)
+            bot.stop()
+            await bot.wait()
+        shown = {name: list(reactions[key].values()) for name, key in messages}
+        assert len(stages) == 20
+        assert shown == {name: ["👍"] for name, _ in messages}
+        assert telegram.recorder.texts() == []
+    with closing(sqlite3.connect(program.database)) as database:
+        outcomes = database.execute("SELECT outcome, count(*) FROM receipts GROUP BY outcome").fetchall()
+        parts = database.execute("SELECT kind, state, count(*) FROM deliveries GROUP BY kind, state").fetchall()
+    assert (outcomes, parts) == ([("answered", 20)], [("reaction", "sent", 20)])

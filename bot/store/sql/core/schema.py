@@ -66,6 +66,7 @@ NAMING_CONVENTION = {
 UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
 UNDECIDED = "state = 'unknown' OR state = 'failed'"
 IS_FACT = "kind = 'FACT'"
+IS_VOTE = "vote <> 0"
 IS_PARKED = "outcome = 'parked'"
 IS_UNCLAIMED = "outcome = 'received' AND is_open = 1"
 IS_WAITING = "state = 'waiting'"
@@ -300,11 +301,13 @@ memories = _ordered_table(
     *_ids("source_id", "turn_id", nullable=True),
     *_columns(Json(), "metadata"),
     Column("terms", PlainText(), nullable=False, server_default=""),
+    _added_column("vote", BigInteger(), "0"),  # of a reaction: 1 if it likes its message, -1 if it does not
     UniqueConstraint("agent_id", "id"),
     Index("ix_memories_room", "agent_id", "room_id", "kind", "position"),
     Index("ix_memories_source", "agent_id", "source_id", **_partial_index("source_id IS NOT NULL")),
     Index("ix_memories_turn", "agent_id", "turn_id", "position", **_partial_index("turn_id IS NOT NULL")),
     Index("ix_memories_facts", "agent_id", "entity_id", "position", **_partial_index(IS_FACT)),
+    Index("ix_memories_votes", "agent_id", "created_at", **_partial_index(IS_VOTE)),
 )
 
 # `audience` is the recall scope: the id of the room or the world, or zeroes for everyone. Rows are stored

@@ -1,4 +1,4 @@
-"""What a room is to a character: its settings, the characters who speak in it, a summary of its talk."""
+"""Summaries of rooms, and votes about replies."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -10,6 +10,7 @@ down_revision = "0014"
 def upgrade() -> None:
     """Add the tables and columns; what the schema is now plays no part."""
     _add_summaries()
+    _add_votes()
 
 
 def _add_summaries() -> None:
@@ -24,4 +25,12 @@ def _add_summaries() -> None:
         sa.PrimaryKeyConstraint("agent_id", "room_id", name="pk_summaries"),
         sa.ForeignKeyConstraint(["agent_id"], ["agents.id"], name="fk_summaries_agent_id", ondelete="CASCADE"),
         sqlite_with_rowid=False,
+    )
+
+
+def _add_votes() -> None:
+    op.add_column("memories", sa.Column("vote", sa.BigInteger, nullable=False, server_default="0"))
+    is_vote = sa.text("vote <> 0")
+    op.create_index(
+        "ix_memories_votes", "memories", ["agent_id", "created_at"], sqlite_where=is_vote, postgresql_where=is_vote
     )
