@@ -84,6 +84,12 @@ def translate(text: str, /, **values: object) -> str:
     return text.format_map(values) if values else text
 
 
+def list_translations(text: str) -> dict[str, str]:
+    """Return an English text in the other languages that have it, by their codes."""
+    found = {language: _translations(language).get(text, text) for language in LANGUAGES if language != ENGLISH}
+    return {language: translation for language, translation in found.items() if translation != text}
+
+
 @cache
 def _translations(language: str) -> Mapping[str, str]:
     catalogue = load_catalogue(language)

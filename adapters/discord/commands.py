@@ -44,7 +44,7 @@ from bot.platform import (
     MentionContext,
     ResponseTarget,
 )
-from bot.text import shorten
+from bot.text import list_translations, shorten, use_language, user_text
 
 logger = logging.getLogger(__name__)
 
@@ -58,8 +58,7 @@ MAX_OPTIONS = 25
 DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # Discord's response types: "thinking…", and no visible change
 QUESTION_COMMANDS = {"ask": "question", "talk": "text"}  # and the option with what is asked
 MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
-OUTSIDE_IS_OFF = "I answer only where I am a member: my operator has not switched on questions from elsewhere."
-FAILURE_TEXT = "That did not work just now. Please try again."
+DISCORD_LOCALES = {"es": ("es-ES", "es-419")}  # of languages that have none of their own name
 
 
 def build_registration(commands: Sequence[CommandSpec], menu: str = "") -> list[dict[str, Any]]:
@@ -74,6 +73,7 @@ def build_registration(commands: Sequence[CommandSpec], menu: str = "") -> list[
             "name": spec.name.lower(),
             "type": 1,
             "description": spec.description[:100] or spec.name,
+            "description_localizations": _localize(spec.description),
             "options": _options(spec.parameters),
             "contexts": [0, 1],
             "integration_types": [GUILD_INSTALL],
@@ -83,6 +83,12 @@ def build_registration(commands: Sequence[CommandSpec], menu: str = "") -> list[
         for spec in commands
     ]
     return [*registered, {"name": menu, "type": MENU_TYPE, **everywhere}] if menu else registered
+
+
+def _localize(text: str) -> dict[str, str]:
+    """Return a description of at most 100 characters by Discord's locales."""
+    texts = list_translations(text).items()
+    return {locale: own[:100] for language, own in texts for locale in DISCORD_LOCALES.get(language, (language,))}
 
 
 def _options(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -121,15 +127,16 @@ class CommandHandler:
 
     async def handle(self, interaction: discord.Interaction[Any]) -> None:
         """Acknowledge an interaction and run it, unless it was run before; the outbox sends the response."""
-        match interaction.type:
-            case discord.InteractionType.application_command:
-                data: Mapping[str, Any] = interaction.data or {}
-                if data.get("type") == MENU_TYPE or is_from_outside(interaction):
-                    await self._answer_outside(interaction)
-                else:
-                    await self._run_command(interaction)
-            case discord.InteractionType.component:
-                await self._select_choice(interaction)
+        with use_language(interaction.locale.value):
+            match interaction.type:
+                case discord.InteractionType.application_command:
+                    data: Mapping[str, Any] = interaction.data or {}
+                    if data.get("type") == MENU_TYPE or is_from_outside(interaction):
+                        await self._answer_outside(interaction)
+                    else:
+                        await self._run_command(interaction)
+                case discord.InteractionType.component:
+                    await self._select_choice(interaction)
 
     async def repeat(self, interaction: discord.Interaction[Any]) -> None:
         """Run a command that another character of the account has answered, where it concerns them all."""
@@ -144,7 +151,7 @@ class CommandHandler:
             name,
             world,
             room,
-            self._mapper.to_entity(interaction.user),
+            self._mapper.user_of(interaction),
             str(interaction.id),
             interaction.created_at,
             arguments=_arguments_of(data),
@@ -164,7 +171,7 @@ class CommandHandler:
             name=name,
             world=world,
             room=room,
-            author=self._mapper.to_entity(interaction.user),
+            author=self._mapper.user_of(interaction),
             event_id=str(interaction.id),
             created_at=interaction.created_at,
             arguments=arguments,
@@ -172,7 +179,7 @@ class CommandHandler:
         question = shorten(str(arguments[QUESTION_COMMANDS[name]]), MAX_ECHO_LENGTH) if is_question else None
         target = _build_target(interaction, partial(_split_command_response, question=question))
         if is_question and (rule := self._apply_rules(interaction).denied_by):
-            response = CommandResponse(f"No answers in this channel: {rule} forbids them.")
+            response = CommandResponse(user_text("discord.not_here", rule=rule))
         else:
             response = await self._run_safely(self._handle.run_command(invocation, target))
         if response.text:
@@ -186,13 +193,13 @@ class CommandHandler:
 
     async def _answer_outside(self, interaction: discord.Interaction[Any]) -> None:
         """Store a question, then acknowledge it: one that is acknowledged is answered whatever happens."""
-        text, receipt = OUTSIDE_IS_OFF, None
+        text, receipt = user_text("discord.outside_is_off"), None
         if self._settings.discord_user_install:
             question = build_question(interaction, self._mapper, self._apply_rules(interaction))
             try:
                 receipt = await self._outside.submit(interaction, question)
             except BotError as error:
-                text = FAILURE_TEXT
+                text = user_text("discord.failed")
                 logger.warning("a question from outside could not be stored: %s", error)
         await self._acknowledge(interaction, DEFERRED_REPLY, is_private=True)
         if receipt is not None:
@@ -207,7 +214,7 @@ class CommandHandler:
         await self._report_roles(interaction)
         value = next(iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX))
         world, room = await self._outside.find_place(interaction) or self._world_and_room(interaction)
-        author = self._mapper.to_entity(interaction.user)
+        author = self._mapper.user_of(interaction)
         selection = ChoiceSelection(world, room, author, str(value), str(interaction.id), interaction.created_at)
         target = _build_target(interaction, _split_choice_response)
         response = await self._run_safely(self._handle.select_choice(selection, target))
@@ -231,11 +238,11 @@ class CommandHandler:
             return await awaitable
         except Exception:  # the user gets an answer whatever fails
             logger.warning("a Discord command or button failed", exc_info=True)
-            return CommandResponse(FAILURE_TEXT)
+            return CommandResponse(user_text("discord.failed"))
 
     def _world_and_room(self, interaction: discord.Interaction[Any]) -> tuple[World, Room]:
         channel = interaction.channel or discord.Object(interaction.channel_id or 0)
-        room = self._mapper.to_room(channel, interaction.guild_id, self._mapper.to_entity(interaction.user))
+        room = self._mapper.to_room(channel, interaction.guild_id, self._mapper.user_of(interaction))
         world = self._mapper.world_of(interaction.guild_id, interaction.guild, interaction.channel_id or 0)
         if not interaction.guild_id:
             return world, room

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import discord
@@ -133,8 +134,17 @@ class EntityMapper:
             is_age_restricted=_is_age_restricted(channel),
         )
 
-    def to_entity(self, user: discord.abc.User, *, is_webhook: bool = False) -> Entity:
-        """Return the entity of a user: nickname first, then the names by which it can be found."""
+    def user_of(self, interaction: discord.Interaction[Any]) -> Entity:
+        """Return the entity of who gave a command or pressed a button, with the language of their Discord."""
+        return self.to_entity(interaction.user, language=interaction.locale.value)
+
+    def to_entity(self, user: discord.abc.User, *, is_webhook: bool = False, language: str = "") -> Entity:
+        """Return the entity of a user: nickname first, then the names by which it can be found.
+
+        Without the `language` of an interaction it is that of a community server.
+        """
+        if not language and (guild := getattr(user, "guild", None)) is not None and "COMMUNITY" in guild.features:
+            language = guild.preferred_locale.value
         names = (user.display_name, getattr(user, "global_name", None) or "", user.name)
         return Entity(
             id=self.entity_id(user.id),
@@ -142,7 +152,7 @@ class EntityMapper:
             external_id=str(user.id),
             names=tuple(dict.fromkeys(name for name in names if name)),
             is_bot=bool(user.bot or is_webhook),
-            metadata={"username": user.name},
+            metadata={"username": user.name, **({"language": language} if language else {})},
         )
 
 

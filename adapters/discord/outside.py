@@ -46,14 +46,13 @@ from bot.platform import (
     Undeliverable,
     describe_receipt,
 )
-from bot.text import shorten
+from bot.text import shorten, user_text
 
 logger = logging.getLogger(__name__)
 OUTSIDE_PREFIX = "outside/"  # of the id of a room, before the id of its interaction
 WORLD_NAME = "Questions from outside"
 MENU_TYPE = 3  # of a command in the menu of a message
 GUILD_INSTALL, USER_INSTALL = 0, 1
-MENU_QUESTION = "What do you make of this message?"
 MESSAGE_PATH = "/webhooks/{webhook_id}/{webhook_token}/messages/{message_id}"
 DUPLICATE_NOTICE = "↻ may be a duplicate:\n"
 UNKNOWN_WEBHOOK = 10015  # also that of an interaction that is not acknowledged yet
@@ -87,8 +86,8 @@ def build_question(
         message = data["resolved"]["messages"][data["target_id"]]
         channel: Any = interaction.channel
         quotation = quote(discord.Message(state=interaction._state, channel=channel, data=message), mapper)
-        text = MENU_QUESTION
-    author, external_id = mapper.to_entity(interaction.user), f"{OUTSIDE_PREFIX}{interaction.id}"
+        text = user_text("discord.menu_question")
+    author, external_id = (mapper.user_of(interaction), f"{OUTSIDE_PREFIX}{interaction.id}")
     world_name = f"{OUTSIDE_PREFIX}{interaction.user.id}"
     world = World(mapper.world_id(world_name), PLATFORM, world_name, WORLD_NAME)
     room = replace(

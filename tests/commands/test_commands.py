@@ -120,7 +120,13 @@ async def restart(asking: CommandContext) -> str:
 async def test_every_bot_has_the_same_commands_and_then_those_of_its_plugins() -> None:
     async with running_agent(Plugin("dice", commands=[roll])) as harness:
         specs = harness.agent_runtime.handle.commands
-        assert [spec.name for spec in specs] == [*BUILT_IN, "what-do-you-know-about-me", "share-my-facts", "roll"]
+        assert [spec.name for spec in specs] == [
+            *BUILT_IN,
+            "what-do-you-know-about-me",
+            "share-my-facts",
+            "summary",
+            "roll",
+        ]
         assert specs[-1].plugin == "dice"
         assert specs[-1].parameters["properties"]["manner"]["enum"] == ["loud", "quiet"]
         listed = (await give(harness, "help")).text

@@ -52,7 +52,6 @@ from bot.plugin_system.plugin import Plugin, collect_schemas, merge_templates
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.runtime.character_reload import LIVE_SETTINGS, AgentConfig
-from bot.runtime.replay import replay_turn
 from bot.settings import CoreSettings, Settings
 from bot.store.ledger import Members
 from bot.store.protocols import Store
@@ -265,6 +264,8 @@ class RunningProgram:
             file_version=current.version,
             clock=self._agent.clock,
         )
+        from bot.runtime.replay import replay_turn  # here, because help needs no pipeline
+
         body = await replay_turn(self._agent.store, receipt, config)
         return ReplayBody.model_validate_json(redact(body.model_dump_json(), self._config.secrets))
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
+from typing import Annotated
 from uuid import UUID
 
 from bot import Agent, CommandContext, CoreSettings, Memory, Service, Turn, World, command, evaluator, on
@@ -156,7 +157,9 @@ NUMBERED = re.compile(r"\D{0,3}(\d{1,3})[.:)]\s+(.+)")
 
 
 @command("summary", english_text("commands.summary.description"))
-async def show_summary(context: CommandContext, since: str = "") -> str:
+async def show_summary(
+    context: CommandContext, since: Annotated[str, "From when: 2h, yesterday, 9:30, or a link to a message"] = ""
+) -> str:
     """Sum up what was said in this room since the sender wrote last, or since a time or a message, with links to it.
 
     It shows nothing that was said elsewhere, and costs count for the sender.

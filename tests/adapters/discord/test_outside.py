@@ -10,7 +10,7 @@ import pytest
 
 from adapters.discord.emulator import Emulator
 from adapters.discord.emulator.server import Fault, too_many_requests
-from adapters.discord.outside import DUPLICATE_NOTICE, MENU_QUESTION
+from adapters.discord.outside import DUPLICATE_NOTICE
 from bot import ActionResult, ChannelType, Outcome, Plugin, Turn, action
 from bot.platform import DeliveryState
 from bot.prompts import Authority
@@ -75,7 +75,7 @@ async def test_a_message_that_is_asked_about_is_a_quotation_of_its_author(
     quotation = question.content.quotation
     assert quotation is not None
     assert (question.content.text, quotation.text, quotation.author_name) == (
-        MENU_QUESTION,
+        "What do you think of this message?",
         "Free boats, ask me",
         "Kim",
     )

@@ -350,7 +350,7 @@ async def test_a_command_with_a_hyphen_is_shown_with_an_underscore_and_accepted_
         harness.people.say(chat, alice, sent_command)
     reported = await harness.wait_texts(2, chat)
     assert "/forget_me  Delete" in reported[0]
-    assert "give /forget_me once more" in reported[1]
+    assert "send /forget_me again" in reported[1]
     assert all("/forget-me" not in item for item in reported)
 
 
