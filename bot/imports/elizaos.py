@@ -78,7 +78,7 @@ def read_dump(path: Path) -> Database:
     """Return the rows of an SQL dump. Raises ConfigError for a file that cannot be read or is something else."""
     database = Database()
     try:
-        if path.is_dir() or path.read_bytes()[:5] == b"PGDMP" or path.suffix in (".tar", ".tgz", ".gz"):
+        if path.is_dir() or path.suffix in (".tar", ".tgz", ".gz") or _is_custom_dump(path):
             raise ConfigError(
                 f"{path} is no SQL dump in plain text. Of a PostgreSQL server: pg_dump URL > elizaos.sql, or name its "
                 f"URL here. Of a folder of PGlite, while elizaOS does not run: {EXPORT_COMMAND}"
@@ -90,6 +90,11 @@ def read_dump(path: Path) -> Database:
     except ValueError as error:
         raise ConfigError(f"{path} is damaged, or no SQL dump: {error}") from None
     return database
+
+
+def _is_custom_dump(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(5) == b"PGDMP"
 
 
 def _read_rows(lines: Iterator[str], database: Database) -> None:
@@ -112,7 +117,7 @@ def _read_rows(lines: Iterator[str], database: Database) -> None:
             ]
             database.add(match[1], _column_names(match[2]), values)
         elif _INSERT_WITHOUT_COLUMNS.match(line):
-            raise ConfigError("its INSERT statements do not name the columns: export it with --column-inserts")
+            raise ValueError("its INSERT statements do not name the columns: export it with --column-inserts")
 
 
 def _column_names(text: str) -> list[str]:
@@ -164,12 +169,12 @@ def choose_agent(database: Database, names: Iterable[str]) -> Row:
     """Return the agent that has one of these names or ids, else the only one. Raises ConfigError."""
     agents, wanted = database.rows["agents"], {name.casefold() for name in names if name}
     if not agents:
-        raise ConfigError("it has no agents: it is no database of elizaOS 1.x")
+        raise ConfigError("the database has no agents: it is no database of elizaOS 1.x")
     found = [agent for agent in agents if {str(agent["id"]), str(agent["name"]).casefold()} & wanted]
     found = found or (agents if len(agents) == 1 else [])
     if len(found) != 1:
         listed = ", ".join(f"{agent['name']} ({agent['id']})" for agent in agents)
-        raise ConfigError(f"it has {len(agents)} agents: choose one with --agent, by name or id: {listed}")
+        raise ConfigError(f"the database has {len(agents)} agents: choose one with --agent, by name or id: {listed}")
     return found[0]
 
 

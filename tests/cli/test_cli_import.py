@@ -4,6 +4,7 @@ import asyncio
 import json
 import lzma
 import shutil
+import subprocess
 import tarfile
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ from bot.cli.running_bot import open_store_for_reading
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark, Room
 from bot.domain.ids import derived_id
 from bot.domain.memory import Memory, MemoryKind, MemoryScope
+from bot.imports.elizaos import EXPORT_COMMAND
 from bot.imports.history import FORGOTTEN, IMPORTED_KEY, KNOWN, LIVE_ROOM, NOT_READ
 from bot.store.protocols import Store
 from bot.testing import make_message
@@ -26,7 +28,8 @@ from tests.cli.stored_character import FILE, run_with_store, write_character
 from tests.postgres import PostgresServer
 
 Out = pytest.CaptureFixture[str]
-EXPORTS = Path(__file__).parents[1] / "imports"
+ROOT = Path(__file__).parents[2]
+EXPORTS, PEERS = ROOT / "tests" / "imports", ROOT / ".peers"
 DUMP = lzma.decompress((EXPORTS / "elizaos-1.7.2.sql.xz").read_bytes()).decode()
 SECRETS = ("sk-eliza-0123456789abcdef", "token-of-the-old-bot", "w4x9-7h3k-22ab-91zz")
 ANN, BEN = (derived_id("discord", "user", number) for number in ("501", "502"))
@@ -248,6 +251,33 @@ def test_another_folder_is_explained(workdir: Path, capsys: Out) -> None:
     assert "name the one with `characters` and `chats`" in capsys.readouterr().err
 
 
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("package", "script", "made"),
+    [
+        ("@elizaos/plugin-sql", "make_elizaos_export.mjs", "elizaos.sql"),
+        ("sillytavern", "make_sillytavern_folder.mjs", "tavern"),
+    ],
+)
+def test_an_export_made_now_by_the_other_program_is_imported_as_the_stored_one(
+    workdir: Path, capsys: Out, package: str, script: str, made: str
+) -> None:
+    node, modules = shutil.which("node"), PEERS / "node_modules"
+    if node is None or not (modules / package).is_dir():
+        pytest.skip(f"needs node and the packages that {script} names, installed in .peers")
+    write_character(workdir)
+    Path("node_modules").symlink_to(modules.resolve())
+    shutil.copy(EXPORTS / script, script)
+    subprocess.run([node, script, made], check=True, capture_output=True, timeout=200)
+    report = import_dump(capsys) if made.endswith(".sql") else import_folder(capsys, Path(made))
+    assert report["taken"]["messages"] == (5 if made.endswith(".sql") else 3)
+
+
+def test_the_command_that_exports_pglite_is_the_one_of_the_documents() -> None:
+    text = (ROOT / "docs" / "from-elizaos.md").read_text()
+    assert all(line in text for line in EXPORT_COMMAND.split(", then in the same folder:\n"))
+
+
 def load_into(server: PostgresServer, name: str) -> None:
     """Run the dump in a database, but for the vectors, whose extension a server may lack."""
     lines = "".join(line for line in DUMP.splitlines(keepends=True) if not line.startswith(("\\", "--")))
@@ -279,7 +309,7 @@ def test_a_server_and_its_dump_by_copy_give_what_the_dump_of_pglite_gives(
     [
         (b"PGDMP\x01", "is no SQL dump in plain text"),
         (b"INSERT INTO public.agents VALUES ('a');\n", "export it with --column-inserts"),
-        (b"SELECT 1;\n", "it has no agents"),
+        (b"SELECT 1;\n", "the database has no agents"),
         (b"COPY public.agents (id, name) FROM stdin;\n1\n", "is damaged"),
         (b"\xff\xfe", "is damaged"),
     ],
