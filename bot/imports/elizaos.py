@@ -38,9 +38,7 @@ LEFT_TABLES: Final = {
     "embeddings": "they are calculated anew with the model that is used here",
     "central_messages": "they repeat the messages of the rooms",
 }
-LEFT_KINDS: Final = dict.fromkeys(
-    ("documents", "fragments", "knowledge"), "add the files again with `bot knowledge add`"
-)
+LEFT_KINDS: Final = dict.fromkeys(("documents", "fragments"), "add the files again with `bot knowledge add`")
 KINDS: Final = {"messages": MemoryKind.MESSAGE, "facts": MemoryKind.FACT}
 EXPORT_COMMAND: Final = (
     "npm install @electric-sql/pglite@0.3.16 @electric-sql/pglite-tools@0.2.21, then in the same folder:\n"
