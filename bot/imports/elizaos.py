@@ -35,7 +35,6 @@ LEFT_TABLES: Final = {
     "tasks": "they would act: set them again here",
     "logs": "they are of the other program",
     "cache": "it is of the other program",
-    "embeddings": "they are calculated anew with the model that is used here",
     "central_messages": "they repeat the messages of the rooms",
 }
 LEFT_KINDS: Final = dict.fromkeys(("documents", "fragments"), "add the files again with `bot knowledge add`")
