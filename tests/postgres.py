@@ -34,6 +34,11 @@ class PostgresServer:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
+    def dump(self, database: str) -> str:
+        """Return a database as `pg_dump` writes it."""
+        command = [self._server.bin_path / "pg_dump", self.url(database)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
     @contextmanager
     def database(self, template: str = "template1") -> Iterator[str]:
         """Create a database like another, and drop it afterwards, also while it is in use."""

@@ -169,6 +169,13 @@ def build_place(agent_id: UUID, participant: Participant, kind: ChannelType, nam
     return world, room
 
 
+def build_imported_conversation(agent_id: UUID, key: str, title: str, person: str) -> tuple[World, Room, Entity]:
+    """Return the place of a conversation of another program, and the person who had it."""
+    participant = Participant(f"{CONVERSATION_PREFIX}{key}", person, person)
+    world, room = build_place(agent_id, participant, ChannelType.DM, shorten(title, MAX_TITLE_LENGTH))
+    return world, room, Entity(user_id_of(person), PLATFORM, person, (sanitize_name(person),))
+
+
 def is_conversation_name(room: str) -> bool:
     """Return whether a room's name is that of a conversation, which gets a title from its first message."""
     return room.rpartition(":")[2].startswith(CONVERSATION_PREFIX)

@@ -53,6 +53,7 @@ COMMANDS = (
     Command("post", "bot.cli.commands.post", "write one post in the character's voice", "talk"),
     Command("init", "bot.cli.commands.init", "choose a character and a model, and connect platforms", "set up"),
     Command("character", "bot.cli.commands.character", "check, write, import or export character files", "set up"),
+    Command("import", "bot.cli.commands.imports", "import what elizaOS or SillyTavern has stored", "set up"),
     Command("settings", "bot.cli.commands.settings", "list every variable and where its value comes from", "set up"),
     Command("doctor", "bot.cli.doctor.command", "check the configuration and say what to correct", "set up"),
     Command("token", "bot.cli.commands.token", "create, list or revoke tokens of the web page and the API", "set up"),

@@ -434,6 +434,8 @@ class AdapterSpec:
     `serves_clients`, as `Adapter.serves_clients` says, every gateway opens it; any other platform is connected by
     one gateway at a time, unless it `spreads_connections`: then every gateway opens it, and its connections are shared
     by `AgentHandle.connection_leases`. `setup_steps` tell a person how to get the values of `needs`, click by click.
+    `build_conversation` is set where the platform can show private conversations of another program: it returns the
+    place of one by the agent, its key, its title and the person's name.
     """
 
     name: str
@@ -448,3 +450,4 @@ class AdapterSpec:
     setup_steps: tuple[str, ...] = ()
     serves_clients: bool = False
     spreads_connections: bool = False
+    build_conversation: Callable[[UUID, str, str, str], tuple[World, Room, Entity]] | None = None

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import lzma
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,8 @@ OLD_CHARACTER = {
 # In this order: some remove what earlier ones show.
 COMMANDS = (
     "character import card.json --to imported",
+    "import eliza-db robin.sql -c ada.json",
+    "import sillytavern default-user --to imported",
     "settings -c ada.json",
     "doctor -c ada.json",
     "token new --scope chat --name page -c ada.json",
@@ -100,6 +104,10 @@ def character(workdir: Path) -> None:
         (workdir / f"{name}.json").write_text(json.dumps(document), encoding="utf-8")
     (workdir / "scene.yaml").write_text("character: ada.json\nsteps: [{join: Ben}]\n", encoding="utf-8")
     (workdir / "notes.md").write_text("Water ferns daily.", encoding="utf-8")
+    exports = Path(__file__).parents[1] / "imports"
+    (workdir / "robin.sql").write_bytes(lzma.decompress((exports / "elizaos-1.7.2.sql.xz").read_bytes()))
+    with tarfile.open(exports / "sillytavern-1.19.0.tar.xz") as archive:
+        archive.extractall(workdir, filter="data")
     assert entry(["db", "upgrade", "-c", "ada.json"]) == 0
     fill_sqlite(workdir / "data" / "greenroom.db", rows_of_schema(VERSION))
 
