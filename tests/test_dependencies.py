@@ -27,6 +27,7 @@ EXTRAS_OF_FILES = (
     (r"bot/models/openai_compatible/server\.py", ("openai",)),
     (r"bot/settings/model\.py", ("secrets",)),
     (r"bot/store/sql/.*", ("postgres", "vectors")),
+    (r"bot/imports/elizaos\.py", ("postgres",)),
 )
 IMPORTERS = ("import_module", "find_spec", "__import__")
 PYTHONS = re.findall(r":: Python :: (3\.\d+)", "\n".join(PROJECT["project"]["classifiers"]))

@@ -45,6 +45,7 @@ NOT_SETTINGS = frozenset(
     | {f"TWITTER_{name}" for name in ("API_KEY", "API_SECRET_KEY", "ACCESS_TOKEN", "ACCESS_TOKEN_SECRET")}  # of elizaOS
     | {f"OTEL_{name}" for name in ("EXPORTER_OTLP_COMPRESSION", "EXPORTER_OTLP_TIMEOUT", "BSP_MAX_QUEUE_SIZE")}
     | {"OTEL_ATTRIBUTE_VALUE_LENGTH_LIMIT"}  # of the SDK of OpenTelemetry
+    | {"LC_ALL", "LC_MESSAGES", "PGLITE_DATA_DIR", "SOURCES_KEY"}  # of the locale, and in the metadata of a result
     | {"CALL_A_PERSON"}  # of bootstrap, where it is registered
 )
 SHOWN = re.compile(r"`bot ([a-z][^`\n]*)`|^(?:\$ )?(?:[A-Z_]+=\S+ )*(?:\.venv/bin/)?bot ([a-z].*)$", re.MULTILINE)

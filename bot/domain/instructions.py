@@ -217,8 +217,8 @@ def resolve_instructions(
 ) -> ResolvedInstructions:
     """Return what is in effect in a room: of the file's `rooms`, its world, its channel and itself; the last wins.
 
-    Each key by itself. `parent` is the channel of a thread, which only the file needs. Nobody in a room can have more
-    tools or a higher budget than the file says.
+    Each key by itself. `parent` is the channel of a thread, which only the file needs. People in a room cannot have
+    more tools or a higher budget than the file says.
     """
     found: dict[str, InstructionValue] = {}
     limit = NO_INSTRUCTIONS

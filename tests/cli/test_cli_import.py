@@ -259,7 +259,7 @@ def test_another_folder_is_explained(workdir: Path, capsys: Out) -> None:
         ("sillytavern", "make_sillytavern_folder.mjs", "tavern"),
     ],
 )
-def test_an_export_made_now_by_the_other_program_is_imported_as_the_stored_one(
+def test_an_export_made_now_by_the_other_program_is_imported_as_the_stored_file(
     workdir: Path, capsys: Out, package: str, script: str, made: str
 ) -> None:
     node, modules = shutil.which("node"), PEERS / "node_modules"
@@ -273,7 +273,7 @@ def test_an_export_made_now_by_the_other_program_is_imported_as_the_stored_one(
     assert report["taken"]["messages"] == (5 if made.endswith(".sql") else 3)
 
 
-def test_the_command_that_exports_pglite_is_the_one_of_the_documents() -> None:
+def test_the_command_that_exports_pglite_is_that_of_the_documents() -> None:
     text = (ROOT / "docs" / "from-elizaos.md").read_text()
     assert all(line in text for line in EXPORT_COMMAND.split(", then in the same folder:\n"))
 

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -35,8 +34,7 @@ from bot.domain.ledger import DeliveryState, StepState
 from bot.events import Event
 from bot.inbound import processing
 from bot.models import ModelUnavailable, Purpose, TextRequest
-from bot.pipeline import process_message, turn_order
-from bot.pipeline.compose import Composer
+from bot.pipeline import turn_order
 from bot.prompts import parse_history
 from bot.prompts.reply_parser.reader import read_reply
 from bot.store import InMemoryStore, StoreUnavailable, TurnCommit
@@ -575,16 +573,12 @@ RUBBISH = [name for name in vars(Rubbish) if not name.startswith("_")]
 
 @pytest.mark.parametrize("kind", [ChannelType.DM, GROUP])
 @pytest.mark.parametrize("fault", RUBBISH)
-async def test_a_broken_provider_affects_only_itself_and_is_noted(
-    fault: str, kind: ChannelType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(process_message, "Composer", partial(Composer, timeout=0.2))
-
+async def test_a_broken_provider_affects_only_itself_and_is_noted(fault: str, kind: ChannelType) -> None:
     @provider("FINE", "Works.")
     async def fine(turn: Turn) -> ProviderResult:
         return ProviderResult(text="All is well here.")
 
-    broken = provider("BROKEN", "Does not work.")(getattr(Rubbish(), fault))
+    broken = provider("BROKEN", "Does not work.", timeout=0.2)(getattr(Rubbish(), fault))
     plugin = Plugin("rubbish", providers=[fine, broken])
     async with running_agent(
         plugin, model=ScriptedModel([RESPOND, model_answer("Hello.")][kind is not GROUP :])

@@ -55,7 +55,7 @@ async def test_a_room_has_its_own_value_of_each_key_else_that_of_the_world_else_
         assert "length: long (this server" in shown
 
 
-async def test_only_admins_set_something_and_alone_with_the_bot_nobody_does() -> None:
+async def test_only_admins_set_something_and_no_person_does_alone_with_the_bot() -> None:
     async with running_agent() as harness:
         assert "role ADMIN" in await set_room(harness, "language", "German", role=Role.MEMBER)
         assert "role ADMIN" in await set_room(harness, "language", "German", role=Role.MEMBER, kind=ChannelType.DM)
@@ -107,7 +107,7 @@ async def test_the_model_of_a_room_writes_its_answers() -> None:
         assert harness.model.requests[-1].model == ""
 
 
-async def test_actions_can_be_switched_off_in_one_room() -> None:
+async def test_actions_can_be_switched_off_in_a_single_room() -> None:
     async with running_agent() as harness:
         names = {spec.name for spec in harness.agent.catalog.actions} - {"REPLY", "IGNORE", "NONE"}
         await ask(harness)
