@@ -1,7 +1,6 @@
 """What emulated users do, by a test or on the page, and the events this sends to bots."""
 
 import re
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
@@ -163,7 +162,6 @@ class DiscordView(EmulatorActions):
     def __init__(self, people: People, interactions: InteractionServer) -> None:
         self._people, self._interactions = people, interactions
         self._state, self._gateway, self._rest = people.state, people.gateway, people.rest
-        self._reactions: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)  # by message, then by emoji
 
     def rooms(self) -> Sequence[EmulatorRoom]:
         """List the direct messages, then the channels, each with its threads."""
@@ -209,7 +207,7 @@ class DiscordView(EmulatorActions):
         await self._people.delete(room_id, message_id)
 
     async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
-        reactions = self._reactions[message_id]
+        reactions = self._rest.reactions[message_id]
         users = reactions.get(emoji, ())
         if user_id in users:
             reactions[emoji] = tuple(user for user in users if user != user_id)
@@ -291,7 +289,7 @@ class DiscordView(EmulatorActions):
                 EmulatorFile(f"{prefix}/{file['id']}", file["filename"], file["content_type"], file["size"])
                 for file in message["attachments"]
             ),
-            reactions=tuple((emoji, users) for emoji, users in self._reactions[message["id"]].items() if users),
+            reactions=tuple((emoji, users) for emoji, users in self._rest.reactions[message["id"]].items() if users),
         )
 
     def _with_mentions(self, text: str) -> str:

@@ -45,6 +45,7 @@ class RestServer:
         self.refused_channels: dict[str, tuple[int, int]] = {}  # by channel: status and code of the refusal
         self.denied: defaultdict[str, set[str]] = defaultdict(set)  # by channel: permissions that bots lack there
         self.uploads: dict[str, bytes] = {}
+        self.reactions: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)  # users by message and emoji
         self.base_url = ""
         self.recorder, self.typing = recorder, TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
         self._state, self._gateway = state, gateway
@@ -68,8 +69,11 @@ class RestServer:
             web.patch(API + "/channels/{channel}", self._edit_channel),
             web.get(API + "/channels/{channel}/messages", self._list_messages),
             web.post(API + "/channels/{channel}/messages", self._create_message),
+            web.get(API + message, self._get_message),
             web.patch(API + message, self._edit_message),
             web.delete(API + message, self._delete_message),
+            web.put(API + message + "/reactions/{emoji}/@me", self._react),
+            web.delete(API + message + "/reactions/{emoji}/@me", self._react),
             web.post(API + "/channels/{channel}/typing", self._start_typing),
             web.get("/attachments/{channel}/{id}/{name}", self._get_file),
         ]
@@ -209,7 +213,7 @@ class RestServer:
         if body.get("enforce_nonce") and (existing_id := self._state.find_nonce(bot, nonce)):
             self.recorder.record("same nonce")
             return json_response(self._state.messages[channel["id"]][existing_id])
-        reference = body.get("message_reference") or {}
+        reference = str((body.get("message_reference") or {}).get("message_id") or "")  # discord.py sends a number
         fields: Json = {
             "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
             "components": number_components(body.get("components") or []),
@@ -218,7 +222,7 @@ class RestServer:
         if nonce:
             fields["nonce"] = nonce
         message = self._state.add_message(
-            channel["id"], bot, body.get("content") or "", reply_to=reference.get("message_id"), **fields
+            channel["id"], bot, body.get("content") or "", reply_to=reference or None, **fields
         )
         self._state.store_nonce(bot, nonce, message["id"])
         replied_to = (message.get("referenced_message") or {}).get("author", {}).get("id", "")
@@ -230,6 +234,17 @@ class RestServer:
         self.typing.stop(channel["id"], self._state.users[bot]["global_name"])
         self.recorder.record("said")
         return json_response(message)
+
+    async def _get_message(self, request: web.Request) -> web.Response:
+        return json_response(self._find_message(request))
+
+    async def _react(self, request: web.Request) -> web.Response:
+        """Add a reaction of the bot to a message, or remove it."""
+        bot, message, emoji = self.bot_of(request), self._find_message(request), request.match_info["emoji"]
+        users = [user for user in self.reactions[message["id"]].get(emoji, ()) if user != bot]
+        self.reactions[message["id"]][emoji] = (*users, bot) if request.method == "PUT" else tuple(users)
+        self.recorder.record("reacted")
+        return web.Response(status=204)
 
     async def _edit_message(self, request: web.Request) -> web.Response:
         bot, message = self.bot_of(request), self._find_message(request)
