@@ -208,7 +208,11 @@ class DeliveryHeld(DeliveryUnknown):
 
 
 class FetchError(BotError):
-    """A URL may not be read, or could not be."""
+    """A URL may not be read, or could not be; `status` is the HTTP status that its server answered, if it did."""
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class MemoryLimitReached(BotError):

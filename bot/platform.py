@@ -21,6 +21,7 @@ from bot.adapter.adapter import (
     TerminalSession,
     TokenCheck,
     TypingIndicator,
+    group_accounts,
     select_accounts,
 )
 from bot.concurrency.clock import Backoff, TimeSource
@@ -34,6 +35,7 @@ from bot.domain.inbound import (
     ChoiceSelection,
     CommandInvocation,
     InboundMessage,
+    InlineAnswer,
     MessageVersion,
     Reaction,
     ResponseTarget,
@@ -43,6 +45,7 @@ from bot.domain.inbound import (
 )
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, EventKey
 from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY, REFERRAL_KEY, REFERRAL_NOTE, WRITTEN_BY_KEY
+from bot.domain.reactions import ReactionSet
 from bot.errors import (
     AnswerRefused,
     DeliveryError,
@@ -56,7 +59,7 @@ from bot.errors import (
     Undeliverable,
 )
 from bot.fetch.documents import DocumentFormat, ReaderNotInstalled, extract_document_text, extract_pdf_text
-from bot.fetch.response import sniff_media_type
+from bot.fetch.response import FetchedBody, sniff_media_type
 from bot.http import (
     WILDCARD_HOSTS,
     BoundRoute,
@@ -139,6 +142,7 @@ if TYPE_CHECKING:
         read_bounded,
         write_body,
     )
+    from bot.commands.cast import SHARED_COMMANDS, Cast
     from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
@@ -158,7 +162,9 @@ from bot.operate.operations import (
     UndeliveredPartBody,
 )
 from bot.operate.receipts import ReceiptBody
+from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
+from bot.operate.rooms import RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
@@ -174,6 +180,7 @@ __all__ = [
     "REFERRAL_NOTE",
     "REPORT_DAYS",
     "RESPONSE_SOURCE",
+    "SHARED_COMMANDS",
     "WILDCARD_HOSTS",
     "WRITTEN_BY_KEY",
     "AccessTokens",
@@ -195,6 +202,7 @@ __all__ = [
     "BoundedDict",
     "BoundedSet",
     "CareReport",
+    "Cast",
     "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
@@ -229,6 +237,7 @@ __all__ = [
     "EventKey",
     "Feed",
     "FetchError",
+    "FetchedBody",
     "FileConflict",
     "FileProblem",
     "Finding",
@@ -244,6 +253,7 @@ __all__ = [
     "IgnoredResponse",
     "InboundMessage",
     "InboxClosed",
+    "InlineAnswer",
     "KnownPeople",
     "LazyImport",
     "LazyModule",
@@ -277,11 +287,14 @@ __all__ = [
     "QuietHours",
     "Quotation",
     "Reaction",
+    "ReactionSet",
     "ReaderNotInstalled",
     "ReceiptBody",
     "ReloadResult",
+    "ReplayBody",
     "ResponseTarget",
     "Result",
+    "RoomInstructionsBody",
     "RoomRule",
     "RoomRules",
     "RouteCaller",
@@ -332,6 +345,7 @@ __all__ = [
     "find_log_buffer",
     "find_network",
     "format_dollars",
+    "group_accounts",
     "install_command",
     "is_complete",
     "is_cross_site",
@@ -367,6 +381,8 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "body_timeout": "bot.http_server",
     "describe_client_error": "bot.fetch.client",
     "disconnect_cause": "bot.adapter.http_client",
+    "SHARED_COMMANDS": "bot.commands.cast",
+    "Cast": "bot.commands.cast",
     "find_network": "bot.adapter.http_client",
     "read_bounded": "bot.adapter.http_client",
     "write_body": "bot.adapter.http_client",

@@ -26,6 +26,7 @@ from pydantic import TypeAdapter
 from bot.domain.character import ActionSpec, Effect
 from bot.domain.content import Content
 from bot.domain.environment import ChannelType, Entity, ParticipantState, Room, World
+from bot.domain.filters import FILTER_KEY, FilterDecision
 from bot.domain.ledger import (
     ActionResult,
     Degradation,
@@ -51,9 +52,11 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
             Rule.REPLY: "reply",
             Rule.NAME_CALLED: "name_called",
             Rule.FOLLOWED: "followed",
+            Rule.ROOM_ANSWER: "room_answer",
             Rule.BYPASS_TYPES: "room_type",
             Rule.BYPASS_SOURCES: "source",
             Rule.DECIDED_RESPOND: "decided_respond",
+            Rule.DECIDED_REACT: "decided_react",
             Rule.RESTART: "resumed",
             Rule.REGENERATED: "regenerated",
         },
@@ -64,6 +67,8 @@ CAUSES: Mapping[Outcome, Mapping[str, str]] = MappingProxyType(
             Rule.EDITED: "unchanged_edit",
             Rule.RESPOND_TO_BOTS: "bot",
             Rule.MUTED: "muted",
+            Rule.ROOM_ANSWER: "room_silent",
+            Rule.ROOM_BUDGET: "room_budget",
             Rule.PERSON_MUTED: "person_muted",
             Rule.MATURE_CONTENT: "mature_content",
             Rule.CANNOT_SEND: "cannot_send",
@@ -175,9 +180,10 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
     ("empty", {Rule.EMPTY_MESSAGE: "yes"}),
     ("bot", {Rule.RESPOND_TO_BOTS: "yes"}),
     ("muted", {Rule.MUTED: "muted", Rule.PERSON_MUTED: "person", Rule.TAKEN_OVER: "taken_over"}),
+    ("room_answer", {Rule.ROOM_ANSWER: "room_answer"}),
     ("age", {Rule.MATURE_CONTENT: "mature"}),
     ("sending", {Rule.CANNOT_SEND: "waits"}),
-    ("budget", dict.fromkeys(BUDGETS, "spent")),
+    ("budget", dict.fromkeys((*BUDGETS, Rule.ROOM_BUDGET), "spent")),
     ("limits", dict.fromkeys(LIMITS, "exceeded")),
     ("room_type", {Rule.BYPASS_TYPES: "listed", **dict.fromkeys(DIRECT_RULES, "direct")}),
     ("source", {Rule.BYPASS_SOURCES: "listed"}),
@@ -188,6 +194,7 @@ CHECKS: tuple[tuple[str, Mapping[str, str]], ...] = (
         "model",
         {
             Rule.DECIDED_RESPOND: "respond",
+            Rule.DECIDED_REACT: "react",
             Rule.DECIDED_IGNORE: "ignore",
             Rule.DECIDED_NONE: "ignore",
             Rule.DECIDED_STOP: "stop",
@@ -307,13 +314,16 @@ class GivenText(Protocol):
 
 
 class NotedAnswer(NamedTuple):
-    """What a model answered to the pipeline, after all attempts, and what the prompt was made of."""
+    """What a model answered to the pipeline, after all attempts, and what the prompt was made of.
+
+    The outcome of a call that was under way when its turn was ended from outside is a CancelledError.
+    """
 
     request: SentPrompt
     composed: Composed
     is_shortened: bool
     max_message_length: int
-    outcome: GivenText | Exception
+    outcome: GivenText | BaseException
 
 
 class NotedAction(NamedTuple):
@@ -374,6 +384,16 @@ class RecordedAction:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordedVerdict:
+    """What a filter decided about a text, and what failed, of the filters that a replay does not run."""
+
+    name: str
+    direction: str
+    decision: FilterDecision
+    problem: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedInput:
     """A message of a turn: its receipt without calls and notes, the message as it was read, and its author."""
 
@@ -388,7 +408,7 @@ class RecordedDecision:
     """Whether a turn was to be answered, and why.
 
     `judged` is the choice of the room's talk and its words; `covered` is how many messages the model's decision
-    covered besides.
+    covered besides. `reaction` is the emoji that it set in place of an answer.
     """
 
     should_answer: bool = True
@@ -397,6 +417,7 @@ class RecordedDecision:
     notice_template: str = ""
     judged: tuple[str, str] = ("", "")
     covered: int = 0
+    reaction: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,6 +449,7 @@ class ReplayRecord:
     texts: tuple[RecordedText, ...] = ()
     answers: tuple[RecordedAnswer, ...] = ()
     actions: tuple[RecordedAction, ...] = ()
+    verdicts: tuple[RecordedVerdict, ...] = ()
 
     def encode(self) -> str:
         """Return the record as compressed JSON in ASCII."""
@@ -465,7 +487,8 @@ class TracedCall(NamedTuple):
 class TurnTrace:
     """What one turn notes; `gate_rule` decided whether to answer, `composed` are the providers composed last.
 
-    A span is kind, name, start, end and note. `answers` and `actions` are for the replay record, as `decision` is.
+    A span is kind, name, start, end and note. `answers`, `actions` and `verdicts` are for the replay record, as
+    `decision` is.
     """
 
     started: float = 0.0
@@ -477,6 +500,7 @@ class TurnTrace:
     calls: list[TracedCall] = field(default_factory=list)
     answers: list[NotedAnswer] = field(default_factory=list)
     actions: list[NotedAction] = field(default_factory=list)
+    verdicts: list[RecordedVerdict] = field(default_factory=list)
     judged: tuple[str, str] = ("", "")
     covered: int = 0
     decision: RecordedDecision | None = None
@@ -522,7 +546,9 @@ class TurnTrace:
             texts, answers = _record_answers(self.answers)
             actions = tuple(map(_record_action, self.actions))
             sent = tuple(describe_content(reply.content) for reply in replies)
-            record = replace(record, replies=sent, texts=texts, answers=answers, actions=actions)
+            is_filtered = FILTER_KEY in record.message.metadata  # so the filters of messages do not run again
+            verdicts = tuple(item for item in self.verdicts if item.direction == "out" or not is_filtered)
+            record = replace(record, replies=sent, texts=texts, answers=answers, actions=actions, verdicts=verdicts)
             try:
                 body[REPLAY_KEY] = record.encode()
             except Exception:  # the str() of a plugin's value may raise anything
@@ -572,7 +598,7 @@ def _record_answers(noted: Iterable[NotedAnswer]) -> tuple[tuple[RecordedText, .
             is_shortened,
             max_length,
         )
-        if isinstance(outcome, Exception):
+        if isinstance(outcome, BaseException):
             kind, setting = type(outcome).__name__, getattr(outcome, "setting", "")
             answers.append(replace(answer, text=str(outcome), error=kind, setting=setting))
         else:

@@ -5,6 +5,7 @@
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,10 +29,19 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
+from bot.domain.instructions import (
+    MODEL_SIZES,
+    NOTHING_SET,
+    ResolvedInstructions,
+    RoomInstructions,
+    resolve_instructions,
+)
 from bot.domain.ledger import (
+    SOURCES_KEY,
     ActionResult,
     Degradation,
     DegradeStep,
+    Delivery,
     EditState,
     EventKey,
     ModelCall,
@@ -42,6 +52,7 @@ from bot.domain.ledger import (
 )
 from bot.domain.memory import AUTHORS_KEY, NOTICE_KEY, WRITTEN_BY_KEY, Memory, MemoryKind
 from bot.domain.proposal import Proposal, proposal_id
+from bot.domain.reactions import ReactionSet
 from bot.domain.task import Task, merge_schedule
 from bot.errors import TemplateError
 from bot.event_bus import EventBus
@@ -67,6 +78,10 @@ T = TypeVar("T")
 TIMEZONE = "TIMEZONE"
 AI_NOTICE, AI_NOTICE_TEXT, MINORS = "AI_NOTICE", "AI_NOTICE_TEXT", "MINORS"
 AGE_RESTRICTED_ROOMS = "AGE_RESTRICTED_ROOMS"
+CITATION = re.compile(r"\[(\d{1,3})\]")
+FORGED_CITATION = re.compile(
+    r"^[ \t]*\[\d{1,3}\]:?[ \t]+\S*://\S+[ \t]*\n?", re.MULTILINE
+)  # as the model has read it before
 
 
 class Services(dict[type, Any]):
@@ -486,6 +501,8 @@ DEGRADED_SHARE = 0.3
 DEGRADED_MODELS = MappingProxyType(
     {DegradeStep.SMALL: ModelType.TEXT_SMALL, DegradeStep.OFFLINE: ModelType.TEXT_OFFLINE}
 )
+REACTIONS, DEFAULT_REACTIONS = "REACTIONS", 6  # in a room and an hour
+REACTION_STEP = "reaction"  # key and kind of the step that has the reaction of a turn
 HELD_STEP = "held"  # key and kind of the steps that have replies which wait for the commit
 
 
@@ -535,8 +552,11 @@ class Turn:
     next turn begin before this one has ended. `conversation_length` is how many of the room's last messages a prompt
     shows at most, and `time_zone` is that of this world, in which prompts tell times. `degradation` is the step of
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
+    `named_sources` are the sites of which its replies say already that they were read.
+    `reaction` is the emoji with which it reacts to its message when it is answered, in place of `earlier_reaction`.
     With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
-    `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began.
+    `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began, and
+    `instructions` are those of the room then.
     """
 
     agent: Agent
@@ -569,8 +589,12 @@ class Turn:
     degradation: Degradation | None = None
     context_share: float = 1.0
     reply_model: ModelType = ModelType.TEXT_LARGE
+    reaction: str = ""
+    earlier_reaction: Delivery | None = None
     hold_reason: str = ""
     was_parked: bool = False
+    named_sources: set[str] = field(default_factory=set)
+    instructions: ResolvedInstructions = NOTHING_SET
     definition: AgentDefinition = field(init=False)
     conversation_length: int = field(init=False)
     time_zone: tzinfo = field(init=False)
@@ -581,6 +605,7 @@ class Turn:
         self.time_zone = self.agent.find_time_zone(self.world)
         length = self.world.settings.get("CONVERSATION_LENGTH") or settings.get("CONVERSATION_LENGTH")
         self.conversation_length = int(length or 20)
+        self.apply_instructions()
 
     @classmethod
     def for_preview(cls, agent: Agent, text: str, *, role: Role = Role.OWNER) -> Self:
@@ -651,12 +676,35 @@ class Turn:
         first_role, *other_roles = [self.world.role_of(turn_input.author.id) for turn_input in self.inputs]
         return min(first_role, *other_roles, key=lambda role: role.rank) if other_roles else first_role
 
+    @property
+    def room_instructions(self) -> RoomInstructions:
+        """What is set for its room, by the character's file, operators and admins."""
+        return self.instructions.current
+
+    @property
+    def model_name(self) -> str:
+        """The model that is named for its room; empty for a size, and while DEGRADE is in effect."""
+        name = self.room_instructions.model
+        return name if name and name not in MODEL_SIZES and self.degradation is None else ""
+
+    def apply_instructions(self, parent: Room | None = None) -> None:
+        """Answer as the instructions of the room say; `parent` is the channel of a thread."""
+        self.instructions = resolve_instructions(self.definition.character.rooms, self.world, self.room, parent)
+        if self.degradation is None:
+            self.reply_model = self._room_model()
+        else:
+            self.degrade(self.degradation)
+
+    def _room_model(self) -> ModelType:
+        size = self.room_instructions.model
+        return ModelType(f"TEXT_{size.upper()}") if size in MODEL_SIZES else ModelType.TEXT_LARGE
+
     def degrade(self, degradation: Degradation | None) -> None:
         """Answer from now on as a step of DEGRADE says, if there is one."""
         if degradation is not None:
             self.degradation = degradation
             self.context_share = DEGRADED_SHARE
-            self.reply_model = DEGRADED_MODELS.get(degradation.step, ModelType.TEXT_LARGE)
+            self.reply_model = DEGRADED_MODELS.get(degradation.step, self._room_model())
 
     def commit(self) -> None:
         """Pass the commit point: from here on no newer turn supersedes this one.
@@ -703,6 +751,24 @@ class Turn:
         """Return the result of an action that ran earlier in this turn."""
         return self.results.get(action)
 
+    def cite_sources(self, content: Content) -> Content:
+        """Return a reply with the links that it cites as `[1]`, and the sites that were read for it, below its text.
+
+        They are those that providers and actions have returned: a link or a number that the model made up is none.
+        """
+        results = (*self.state.results.values(), *self.state.data.get("actionResults", ()))
+        sources = [source for result in results for source in result.values.get(SOURCES_KEY, ())]
+        if not sources or not content.text:  # as nearly always
+            return content
+        text = FORGED_CITATION.sub("", content.text).rstrip()
+        cited = set(CITATION.findall(text))
+        lines = [f"[{source['number']}] {source['url']}" for source in sources if source.get("number") in cited]
+        read = dict.fromkeys(source["site"] for source in sources if not source.get("number"))
+        if sites := [site for site in read if site not in self.named_sources]:
+            lines.append(user_text("notices.read_sites", sites=", ".join(sites)))
+        self.named_sources.update(sites)
+        return replace(content, text="\n\n".join(filter(None, [text, "\n".join(lines)])))
+
     async def reply(self, content: str | Content) -> Memory | None:
         """Send a reply in the room at once, before the turn is over.
 
@@ -711,8 +777,7 @@ class Turn:
         """
         if self.is_cancelled or self.is_stopped:
             return None
-        if isinstance(content, str):
-            content = Content(text=content)
+        content = self.cite_sources(Content(text=content) if isinstance(content, str) else content)
         outgoing = self.build_reply(content)
         existing = next((memory for memory in self.replies if memory.id == outgoing.memory.id), None)
         if existing is not None:
@@ -727,6 +792,50 @@ class Turn:
         stored = await self.send([await self.with_speech(outgoing)])
         self.replies += stored
         return stored[0] if stored else None
+
+    def find_reactions(self) -> ReactionSet | None:
+        """Return the reactions that the turn may set at its message; None where it may set none."""
+        limit = int(self.agent.settings.get(REACTIONS) or DEFAULT_REACTIONS)
+        adapter = self.agent.outbox.adapters.get(self.room.platform)
+        is_allowed = limit and self.message.external_id and self.room_instructions.reactions is not False
+        if adapter is None or self.is_care or not is_allowed or self.find_hold_reason():
+            return None
+        return adapter.find_reactions(self.room) if self.agent.outbox.may_react(self.room.id, limit) else None
+
+    async def react(self, text: str) -> str:
+        """React to the message with the emoji in a text once the turn is answered; return the emoji.
+
+        It is the nearest that the platform has, empty where nothing is like it or the turn may set none. The last one
+        of a turn is set. Replayed after a crash, it is set once.
+        """
+        reactions = self.find_reactions()
+        emoji = reactions.find(text) if reactions is not None else ""
+        if emoji:
+            result, now = {"emoji": emoji}, self.agent.clock()
+            step = Step(self.id, REACTION_STEP, REACTION_STEP, StepState.DONE, result=result, recorded_at=now)
+            await self.agent.store.ledger.save_step(step)
+            self.reaction = emoji
+        return emoji
+
+    def build_reaction(self) -> OutgoingReply | None:
+        """Build the reaction of an answered turn, or the removal of an earlier one; return None if nothing changes."""
+        earlier, message = self.earlier_reaction, self.message
+        if (earlier.content.text if earlier is not None else "") == self.reaction:
+            return None
+        memory = Memory(
+            id=derived_id("reaction", self.room.id, message.external_id, self.agent.id, self.reaction),
+            kind=MemoryKind.REACTION,
+            entity_id=self.agent.id,
+            room_id=self.room.id,
+            world_id=self.world.id,
+            content=Content(text=self.reaction, source=self.room.platform, in_reply_to=message.id),
+            created_at=self.agent.clock(),
+            external_id=message.external_id,
+            source_id=message.id,
+            turn_id=self.id,
+        )
+        replaced = earlier.id if earlier is not None else ""
+        return OutgoingReply(memory, self.room, reply_to=message.external_id, replaced_reaction=replaced)
 
     def find_hold_reason(self) -> str:
         """Return why the replies of the turn wait for a person; empty if they do not."""
@@ -747,8 +856,9 @@ class Turn:
         return outgoing.memory
 
     def restore_held(self, steps: Iterable[Step]) -> None:
-        """Take up the replies that an earlier attempt at this turn has kept for the commit."""
-        next_index = self.next_reply_index
+        """Take up the replies and the reaction that an earlier attempt at this turn has kept for the commit."""
+        next_index, steps = self.next_reply_index, list(steps)
+        self.reaction = next((step.result["emoji"] for step in steps if step.kind == REACTION_STEP), "")
         for step in sorted((step for step in steps if step.kind == HELD_STEP), key=lambda step: step.result["index"]):
             self.next_reply_index = step.result["index"]
             self.held_replies.append(self.build_reply(Content(text=step.result["text"])))
@@ -781,7 +891,8 @@ class Turn:
         self, replies: Sequence[OutgoingReply], receipts: Sequence[Receipt] = (), action_results: Sequence[Memory] = ()
     ) -> list[Memory]:
         """Commit replies as `Outbox.commit` does, together with the AI notice where it is due."""
-        unnotified = await self.find_unnotified() if replies else frozenset()
+        has_text = any(reply.memory.kind is MemoryKind.MESSAGE for reply in replies)
+        unnotified = await self.find_unnotified() if has_text else frozenset()
         if not unnotified:
             return await self.agent.outbox.commit(replies, receipts, action_results)
         self.unnotified = frozenset()

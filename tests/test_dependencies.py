@@ -23,7 +23,7 @@ EXTRAS_OF_FILES = (
     (r"adapters/web/metrics/.*", ("metrics",)),
     (r"bot/cli/commands/mcp\.py", ("mcp",)),
     (r"bot/cli/(commands/(dev|plugin)|pytest_plugin)\.py", ("testing",)),
-    (r"bot/fetch/document_worker\.py", ("knowledge",)),
+    (r"bot/fetch/document_worker\.py", ("knowledge", "feeds", "links")),
     (r"bot/models/openai_compatible/server\.py", ("openai",)),
     (r"bot/settings/model\.py", ("secrets",)),
     (r"bot/store/sql/.*", ("postgres", "vectors")),

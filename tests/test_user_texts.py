@@ -100,7 +100,7 @@ def test_the_first_language_with_a_catalogue_is_used(tags: tuple[str, ...], lang
     assert find_language(*tags) == language
 
 
-def test_texts_are_in_the_language_of_the_block_and_in_english_where_a_translation_lacks_one() -> None:
+def test_texts_are_in_the_language_of_the_block_and_in_english_where_a_translation_has_none() -> None:
     with use_language("de"):
         assert user_text("choices.done", choice="{red}") == "Gewählt: {red}."
         assert translate(english_text("commands.start.description")) == "Anfangen."

@@ -12,7 +12,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
 from types import SimpleNamespace
@@ -24,7 +24,7 @@ import aiohttp
 import discord
 from discord.http import HTTPClient, Ratelimit, Route
 
-from adapters.discord.commands import CommandHandler, build_registration
+from adapters.discord.commands import CommandHandler, build_registration, locate_command
 from adapters.discord.config import MAX_SHARDS, PLATFORM, DiscordSettings, Limits, find_trusted_origin, read_settings
 from adapters.discord.errors import (
     ALREADY_ACKNOWLEDGED,
@@ -36,7 +36,9 @@ from adapters.discord.errors import (
     is_token_refused,
     to_delivery_error,
 )
+from adapters.discord.faces import FaceSender, Quotes, Webhooks
 from adapters.discord.gateway import (
+    INTERACTION,
     INVALID_TOKEN_MESSAGE,
     POSITION,
     RESUMED,
@@ -52,6 +54,7 @@ from adapters.discord.gateway import (
     ShardingRequired,
 )
 from adapters.discord.incoming import EntityMapper
+from adapters.discord.outside import OutsideQuestions, is_outside, menu_name
 from adapters.discord.sending import MessageSender, ResponseSender, is_response, split_reply
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock
@@ -59,18 +62,21 @@ from bot.platform import (
     Adapter,
     AgentHandle,
     Backoff,
+    Cast,
     ConnectionStatus,
     Delivery,
     DeliveryUnknown,
     DisconnectCause,
     NotSent,
     PlatformNetwork,
+    ReactionSet,
     SlidingWindow,
     TaskSet,
     TimeSource,
     TokenCheck,
     TypingIndicator,
     find_network,
+    group_accounts,
     read_bounded,
     select_accounts,
 )
@@ -111,7 +117,8 @@ class RequestGuard:
             )
 
     async def _on_body_sent(self, session: aiohttp.ClientSession, context: SimpleNamespace, params: Any) -> None:
-        if params.method == "POST" and params.url.path.endswith("/messages"):
+        path = params.url.path
+        if params.method == "POST" and (path.endswith("/messages") or "wait" in params.url.query):
             crash_point("send.post_write")
 
     async def _on_response(
@@ -251,7 +258,7 @@ class DiscordShard:
         self.status = status
         self._account = account
         self._is_prepared = False
-        limits, queue = account.limits, EventQueue(account.limits.max_queued_events)
+        limits, queues = account.limits, [EventQueue(account.limits.max_queued_events) for _ in account.faces]
         self.client = DiscordClient(account.http, account.settings, limits, shard)
         self._connection = GatewayConnection(
             self.client,
@@ -259,43 +266,45 @@ class DiscordShard:
             limits,
             status,
             shard=shard,
-            queue=queue,
+            queues=queues,
             is_token_refused=account.token_check.confirm,
-            note_unavailable=lambda guild_id: self.receiver.backfill.note_unavailable(guild_id),
+            note_unavailable=self._note_unavailable,
         )
         self.probe = GatewayProbe(
             account.send_request, self._list_rooms, status, account.clock, self._connection.end_session
         )
-        self.receiver = EventReceiver(
-            account.handle,
-            self.client,
-            queue,
-            self.probe,
-            account.mapper,
-            account.settings,
-            limits,
-            shard=shard,
-            clock=account.clock,
-            on_author=account.message_sender.note_author,
-            on_own_message=account.check_own_message,
-            on_interaction=lambda event: self._tasks.start(self._handle_interaction(event)),
-            on_connected=self._on_connected,
-        )
-        self.client.on_event = self.receiver.enqueue
+        self.receivers = [
+            EventReceiver(
+                face.handle,
+                self.client,
+                queue,
+                self.probe,
+                face.mapper,
+                account.settings,
+                limits,
+                shard=shard,
+                clock=account.clock,
+                on_message=account.note_message,
+                on_own_message=account.check_own_message,
+                on_interaction=lambda event: self._tasks.start(self._handle_interaction(event)),
+                on_connected=self._on_connected if face is account.faces[0] else lambda name: None,
+            )
+            for face, queue in zip(account.faces, queues, strict=True)
+        ]
+        self.client.on_event = self._enqueue
         self._tasks = TaskSet("a task of a Discord shard")
 
     async def run(self) -> None:
         """Stay connected until cancelled; raise ConnectionRejected if Discord rejects that permanently."""
-        self._tasks.start(self.receiver.run())
+        for receiver in self.receivers:
+            self._tasks.start(receiver.run())
         self._tasks.start(self.probe.run(self._account.limits.probe_seconds))
         while True:
             try:
                 if not self._is_prepared:
                     await self.client.prepare(self._account.user, self._account.application_id)
                     self._is_prepared = True
-                handle, mapper = self._account.handle, self._account.mapper
-                stored = await handle.cursor(PLATFORM, mapper.account, self.id.cursor_name(SESSION_CURSOR))
-                self._connection.session = GatewaySession.from_json(stored)
+                self._connection.session = await self._read_session()
                 await self._connection.run()
             except ConnectionRejected:
                 raise
@@ -310,15 +319,39 @@ class DiscordShard:
         await self._tasks.cancel(STOP_TIMEOUT)
         self.status.close()
 
+    async def _read_session(self) -> GatewaySession | None:
+        """Return the session up to the last event that all characters have stored; None where there is no such."""
+        name = self.id.cursor_name(SESSION_CURSOR)
+        stored = [
+            GatewaySession.from_json(await face.handle.cursor(PLATFORM, face.mapper.account, name))
+            for face in self._account.faces
+        ]
+        sessions = [session for session in stored if session is not None]
+        is_same = len(sessions) == len(stored) and len({session.id for session in sessions}) == 1
+        return min(sessions, key=lambda session: session.seq) if is_same else None
+
+    def _enqueue(self, event: GatewayEvent) -> bool:
+        """Pass an event to the receiver of each character; interactions, which are handled once, to the first."""
+        first, *others = self.receivers
+        is_taken = first.enqueue(event)
+        if event.name != INTERACTION:
+            for receiver in others:
+                receiver.enqueue(event)
+        return is_taken
+
+    def _note_unavailable(self, guild_id: int) -> None:
+        for receiver in self.receivers:
+            receiver.backfill.note_unavailable(guild_id)
+
     async def _handle_interaction(self, event: GatewayEvent) -> None:
         try:
-            await self._account.command_handler.handle(*event.args)
+            await self._account.handle_interaction(*event.args)
         except REQUEST_ERRORS as error:  # the interaction may have expired, or its channel may be gone
             if isinstance(error, ErrorResponse) and error.code == ALREADY_ACKNOWLEDGED:
                 logger.debug("an interaction on Discord came again: %s", error)
             else:
                 logger.warning("an interaction on Discord was not answered: %s", error or type(error).__name__)
-        self.receiver.enqueue(GatewayEvent(POSITION, (), event.session))
+        self._enqueue(GatewayEvent(POSITION, (), event.session))
 
     def _on_connected(self, event_name: str) -> None:
         if event_name == RESUMED and not self.client.guilds:  # at the start: nothing announces them
@@ -343,19 +376,29 @@ class DiscordShard:
         return own
 
 
+@dataclass(frozen=True, slots=True)
+class Face:
+    """A character of an account: its handle, its ids, and what sends its messages."""
+
+    handle: AgentHandle
+    mapper: EntityMapper
+    commands: CommandHandler
+    sender: MessageSender | FaceSender
+
+
 class DiscordAccount:
     """One bot account: logs in and stays connected until `stop`.
 
+    `faces` are its characters, one or several that share it; `handle` and `mapper` are those of the first.
     `problem` is why Discord rejects it; then nothing else is sent, and it is tried again with growing pauses.
     """
 
-    def __init__(self, handle: AgentHandle, settings: DiscordSettings, limits: Limits, clock: Clock) -> None:
-        self.handle = handle
+    def __init__(self, handles: Sequence[AgentHandle], settings: DiscordSettings, limits: Limits, clock: Clock) -> None:
+        self.handle = handle = handles[0]
         self.problem = ""
         self.is_connected = asyncio.Event()
         self.settings, self.limits, self.clock = settings, limits, clock
         self.trusted_origin = find_trusted_origin(handle.settings)
-        self.mapper = EntityMapper(handle.agent_id)
         self.http = build_http(settings, limits, handle.settings.network_environment())
         self.user: Any = {}
         self.application_id = 0
@@ -367,7 +410,11 @@ class DiscordAccount:
         self._response_sender = ResponseSender(self.send_request, clock)
         self._typing_indicator = TypingIndicator(self._show_typing, limits.sleep, interval=limits.typing_interval)
         self.identify_queue = IdentifyQueue(limits, lambda: handle.connection_leases)
-        self.command_handler = CommandHandler(handle, self.mapper, settings, self._send_repeatedly)
+        self._outside = OutsideQuestions(handle, self.send_request, clock, limits.sleep, lambda: self.application_id)
+        self._cast = Cast(PLATFORM, handles, locate_command, clock) if len(handles) > 1 else None
+        self._quotes, self._webhooks = Quotes(self.message_sender), Webhooks(self.send_request)
+        self.faces = [self._build_face(handle) for handle in handles]
+        self.mapper = self.faces[0].mapper
         self._allocation = ShardAllocation(handle, self.mapper.account, settings.discord_shard_count)
         self._statuses: set[ShardStatus] = set()
         self.shards: dict[ShardId, DiscordShard] = {}
@@ -392,6 +439,7 @@ class DiscordAccount:
         """Disconnect with a close code that lets the next start resume the sessions."""
         await self._typing_indicator.stop()
         await self.token_check.close()
+        await self._outside.stop()
         await self._tasks.cancel(STOP_TIMEOUT)
         await self.identify_queue.stop()
         await self.http.close()
@@ -399,14 +447,30 @@ class DiscordAccount:
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part and return its message id."""
         await self._wait_until_logged_in()
+        if is_outside(delivery):
+            return await self._outside.deliver(delivery)
         if is_response(delivery):
             return await self._response_sender.deliver(delivery)
-        return await self.message_sender.deliver(delivery, self.mapper.bot_id)
+        return await self._sender_of(delivery).deliver(delivery, self.mapper.bot_id)
 
     async def edit(self, delivery: Delivery) -> str:
         """Edit or delete the message that a part replaces."""
         await self._wait_until_logged_in()
-        return await self.message_sender.edit(delivery, self.mapper.bot_id)
+        if is_outside(delivery):
+            return await self._outside.edit(delivery)
+        return await self._sender_of(delivery).edit(delivery, self.mapper.bot_id)
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set or remove a reaction."""
+        await self._wait_until_logged_in()
+        return await self.message_sender.react(delivery)
+
+    def find_reactions(self, channel_id: int) -> ReactionSet:
+        """Return all emoji, and those of the server of a channel that its members can use without a role."""
+        channels = (shard.client.get_channel(channel_id) for shard in self.shards.values())
+        guild: discord.Guild | None = next((getattr(item, "guild", None) for item in channels if item), None)
+        emojis = guild.emojis if guild is not None else ()
+        return ReactionSet(custom={item.name: str(item) for item in emojis if item.available and not item.roles})
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resolve a part of which it is unknown whether it arrived."""
@@ -414,11 +478,40 @@ class DiscordAccount:
             await self._wait_until_logged_in()
         except NotSent as error:
             raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
+        if is_outside(delivery):
+            return await self._outside.reconcile(delivery)
         if is_response(delivery):
             return await self._response_sender.reconcile(delivery)
-        return await self.message_sender.reconcile(delivery, self.mapper.bot_id)
+        return await self._sender_of(delivery).reconcile(delivery, self.mapper.bot_id)
 
-    async def open_direct(self, user_id: str) -> tuple[World, Room]:
+    def _build_face(self, handle: AgentHandle) -> Face:
+        mapper, sender = EntityMapper(handle.agent_id), self.message_sender
+        mapper.cast = self._cast
+        commands = CommandHandler(handle, mapper, self.settings, self._send_repeatedly, self._outside)
+        if self._cast is None:
+            return Face(handle, mapper, commands, sender)
+        return Face(handle, mapper, commands, FaceSender(handle, self._cast, self._webhooks, sender, self._quotes))
+
+    def _sender_of(self, delivery: Delivery) -> MessageSender | FaceSender:
+        return next(face.sender for face in self.faces if face.mapper.account == delivery.account)
+
+    def note_message(self, message: discord.Message) -> None:
+        """Note a received message: its channel takes messages, its author may be mentioned there, it may be quoted."""
+        self.message_sender.note_author(str(message.channel.id), str(message.author.id))
+        if self._cast is not None:
+            self._quotes.note(message)
+
+    async def handle_interaction(self, interaction: discord.Interaction[Any]) -> None:
+        """Pass a command to the first character, a button to the one whose message has it."""
+        first, message = self.faces[0], interaction.message
+        pressed = first.mapper.face_of(message) if message is not None else None
+        face = next((face for face in self.faces if face.handle is pressed), first)
+        await face.commands.handle(interaction)
+        for other in self.faces:
+            if other is not face:
+                await other.commands.repeat(interaction)
+
+    async def open_direct(self, user_id: str, mapper: EntityMapper) -> tuple[World, Room]:
         """Return the direct channel with a user and its world, opened if there is none; raises as `deliver`."""
         await self._wait_until_logged_in()
         route = Route("POST", "/users/@me/channels")
@@ -428,13 +521,13 @@ class DiscordAccount:
             raise to_delivery_error(error) from error
         channel_id = int(channel["id"])
         names = (user.get("global_name") or user.get("username") for user in channel.get("recipients") or ())
-        room = self.mapper.to_room(discord.Object(channel_id))
+        room = mapper.to_room(discord.Object(channel_id))
         room = replace(room, type=ChannelType.DM, name=str(next(names, "")))
-        return self.mapper.world_of(None, None, channel_id), room
+        return mapper.world_of(None, None, channel_id), room
 
     def show_typing(self, channel_id: str, active: bool) -> None:
         """Show or hide the typing indicator in a channel."""
-        if self._is_logged_in.is_set() and not self.problem:
+        if self._is_logged_in.is_set() and not self.problem and channel_id.isdecimal():
             self._typing_indicator.show(channel_id, active)
 
     async def _show_typing(self, channel_id: str) -> bool:
@@ -570,14 +663,19 @@ class DiscordAccount:
         token = self.settings.discord_api_token
         self.user = await self._request(lambda: self.http.static_login(token.get_secret_value() if token else ""))
         application = await self._request(self.http.application_info)
-        self.application_id, self.mapper.bot_id = int(application["id"]), int(self.user["id"])
+        self.application_id = self._webhooks.application_id = int(application["id"])
+        for face in self.faces:
+            face.mapper.bot_id, face.mapper.application_id = int(self.user["id"]), self.application_id
         self.status.account = f"@{self.user['username']}"
         self._is_logged_in.set()
         self._tasks.start(self._register_commands())
 
     async def _register_commands(self) -> None:
         """Register the commands; try again while Discord cannot be reached or its answer may change."""
-        commands, backoff, is_logged = build_registration(self.handle.commands), Backoff(5.0, 600.0), False
+        menu = menu_name(self.handle.character.name) if self.settings.discord_user_install else ""
+        account_commands = [entry.spec for entry in self._cast.commands()] if self._cast is not None else []
+        commands = build_registration([*self.handle.commands, *account_commands], menu)
+        backoff, is_logged = Backoff(5.0, 600.0), False
         for failures in count(1):
             try:
                 await self.http.bulk_upsert_global_commands(self.application_id, commands)
@@ -663,7 +761,10 @@ class DiscordAccount:
 
 
 class DiscordAdapter(Adapter):
-    """Connects every character that has a token; accounts are independent of each other."""
+    """Connects every character that has a token; accounts are independent of each other.
+
+    Characters with the same token share its account.
+    """
 
     platform = PLATFORM
     can_edit = True
@@ -681,21 +782,23 @@ class DiscordAdapter(Adapter):
         self.accounts: dict[str, DiscordAccount] = {}
 
     async def __aenter__(self) -> Self:
-        for handle in self._handles:
-            settings = read_settings(handle.settings)
-            account = DiscordAccount(handle, settings, self._limits, self._clock)
-            self.accounts[str(handle.agent_id)] = account
+        groups = group_accounts(self._handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
+        for handles in groups.values():
+            settings = read_settings(handles[0].settings)
+            account = DiscordAccount(handles, settings, self._limits, self._clock)
+            self.accounts |= {str(handle.agent_id): account for handle in handles}
             self.is_trusted_audience = not settings.is_default("discord_api_base_url")  # a server of the operator's
             account.start(is_receiving=self.is_receiving)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await asyncio.gather(*(account.stop() for account in self.accounts.values()))
+        await asyncio.gather(*(account.stop() for account in set(self.accounts.values())))
 
     @property
     def connections(self) -> Sequence[ConnectionStatus]:
         """Return the gateway connection status of each account that this process connects."""
-        return [account.status for account in self.accounts.values() if not account.is_elsewhere]
+        accounts = dict.fromkeys(self.accounts.values())
+        return [account.status for account in accounts if not account.is_elsewhere]
 
     def split_content(self, content: Content) -> list[Content]:
         """Split a reply into messages."""
@@ -713,14 +816,23 @@ class DiscordAdapter(Adapter):
         """Edit or delete the message that a part replaces."""
         return await self._account_of(delivery).edit(delivery)
 
+    def find_reactions(self, room: Room) -> ReactionSet | None:
+        """Return the emoji of Discord and of the server."""
+        account = self.accounts.get(room.account)
+        return account.find_reactions(int(room.external_id)) if account and room.external_id.isdecimal() else None
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set or remove a reaction."""
+        return await self._account_of(delivery).react(delivery)
+
     def trusted_origin(self, account: str) -> str:
         """Return the origin of the server with Discord's API that the operator has set for an account."""
         discord_account = self.accounts.get(account)
         return discord_account.trusted_origin if discord_account is not None else ""
 
     def stream_interval(self, room: Room) -> float | None:
-        """Return the seconds between two edits of a streamed reply."""
-        return DRAFT_INTERVAL_SECONDS
+        """Return the seconds between two edits of a streamed reply; the answer to a question from outside is whole."""
+        return DRAFT_INTERVAL_SECONDS if room.external_id.isdecimal() else None
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Resend an unclear part while Discord remembers its nonce; after that, search the channel for it."""
@@ -731,7 +843,7 @@ class DiscordAdapter(Adapter):
         account = self.accounts.get(str(agent_id))
         if account is None or not person.external_id.isdecimal():
             return None
-        return await account.open_direct(person.external_id)
+        return await account.open_direct(person.external_id, EntityMapper(agent_id))
 
     async def set_typing(self, room: Room, active: bool) -> None:
         """Show or hide the typing indicator in a room."""
@@ -749,9 +861,11 @@ class DiscordAdapter(Adapter):
 def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
     """Return the adapter for the characters that have a token and list Discord.
 
-    Raises ConfigError if none has, or if two characters share a token.
+    Raises ConfigError if none has, or if two characters share a token without DISCORD_FACES.
     """
-    owners = select_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
-    if not owners:
+    groups = group_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
+    if not groups:
         raise ConfigError("DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets")
-    return DiscordAdapter(tuple(owners.values()))
+    single = [handle for handle in handles if not read_settings(handle.settings).discord_faces]
+    select_accounts(single, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
+    return DiscordAdapter([handle for group in groups.values() for handle in group])

@@ -112,6 +112,8 @@ class Backfill:
             # A channel that was created meanwhile has no message of its own.
             after_id = last_seen.get(room_id, self._newest_seen)
             has_newer = bool(after_id) and (channel.last_message_id or 0) > after_id
+            if await self._mapper.is_absent(channel, None):
+                continue
             if channel.id in self._unread or has_newer or room_id in compared:
                 yield await self._read_channel(channel, after_id)
 

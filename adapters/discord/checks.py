@@ -44,24 +44,44 @@ async def check(settings: Settings, read_cursor: CursorReader) -> CheckReport:
         raise TemporaryError(f"{discord_settings.discord_api_base_url}: {cause or type(error).__name__}") from error
     finally:
         await http.close()
-    problems = [*_intent_problems(application, discord_settings), *_guild_problems(guilds, discord_settings)]
+    problems = [
+        *_intent_problems(application, discord_settings),
+        *_install_problems(application, discord_settings),
+        *_guild_problems(guilds, discord_settings),
+    ]
     guild_texts = [f"{name} ({len(visible_ids) - 1} channels)" for name, visible_ids in guilds]
     facts: dict[str, str | int] = {
         "servers": ", ".join(guild_texts) or "none",
-        "permissions": REQUIRED_PERMISSIONS.value,
-        "invitation": invite_link(str(application.get("id"))),
+        "permissions": find_permissions(discord_settings).value,
+        "invitation": invite_link(str(application.get("id")), find_permissions(discord_settings)),
     }
+    if discord_settings.discord_user_install:
+        facts["for people to install"] = install_link(str(application.get("id")))
     return CheckReport(f"discord: {user.get('username')}", True, problems=tuple(problems), facts=facts)
 
 
-def invite_link(application_id: str) -> str:
+def find_permissions(settings: DiscordSettings) -> Permissions:
+    """Return the fewest permissions that the bot needs."""
+    shared = Permissions(manage_webhooks=True) if settings.discord_faces else Permissions.none()
+    return REQUIRED_PERMISSIONS | shared
+
+
+def invite_link(application_id: str, permissions: Permissions = REQUIRED_PERMISSIONS) -> str:
     """Return the URL with which the owner of a guild adds the bot, with the permissions it needs."""
-    query = {
-        "client_id": application_id,
-        "scope": "bot applications.commands",
-        "permissions": REQUIRED_PERMISSIONS.value,
-    }
+    query = {"client_id": application_id, "scope": "bot applications.commands", "permissions": permissions.value}
     return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
+
+
+def install_link(application_id: str) -> str:
+    """Return the URL with which a person installs the bot for themselves."""
+    query = {"client_id": application_id, "scope": "applications.commands", "integration_type": 1}
+    return f"https://discord.com/oauth2/authorize?{urlencode(query)}"
+
+
+def _install_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
+    if settings.discord_user_install and "1" not in (application.get("integration_types_config") or {}):
+        page = f"{DEVELOPER_PORTAL_URL}, your application, Installation"
+        yield f"DISCORD_USER_INSTALL is on, and User Install is off: switch it on at {page}"
 
 
 def _intent_problems(application: Mapping[str, Any], settings: DiscordSettings) -> Iterator[str]:
@@ -76,8 +96,9 @@ def _intent_problems(application: Mapping[str, Any], settings: DiscordSettings) 
 
 
 def _guild_problems(guilds: Sequence[VisibleGuild], settings: DiscordSettings) -> Iterator[str]:
-    if not guilds:
+    if not guilds and not settings.discord_user_install:
         yield "the bot is in no server yet: open the invitation link and choose one"
+    if not guilds:
         return
     visible_ids = set[str]().union(*(ids for _, ids in guilds))
     for name in ("channel_ids", "discord_listen_channel_ids"):

@@ -14,6 +14,14 @@ from adapters.discord.config import PLATFORM, DiscordSettings
 from adapters.discord.errors import ALREADY_ACKNOWLEDGED, ErrorResponse
 from adapters.discord.gateway import report_roles
 from adapters.discord.incoming import EntityMapper, apply_rules, build_lineage
+from adapters.discord.outside import (
+    GUILD_INSTALL,
+    MENU_TYPE,
+    USER_INSTALL,
+    OutsideQuestions,
+    build_question,
+    is_from_outside,
+)
 from adapters.discord.sending import (
     CHOICE_PREFIX,
     EPHEMERAL_FLAG,
@@ -26,8 +34,16 @@ from adapters.discord.sending import (
     build_response_body,
     split_response,
 )
-from bot import CommandResponse, Content, Role, Room, World
-from bot.platform import AgentHandle, ChoiceSelection, CommandInvocation, CommandSpec, MentionContext, ResponseTarget
+from bot import BotError, CommandResponse, Content, Role, Room, World
+from bot.platform import (
+    SHARED_COMMANDS,
+    AgentHandle,
+    ChoiceSelection,
+    CommandInvocation,
+    CommandSpec,
+    MentionContext,
+    ResponseTarget,
+)
 from bot.text import shorten
 
 logger = logging.getLogger(__name__)
@@ -40,25 +56,33 @@ PERMISSIONS = {
 _TYPES = {"string": 3, "integer": 4, "boolean": 5, "number": 10}
 MAX_OPTIONS = 25
 DEFERRED_REPLY, DEFERRED_UPDATE = 5, 6  # Discord's response types: "thinking…", and no visible change
-QUESTION_COMMAND = "ask"
+QUESTION_COMMANDS = {"ask": "question", "talk": "text"}  # and the option with what is asked
 MAX_ECHO_LENGTH = 300  # in one line: text below the quotation would look like the bot's own
+OUTSIDE_IS_OFF = "I answer only where I am a member: my operator has not switched on questions from elsewhere."
 FAILURE_TEXT = "That did not work just now. Please try again."
 
 
-def build_registration(commands: Sequence[CommandSpec]) -> list[dict[str, Any]]:
-    """Return all commands in the form in which Discord registers them."""
-    return [
+def build_registration(commands: Sequence[CommandSpec], menu: str = "") -> list[dict[str, Any]]:
+    """Return all commands in the form in which Discord registers them.
+
+    With the name of a command for the `menu` of messages, it and /ask can be used everywhere by people who have
+    installed the bot for themselves.
+    """
+    everywhere = {"contexts": [0, 1, 2], "integration_types": [GUILD_INSTALL, USER_INSTALL]}
+    registered: list[dict[str, Any]] = [
         {
             "name": spec.name.lower(),
             "type": 1,
             "description": spec.description[:100] or spec.name,
             "options": _options(spec.parameters),
             "contexts": [0, 1],
-            "integration_types": [0],
+            "integration_types": [GUILD_INSTALL],
             "default_member_permissions": PERMISSIONS.get(spec.role),
+            **(everywhere if menu and spec.name == "ask" else {}),
         }
         for spec in commands
     ]
+    return [*registered, {"name": menu, "type": MENU_TYPE, **everywhere}] if menu else registered
 
 
 def _options(schema: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -85,26 +109,57 @@ class CommandHandler:
     """Answers slash commands and buttons within the fifteen minutes that an interaction is valid."""
 
     def __init__(
-        self, handle: AgentHandle, mapper: EntityMapper, settings: DiscordSettings, send_request: SendRequest
+        self,
+        handle: AgentHandle,
+        mapper: EntityMapper,
+        settings: DiscordSettings,
+        send_request: SendRequest,
+        outside: OutsideQuestions,
     ) -> None:
         self._handle, self._mapper, self._settings, self._send_request = (handle, mapper, settings, send_request)
+        self._outside = outside
 
     async def handle(self, interaction: discord.Interaction[Any]) -> None:
         """Acknowledge an interaction and run it, unless it was run before; the outbox sends the response."""
         match interaction.type:
             case discord.InteractionType.application_command:
-                await self._run_command(interaction)
+                data: Mapping[str, Any] = interaction.data or {}
+                if data.get("type") == MENU_TYPE or is_from_outside(interaction):
+                    await self._answer_outside(interaction)
+                else:
+                    await self._run_command(interaction)
             case discord.InteractionType.component:
                 await self._select_choice(interaction)
+
+    async def repeat(self, interaction: discord.Interaction[Any]) -> None:
+        """Run a command that another character of the account has answered, where it concerns them all."""
+        data: Mapping[str, Any] = interaction.data or {}
+        value = str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX)
+        name = str(data.get("name", "")) or value.removeprefix("/").partition(" ")[0]
+        is_command = bool(data.get("name")) or value.startswith("/")
+        if not is_command or name not in SHARED_COMMANDS:
+            return
+        world, room = self._world_and_room(interaction)
+        invocation = CommandInvocation(
+            name,
+            world,
+            room,
+            self._mapper.to_entity(interaction.user),
+            str(interaction.id),
+            interaction.created_at,
+            arguments=_arguments_of(data),
+            text="" if data.get("name") else value.partition(" ")[2],
+        )
+        await self._run_safely(self._handle.run_command(invocation))
 
     async def _run_command(self, interaction: discord.Interaction[Any]) -> None:
         data: Mapping[str, Any] = interaction.data or {}
         name = str(data.get("name", ""))
-        is_question = name == QUESTION_COMMAND
+        arguments = _arguments_of(data)
+        is_question = name in QUESTION_COMMANDS and bool(arguments.get(QUESTION_COMMANDS[name]))
         await self._acknowledge(interaction, DEFERRED_REPLY, is_private=not is_question)
         await self._report_roles(interaction)
         world, room = self._world_and_room(interaction)
-        arguments = {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
         invocation = CommandInvocation(
             name=name,
             world=world,
@@ -114,9 +169,9 @@ class CommandHandler:
             created_at=interaction.created_at,
             arguments=arguments,
         )
-        question = shorten(str(arguments.get("question", "")), MAX_ECHO_LENGTH) if is_question else None
+        question = shorten(str(arguments[QUESTION_COMMANDS[name]]), MAX_ECHO_LENGTH) if is_question else None
         target = _build_target(interaction, partial(_split_command_response, question=question))
-        if is_question and (rule := self._forbidding_rule(interaction)):
+        if is_question and (rule := self._apply_rules(interaction).denied_by):
             response = CommandResponse(f"No answers in this channel: {rule} forbids them.")
         else:
             response = await self._run_safely(self._handle.run_command(invocation, target))
@@ -129,12 +184,29 @@ class CommandHandler:
             payload = {"name": "payload_json", "value": json.dumps(body.json)}
             await self._send_request(route, form=[payload, *body.form_fields])
 
+    async def _answer_outside(self, interaction: discord.Interaction[Any]) -> None:
+        """Store a question, then acknowledge it: one that is acknowledged is answered whatever happens."""
+        text, receipt = OUTSIDE_IS_OFF, None
+        if self._settings.discord_user_install:
+            question = build_question(interaction, self._mapper, self._apply_rules(interaction))
+            try:
+                receipt = await self._outside.submit(interaction, question)
+            except BotError as error:
+                text = FAILURE_TEXT
+                logger.warning("a question from outside could not be stored: %s", error)
+        await self._acknowledge(interaction, DEFERRED_REPLY, is_private=True)
+        if receipt is not None:
+            self._outside.explain(receipt)
+            return
+        route = Route("PATCH", ORIGINAL_PATH, **_webhook_ids(interaction))
+        await self._send_request(route, json=build_response_body(text))
+
     async def _select_choice(self, interaction: discord.Interaction[Any]) -> None:
         data: Mapping[str, Any] = interaction.data or {}
         await self._acknowledge(interaction, DEFERRED_UPDATE)
         await self._report_roles(interaction)
         value = next(iter(data.get("values") or ()), str(data.get("custom_id", "")).removeprefix(CHOICE_PREFIX))
-        world, room = self._world_and_room(interaction)
+        world, room = await self._outside.find_place(interaction) or self._world_and_room(interaction)
         author = self._mapper.to_entity(interaction.user)
         selection = ChoiceSelection(world, room, author, str(value), str(interaction.id), interaction.created_at)
         target = _build_target(interaction, _split_choice_response)
@@ -148,11 +220,11 @@ class CommandHandler:
         if isinstance(interaction.user, discord.Member):
             await report_roles(self._handle, interaction.user, self._mapper, self._settings)
 
-    def _forbidding_rule(self, interaction: discord.Interaction[Any]) -> str:
+    def _apply_rules(self, interaction: discord.Interaction[Any]) -> MentionContext:
         lineage_ids = build_lineage(interaction.channel, interaction.guild_id)
         rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
         mention = MentionContext(is_mention=True)
-        return apply_rules(mention, lineage_ids, self._settings, rule, is_direct=interaction.guild_id is None).denied_by
+        return apply_rules(mention, lineage_ids, self._settings, rule, is_direct=interaction.guild_id is None)
 
     async def _run_safely(self, awaitable: Awaitable[CommandResponse]) -> CommandResponse:
         try:
@@ -182,6 +254,19 @@ class CommandHandler:
             if error.code != ALREADY_ACKNOWLEDGED:
                 raise
             logger.debug("an interaction on Discord came again: %s", error)  # its receipt says whether it was run
+
+
+def _arguments_of(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {str(option.get("name")): option.get("value") for option in data.get("options") or ()}
+
+
+async def locate_command(handle: AgentHandle, invocation: CommandInvocation) -> tuple[World, Room]:
+    """Return the world and the room of a command as another character of the account knows them."""
+    mapper, room = EntityMapper(handle.agent_id), invocation.room
+    world = replace(invocation.world, id=mapper.world_id(int(invocation.world.external_id)))
+    stored = await handle.conversations.room(mapper.room_id(room.external_id))
+    own = replace(room, id=mapper.room_id(room.external_id), world_id=world.id, account=mapper.account, parent_id=None)
+    return world, stored or own
 
 
 def _build_target(

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
@@ -40,7 +40,9 @@ class DiscordSettings(SettingsModel):
             "DISCORD_SHOULD_IGNORE_BOT_MESSAGES",
             "DISCORD_SHOULD_IGNORE_DIRECT_MESSAGES",
             "DISCORD_SHOULD_RESPOND_ONLY_TO_MENTIONS",
+            "DISCORD_FACES",
             "DISCORD_MEMBERS_INTENT",
+            "DISCORD_USER_INSTALL",
             "DISCORD_SHARD_COUNT",
             "IGNORED_ROLES",
         ]
@@ -64,10 +66,20 @@ class DiscordSettings(SettingsModel):
     discord_should_respond_only_to_mentions: bool = Field(
         False, description="Whether to answer on Discord only if mentioned or replied to, or in a direct message."
     )
+    discord_faces: Literal["webhook"] | None = Field(
+        None,
+        description="webhook: characters with the same token share the account and speak through webhooks, each "
+        "with its own name and picture; the bot needs the permission Manage Webhooks.",
+    )
     discord_members_intent: bool = Field(
         False,
         description="Whether to receive who joins and leaves a server; switch on Server Members Intent for "
         "the bot in the developer portal first.",
+    )
+    discord_user_install: bool = Field(
+        False,
+        description="Whether people who have installed the bot for themselves can ask it anywhere on Discord, by /ask "
+        "or about a message; only they see the answer. Switch on User Install in the developer portal first.",
     )
     ignored_roles: CommaList = Field(
         (),

@@ -22,7 +22,7 @@ from bot.text import shorten
 
 DEFAULT_RETRY_SECONDS = 5.0  # if Discord limits requests without naming a time
 PAUSED_RETRY_SECONDS = 60.0
-UNKNOWN_MESSAGE = 10008
+UNKNOWN_MESSAGE, UNKNOWN_EMOJI = 10008, 10014
 MISSING_PERMISSIONS = 50013
 THREAD_ARCHIVED, THREAD_LOCKED = 50083, 160005
 NO_MESSAGE_HISTORY = 160002  # a reply needs the permission to read it

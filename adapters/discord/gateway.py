@@ -341,14 +341,14 @@ class EventReceiver:
         *,
         shard: ShardId,
         clock: Clock,
-        on_author: Callable[[str, str], None],
+        on_message: Callable[[discord.Message], None],
         on_own_message: Callable[[str, int], None],
         on_interaction: Callable[[GatewayEvent], object],
         on_connected: Callable[[str], None],
     ) -> None:
         self._handle, self._client, self._mapper = handle, client, mapper
         self._settings, self._limits, self._clock = settings, limits, clock
-        self._on_author, self._on_own_message = on_author, on_own_message
+        self._on_message, self._on_own_message = on_message, on_own_message
         self._on_interaction, self._on_connected = on_interaction, on_connected
         self.queue, self._probe = queue, probe
         self._deferred: list[GatewayEvent] | None = None
@@ -497,7 +497,9 @@ class EventReceiver:
     async def _read_missed(self, payload: Any, channel: Any, *, is_edit: bool = False) -> InboundMessage | None:
         try:
             message = self._client._connection.create_message(channel=channel, data=payload)
-            return self._to_inbound(message, is_backfill=True, edited_at=message.edited_at if is_edit else None)
+            return await self._to_inbound(message, is_backfill=True, edited_at=message.edited_at if is_edit else None)
+        except (StoreUnavailable, InboxClosed):
+            raise
         except Exception as error:  # the library does not check types: one invalid message costs no other
             await self._record({"t": MESSAGE_CREATED, "d": payload}, error)
             return None
@@ -508,7 +510,9 @@ class EventReceiver:
             await self._report_roles(*people_of(event.args[0]))
         for event in events:
             try:
-                inbound.append(self._to_inbound(*event.args))
+                inbound.append(await self._to_inbound(*event.args))
+            except (StoreUnavailable, InboxClosed):
+                raise
             except Exception as error:  # as above
                 await self._record(event.raw, error)
         if messages := [message for message in inbound if message]:
@@ -551,39 +555,45 @@ class EventReceiver:
             return None
         return StreamCursor(PLATFORM, self._mapper.account, self._session_cursor, session.to_json())
 
-    def _to_inbound(
+    async def _to_inbound(
         self, message: discord.Message, *, is_backfill: bool = False, edited_at: datetime | None = None
     ) -> InboundMessage | None:
         """Build the inbound message with the rule that forbids an answer; return None if it is not stored."""
-        mention = self._mention_context(message) if self._should_store(message) else None
+        mention = await self._mention_context(message) if self._should_store(message) else None
         if mention is None:
             return None
-        self._on_author(str(message.channel.id), str(message.author.id))
+        self._on_message(message)
         return incoming.to_inbound_message(message, self._mapper, mention, is_backfill=is_backfill, edited_at=edited_at)
 
     def _should_store(self, message: discord.Message) -> bool:
         application_id = self._client.application_id
         is_own_webhook = message.webhook_id and application_id and message.application_id == application_id
-        is_own = message.author.id == self._mapper.bot_id or is_own_webhook
+        face = self._mapper.face_of(message)
+        is_of_account = message.author.id == self._mapper.bot_id or is_own_webhook
+        is_own = is_of_account and (face is None or face.agent_id == self._mapper.agent_id)
         if is_own or message.type not in incoming.USER_MESSAGE_TYPES:
             return False
+        if face is not None:
+            return True
         is_bot = bool(message.author.bot or message.webhook_id)
         return not (is_bot and self._settings.discord_should_ignore_bot_messages)
 
-    def _mention_context(self, message: discord.Message) -> MentionContext | None:
+    async def _mention_context(self, message: discord.Message) -> MentionContext | None:
         """Return how a message addresses the bot and what forbids an answer; None if it is not stored."""
         guild_id = incoming.guild_id_of(message)
         lineage_ids = build_lineage(message.channel, guild_id)
         rule = self._handle.room_rules.find(PLATFORM, *lineage_ids)
-        if rule.is_ignored:
+        if rule.is_ignored or await self._mapper.is_absent(message.channel, guild_id):
             return None
+        members = await self._mapper.members(message.channel, guild_id)
         mention = incoming.build_mention(message, self._mapper)
+        mention = incoming.address_members(message, self._mapper, members, mention)
         return incoming.apply_rules(mention, lineage_ids, self._settings, rule, is_direct=guild_id is None)
 
     async def _on_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         message, edited_at = payload.message, payload.message.edited_at
         await self._report_roles(*people_of(message))
-        inbound = self._to_inbound(message, edited_at=edited_at) if edited_at is not None else None
+        inbound = await self._to_inbound(message, edited_at=edited_at) if edited_at is not None else None
         if inbound is not None:
             await self._handle.edits.submit_edit(inbound)
 
@@ -597,7 +607,8 @@ class EventReceiver:
         channel = self._client.get_channel(payload.channel_id) or self._client.get_partial_messageable(
             payload.channel_id, guild_id=payload.guild_id
         )
-        if self._handle.room_rules.find(PLATFORM, *build_lineage(channel, payload.guild_id)).is_ignored:
+        is_ignored = self._handle.room_rules.find(PLATFORM, *build_lineage(channel, payload.guild_id)).is_ignored
+        if is_ignored or await self._mapper.is_absent(channel, payload.guild_id):
             return
         guild = self._client.get_guild(payload.guild_id) if payload.guild_id else None
         await self._handle.edits.add_reaction(
@@ -731,9 +742,10 @@ class DiscordClient(discord.Client):
 
 
 def build_intents(settings: DiscordSettings) -> discord.Intents:
-    """Return the gateway intents: guilds, messages, reactions, typing in private and, if switched on, members."""
+    """Return the gateway intents: guilds, messages, reactions, emoji, typing in private; members, if switched on."""
     intents = discord.Intents.none()
     intents.guilds = intents.messages = intents.message_content = intents.reactions = True
+    intents.emojis_and_stickers = True
     intents.dm_typing = True
     intents.members = settings.discord_members_intent
     return intents
@@ -809,12 +821,15 @@ class GuildFetcher:
         self._retry_at = BoundedDict[int, float](MAX_FAILED_GUILDS)  # by guild id: monotonic seconds
 
     async def ensure_guild(self, client: discord.Client, event: str, data: Any) -> None:
-        """Fetch the guild of an event if it is unknown; if that fails, the event is read without it."""
+        """Fetch the guild of an event if it is unknown; if that fails, the event is read without it.
+
+        The guild of an interaction in which the bot is no member cannot be fetched.
+        """
         raw_guild_id = data.get("id" if event in GUILD_EVENTS else "guild_id") if isinstance(data, dict) else None
         if event == "GUILD_CREATE" or not str(raw_guild_id or "").isdigit():
             return
-        guild_id = int(str(raw_guild_id))
-        if client.get_guild(guild_id) is not None:
+        guild_id, owners = int(str(raw_guild_id)), data.get("authorizing_integration_owners")
+        if client.get_guild(guild_id) is not None or (isinstance(owners, dict) and "0" not in owners):
             return
         if event == "GUILD_DELETE":  # the library discards it otherwise
             client._connection._add_guild_from_data(
@@ -962,8 +977,8 @@ class GatewayConnection:
     """Keeps one client connected; `session` is what the next connection resumes.
 
     Connections end regularly and are replaced at once; `status` reports a gap only if that fails.
-    No connection is made, and no event read, while the `queue` of events is full. `note_unavailable` is told which
-    guilds were unavailable before the session was resumed.
+    No connection is made, and no event read, while one of the `queues` of events is full. `note_unavailable` is told
+    which guilds were unavailable before the session was resumed.
     """
 
     def __init__(
@@ -974,7 +989,7 @@ class GatewayConnection:
         status: ShardStatus,
         *,
         shard: ShardId,
-        queue: EventQueue,
+        queues: Sequence[EventQueue],
         is_token_refused: Callable[[], Awaitable[bool]],
         note_unavailable: Callable[[int], None],
     ) -> None:
@@ -984,7 +999,7 @@ class GatewayConnection:
         self._shard = shard
         self._limits = limits
         self._status = status
-        self._queue, self._is_token_refused = queue, is_token_refused
+        self._queues, self._is_token_refused = queues, is_token_refused
         self._note_unavailable = note_unavailable
         self.guild_fetcher = GuildFetcher(time.monotonic)
         client.before_event = self._before_event
@@ -1000,7 +1015,8 @@ class GatewayConnection:
 
     async def _before_event(self, name: str, data: Any) -> None:
         self._set_deadline(None)  # the connection brings events
-        await self._queue.require_room(self._limits.queue_full_timeout)
+        for queue in self._queues:
+            await queue.require_room(self._limits.queue_full_timeout)
         await self.guild_fetcher.ensure_guild(self._client, name, data)
         if name == "GUILD_CREATE" and data.get("unavailable") is False:
             guild_id = int(data["id"])
@@ -1069,7 +1085,8 @@ class GatewayConnection:
         self.session = source if self._failures < MAX_RESUMES else None
 
     async def _connect(self) -> GatewaySocket:
-        await self._queue.wait_for_room()
+        for queue in self._queues:
+            await queue.wait_for_room()
         session = self.session
         if session is not None:
             options = {"session": session.id, "sequence": session.seq, "resume": True}

@@ -3,6 +3,7 @@
 Discord's guilds, channels and users as worlds, rooms and entities. Pure functions.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -12,7 +13,16 @@ import discord
 
 from adapters.discord.config import PLATFORM, DiscordSettings
 from bot import Attachment, ChannelType, Content, Entity, MediaKind, Role, Room, World, derived_id
-from bot.platform import InboundMessage, MentionContext, Quotation, Reaction, RoomRule, build_forward_metadata
+from bot.platform import (
+    AgentHandle,
+    Cast,
+    InboundMessage,
+    MentionContext,
+    Quotation,
+    Reaction,
+    RoomRule,
+    build_forward_metadata,
+)
 from bot.text import shorten
 
 CHANNEL_TYPES = {
@@ -27,15 +37,56 @@ CHANNEL_TYPES = {
 }
 
 
+BOLD_NAME = re.compile(r"\*\*(.{1,80}?):\*\* ")  # where a character has no webhook, its text begins with its name
+QUOTED_LINE = re.compile(r"> \[[^\]\n]*\]\(<?https://[^\s)]+\)[^\n]*\n")  # above a reply of a webhook
+
+
 class EntityMapper:
-    """Maps the objects of one account to worlds, rooms and entities with stable ids."""
+    """Maps the objects of one account to worlds, rooms and entities with stable ids.
+
+    `cast` are the characters that share the account, if several do; `agent_id` is one of them.
+    """
 
     def __init__(self, agent_id: UUID, bot_id: int = 0) -> None:
         self.agent_id = agent_id
         self.account = str(agent_id)  # the account name stored in rooms and event keys
         self.bot_id = bot_id
+        self.application_id = 0
+        self.cast: Cast | None = None
 
-    def world_id(self, guild_id: int) -> UUID:
+    def face_of(self, message: discord.Message) -> AgentHandle | None:
+        """Return which of the characters that share the account wrote a message; None for any other author."""
+        if self.cast is None or message.interaction_metadata is not None:
+            return None
+        if message.webhook_id:
+            is_own = bool(self.application_id) and message.application_id == self.application_id
+            return self.cast.find(message.author.name) if is_own else None
+        if message.author.id != self.bot_id:
+            return None
+        name = BOLD_NAME.match(message.content)
+        return (self.cast.find(name[1]) if name else None) or self.cast.first
+
+    async def members(self, channel: object, guild_id: int | None) -> Sequence[AgentHandle]:
+        """Return who speaks in a channel; empty where the account has one character."""
+        if self.cast is None:
+            return ()
+        return await self.cast.members(EntityMapper(self.cast.first.agent_id).to_room(channel, guild_id))
+
+    async def is_absent(self, channel: object, guild_id: int | None) -> bool:
+        """Return whether others speak in a channel, and not this mapper's agent."""
+        members = await self.members(channel, guild_id)
+        return bool(members) and all(handle.agent_id != self.agent_id for handle in members)
+
+    def author_of(self, message: discord.Message) -> Entity:
+        """Return the entity of a message's author."""
+        face = self.face_of(message)
+        if face is None:
+            return self.to_entity(message.author, is_webhook=message.webhook_id is not None)
+        own_id = str(face.agent_id)
+        entity_id = self.agent_id if own_id == self.account else derived_id(PLATFORM, "face", own_id)
+        return Entity(entity_id, PLATFORM, own_id, (face.character.name,), is_bot=True)
+
+    def world_id(self, guild_id: int | str) -> UUID:
         """Return the id of a guild's world; a direct channel is a world of its own."""
         return derived_id(self.agent_id, PLATFORM, "world", str(guild_id))
 
@@ -156,7 +207,7 @@ def build_mention(message: discord.Message, mapper: EntityMapper) -> MentionCont
         or any(role.tags is not None and role.tags.bot_id == bot_id for role in message.role_mentions),
         is_reply=replied_id == bot_id,
         is_thread=isinstance(message.channel, discord.Thread),
-        replies_to=mapper.entity_id(replied_id) if replied_id is not None else None,
+        replies_to=mapper.author_of(referenced).id if isinstance(referenced, discord.Message) else None,
         mentions_others=any(user.id not in (bot_id, replied_id) for user in message.mentions),
     )
 
@@ -181,6 +232,27 @@ def build_reaction(
     return Reaction(world, room, author, str(payload.message_id), str(payload.emoji), timestamp)
 
 
+def address_members(
+    message: discord.Message, mapper: EntityMapper, members: Sequence[AgentHandle], mention: MentionContext
+) -> MentionContext:
+    """Return how a message addresses the mapper's agent, where several characters share the account."""
+    if mapper.cast is None:
+        return mention
+    if mapper.face_of(message) is not None:
+        return replace(mention, denied_by="cast (another of its characters wrote it)")
+    me = next(handle for handle in members if handle.agent_id == mapper.agent_id)
+    referenced = message.reference.resolved if message.reference is not None else None
+    replied = mapper.face_of(referenced) if isinstance(referenced, discord.Message) else None
+    return mapper.cast.address(
+        members,
+        me,
+        re.sub(rf"<@!?{mapper.bot_id}>", "", message.content).strip(),
+        mention,
+        replied=replied.agent_id if replied is not None else None,
+        is_direct=guild_id_of(message) is None,
+    )
+
+
 def guild_id_of(message: discord.Message) -> int | None:
     """Return the id of a message's guild; None in a direct channel."""
     guild = message.guild or getattr(message.channel, "guild", None)
@@ -201,10 +273,10 @@ def to_inbound_message(
     The time of an edit is its revision.
     """
     revision = int(edited_at.timestamp() * 1000) if edited_at else 0
-    author = mapper.to_entity(message.author, is_webhook=message.webhook_id is not None)
+    author = mapper.author_of(message)
     room = mapper.to_room(message.channel, guild_id_of(message), author)
     content = Content(
-        text=text_of(message),
+        text=_text_of_author(message, mapper),
         attachments=attachments_of(message),
         source=PLATFORM,
         url=message.jump_url,
@@ -224,6 +296,14 @@ def to_inbound_message(
         revision=revision,
         is_backfill=is_backfill,
     )
+
+
+def _text_of_author(message: discord.Message, mapper: EntityMapper) -> str:
+    """Return the text of a message without the name and the quoted line that a shared account writes before it."""
+    text = text_of(message)
+    if mapper.face_of(message) is None:
+        return text
+    return QUOTED_LINE.sub("", text, count=1) if message.webhook_id else BOLD_NAME.sub("", text, count=1)
 
 
 def _reply_metadata(message: discord.Message) -> dict[str, str]:
@@ -294,14 +374,18 @@ def _text_lines(message: discord.Message, embeds: Sequence[discord.Embed]) -> It
 def build_quotation(message: discord.Message, mapper: EntityMapper) -> Quotation | None:
     """Return text and files of the message that is replied to, with previews of its links; None where it is gone."""
     referenced = message.reference.resolved if message.reference is not None else None
-    if not isinstance(referenced, discord.Message):
-        return None
+    return quote(referenced, mapper) if isinstance(referenced, discord.Message) else None
+
+
+def quote(referenced: discord.Message, mapper: EntityMapper) -> Quotation:
+    """Return text and files of a message, with previews of its links."""
     author, attachments = referenced.author, tuple(_attachments(referenced, referenced.embeds))
     text = _join_lines(_text_lines(referenced, referenced.embeds))
     if not text and not attachments:
         kind = referenced.type
         text = UNREADABLE if kind in USER_MESSAGE_TYPES else f"[{kind.name.replace('_', ' ')}]"
-    return Quotation(text, author.display_name, mapper.entity_id(author.id), str(referenced.id), attachments)
+    author_id = mapper.author_of(referenced).id
+    return Quotation(text, author.display_name, author_id, str(referenced.id), attachments)
 
 
 def _component_texts(components: Iterable[discord.Component]) -> Iterator[str]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from discord.http import Route
@@ -22,6 +23,7 @@ from adapters.discord.errors import (
     REQUEST_ERRORS,
     THREAD_ARCHIVED,
     THREAD_LOCKED,
+    UNKNOWN_EMOJI,
     UNKNOWN_MESSAGE,
     ErrorResponse,
     to_delivery_error,
@@ -47,6 +49,7 @@ MAX_TEXT_LENGTH_WITH_FILES = 1700  # leaves room to list files that could not be
 MAX_FILES = 10
 EXTRAS = ("embeds", "components", "attachments")
 MAX_PINGS = 3
+EMOJI_STYLE = "\ufe0f"  # shows a character as an emoji; Discord takes some emoji with it only, others without
 MAX_BUTTONS = 5
 CHOICE_PREFIX = "choice:"
 _MENTION = re.compile(r"<@!?(\d{1,20})>")
@@ -325,6 +328,7 @@ CLOCK_SKEW = timedelta(seconds=60)  # between Discord's clock and ours
 PAGE_SIZE, MAX_PAGES = 100, 5
 MAX_CHANNELS, MAX_NONCES = 2000, 1000
 MESSAGE_PATH = "/channels/{channel_id}/messages/{message_id}"
+REACTION_PATH = f"{MESSAGE_PATH}/reactions/{{emoji}}/@me"
 PUBLIC_THREADS = (10, 11)
 FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 
@@ -351,6 +355,10 @@ class MessageSender:
         self._unwritable.pop(channel_id, None)
         self._known_people.note_user(channel_id, user_id)
 
+    def known_people_of(self, channel_id: str) -> Collection[str]:
+        """Return the users who may be mentioned in a channel."""
+        return self._known_people.of(channel_id)
+
     async def deliver(self, delivery: Delivery, bot_id: int) -> str:
         """Send a part; if an earlier attempt is too old for its nonce, search for it first.
 
@@ -358,7 +366,9 @@ class MessageSender:
         """
         if delivery.attempts > 1 and not self._is_protected(delivery):
             with suppress(DeliveryHeld):
-                if message_id := await self._find_message(delivery, bot_id):
+                if message_id := await self.find_message(
+                    delivery, partial(_is_same_message, delivery=delivery, bot_id=bot_id)
+                ):
                     return message_id
         return await self._send(delivery, bot_id)
 
@@ -369,7 +379,7 @@ class MessageSender:
                 return await self._send(delivery, bot_id)
             except NotSent as error:
                 raise DeliveryUnknown(str(error), retry_after=error.retry_after) from error
-        message_id = await self._find_message(delivery, bot_id)
+        message_id = await self.find_message(delivery, partial(_is_same_message, delivery=delivery, bot_id=bot_id))
         if not message_id:
             raise NotSent("it is not in the channel")
         return message_id
@@ -385,16 +395,16 @@ class MessageSender:
         ids = {"channel_id": channel_id or delivery.target, "message_id": message_id}
         if not (content.text or content.attachments or content.choices):
             try:
-                await self._send_unarchived(Route("DELETE", MESSAGE_PATH, **ids))
-            except _MessageNotFound:
+                await self.send_unarchived(Route("DELETE", MESSAGE_PATH, **ids))
+            except MessageNotFound:
                 logger.debug("message %s was deleted already", delivery.replaces_external_id)
             return delivery.replaces_external_id
         body = build_edit_body(content, self._known_people.of(delivery.target))
         try:
-            await self._send_in_steps(delivery, Route("PATCH", MESSAGE_PATH, **ids), body)
-        except _MessageNotFound:
+            await self.send_in_steps(delivery, Route("PATCH", MESSAGE_PATH, **ids), body)
+        except MessageNotFound:
             raise MessageGone("the message was deleted in the channel: it is not sent again") from None
-        except _Refused as error:
+        except Refused as error:
             if delivery.draft_id in ("", delivery.id):  # it replaces a whole message, or more of the reply follows
                 raise
             logger.info("part %s is sent as a new message: %s", delivery.id, error)
@@ -409,9 +419,38 @@ class MessageSender:
         await self._delete_quietly(draft)
         return new_id
 
+    async def react(self, delivery: Delivery) -> str:
+        """Set a reaction, after the one that it replaces was removed, and return its emoji; idempotent."""
+        emoji, earlier = delivery.content.text, delivery.replaces_external_id
+        ids = {"channel_id": delivery.target, "message_id": delivery.reply_to}
+        crash_point("react.pre_write")
+        try:
+            if earlier and earlier != emoji:
+                await self._remove_reaction(Route("DELETE", REACTION_PATH, **ids, emoji=earlier.strip("<>")))
+            if not emoji:
+                return ""
+            try:
+                await self.send_unarchived(Route("PUT", REACTION_PATH, **ids, emoji=emoji.strip("<>")))
+            except Refused as error:
+                if error.code != UNKNOWN_EMOJI or len(emoji) > 2:
+                    raise
+                emoji = emoji.removesuffix(EMOJI_STYLE) if emoji.endswith(EMOJI_STYLE) else f"{emoji}{EMOJI_STYLE}"
+                await self.send_unarchived(Route("PUT", REACTION_PATH, **ids, emoji=emoji))
+        except MessageNotFound:
+            raise MessageGone("the message was deleted in the channel") from None
+        crash_point("react.post_write")
+        return emoji
+
+    async def _remove_reaction(self, route: Route) -> None:
+        try:
+            await self.send_unarchived(route)
+        except Refused as error:
+            if error.code != UNKNOWN_EMOJI:  # a moderator has removed it
+                raise
+
     async def _delete_quietly(self, route: Route) -> None:
         try:
-            await self._send_unarchived(route)
+            await self.send_unarchived(route)
         except DeliveryError as error:
             logger.info("the beginning of a reply stays in channel %s: %s", route.channel_id, error)
 
@@ -431,15 +470,15 @@ class MessageSender:
         crash_point("send.pre_write")
         try:
             return await self._create(delivery, delivery.target, body)
-        except _Refused as error:
+        except Refused as error:
             refusal = error
-        channel = await self._read(Route("GET", "/channels/{channel_id}", channel_id=delivery.target))
+        channel = await self.read(Route("GET", "/channels/{channel_id}", channel_id=delivery.target))
         await self._check_timeout(channel, bot_id)
         parent_id = str(channel.get("parent_id") or "") if channel.get("type") in PUBLIC_THREADS else ""
         if parent_id and refusal.is_of_channel:
             try:
                 message_id = await self._create(delivery, parent_id, in_channel_of(delivery.target, body))
-            except _Refused:
+            except Refused:
                 logger.debug("part %s is refused in channel %s too", delivery.id, parent_id)
             else:
                 self._parents[delivery.target] = parent_id
@@ -453,15 +492,15 @@ class MessageSender:
 
     async def _create(self, delivery: Delivery, channel_id: str, body: MessageBody) -> str:
         route = Route("POST", "/channels/{channel_id}/messages", channel_id=channel_id)
-        return _parse_message_id(await self._send_in_steps(delivery, route, body))
+        return parse_message_id(await self.send_in_steps(delivery, route, body))
 
-    async def _send_in_steps(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
+    async def send_in_steps(self, delivery: Delivery, route: Route, body: MessageBody) -> Any:
         """Send a body; leave out what Discord refuses of it, one after another, and report what the bot may not do."""
         missing: list[str] = []
         while True:
             try:
-                response = await self._send_unarchived(route, body)
-            except _Refused as error:
+                response = await self.send_unarchived(route, body)
+            except Refused as error:
                 step = _next_step(error, body)
                 if step is None:
                     raise
@@ -474,11 +513,11 @@ class MessageSender:
                 self._problems.report(str(route.channel_id), problem)
             return response
 
-    async def _send_unarchived(self, route: Route, body: MessageBody | None = None) -> Any:
+    async def send_unarchived(self, route: Route, body: MessageBody | None = None) -> Any:
         """Send a request; if its thread is archived, reopen that first."""
         try:
             return await self._request(route, body)
-        except _Refused as error:
+        except Refused as error:
             if error.code != THREAD_ARCHIVED:
                 raise
             thread = Route("PATCH", "/channels/{channel_id}", channel_id=route.channel_id)
@@ -490,16 +529,16 @@ class MessageSender:
 
     async def _request(self, route: Route, body: MessageBody | None = None) -> Any:
         try:
-            return await _send_body(self._send_request, route, body)
+            return await send_body(self._send_request, route, body)
         except ErrorResponse as error:
             if error.code == UNKNOWN_MESSAGE:
-                raise _MessageNotFound(str(error)) from error
+                raise MessageNotFound(str(error)) from error
             cause = to_delivery_error(error)
-            raise _Refused(str(cause), error) if isinstance(cause, Undeliverable) else cause from error
+            raise Refused(str(cause), error) if isinstance(cause, Undeliverable) else cause from error
         except FAILURES as error:
             raise to_delivery_error(error) from error
 
-    async def _read(self, route: Route) -> dict[str, Any]:
+    async def read(self, route: Route) -> dict[str, Any]:
         """Return an object of Discord's; empty where it cannot be read."""
         try:
             response = await self._send_request(route)
@@ -513,7 +552,7 @@ class MessageSender:
         if not (guild_id := channel.get("guild_id")):
             return
         path = "/guilds/{guild_id}/members/{user_id}"
-        member = await self._read(Route("GET", path, guild_id=guild_id, user_id=bot_id))
+        member = await self.read(Route("GET", path, guild_id=guild_id, user_id=bot_id))
         until = parse_time(member.get("communication_disabled_until"))
         seconds = (until - self._clock()).total_seconds() if until is not None else 0.0
         if until is not None and seconds > 0:
@@ -521,17 +560,19 @@ class MessageSender:
             self._problems.report(str(channel["id"]), cause)
             raise NotSent(cause, retry_after=seconds)
 
-    async def _find_message(self, delivery: Delivery, bot_id: int) -> str:
-        """Search the messages since the first attempt.
+    async def find_message(self, delivery: Delivery, is_same: Callable[[Any], bool]) -> str:
+        """Search the messages since the first attempt; return the id of the one, empty where there is none.
 
         Raises DeliveryUnknown if they cannot be read now, DeliveryHeld if they never can be.
         """
         channel_id = self._parents.get(delivery.target, delivery.target)
         after_id = time_snowflake((delivery.first_attempt_at or delivery.created_at) - CLOCK_SKEW)
         for _ in range(MAX_PAGES):
-            page = await self._fetch_page(channel_id, after_id)
+            page = await self._fetch_page(channel_id, {"after": str(after_id), "limit": str(PAGE_SIZE)})
+            if not page and not await self._fetch_page(channel_id, {"limit": "1"}):
+                raise DeliveryHeld("the channel shows no message: without Read Message History none can be searched")
             for message in page:
-                if _is_same_message(message, delivery, bot_id):
+                if is_same(message):
                     message_id = str(message["id"])
                     return message_id if channel_id == delivery.target else f"{channel_id}/{message_id}"
             if len(page) < PAGE_SIZE:
@@ -539,10 +580,10 @@ class MessageSender:
             after_id = max(int(message["id"]) for message in page)
         raise DeliveryHeld("too many messages were sent since to search them all")
 
-    async def _fetch_page(self, channel_id: str, after_id: int) -> list[Any]:
+    async def _fetch_page(self, channel_id: str, query: Mapping[str, str]) -> list[Any]:
         route = Route("GET", "/channels/{channel_id}/messages", channel_id=channel_id)
         try:
-            page: list[Any] = await self._send_request(route, params={"after": str(after_id), "limit": str(PAGE_SIZE)})
+            page: list[Any] = await self._send_request(route, params=query)
         except ErrorResponse as error:
             if error.is_final:
                 raise DeliveryHeld(f"the channel cannot be read to see whether it arrived: {error}") from error
@@ -552,7 +593,7 @@ class MessageSender:
         return page
 
 
-class _Refused(Undeliverable):
+class Refused(Undeliverable):
     """Discord refuses a request for good."""
 
     def __init__(self, cause: str, error: ErrorResponse) -> None:
@@ -565,7 +606,7 @@ class _Refused(Undeliverable):
         return self.status in (403, 404) or self.code in (THREAD_ARCHIVED, THREAD_LOCKED)
 
 
-class _MessageNotFound(Undeliverable):
+class MessageNotFound(Undeliverable):
     """The message does not exist any more."""
 
 
@@ -575,7 +616,7 @@ def _to_not_searched(error: Exception) -> DeliveryUnknown:
     return DeliveryUnknown(f"it could not be searched for yet: {cause}", retry_after=retry_after)
 
 
-def _next_step(error: _Refused, body: MessageBody) -> tuple[MessageBody, str] | None:
+def _next_step(error: Refused, body: MessageBody) -> tuple[MessageBody, str] | None:
     """Return what to send instead of a refused body, and the permission that the bot lacks; None if nothing is left."""
     if error.code == NO_MESSAGE_HISTORY and "message_reference" in body.json:
         return without_reference(body), "Read Message History"
@@ -588,7 +629,8 @@ def _next_step(error: _Refused, body: MessageBody) -> tuple[MessageBody, str] | 
     return None
 
 
-async def _send_body(send_request: SendRequest, route: Route, body: MessageBody | None) -> Any:
+async def send_body(send_request: SendRequest, route: Route, body: MessageBody | None) -> Any:
+    """Send a request with a body, as a form where it has files."""
     if body is None:
         return await send_request(route)
     if not body.files:
@@ -597,7 +639,7 @@ async def _send_body(send_request: SendRequest, route: Route, body: MessageBody 
     return await send_request(route, form=[payload, *body.form_fields])
 
 
-def _parse_message_id(response: Any) -> str:
+def parse_message_id(response: Any) -> str:
     if not isinstance(response, dict) or not str(response.get("id", "")).isdigit():
         raise DeliveryUnknown("Discord's response has no message id")
     return str(response["id"])
@@ -610,13 +652,14 @@ def _is_same_message(message: Any, delivery: Delivery, bot_id: int) -> bool:
         return str(message["nonce"]) == delivery.id
     reference = str((message.get("message_reference") or {}).get("message_id", ""))
     expected_reference = delivery.reply_to if delivery.reply_to.isdigit() else ""
-    received_names = [attachment.get("filename") for attachment in message.get("attachments") or ()]
-    sent_names = [
-        file_name_of(attachment) for attachment in delivery.content.attachments if attachment.data is not None
-    ]
-    # what the bot may not do in a channel is left out
-    has_files, is_answer = received_names in (sent_names, []), reference in (expected_reference, "")
-    return is_answer and has_files and is_text_of(str(message.get("content")), delivery)
+    is_answer = reference in (expected_reference, "")  # what the bot may not do in a channel is left out
+    return is_answer and has_files_of(message, delivery) and is_text_of(str(message.get("content")), delivery)
+
+
+def has_files_of(message: Mapping[str, Any], delivery: Delivery) -> bool:
+    """Return whether a message has the files of a part, or none, where the bot may not send any."""
+    received = [attachment.get("filename") for attachment in message.get("attachments") or ()]
+    return received in ([file_name_of(file) for file in delivery.content.attachments if file.data is not None], [])
 
 
 ADDRESS_PREFIX = "interaction/"
@@ -708,10 +751,11 @@ class ResponseSender:
         try:
             return await self._send_request(route, **arguments)
         except (*REQUEST_ERRORS, ValueError) as error:
-            raise _to_response_error(error) from error
+            raise to_response_error(error) from error
 
 
-def _to_response_error(error: Exception) -> DeliveryError:
+def to_response_error(error: Exception) -> DeliveryError:
+    """Return the DeliveryError that a failed request with the token of an interaction means for its part."""
     is_expired = isinstance(error, ErrorResponse) and not error.is_foreign and error.status == 401
     return Undeliverable(EXPIRED) if is_expired else to_delivery_error(error)
 

@@ -24,6 +24,7 @@ from bot.platform import (
     Delivery,
     DeliveryError,
     Feed,
+    ReactionSet,
     TimeSource,
     Undeliverable,
     select_accounts,
@@ -32,6 +33,7 @@ from bot.store import CheckReport
 from bot.text import names_ai
 
 REAL_TIME = TimeSource()
+FAVOURITE = ReactionSet(("⭐",))
 NOT_MARKED = 'the profile does not mark it as a bot: switch on "This is an automated account" in Edit profile'
 
 
@@ -92,6 +94,15 @@ class MastodonAdapter(Adapter):
         """Edit a post, or delete it if its new content is empty."""
         account = self._account_of(delivery)
         return await account.send(account.sender.edit, delivery)
+
+    def find_reactions(self, room: Room) -> ReactionSet:
+        """Return the favourite."""
+        return FAVOURITE
+
+    async def react(self, delivery: Delivery) -> str:
+        """Favourite a post, or take that back."""
+        account = self._account_of(delivery)
+        return await account.send(account.sender.react, delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send a part again, which the server publishes once, or look for it."""

@@ -124,6 +124,11 @@ class MastodonClient:
             if error.status != 404:
                 raise
 
+    async def set_favourite(self, status_id: str, *, is_set: bool) -> None:
+        """Favourite a post, or take that back; repeating it has no effect."""
+        name = "favourite" if is_set else "unfavourite"
+        await self.call("POST", f"/api/v1/statuses/{quote_id(status_id)}/{name}", label="react")
+
     async def accept_follower(self, account_id: str) -> None:
         """Accept the request of an account to follow."""
         await self.call("POST", f"/api/v1/follow_requests/{quote_id(account_id)}/authorize")

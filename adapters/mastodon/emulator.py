@@ -142,6 +142,8 @@ class Emulator(EmulatorServer):
             ("GET", "v1/statuses/{id}/context", lambda call: self._show_thread(self._find_post(call))),
             ("PUT", "v1/statuses/{id}", self._replace),
             ("DELETE", "v1/statuses/{id}", self._delete),
+            ("POST", "v1/statuses/{id}/favourite", self._favourite),
+            ("POST", "v1/statuses/{id}/unfavourite", self._unfavourite),
         ]
         return [
             web.get("/api/v1/streaming/user", self._stream),
@@ -322,6 +324,16 @@ class Emulator(EmulatorServer):
     def _accept_follower(self, call: Call) -> Json:
         self.accepted_followers.append(self._username_of(call.id))
         return {}
+
+    def _favourite(self, call: Call) -> Json:
+        post = self._find_post(call)
+        post.favourites.add(call.username)
+        return self._show(post)
+
+    def _unfavourite(self, call: Call) -> Json:
+        post = self._find_post(call)
+        post.favourites.discard(call.username)
+        return self._show(post)
 
     def _delete(self, call: Call) -> Json:
         post = self._find_post(call)

@@ -76,6 +76,16 @@ class PostSender:
         await self._client.edit_status(post_id, {"status": text, "spoiler_text": warning, "media_ids": media_ids})
         return post_id
 
+    async def react(self, delivery: Delivery, identity: BotIdentity) -> str:
+        """Favourite a post, or take that back; return the sign for a favourite."""
+        try:
+            await self._client.set_favourite(delivery.reply_to, is_set=bool(delivery.content.text))
+        except RequestRefused as error:
+            if error.status == 404:
+                raise MessageGone(f"post {delivery.reply_to} was deleted") from None
+            raise
+        return delivery.content.text
+
     async def reconcile(self, delivery: Delivery, identity: BotIdentity) -> str:
         """Send a part again while the server remembers its key; later look for it among the account's posts."""
         first_attempt = delivery.first_attempt_at or delivery.created_at

@@ -41,6 +41,7 @@ SYNC_SECONDS = 30.0  # how long the homeserver waits for an event
 FULL_STATE_TIMEOUT = 300.0  # for all rooms of the account
 TYPING_MS = 120_000  # after which the homeserver ends the indicator by itself
 MAX_RETRY_DELAY = 60.0
+REMOVAL, DUPLICATE_REACTION = "removal", "M_DUPLICATE_ANNOTATION"
 MAX_TRANSACTION_AGE = timedelta(hours=23)  # a homeserver remembers transaction ids for a day
 
 
@@ -111,6 +112,23 @@ class MatrixAccount:
             content = build_edit(await self._build(delivery.content, target), event_id)
             await self._send(target, transaction_id, content, "edit")
         return event_id
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set a reaction, after the one that it replaces was redacted; return the id of its event."""
+        self._check_connected()
+        target, earlier, emoji = RoomTarget.parse(delivery.target), delivery.replaces_external_id, delivery.content.text
+        if earlier:
+            path = path_of("rooms", target.room_id, "redact", earlier, f"{delivery.id}-{REMOVAL}")
+            await self._checked(self.client.put(path, {}, label="react"))
+        if not emoji:
+            return ""
+        relation = {"rel_type": "m.annotation", "event_id": delivery.reply_to, "key": emoji}
+        try:
+            return await self._send(target, delivery.id, {"m.relates_to": relation}, "react", kind="m.reaction")
+        except Refused as error:
+            if error.code != DUPLICATE_REACTION:  # it was set, and the homeserver has forgotten the transaction id
+                raise
+            return ""
 
     async def show_typing(self, target: RoomTarget, *, is_active: bool) -> None:
         """Start or end the typing indicator in a room. Raises DeliveryError."""
@@ -218,8 +236,16 @@ class MatrixAccount:
             return build_text(f"{content.text}\n\n({name} could not be sent.)".strip(), people)
         return build_file(file, name, address, text)
 
-    async def _send(self, target: RoomTarget, transaction_id: str, content: Json, label: str = "send") -> str:
-        path = path_of("rooms", target.room_id, "send", "m.room.message", transaction_id)
+    async def _send(
+        self,
+        target: RoomTarget,
+        transaction_id: str,
+        content: Json,
+        label: str = "send",
+        *,
+        kind: str = "m.room.message",
+    ) -> str:
+        path = path_of("rooms", target.room_id, "send", kind, transaction_id)
         event_id = (await self._checked(self.client.put(path, content, label=label))).get("event_id")
         if not isinstance(event_id, str):
             raise DeliveryUnknown("the homeserver returned no id of the event")

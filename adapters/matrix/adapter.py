@@ -18,6 +18,7 @@ from bot.platform import (
     Delivery,
     DeliveryError,
     FetchError,
+    ReactionSet,
     Undeliverable,
     select_accounts,
 )
@@ -67,6 +68,14 @@ class MatrixAdapter(Adapter):
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again under the same transaction id, which shows it once."""
         return await self._account_of(delivery).reconcile(delivery)
+
+    def find_reactions(self, room: Room) -> ReactionSet:
+        """Return all emoji."""
+        return ReactionSet()
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set or redact a reaction."""
+        return await self._account_of(delivery).react(delivery)
 
     async def download(self, url: str) -> bytes | None:
         """Return a file that a user sent; None for URLs of other platforms."""

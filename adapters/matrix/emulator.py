@@ -87,6 +87,15 @@ class Homeserver(EmulatorServer):
                 shown[relation["event_id"]] = {**shown[relation["event_id"]], "content": content}
         return list(shown.values())
 
+    def reactions(self, event_id: str) -> Mapping[str, Sequence[str]]:
+        """Return who has reacted to an event, by emoji."""
+        found: dict[str, list[str]] = {}
+        for _, event in self.stream:
+            relation = event["content"].get("m.relates_to") or {}
+            if event["type"] == "m.reaction" and relation.get("event_id") == event_id:
+                found.setdefault(relation["key"], []).append(event["sender"])
+        return found
+
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         room = f"{CLIENT}/rooms/{{room}}"
         return [
@@ -158,6 +167,13 @@ class Homeserver(EmulatorServer):
 
     async def _send(self, request: web.Request) -> web.Response:
         account, content = self._account(request), await request.json()
+        relation, key = (
+            content.get("m.relates_to") or {},
+            (request.headers["Authorization"], request.match_info["transaction"]),
+        )
+        is_reaction = request.match_info["type"] == "m.reaction" and key not in self._transactions
+        if is_reaction and account.user_id in self.reactions(relation["event_id"]).get(relation["key"], ()):
+            return web.json_response({"errcode": "M_DUPLICATE_ANNOTATION"}, status=400)
         return await self._act(
             request, lambda: self.send(account.room_id, account.user_id, content, kind=request.match_info["type"])
         )
@@ -224,6 +240,9 @@ class MatrixView:
                 is_bot=event["sender"] != KIM,
                 user_id=event["sender"],
                 at=datetime.fromtimestamp(event["origin_server_ts"] / 1000, UTC).isoformat(),
+                reactions=tuple(
+                    (key, tuple(users)) for key, users in self._server.reactions(event["event_id"]).items()
+                ),
             )
             for event in self._server.shown(room_id)
         ]

@@ -15,6 +15,7 @@ from adapters.telegram.client import (
 from adapters.telegram.commands import CommandHandler, register_commands
 from adapters.telegram.config import Limits, TelegramSettings
 from adapters.telegram.incoming import PLATFORM, BotIdentity, ChatTarget, IncomingContext
+from adapters.telegram.inline import InlineReceiver
 from adapters.telegram.polling import UpdatePoller, Webhook
 from adapters.telegram.receiving import AdministratorCache, UpdateReceiver, build_migration, load_former_chat_ids
 from adapters.telegram.sending import MessageSender
@@ -152,6 +153,7 @@ class TelegramAccount:
             self._command_handler.handle,
             self._time,
             self.message_sender.note_user,
+            InlineReceiver(self._handle, self.client, self._time, self._context.identity),
         )
 
     async def _show_typing(self, target: ChatTarget) -> bool:

@@ -25,6 +25,7 @@ from bot.platform import (
     CursorReader,
     Delivery,
     FetchError,
+    ReactionSet,
     TimeSource,
     Undeliverable,
     select_accounts,
@@ -108,6 +109,15 @@ class TelegramAdapter(Adapter):
     async def edit(self, delivery: Delivery) -> str:
         """Edit a sent message, or delete it if its new content is empty."""
         return await self._account_of(delivery).message_sender.edit(delivery)
+
+    def find_reactions(self, room: Room) -> ReactionSet | None:
+        """Return the reactions that a bot can set in a chat."""
+        account = self._accounts.get(room.account)
+        return account.message_sender.find_reactions(ChatTarget.parse(room.external_id)) if account else None
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set or remove a reaction."""
+        return await self._account_of(delivery).message_sender.react(delivery)
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it, according to TELEGRAM_UNCLEAR."""
@@ -209,8 +219,14 @@ async def _inspect_account(client: BotClient, settings: TelegramSettings, label:
         "groups": _describe_groups(user),
         "updates": f"by webhook, at {webhook.url}" if webhook.url else "by polling",
         "waiting": webhook.pending_update_count,
+        "guest mode": _describe_switch(user.supports_guest_queries, settings.telegram_guest),
+        "inline mode": _describe_switch(user.supports_inline_queries, settings.telegram_inline),
     }
     return CheckReport(label, facts=facts, problems=tuple(_find_problems(user, webhook, settings)))
+
+
+def _describe_switch(at_telegram: bool | None, here: bool) -> str:
+    return "on" if at_telegram and here else "off"
 
 
 def _describe_groups(user: User) -> str:
@@ -227,6 +243,13 @@ def _find_problems(user: User, webhook: WebhookInfo, settings: TelegramSettings)
             f"another webhook receives the updates ({webhook.url}): stop the program that set it; "
             "this bot removes it when it starts"
         )
+    switches = {
+        "TELEGRAM_GUEST is on, and Guest Mode": settings.telegram_guest and not user.supports_guest_queries,
+        "TELEGRAM_INLINE is on, and inline mode": settings.telegram_inline and not user.supports_inline_queries,
+    }
+    problems += [
+        f"{name} is off at BotFather: switch it on there" for name, is_missing in switches.items() if is_missing
+    ]
     if webhook.last_error_message:
         problems.append(f"Telegram could not deliver to {webhook.url}: {webhook.last_error_message}")
     return problems

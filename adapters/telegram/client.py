@@ -22,7 +22,16 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
-from telegram import Bot, CallbackQuery, ChatMemberUpdated, Message, MessageReactionUpdated, TelegramObject
+from telegram import (
+    Bot,
+    CallbackQuery,
+    ChatMemberUpdated,
+    ChosenInlineResult,
+    InlineQuery,
+    Message,
+    MessageReactionUpdated,
+    TelegramObject,
+)
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -174,15 +183,15 @@ OBJECT_FIELDS = field_names(
 FIELDS_WITH_ID = field_names(
     "chat from user sender_chat actor_chat via_bot sender_user left_chat_member new_chat_members"
 )
-# Only their names are read; fields in them are named like others and have other types.
-UNREAD_FIELDS = field_names("rich_message passport_data chat_background_set")
+# These are not repaired: fields in them are named like others and have other types.
+UNREAD_FIELDS = field_names("rich_message passport_data chat_background_set inline_query chosen_inline_result")
 # Without these the library reads no message, button, reaction or change of a member.
 REQUIRED_FIELDS = field_names(
     "message_id date chat from text caption id chat_instance old_reaction new_reaction old_chat_member new_chat_member"
 )
 WORDS = field_names("text caption")  # what a person said is never left out
 UPDATES = field_names("message edited_message channel_post edited_channel_post guest_message")
-EVENTS = field_names("callback_query message_reaction my_chat_member chat_member")
+EVENTS = field_names("callback_query message_reaction my_chat_member chat_member inline_query chosen_inline_result")
 MESSAGES = UPDATES | field_names("reply_to_message pinned_message")
 USERS = field_names(
     "from user via_bot sender_user left_chat_member new_chat_members sender_business_bot guest_bot_caller_user"
@@ -418,7 +427,8 @@ LIBRARY_STATUSES = frozenset(
 PROXY_STATUSES = frozenset({401, 403, 404, 407, 409})  # with a page instead of JSON they say nothing about the bot
 DEFAULT_RETRY_AFTER = 5.0  # if Telegram reports a limit without a number of seconds
 crash_point_label: ContextVar[str] = ContextVar("watched", default="")  # crash points of the running request
-UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that are requested: the library would look for 25
+INLINE_KINDS = ("inline_query", "chosen_inline_result")
+UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that may be requested: the library would look for 25
     "message": Message,
     "edited_message": Message,
     "channel_post": Message,
@@ -428,6 +438,8 @@ UPDATE_KINDS: Mapping[str, type[TelegramObject]] = {  # those that are requested
     "message_reaction": MessageReactionUpdated,
     "my_chat_member": ChatMemberUpdated,
     "chat_member": ChatMemberUpdated,
+    "inline_query": InlineQuery,
+    "chosen_inline_result": ChosenInlineResult,
 }
 MAX_UPDATES = 100  # per getUpdates call
 
@@ -614,6 +626,13 @@ class BotClient(Bot):
         )
         self._transports = transports
         self._account = settings.account
+        switches = {"guest_message": settings.telegram_guest, **dict.fromkeys(INLINE_KINDS, settings.telegram_inline)}
+        self._update_kinds = {name: kind for name, kind in UPDATE_KINDS.items() if switches.get(name, True)}
+
+    @property
+    def update_kinds(self) -> Mapping[str, type[TelegramObject]]:
+        """The kinds of updates that are requested and read."""
+        return self._update_kinds
 
     @property
     def account(self) -> str:
@@ -637,7 +656,7 @@ class BotClient(Bot):
 
         Raises ResponseTooLarge if they do not fit into `max_update_bytes`.
         """
-        data = {"offset": offset, "timeout": poll_seconds, "limit": limit, "allowed_updates": list(UPDATE_KINDS)}
+        data = {"offset": offset, "timeout": poll_seconds, "limit": limit, "allowed_updates": list(self.update_kinds)}
         result = await self._post("getUpdates", data, read_timeout=poll_seconds + grace_seconds)
         return result if isinstance(result, list) else []
 
@@ -733,10 +752,17 @@ def is_already_done(error: BadRequest) -> bool:
     return "not modified" in text or "message to delete not found" in text
 
 
+def is_reaction_refused(error: BadRequest) -> bool:
+    """Return whether a chat does not allow a reaction."""
+    return "reaction_invalid" in error.message.lower()
+
+
 def is_message_gone(error: BadRequest) -> bool:
-    """Return whether the message to edit no longer exists."""
+    """Return whether the message to edit, or to react to, no longer exists."""
     text = error.message.lower()
-    return "message to edit not found" in text or "message_id_invalid" in text
+    return any(
+        cause in text for cause in ("message to edit not found", "message to react not found", "message_id_invalid")
+    )
 
 
 def has_no_text(error: BadRequest) -> bool:

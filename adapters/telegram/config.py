@@ -55,6 +55,8 @@ class TelegramSettings(SettingsModel):
             "TELEGRAM_BOT_TOKEN",
             "TELEGRAM_ALLOWED_CHATS",
             "TELEGRAM_ANSWER_CHANNEL_POSTS",
+            "TELEGRAM_GUEST",
+            "TELEGRAM_INLINE",
             "TELEGRAM_UNCLEAR",
             "TELEGRAM_QUOTE",
         ]
@@ -76,6 +78,16 @@ class TelegramSettings(SettingsModel):
         False,
         description="Answer the posts of channels, and their copies in the groups that are linked to them; else "
         "they are stored and ignored.",
+    )
+    telegram_guest: bool = Field(
+        False,
+        description="Whether people can ask the bot by its @name in chats of which it is no member, once each time. "
+        "Switch on Guest Mode at BotFather first.",
+    )
+    telegram_inline: bool = Field(
+        False,
+        description="Whether people can type a question after the bot's @name in any chat and send its answer from "
+        "their own account. Switch on inline mode and inline feedback at BotFather first.",
     )
     telegram_unclear: UnclearPolicy = Field(
         UnclearPolicy.RESEND_MARKED,

@@ -64,6 +64,9 @@ class BotIdentity:
         return int(self.account)
 
 
+INLINE_QUERY = "inline"  # in place of the id of a query of a guest, which is a number
+
+
 @dataclass(frozen=True, slots=True)
 class ChatTarget:
     """The destination of a message: a chat and, in a forum, a topic; or the only answer to a question as a guest.
@@ -95,6 +98,11 @@ class ChatTarget:
     def topic_id(self) -> int | None:
         """The topic of a forum, or of the direct messages of a channel."""
         return self.thread_id if self.direct_topic_id is None else self.direct_topic_id
+
+    @property
+    def is_inline(self) -> bool:
+        """Whether it stands for the chats, which are unknown, in which people send answers to inline questions."""
+        return self.guest_query_id == INLINE_QUERY
 
     @property
     def is_group(self) -> bool:

@@ -16,7 +16,6 @@ from telegram.error import Conflict, InvalidToken, TelegramError
 from adapters.telegram.client import (
     MAX_UPDATES,
     PARSE_ERRORS,
-    UPDATE_KINDS,
     BotClient,
     ResponseTooLarge,
     TooManyRequests,
@@ -310,7 +309,9 @@ class Webhook:
             await self._tasks.cancel()
 
     async def _register(self) -> None:
-        await self._client.set_webhook(self.url, allowed_updates=list(UPDATE_KINDS), drop_pending_updates=False)
+        await self._client.set_webhook(
+            self.url, allowed_updates=list(self._client.update_kinds), drop_pending_updates=False
+        )
         self._status.connected()
 
     def _check_registration(self, info: WebhookInfo) -> bool:

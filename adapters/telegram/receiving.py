@@ -15,10 +15,10 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from telegram import Bot, Chat, ChatMember, ChatMemberUpdated, Message, Update, User
+from telegram import Chat, ChatMember, ChatMemberUpdated, ChosenInlineResult, InlineQuery, Message, Update, User
 from telegram.error import TelegramError
 
-from adapters.telegram.client import PARSE_ERRORS, UPDATE_KINDS, BotClient, read_partly, update_id_of
+from adapters.telegram.client import PARSE_ERRORS, BotClient, read_partly, update_id_of
 from adapters.telegram.incoming import (
     PLATFORM,
     BotIdentity,
@@ -40,6 +40,7 @@ from adapters.telegram.incoming import (
     thread_id_of,
     with_rich_text,
 )
+from adapters.telegram.inline import InlineReceiver
 from bot import Attachment, BotError, Memory, Role, TemporaryError
 from bot.platform import (
     AgentHandle,
@@ -311,7 +312,8 @@ class ButtonItem:
     message_id: int
 
 
-UpdateItem = MessageItem | CommandItem | ButtonItem | Change  # an edit, a reaction or a membership change
+# A Change is an edit, a reaction or a change of the members.
+UpdateItem = MessageItem | CommandItem | ButtonItem | InlineQuery | ChosenInlineResult | Change
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,6 +351,8 @@ def parse_update(update: Update, context: UpdateContext) -> list[UpdateItem]:
         added, removed = parse_reactions(reaction_update, incoming, topic_id)
         additions = [partial(_add_reaction, reaction) for reaction in added]
         return [*additions, *(partial(_remove_reaction, reaction) for reaction in removed)]
+    if (inline := update.inline_query or update.chosen_inline_result) is not None:
+        return [inline]
     if update.my_chat_member is not None:
         return [parse_own_membership(update.my_chat_member, update_id, incoming)]
     if update.chat_member is not None:
@@ -426,15 +430,16 @@ class UpdateReceiver:
         self,
         handle: AgentHandle,
         context: IncomingContext,
-        bot: Bot,
+        bot: BotClient,
         administrators: AdministratorCache,
         execute: Callable[[CommandItem | ButtonItem, Callable[[], None]], Coroutine[Any, Any, None]],
         time_source: TimeSource,
         note_user: Callable[[int, str], None],
+        inline: InlineReceiver,
     ) -> None:
         self._handle, self._context, self._bot = handle, context, bot
         self._administrators, self._execute = administrators, execute
-        self._time, self._note_user = time_source, note_user
+        self._time, self._note_user, self._inline = time_source, note_user, inline
         self._command_names = tuple(spec.name.replace("-", "_") for spec in handle.commands)
         self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(MAX_THREADS)  # reactions do not name the topic
         self._tasks = TaskSet("a command or a button on Telegram")
@@ -494,6 +499,10 @@ class UpdateReceiver:
                 messages = []
                 if isinstance(item, CommandItem | ButtonItem):
                     command_tasks.append(await self._start_command(item))
+                elif isinstance(item, InlineQuery):
+                    self._inline.receive(item)
+                elif isinstance(item, ChosenInlineResult):
+                    await self._apply_change(partial(self._note_sent, item, update.update_id), update.raw)
                 else:
                     await self._apply_change(item, update.raw)
         if command_tasks:
@@ -503,8 +512,9 @@ class UpdateReceiver:
         await self._submit_messages(messages, cursor)
 
     async def stop(self) -> None:
-        """Stop the running commands."""
+        """Stop the running commands, and what answers inline queries."""
         await self._tasks.cancel()
+        await self._inline.stop()
 
     def note_topic(self, chat_id: int, message_id: int, thread_id: int | None) -> None:
         """Store the topic of a message."""
@@ -535,6 +545,9 @@ class UpdateReceiver:
             raise
         except Exception as error:  # it must not stop the following updates
             await self._record_unreadable(raw, error)
+
+    async def _note_sent(self, sent: ChosenInlineResult, update_id: int, _: AgentHandle) -> None:
+        await self._inline.note_sent(sent, update_id)
 
     async def _record_unreadable(self, raw: RawUpdate, error: Exception) -> None:
         update_id = update_id_of(raw)
@@ -567,7 +580,9 @@ class UpdateReceiver:
     def _read(self, raw: RawUpdate) -> Update:
         """Return an update of which the items can be parsed. Raises anything if they cannot be."""
         parts: dict[str, Any] = {
-            name: kind.de_json(raw[name], self._bot) for name, kind in UPDATE_KINDS.items() if raw.get(name) is not None
+            name: kind.de_json(raw[name], self._bot)
+            for name, kind in self._bot.update_kinds.items()
+            if raw.get(name) is not None
         }
         update = Update(raw["update_id"], **parts)
         self._parse_items(update, may_be_old=False)

@@ -18,8 +18,10 @@ from telegram import (
     InputMediaVideo,
     InputTextMessageContent,
     LinkPreviewOptions,
+    ReactionTypeEmoji,
     ReplyParameters,
 )
+from telegram.constants import ReactionEmoji
 from telegram.error import BadRequest, ChatMigrated, TelegramError
 
 from adapters.telegram.client import (
@@ -32,6 +34,7 @@ from adapters.telegram.client import (
     is_about_markup,
     is_already_done,
     is_message_gone,
+    is_reaction_refused,
     is_too_long,
     is_topic_unavailable,
     label_crash_points,
@@ -66,6 +69,7 @@ from bot.platform import (
     KnownPeople,
     MessageGone,
     NotSent,
+    ReactionSet,
     TimeSource,
     TokenCheck,
     Undeliverable,
@@ -75,7 +79,8 @@ from bot.text import shorten
 logger = logging.getLogger(__name__)
 NO_PREVIEW = LinkPreviewOptions(is_disabled=True)  # a preview would open the link
 UPLOAD_TIMEOUT = 50.0
-MAX_GUEST_ANSWERS = 1000
+MAX_GUEST_ANSWERS = MAX_RESTRICTED_CHATS = 1000
+REACTIONS = ReactionSet(tuple(emoji.value for emoji in ReactionEmoji))
 MEDIA_TYPES = {
     "photo": InputMediaPhoto,
     "video": InputMediaVideo,
@@ -114,6 +119,7 @@ class MessageSender:
         self._problems = ChannelProblems(logger, "Telegram chat")
         self._unavailable_chats: set[int] = set()  # chats that blocked or removed the bot
         self._migrated_chats: dict[int, int] = {}  # new ids by former ids of groups
+        self._reactions = BoundedDict[int, ReactionSet | None](MAX_RESTRICTED_CHATS)  # by chat that does not allow all
         self._guest_answers = BoundedDict[str, str](MAX_GUEST_ANSWERS)  # ids of inline messages by query
 
     def resolve(self, target: ChatTarget) -> ChatTarget:
@@ -129,6 +135,8 @@ class MessageSender:
     async def deliver(self, delivery: Delivery) -> str:
         """Send a part as soon as the rate limits allow, and return its message id."""
         target = ChatTarget.parse(delivery.target)
+        if target.is_inline:  # the person has sent it
+            return delivery.reply_to
         if target.guest_query_id and delivery.part:
             raise Undeliverable("as a guest the bot can answer with one message only")
         with label_crash_points(COMMAND_CRASH_POINT if delivery.content.source == RESPONSE_SOURCE else "send"):
@@ -147,14 +155,52 @@ class MessageSender:
                 await self._edit_or_delete(target, int(delivery.replaces_external_id), content)
         return delivery.replaces_external_id
 
+    def find_reactions(self, target: ChatTarget) -> ReactionSet | None:
+        """Return the reactions that the bot can set in a chat, as far as it is known; None where it can set none."""
+        return None if target.guest_query_id else self._reactions.get(self.resolve(target).chat_id, REACTIONS)
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set or remove the bot's reaction to a message, of which Telegram has one at most; return its emoji."""
+        target = ChatTarget.parse(delivery.target)
+        if target != self.resolve(target):
+            raise MessageGone("the message is in the group that has become a supergroup")
+        with label_crash_points("react"):
+            try:
+                async with self._take_slot(target, SHORT_WAIT):
+                    return await self._set_reaction(target.chat_id, int(delivery.reply_to), delivery.content.text)
+            except ChatMigrated as error:
+                self._note_migration(target.chat_id, error.new_chat_id)
+                raise MessageGone("the message is in the group that has become a supergroup") from None
+
+    async def _set_reaction(self, chat_id: int, message_id: int, emoji: str) -> str:
+        """Set a reaction; where the chat does not allow it, the nearest that it allows."""
+        try:
+            await self._client.set_message_reaction(chat_id, message_id, [ReactionTypeEmoji(emoji)] if emoji else [])
+            return emoji
+        except BadRequest as error:
+            if is_message_gone(error):
+                raise MessageGone("the message was deleted from the chat") from None
+            if not is_reaction_refused(error):
+                raise
+        allowed = (await self._client.get_chat(chat_id)).available_reactions
+        listed = tuple(item.emoji for item in allowed or () if isinstance(item, ReactionTypeEmoji))
+        self._reactions[chat_id] = reactions = ReactionSet(listed) if listed else None
+        nearest = reactions.find(emoji) if reactions is not None else ""
+        if not nearest:
+            raise Undeliverable(f"the chat does not allow the reaction {emoji}, nor one like it")
+        await self._client.set_message_reaction(chat_id, message_id, [ReactionTypeEmoji(nearest)])
+        return nearest
+
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it.
 
         Never raises NotSent: the retry after that would carry no notice.
         """
+        target = ChatTarget.parse(delivery.target)
+        if target.is_inline:
+            return delivery.reply_to
         if self._settings.telegram_unclear is UnclearPolicy.HOLD:
             raise DeliveryHeld(HOLD_REASON)
-        target = ChatTarget.parse(delivery.target)
         try:
             with label_crash_points("send"):
                 return await self._send(target, delivery.content, delivery.reply_to, is_repeat=True)

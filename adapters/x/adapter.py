@@ -14,7 +14,7 @@ from adapters.x.connection import ClockSkewed, NotAllowedNow, RequestRefused, XC
 from adapters.x.incoming import PLATFORM
 from adapters.x.outgoing import split_reply
 from adapters.x.rate_limits import AccountState, Quota, next_month_start
-from bot import Content, CoreSettings, Settings, TemporaryError, system_clock
+from bot import Content, CoreSettings, Room, Settings, TemporaryError, system_clock
 from bot.platform import (
     Adapter,
     AgentHandle,
@@ -23,6 +23,7 @@ from bot.platform import (
     Delivery,
     DeliveryError,
     Feed,
+    ReactionSet,
     TimeSource,
     Undeliverable,
     select_accounts,
@@ -31,6 +32,7 @@ from bot.store import CheckReport
 from bot.text import names_ai
 
 REAL_TIME = TimeSource()
+LIKES = ReactionSet(("❤",))
 
 
 class XAdapter(Adapter):
@@ -92,6 +94,14 @@ class XAdapter(Adapter):
     async def reconcile(self, delivery: Delivery) -> str:
         """Search the timeline for a part of which it is unknown whether it arrived."""
         return await self._account_for(delivery).sender.reconcile(delivery)
+
+    def find_reactions(self, room: Room) -> ReactionSet:
+        """Return the like."""
+        return LIKES
+
+    async def react(self, delivery: Delivery) -> str:
+        """Like a post, or take the like back."""
+        return await self._account_for(delivery).sender.react(delivery)
 
     def _account_for(self, delivery: Delivery) -> XAccount:
         for account in self._accounts.values():

@@ -164,6 +164,10 @@ class XClient:
         """Like a post; repeating it has no effect."""
         await self._connection.write(self._tweepy.like, post_id, user_auth=True)
 
+    async def unlike(self, post_id: str) -> None:
+        """Take back the like of a post; repeating it has no effect."""
+        await self._connection.write(self._tweepy.unlike, post_id, user_auth=True)
+
     async def repost(self, post_id: str) -> None:
         """Repost a post; repeating it has no effect."""
         await self._connection.write(self._tweepy.retweet, post_id, user_auth=True)

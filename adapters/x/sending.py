@@ -21,6 +21,7 @@ from bot.platform import (
     DeliveryKind,
     DeliveryState,
     DeliveryUnknown,
+    MessageGone,
     NotSent,
     PostOperation,
     PostOperationKind,
@@ -129,6 +130,22 @@ class MessageSender:
         else:
             await self._client.repost(post_id)
         return f"{operation.kind}-{post_id}"
+
+    async def react(self, delivery: Delivery) -> str:
+        """Like a post, or take the like back; return the sign for a like. A dry run only logs it."""
+        post_id, emoji = delivery.reply_to, delivery.content.text
+        if self._is_dry_run:
+            logger.info("X_DRY_RUN: post %s would be %s", post_id, "liked" if emoji else "no longer liked")
+            return emoji
+        try:
+            if emoji:
+                await self._permissions.check_post(post_id)
+                await self._client.like(post_id)
+            else:
+                await self._client.unlike(post_id)
+        except RequestRefused as error:
+            raise (MessageGone if error.status == 404 else Undeliverable)(str(error)) from error
+        return emoji
 
     async def _check_content(self, delivery: Delivery) -> None:
         """Raise Undeliverable for forbidden content; a thread is checked as a whole before its first part.

@@ -37,6 +37,7 @@ from bot.domain.character import Character
 from bot.domain.content import Content, MentionContext
 from bot.domain.environment import Entity, Room, World
 from bot.domain.ledger import Delivery, Receipt
+from bot.domain.reactions import ReactionSet
 from bot.errors import ConfigError, DeliveryHeld, SettingError, Undeliverable
 from bot.settings import Settings
 
@@ -317,17 +318,25 @@ def select_accounts(
     `key` finds what no two accounts may share, such as the token; `label` is the variable that holds it, by
     default the first of `needs`. Raises ConfigError, naming both characters, where two share it.
     """
-    accounts: dict[K, H] = {}
-    for owner in owners:
-        if not lists_platform(owner.character, platform) or not all(name in owner.settings for name in needs):
-            continue
-        other = accounts.setdefault(key(owner), owner)
-        if other is not owner:
+    accounts = group_accounts(owners, platform, needs, key)
+    for first, *others in accounts.values():
+        if others:
             raise ConfigError(
-                f"{other.character.name} and {owner.character.name} have the same "
+                f"{first.character.name} and {others[0].character.name} have the same "
                 f"{label or next(iter(needs))}: give each a value of its own in its file's secrets, or other "
                 "`adapters` in the file of one"
             )
+    return {account: first for account, [first] in accounts.items()}
+
+
+def group_accounts(
+    owners: Iterable[H], platform: str, needs: Collection[str], key: Callable[[H], K]
+) -> dict[K, list[H]]:
+    """Return the owners as `select_accounts` does, where several may share an account, in the order of `owners`."""
+    accounts: dict[K, list[H]] = {}
+    for owner in owners:
+        if lists_platform(owner.character, platform) and all(name in owner.settings for name in needs):
+            accounts.setdefault(key(owner), []).append(owner)
     return accounts
 
 
@@ -504,6 +513,18 @@ class Adapter(ABC):
         deleted the message.
         """
         raise Undeliverable(f"{self.platform} cannot change what was said")
+
+    def find_reactions(self, room: Room) -> ReactionSet | None:
+        """Return the reactions that the agent can set in a room; None where it can set none; pure."""
+        return None
+
+    async def react(self, delivery: Delivery) -> str:
+        """Set the text of a part as the agent's reaction to the message `delivery.reply_to`; return its id there.
+
+        It takes the place of the reaction `delivery.replaces_external_id`; with an empty text that is only removed.
+        Called again whenever its outcome is unknown: a second call must change nothing. Raises as `edit` does.
+        """
+        raise Undeliverable(f"{self.platform} has no reactions")
 
     def shows_greeting(self, room: Room) -> bool:
         """Return whether a conversation in a room begins with the character's first greeting; pure.

@@ -12,11 +12,12 @@ from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from bot.characters.source import Format, KeyPath, Node, ReportCollector
 from bot.domain.character import AVATAR_SETTING, Character, ContentRating, KnowledgeItem, Style
 from bot.domain.ids import derived_id
+from bot.domain.instructions import INSTRUCTION_KEYS, USAGE, RoomInstructions
 from bot.text import find_closest, suggest
 
 PATH_STARTS: Final = (".", "/", "~")  # of names of plugins and adapters that are paths
@@ -229,6 +230,7 @@ class _Conversion:
             "people": reader.texts,
             "extends": reader.texts,
             "content": self._read_rating,
+            "rooms": self._read_rooms,
         }
 
     def convert(self, root: Node) -> tuple[Fields, Format]:
@@ -293,6 +295,23 @@ class _Conversion:
     def _read_templates(self, node: Node, path: KeyPath) -> dict[str, str]:
         members = self._reader.mapping(node, path)
         return {key: self._reader.text(member, (*path, key)) for key, member in members.items()}
+
+    def _read_rooms(self, node: Node, path: KeyPath) -> JsonValue:
+        """Return the instructions of rooms; each value that does not fit is a problem at its place in the file."""
+        rooms = node.value
+        if not isinstance(rooms, dict):
+            self._collector.add_problem(node.offset, path, "it must name rooms or worlds, each with its instructions")
+            return {}
+        for name, entry in rooms.items():
+            try:
+                RoomInstructions.model_validate(to_json(entry))
+            except ValidationError as error:
+                for key in dict.fromkeys(str(fault["loc"][0]) if fault["loc"] else "" for fault in error.errors()):
+                    place = entry.value.get(key, entry) if isinstance(entry.value, dict) else entry
+                    keys = ", ".join(INSTRUCTION_KEYS)
+                    message = f"it must be {USAGE[key]}" if key in USAGE else f"the instructions are {keys}"
+                    self._collector.add_problem(place.offset, (*path, name, *filter(None, [key])), message)
+        return to_json(node)
 
     def _read_rating(self, node: Node, path: KeyPath) -> str:
         text = self._reader.text(node, path).strip().lower()

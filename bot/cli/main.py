@@ -91,14 +91,14 @@ class CompletedName:
     type: str = "plain"
 
 
-def translate_help(command: Any) -> Any:
+def translate_help(command: Any, parent: Any = None) -> Any:
     """Translate the help texts of a command, its options and its subcommands in place; return it."""
-    help_option = command.get_help_option(command.context_class(command, **command.context_settings))
-    for item in (command, help_option, *command.params):
-        if help_text := getattr(item, "help", None):
-            item.help = translate(inspect.cleandoc(help_text))
+    context = command.context_class(command, parent=parent, **command.context_settings)
+    for item in (command, command.get_help_option(context), *command.params):
+        if item is not None and item.help:
+            item.help = translate(inspect.cleandoc(item.help))
     for subcommand in getattr(command, "commands", {}).values():
-        translate_help(subcommand)
+        translate_help(subcommand, context)
     return command
 
 
@@ -113,7 +113,7 @@ class LazyCommands(TyperGroup):
         """Return a command. Raises UsageError for an unknown one."""
         if (command := COMMANDS_BY_NAME.get(cmd_name)) is None:
             raise unknown_command(ctx, cmd_name, COMMANDS_BY_NAME)
-        return translate_help(typer.main.get_command(importlib.import_module(command.module).app))
+        return translate_help(typer.main.get_command(importlib.import_module(command.module).app), ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the list of commands by group, without importing them."""

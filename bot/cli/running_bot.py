@@ -17,6 +17,7 @@ from uuid import UUID, uuid4
 
 from bot.cli.characters import WEB, CharacterConfig
 from bot.domain.environment import Entity, Room
+from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import Delivery, DeliveryState, EventOrigin, ModelCall, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.proposal import Proposal
@@ -38,12 +39,14 @@ from bot.operate.operations import (
     SaidResponse,
 )
 from bot.operate.receipts import ReceiptBody
+from bot.operate.rooms import RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.plugin_system.loading import find_adapter
 from bot.plugin_system.plugin import collect_schemas, find_storage
 from bot.receipts import describe_receipt
 from bot.settings import CoreSettings
+from bot.store.activity import VoteSum
 from bot.store.protocols import Store
 from bot.store.storage import Storage
 from bot.text import shorten
@@ -233,6 +236,25 @@ class RemoteOperations:
         reply = await self._send("POST", f"/api/rooms/{room_id}/give-back", body)
         return [TakeOverBody.model_validate(item) for item in reply.body["ended"]]
 
+    async def instructions(self, room_id: UUID, rooms: Mapping[str, RoomInstructions]) -> RoomInstructionsBody:
+        """Return what is in effect in a room; the running bot knows its character's file."""
+        reply = await self._send("GET", f"/api/rooms/{room_id}/instructions")
+        return RoomInstructionsBody.model_validate(reply.body)
+
+    async def set_instructions(
+        self,
+        room_id: UUID,
+        values: Mapping[str, str],
+        rooms: Mapping[str, RoomInstructions],
+        *,
+        of_world: bool = False,
+        source: str = "",
+    ) -> RoomInstructionsBody:
+        """Set values of a room or its world, and return what is in effect then."""
+        body = {"values": dict(values), "of_world": of_world}
+        reply = await self._send("PUT", f"/api/rooms/{room_id}/instructions", body)
+        return RoomInstructionsBody.model_validate(reply.body)
+
     async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
         """Send what a person wrote as the bot's account, marked as theirs."""
         body = {"text": text, "name": name}
@@ -331,6 +353,7 @@ class MessageReport:
     agent_id: UUID
     agent_name: str
     draft: Proposal | None = None
+    votes: VoteSum | None = None
 
     def lines(self) -> Iterator[str]:
         """Yield the report as lines of text."""
@@ -353,6 +376,8 @@ class MessageReport:
             yield from (f"    {shorten(text, MAX_TEXT_LENGTH)!r}" for text in texts)
         for reply in self.replies:
             yield f"  reply: {shorten(reply.content.text, MAX_TEXT_LENGTH)!r}"
+        if self.votes is not None:
+            yield f"  reactions to it: {self.votes.liked} like it, {self.votes.disliked} do not"
         for part in self.deliveries:
             tries = f", {part.attempts} attempts" if part.attempts > 1 else ""
             held = ", held" if part.state is DeliveryState.UNKNOWN else ""
@@ -376,6 +401,7 @@ class MessageReport:
                     DeliveryBody.build(part, message_id=part.memory_id).model_dump() | {"external_id": part.external_id}
                     for part in self.deliveries
                 ],
+                "votes": {"liked": self.votes.liked, "disliked": self.votes.disliked} if self.votes else None,
                 "run": self.run,
             }
             | ({"draft": self._draft_json(self.draft)} if self.draft is not None else {})
@@ -413,6 +439,7 @@ async def build_report(
         agent_id=agent_id,
         agent_name=agent_name,
         draft=draft,
+        votes=await conversations.votes(receipt.turn_id) if receipt.turn_id is not None and replies else None,
     )
 
 

@@ -1,7 +1,7 @@
 """Runs scenes for `bot scene`, and prints what came of them: lines, annotations, JUnit XML."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
 from functools import lru_cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from bot.cli.options import colour_state
 from bot.cli.process.shutdown import UsageError
 from bot.logs import configure_logging
 from bot.runtime.character_reload import AgentConfig
+from bot.scenes.conversion import FoundScene, write_scene
 from bot.scenes.runner import Coverage, RunMode, SceneOptions, SceneReport, run_scene, wilson_interval
 from bot.scenes.scene import SceneError, find_scene_files
 from bot.text import strip_terminal_codes
@@ -39,13 +40,26 @@ def find_scenes(paths: Sequence[Path] | None) -> list[Path]:
         raise UsageError(str(error)) from None
 
 
+def load_isolated(path: Path) -> AgentConfig:
+    """Return the configuration of a character without the settings of this machine."""
+    return load_character_config(path, is_isolated=True).agent_config
+
+
+def write_found(found: FoundScene, to: Path | None, character: Path, secrets: Collection[str]) -> list[str]:
+    """Write a scene that was made of stored messages; return what it does not expect, and how to run it, as lines."""
+    path = to or Path("scenes") / f"{found.name}.yaml"
+    written = write_scene(path, found, character, secrets)
+    lines = [*found.notes, *(f"wrote {file}" for file in written), f"run it with: bot scene run {path}"]
+    return [strip_terminal_codes(line) for line in lines]
+
+
 async def run_scenes(files: Sequence[Path], options: SceneOptions, count: int) -> list[list[SceneReport]]:
     """Run each scene `count` times; return its reports."""
     is_isolated = options.mode is RunMode.RUN
 
     @lru_cache
     def load(path: Path) -> AgentConfig:
-        return load_character_config(path, is_isolated=is_isolated).agent_config
+        return load_isolated(path) if is_isolated else load_character_config(path).agent_config
 
     with configure_logging(level="CRITICAL"):  # what goes wrong is in the reports
         return [[await run_scene(file, load, options) for _ in range(count)] for file in files]
@@ -88,14 +102,16 @@ def _list_lines(report: SceneReport, *, is_live: bool) -> list[str]:
 
 
 def print_summary(reports: Sequence[SceneReport], coverage: Coverage) -> None:
-    """Print how many scenes have passed, and what they have used."""
+    """Print how many scenes have passed, and of several what they have used."""
     outcomes = [report.outcome for report in reports]
     steps = sum(report.step_count for report in reports)
     if not reports:
         print("no scene was found: name a file or a folder, or write one: docs/scenes.md")
         return
     numbers = ", ".join(f"{outcomes.count(name)} {name}" for name in ("passed", "failed", "error") if name in outcomes)
-    print(f"{numbers}; {steps} steps in {sum(report.seconds for report in reports):.1f} s")
+    print(f"{numbers}; {steps} {'step' if steps == 1 else 'steps'} in {sum(item.seconds for item in reports):.1f} s")
+    if len(reports) == 1:
+        return
     document = coverage.to_json()
     for kind, names in document.items():
         total = len(names["used"]) + len(names["unused"])

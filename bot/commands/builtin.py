@@ -4,7 +4,7 @@
 """
 
 import io
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from random import Random
@@ -26,6 +26,7 @@ from bot.domain.environment import (
 )
 from bot.domain.ids import derived_id, new_id, short_id
 from bot.domain.inbound import ERASURE_COMPONENT, CommandInvocation, CommandResponse, ErasureResult, InboundMessage
+from bot.domain.instructions import MODEL_SIZES, RoomInstructions
 from bot.domain.ledger import EventKey, Receipt, Rule
 from bot.domain.memory import Memory, MemoryKind
 from bot.errors import SettingError
@@ -34,6 +35,7 @@ from bot.inbound.inbox import Inbox
 from bot.models.types import ModelType
 from bot.operate.people import ArchiveTooLarge, write_person_archive
 from bot.operate.results import name_room
+from bot.operate.rooms import change_instructions, describe_instructions
 from bot.operate.take_overs import end_take_overs
 from bot.outbound.proposals import ApprovalSettings, ProposalDecision
 from bot.pipeline.attention import Responsiveness
@@ -177,6 +179,7 @@ MAX_SCANNED_RECEIPTS = 50
 WHY_COMMAND, FORGET_COMMAND, EXPORT_COMMAND, IGNORE_COMMAND = "why", "forget-me", "export-me", "ignore-me"
 TAKE_OVER_COMMAND, GIVE_BACK_COMMAND, ROOM_PREFIX = "take-over", "give-back", "room:"
 RESPONSIVENESS = "RESPONSIVENESS"
+WORLD_PREFIX = "world."
 OWNER_ACCOUNTS, OPERATORS_ROOM = "OWNER_ACCOUNTS", "OPERATORS_ROOM"
 MAX_PARTICIPANTS = 200  # who wrote last in a room, among whom a person is looked for
 EXPORT_INTERVAL = FORGET_INTERVAL = timedelta(minutes=10)  # both read all memories
@@ -210,6 +213,7 @@ class BuiltinCommands:
             command("responsiveness", english_text("commands.responsiveness.description"), role=Role.ADMIN)(
                 self.responsiveness
             ),
+            command("room", english_text("commands.room.description"), role=Role.ADMIN)(self.room),
             command("drafts", english_text("commands.drafts.description"), role=Role.ADMIN)(self.drafts),
             command("minors", english_text("commands.minors.description"), role=Role.ADMIN)(self.minors),
             command("filter-words", english_text("commands.filter_words.description"), role=Role.ADMIN)(
@@ -340,6 +344,52 @@ class BuiltinCommands:
         value = "" if level == "default" else level
         await agent.store.worlds.set_setting(world.id, room_setting(RESPONSIVENESS, room.id), value)
         return user_text("commands.responsiveness.done", level=level)
+
+    async def room(
+        self,
+        context: CommandContext,
+        action: Literal["show", "set", "unset"] = "show",
+        key: Annotated[str, "Which instruction, such as language, or world.language for the whole server"] = "",
+        value: Annotated[str, "Its new value"] = "",
+    ) -> str:
+        """Show the instructions of the room, or set or remove one of the room or of its world."""
+        agent, room, world = context.agent, context.invocation.room, context.invocation.world
+        rooms = agent.character.rooms
+        if action != "show":
+            if await agent.store.worlds.room(room.id) is None:
+                await agent.store.worlds.save_world(world, [room])
+            name = key.strip().lower().removeprefix(WORLD_PREFIX)
+            value = value.strip() if action == "set" else ""
+            if action == "set" and (problem := _find_instruction_problem(rooms, name, value)):
+                return user_text("commands.room.refused", cause=problem)
+            try:
+                await change_instructions(
+                    agent.store,
+                    room,
+                    {name: value},
+                    now=agent.clock(),
+                    source="/room",
+                    by_id=context.invocation.author.id,
+                    of_world=key.strip().lower().startswith(WORLD_PREFIX),
+                )
+            except SettingError as error:
+                return user_text("commands.room.refused", cause=error)
+        lines = await self._list_instructions(agent, room)
+        return "\n".join([user_text("commands.room.current" if lines else "commands.room.none"), *lines])
+
+    async def _list_instructions(self, agent: Agent, room: Room) -> list[str]:
+        described = await describe_instructions(agent.store, agent.character.rooms, room)
+        return [
+            user_text(
+                f"commands.room.{'of_file' if item.origin == 'file' else 'of_person'}",
+                key=item.key,
+                value=shorten(item.value, MAX_SHOWN_VALUE),
+                origin=user_text(f"commands.room.origin.{item.origin}"),
+                by=sanitize_name(item.by) if item.by else user_text("take_overs.operator"),
+                date="" if item.at is None else f"{item.at:%Y-%m-%d}",
+            )
+            for item in described.values
+        ]
 
     async def minors(self, context: CommandContext, mark: Literal["on", "off"] = "on") -> str:
         """Mark the room as one of minors, or remove the mark."""
@@ -558,6 +608,21 @@ class BuiltinCommands:
             source_id=receipt.memory_id,
         )
         await agent.store.memories.add([greeting])
+
+
+def _find_instruction_problem(rooms: Mapping[str, RoomInstructions], key: str, value: str) -> str:
+    """Return why an admin cannot set a value; empty if they can.
+
+    They choose among the sizes of models and the models that the file names: the operator pays for them.
+    """
+    if not value:
+        return user_text("commands.room.no_value")
+    named = {entry.model for entry in rooms.values() if entry.model} | set(MODEL_SIZES)
+    return (
+        user_text("commands.room.models", models=", ".join(sorted(named)))
+        if key == "model" and value not in named
+        else ""
+    )
 
 
 async def _find_place(context: CommandContext, whom: str) -> tuple[Room, Entity | None] | str:

@@ -231,9 +231,14 @@ class CommandDispatcher:
     ) -> None:
         self._agent = agent
         self._commands = commands
+        self._account_commands: dict[tuple[str, str], Command[Any]] = {}  # by platform and name
         self._receipts = receipts
         self._secrets = secrets
         self._rate_limit = CommandRateLimit(agent.clock)
+
+    def add_commands(self, platform: str, commands: Sequence[Command[Any]]) -> None:
+        """Run these commands too where they come from a platform; they replace earlier ones of the same names."""
+        self._account_commands |= {(platform, command.spec.name): command for command in commands}
 
     async def dispatch(self, invocation: CommandInvocation, target: ResponseTarget | None = None) -> CommandResponse:
         """Run a command once; return what of its response the caller has to show, all of it without a `target`.
@@ -257,7 +262,8 @@ class CommandDispatcher:
     async def _execute(self, invocation: CommandInvocation) -> CommandResult:
         if (limited := self._rate_limit.check(invocation.author.id)) is not None:
             return CommandResult(limited, "too many commands in a minute")
-        command = self._commands.get(invocation.name)
+        account_command = self._account_commands.get((invocation.room.platform, invocation.name))
+        command = account_command or self._commands.get(invocation.name)
         if command is None:
             suggestion = find_closest(invocation.name, self._commands)
             return CommandResult(

@@ -18,6 +18,11 @@ system_clock: Clock = partial(datetime.now, UTC)
 """Return the current time, aware, in UTC."""
 
 
+def monotonic_clock(clock: Clock) -> Callable[[], float]:
+    """Return a clock in seconds that follows `clock`; for the system's it is the monotonic one, which is never set."""
+    return time.monotonic if clock is system_clock else lambda: clock().timestamp()
+
+
 @dataclass(frozen=True, slots=True)
 class TimeSource:
     """Wall clock, monotonic clock (seconds) and sleep, so that a test can replace all three."""

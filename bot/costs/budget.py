@@ -538,11 +538,12 @@ class Budget:
         self._reservations: list[Reservation] = []
         self._released = asyncio.Event()
         self.sharing: SharedBudget | None = None
+        self.has_room_budgets = False  # whether the instructions of some room have limited it
 
     @property
     def has_money_limit(self) -> bool:
         """Whether any limit is in dollars, and so needs prices."""
-        return any(limit.is_money for limit in self.limits)
+        return self.has_room_budgets or any(limit.is_money for limit in self.limits)
 
     def reload(self, entries: Iterable[CostEntry], erased: ErasedUsage | None = None) -> None:
         """Replace the usage of today by these entries, and by what erased people had used."""
@@ -560,10 +561,15 @@ class Budget:
 
     def _add(self, entry: CostEntry) -> None:
         today = self._current_usage()
-        if self.limits and entry.day == today.day:
+        if entry.day == today.day:
             usage = CostUsage(entry.cost, entry.tokens)
             for scope, key in self._scopes(entry.room_id, entry.person_id):
                 today.of((scope, key)).add(usage)
+
+    def spent_in(self, room_id: UUID) -> float:
+        """Return what was spent in a room today, in dollars."""
+        self.has_room_budgets = True
+        return self._current_usage().of((LimitScope.ROOM, room_id)).cost
 
     def find_reached_limit(self, room_id: UUID | None, person_id: UUID | None) -> Limit | None:
         """Return a limit that is reached for this room or person; log it once a day."""
@@ -879,6 +885,7 @@ class CostMeter:
         self._unwritten: dict[CostKey, CostEntry] = {}
         self._store_lock = asyncio.Lock()  # while entries are stored, they are neither here nor there
         self._recent_costs: dict[datetime, float] = {clock(): 0.0}
+        self._is_loaded = False
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._flushes = TaskSet(FLUSH_LABEL, logs_failures=False)
@@ -973,16 +980,17 @@ class CostMeter:
                 await self.reload()
 
     async def reload(self) -> None:
-        """Load the limits and, if there is one, today's costs, of earlier runs and other processes too."""
+        """Load the limits and today's costs, of earlier runs and other processes too; later only if one is limited."""
         if self._load_limits is not None:
             await self._load_limits()
-        if not self._budget.limits:
+        if self._is_loaded and not (self._budget.limits or self._budget.has_room_budgets):
             return
         today = self._clock().date()
         async with self._store_lock:
             entries = await self._store.costs_between(today, today)
             erased = await self._store.erased_usage(today)  # last: who is erased meanwhile counts twice, not never
         self._budget.reload([*entries, *self._unwritten.values()], erased)
+        self._is_loaded = True
 
 
 def _to_cost_entry(call: ModelCall, day: date, run: Run | None, *, is_counted: bool, has_failed: bool) -> CostEntry:

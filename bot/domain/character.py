@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue, S
 from pydantic.alias_generators import to_camel
 
 from bot.domain.environment import Authority, Role
+from bot.domain.instructions import RoomInstructions
 
 
 def _to_list(value: object) -> object:
@@ -110,7 +111,8 @@ class Character(_CharacterModel):
 
     `bot.characters` reads the files, converts old formats and keeps secrets out: a `Character` from there
     holds none. `adapters` are the platforms named by the file; empty means every platform that has a token.
-    One whose `content` is mature speaks only where adults are.
+    One whose `content` is mature speaks only where adults are. `rooms` are instructions for rooms and worlds, by their
+    name, their id on the platform, or `platform:id`.
     `suggestions` (how to begin a conversation) and `picture` are for pages and stand in no prompt. `client_config`,
     `twitter_profile`, `nft`, `people` and `extends` are preserved for other tools and have no effect here.
     """
@@ -142,6 +144,7 @@ class Character(_CharacterModel):
     people: Texts = ()
     extends: Texts = ()
     content: ContentRating = ContentRating.GENERAL
+    rooms: Mapping[str, RoomInstructions] = Field(default_factory=dict)
 
     @property
     def background(self) -> tuple[str, ...]:
@@ -239,7 +242,7 @@ class ProviderSpec:
 
     Dynamic and hidden providers are composed on request only; hidden ones are not listed either. `position`
     orders their texts: lower comes first, and the more stable a text is, the lower it should be. In a catalog
-    `is_trusted_content` is set only for providers of trusted plugins that declare it.
+    `is_trusted_content` is set only for providers of trusted plugins that declare it. `timeout` is in seconds.
     """
 
     name: str
@@ -251,6 +254,7 @@ class ProviderSpec:
     kind: ProviderKind = ProviderKind.OTHER
     shorten: Shortening = Shortening.HEAD
     is_trusted_content: bool = False
+    timeout: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -228,6 +228,14 @@ class ResponseTarget:
 
 
 @dataclass(frozen=True, slots=True)
+class InlineAnswer:
+    """The answer to an inline question; the platform says by its `id` that it was sent."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class MembershipUpdate:
     """Reported members and rooms of one world.
 

@@ -58,6 +58,8 @@ class Rule(StrEnum):
     MATURE_CONTENT = "content: mature"
     CANNOT_SEND = "cannot send"
     FOLLOWED = "FOLLOWED"
+    ROOM_ANSWER = "room: answer"
+    ROOM_BUDGET = "room: budget"
     BYPASS_TYPES = "SHOULD_RESPOND_BYPASS_TYPES"
     BYPASS_SOURCES = "SHOULD_RESPOND_BYPASS_SOURCES"
     MENTION = "mention"
@@ -67,6 +69,7 @@ class Rule(StrEnum):
     NOT_ADDRESSED = "not addressed"
     DECISION_FAILED = "shouldRespond"
     DECIDED_RESPOND = "shouldRespond: RESPOND"
+    DECIDED_REACT = "shouldRespond: REACT"
     DECIDED_IGNORE = "shouldRespond: IGNORE"
     DECIDED_NONE = "shouldRespond: NONE"
     DECIDED_STOP = "shouldRespond: STOP"
@@ -95,6 +98,7 @@ GENERATED_REASONS = frozenset(
     {
         Rule.DECISION_FAILED,
         Rule.DECIDED_RESPOND,
+        Rule.DECIDED_REACT,
         Rule.DECIDED_IGNORE,
         Rule.DECIDED_NONE,
         Rule.DECIDED_STOP,
@@ -266,12 +270,15 @@ class DeliveryState(StrEnum):
 class DeliveryKind(StrEnum):
     """What an outgoing part is: of a reply or a post, or a text of the operator's that no model writes.
 
-    A NOTICE says that an AI writes here; a REFERRAL names help to a person in distress.
+    A NOTICE says that an AI writes here; a REFERRAL names help to a person in distress. A REACTION is an emoji at the
+    message `reply_to`; `replaces_external_id` is the id of the delivery of the reaction that it replaces, or removes
+    where it has no text.
     """
 
     REPLY = "reply"
     NOTICE = "notice"
     REFERRAL = "referral"
+    REACTION = "reaction"
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +344,11 @@ class Delivery:
 
 
 OUTCOME_UNKNOWN: Final = "outcome unknown"
+
+
+# In the values of providers and actions: the pages that an answer may be based on. A page that was read is a mapping
+# with its `site`, a result of a search one with its `number` as text and its `url`.
+SOURCES_KEY = "webSources"
 
 
 @dataclass(frozen=True, slots=True)

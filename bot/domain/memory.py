@@ -84,6 +84,27 @@ class Memory:
         return self.kind is MemoryKind.MESSAGE and PROGRESS_KEY not in self.metadata
 
 
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What was said in a room, in a few lines that a model wrote; empty where it has to be written anew.
+
+    It covers the messages from `first_id` to `last_id`; `author_ids` are those whose words it may repeat. The store
+    sets the positions, and counts `revision` up when a message of the room is changed or deleted.
+    """
+
+    room_id: UUID
+    text: str = ""
+    model: str = ""
+    author_ids: frozenset[UUID] = frozenset()
+    first_id: UUID | None = None
+    last_id: UUID | None = None
+    first_position: int = 0
+    last_position: int = 0
+    revision: int = 0
+    first_at: datetime | None = None
+    at: datetime | None = None
+
+
 MAX_CONVERSATION_RESULTS = 20
 MAX_CONVERSATION_REACTIONS = 50
 

@@ -17,7 +17,7 @@ import ssl
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from types import TracebackType
 from typing import Final, Self
@@ -269,31 +269,37 @@ class Fetcher:
     ) -> None:
         await self._stack.aclose()
 
-    async def get(self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "") -> FetchedBody:
-        """Return the body at a URL. Raises FetchError, also after the timeout.
+    async def get(
+        self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "", known: FetchedBody | None = None
+    ) -> FetchedBody:
+        """Return the body at a URL, or `known` if that is its version. Raises FetchError, also after the timeout.
 
         Addresses of `trusted_origin` need not be public: the operator named it. Redirects that leave it are
         checked as any other URL.
         """
         hops: list[str | URL] = [url]
+        status = None
         try:
             async with asyncio.timeout(self._timeout):
                 trusted = URL(trusted_origin).origin() if trusted_origin else None
-                return await self._follow_redirects(hops, trusted, self._max_bytes if max_bytes is None else max_bytes)
+                limit = self._max_bytes if max_bytes is None else max_bytes
+                return await self._follow_redirects(hops, trusted, limit, known)
         except FetchError as error:
-            cause = str(error)
+            cause, status = str(error), error.status
         except TimeoutError:
             cause = f"it took longer than {self._timeout:g} s"
         except (aiohttp.ClientError, OSError) as error:
             cause = describe_client_error(error)
         via = f" (sent on to {redact_url(hops[-1])})" if len(hops) > 1 else ""
         # Outside the handlers: aiohttp's messages hold the whole URL, and tracebacks end up in logs.
-        raise FetchError(f"cannot fetch {redact_url(url)}{via}: {cause}")
+        raise FetchError(f"cannot fetch {redact_url(url)}{via}: {cause}", status)
 
-    async def _follow_redirects(self, hops: list[str | URL], trusted: URL | None, max_bytes: int) -> FetchedBody:
+    async def _follow_redirects(
+        self, hops: list[str | URL], trusted: URL | None, max_bytes: int, known: FetchedBody | None
+    ) -> FetchedBody:
         target = check_url(hops[0])
         for _ in range(self._max_redirects + 1):
-            answer = await self._request(target, max_bytes, is_trusted=target.origin() == trusted)
+            answer = await self._request(target, max_bytes, known, is_trusted=target.origin() == trusted)
             if isinstance(answer, FetchedBody):
                 return answer
             hops.append(answer)
@@ -302,17 +308,23 @@ class Fetcher:
             target = check_url(answer)
         raise FetchError(f"more than {self._max_redirects} redirects")
 
-    async def _request(self, target: URL, max_bytes: int, *, is_trusted: bool) -> FetchedBody | URL:
+    async def _request(
+        self, target: URL, max_bytes: int, known: FetchedBody | None, *, is_trusted: bool
+    ) -> FetchedBody | URL:
         """Send one request; return the body, or the target of a redirect."""
         proxy = self._proxies.proxy_for(target)
         session = self._unguarded if is_trusted or proxy is not None else self._direct
         if not is_trusted:
             await self._guard.check_target(target, by_proxy=proxy is not None)
-        async with session.get(target, proxy=proxy, allow_redirects=False) as response:
+        versions = {"If-None-Match": known.etag, "If-Modified-Since": known.modified} if known is not None else {}
+        headers = {name: value for name, value in versions.items() if value}
+        async with session.get(target, proxy=proxy, allow_redirects=False, headers=headers) as response:
+            if known is not None and response.status == 304:
+                return replace(known, is_unchanged=True)
             if response.status in _REDIRECTS:
                 return _redirect_target(target, response.headers.get("Location", ""))
             if not 200 <= response.status < 300:
-                raise FetchError(f"the server answered {response.status}")
+                raise FetchError(f"the server answered {response.status}", response.status)
             if (response.content_length or 0) > max_bytes:
                 raise FetchError(f"it is larger than {max_bytes} bytes")
             body = _Body(response.headers.get("Content-Encoding", ""), max_bytes)
@@ -320,7 +332,9 @@ class Fetcher:
                 body.feed(chunk)
             content = body.finish()
             declared = response.content_type.lower() if "Content-Type" in response.headers else ""
-            return FetchedBody(str(target), sniff_media_type(content, declared), content, response.charset)
+            etag, modified = (response.headers.get(name, "")[:200] for name in ("ETag", "Last-Modified"))
+            media_type = sniff_media_type(content, declared)
+            return FetchedBody(str(target), media_type, content, response.charset, etag, modified)
 
 
 class _AddressGuard(AbstractResolver):

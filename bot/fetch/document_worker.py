@@ -5,10 +5,14 @@ the format, the most pages of a PDF and the seconds of processor time as argumen
 its exit code says why there is no text.
 """
 
+import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
+from html.parser import HTMLParser
 from importlib import import_module
+from importlib.util import find_spec
 from io import BytesIO
 from itertools import islice
 from zipfile import ZipFile
@@ -18,6 +22,7 @@ if sys.platform != "win32":
 
 NOT_INSTALLED, UNREADABLE, TOO_LARGE = 3, 4, 5
 MAX_TEXT_LENGTH = 2_100_000  # a little more than a document of the plugin knowledge may have, so that it says so
+MAX_ENTRIES, MAX_FIELD_LENGTH = 50, 2_000  # of a feed, and of each field of an entry in characters
 LOWERED_PRIORITY = 10  # behind the bot itself, which answers meanwhile
 MAX_MEMORY_MEGABYTES = 512
 MAX_ARCHIVE_FILES = 2_000
@@ -25,6 +30,11 @@ MAX_ARCHIVE_BYTES = 64 * 2**20
 MAX_XML_BYTES = 24 * 2**20  # parsed, it takes ten times its size
 DOCTYPES = tuple("<!DOCTYPE".encode(encoding) for encoding in ("utf-8", "utf-16-le", "utf-16-be"))
 # Not what a reader of the page sees, or the way around the site; hidden words may be meant for the bot alone.
+HIDDEN_XPATH = (
+    "//*[@hidden or @aria-hidden='true' or contains(translate(@style, ' ', ''), 'display:none')"
+    " or contains(translate(@style, ' ', ''), 'visibility:hidden')]"
+    "[not(self::html or self::body)]"
+)
 UNREAD_ELEMENTS = "script, style, noscript, template, svg, head, nav, iframe, object, [hidden], [aria-hidden=true]"
 
 
@@ -119,7 +129,79 @@ def read_html(data: bytes) -> Iterator[str]:
     yield converter.convert_soup(soup).strip()
 
 
-READERS: dict[str, Callable[[bytes], Iterator[str]]] = {"docx": read_docx, "html": read_html}
+def read_feed(data: bytes) -> Iterator[str]:
+    """Yield the title of an RSS or Atom feed, then its entries, each as a line of JSON; ValueError for other data."""
+    feed = import_module("feedparser").parse(data, sanitize_html=False, resolve_relative_uris=False)
+    if not feed.get("version"):
+        raise ValueError("it is no feed")
+    yield json.dumps({"title": str(feed.feed.get("title", ""))[:MAX_FIELD_LENGTH]})
+    for entry in feed.entries[:MAX_ENTRIES]:
+        fields = {name: str(entry.get(name, ""))[:MAX_FIELD_LENGTH] for name in ("id", "title", "link", "summary")}
+        yield json.dumps(fields)
+
+
+class PlainPage(HTMLParser):
+    """The title and the visible text of a page, for installations without trafilatura."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.title, self.pieces = "", list[str]()
+        self._skipped = ""
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Begin to skip what no reader sees."""
+        if not self._skipped and tag in ("script", "style", "noscript", "template", "svg", "nav", "title"):
+            self._skipped = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        """End what was skipped."""
+        if tag == self._skipped:
+            self._skipped = ""
+
+    def handle_data(self, data: str) -> None:
+        """Keep a piece of text."""
+        if self._skipped == "title" and not self.title:
+            self.title = data
+        elif not self._skipped and data.strip():
+            self.pieces.append(" ".join(data.split()))
+
+
+def read_page(data: bytes) -> Iterator[str]:
+    """Yield a line with the title of a web page, a line with the name of its site, and its main text."""
+    declared = re.search(
+        rb"<meta[^>]{0,200}charset=[\"']?(windows-125[0-8]|iso-8859-\d{1,2}|gbk|big5|euc-kr|shift_jis)", data
+    )
+    try:
+        html = data.decode("utf-8")
+    except UnicodeDecodeError:
+        html = data.decode(declared[1].decode() if declared else "windows-1252", "replace")
+    if find_spec("trafilatura") is None or (tree := import_module("trafilatura").load_html(html)) is None:
+        yield from read_plain_page(html)
+        return
+    for element in tree.xpath(HIDDEN_XPATH):
+        element.drop_tree()
+    title, site, text = "", "", ""
+    if found := import_module("trafilatura").bare_extraction(tree, include_comments=False, with_metadata=True):
+        title, site, text = found.title or "", found.sitename or "", found.text or ""
+    if not text or not title:
+        plain_title, _, plain_text = read_plain_page(html)
+        title, text = title or plain_title, text or plain_text
+    yield from (" ".join(title.split()), " ".join(site.split()), text)
+
+
+def read_plain_page(html: str) -> tuple[str, str, str]:
+    """Return the title, an empty name of the site, and all visible text of a page."""
+    page = PlainPage()
+    page.feed(html)
+    return " ".join(page.title.split()), "", "\n".join(page.pieces)
+
+
+READERS: dict[str, Callable[[bytes], Iterator[str]]] = {
+    "docx": read_docx,
+    "feed": read_feed,
+    "html": read_html,
+    "page": read_page,
+}
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,4 +1,4 @@
-"""Extracts the text of an untrusted PDF, DOCX or HTML file in a process of its own, which can be killed."""
+"""Extracts the text of an untrusted document, web page or feed in a process of its own, which can be killed."""
 
 import asyncio
 import sys
@@ -35,6 +35,8 @@ class DocumentFormat(StrEnum):
     PDF = "pdf"
     DOCX = "docx"
     HTML = "html"
+    FEED = "feed"  # RSS or Atom: each entry as a line of JSON
+    PAGE = "page"  # HTML as a web page: a line with its title, one with the name of its site, and its main text
 
     @classmethod
     def of(cls, content_type: str, name: str = "") -> "DocumentFormat | None":
@@ -88,7 +90,8 @@ async def extract_document_text(data: bytes, document_format: DocumentFormat, *,
             await worker.wait()
     name = document_format.name
     if worker.returncode == NOT_INSTALLED:
-        raise ReaderNotInstalled(f"{name} needs the extra 'knowledge', which is not installed")
+        extra = "'feeds'" if document_format is DocumentFormat.FEED else "'knowledge'"
+        raise ReaderNotInstalled(f"{name} needs the extra {extra}, which is not installed")
     if worker.returncode == TOO_LARGE:
         raise BotError(f"it is larger, unpacked, than any {name} that is read")
     if worker.returncode is not None and worker.returncode < 0:  # killed at the limit of its processor time

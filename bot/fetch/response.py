@@ -43,12 +43,18 @@ _JPEG_BARE: Final = frozenset({0x00, 0x01, *range(0xD0, 0xD8)})  # markers witho
 
 @dataclass(frozen=True, slots=True)
 class FetchedBody:
-    """The body at a URL, with the media type of its content or, if unknown, of its header."""
+    """The body at a URL, with the media type of its content or, if unknown, of its header.
+
+    `etag` and `modified` are what the server calls this version; one that `is_unchanged` has no body.
+    """
 
     url: str
     content_type: str
     body: bytes
     charset: str | None = None
+    etag: str = ""
+    modified: str = ""
+    is_unchanged: bool = False
 
     @property
     def is_text(self) -> bool:
@@ -66,8 +72,13 @@ class FetchedBody:
 class UrlFetcher(Protocol):
     """Fetches URLs that users or models supply."""
 
-    async def get(self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "") -> FetchedBody:
-        """Return the body at a URL; addresses of `trusted_origin` need not be public. Raises FetchError."""
+    async def get(
+        self, url: str, *, max_bytes: int | None = None, trusted_origin: str = "", known: FetchedBody | None = None
+    ) -> FetchedBody:
+        """Return the body at a URL; addresses of `trusted_origin` need not be public. Raises FetchError.
+
+        Where the server says that it is still the version `known`, that is returned as unchanged.
+        """
 
 
 def sniff_media_type(body: bytes, declared: str) -> str:

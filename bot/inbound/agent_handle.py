@@ -24,6 +24,7 @@ from bot.domain.inbound import (
     ChoiceSelection,
     CommandInvocation,
     CommandResponse,
+    InlineAnswer,
     MembershipChange,
     MembershipUpdate,
     ResponseTarget,
@@ -41,7 +42,7 @@ from bot.operate.tools import OperatorTools, TaskControl
 from bot.settings import Settings, SettingsModel
 from bot.store.ledger import LeaseSharing, StoreProblem
 from bot.store.lists import ListStore
-from bot.store.protocols import Store
+from bot.store.protocols import CacheStore, Store
 from bot.store.storage import CheckReport
 from bot.turn import AgentDefinition, WorldSettings
 
@@ -251,6 +252,24 @@ ReadPicture = Callable[[], Awaitable[FetchedBody | None]]
 SelectChoice = Callable[[ChoiceSelection, ResponseTarget | None], Awaitable[CommandResponse]]
 
 
+class InlineQuestions(Protocol):
+    """Answers questions that people type after the bot's name in any chat."""
+
+    async def answer(self, world: World, room: Room, author: Entity, question: str) -> InlineAnswer | None:
+        """Return the answer for a person; None where nothing may be answered, or no model answers in time.
+
+        The same question of a person within five minutes gets the same answer, without a model.
+        """
+
+    async def note_sent(
+        self, world: World, room: Room, author: Entity, answer_id: str, event_id: str, target: ResponseTarget
+    ) -> None:
+        """Store, once for each event, that a person has sent an answer: a receipt, and the answer as its delivery.
+
+        Raises InboxClosed while the bot is stopping and StoreUnavailable while nothing can be stored.
+        """
+
+
 class AgentHandle:
     """What an adapter may call on one agent: submit events, as `Inbox` does, run commands, read conversations.
 
@@ -275,7 +294,9 @@ class AgentHandle:
         room_rules: RoomRules,
         commands: tuple[CommandSpec, ...],
         run_command: RunCommand,
+        add_commands: Callable[[str, Sequence[Any]], None],
         select_choice: SelectChoice,
+        inline: InlineQuestions,
         reload: Reload,
         events: EventBus,
         routes: tuple[BoundRoute, ...] = (),
@@ -287,6 +308,7 @@ class AgentHandle:
         self.edits = edits
         self.membership = membership
         self.operations, self.conversations = operations, operations.conversations
+        self.inline = inline
         self.activity, self.undelivered = activity, operations.undelivered
         self.people, self.tasks = operations.people, tasks
         self.world_settings = world_settings
@@ -300,6 +322,7 @@ class AgentHandle:
         self.record_unreadable, self.wait_outcome = inbox.record_unreadable, inbox.wait_outcome
         self.cursor, self.last_seen, self.hide = inbox.cursor, inbox.last_seen, inbox.hide
         self._run_command, self._select_choice, self._reload = run_command, select_choice, reload
+        self.add_commands = add_commands  # of a platform's account that several characters share: instances of Command
         self._connections = connections
         self._events = events
         self._note_typing = note_typing
@@ -314,6 +337,11 @@ class AgentHandle:
     def definition(self) -> AgentDefinition:
         """The agent's character, settings and templates, as they are now, and the version of the file."""
         return self._read_definition()
+
+    @property
+    def cache(self) -> CacheStore:
+        """Small values by key that outlast a restart, with an expiry; no page, prompt or export shows them."""
+        return self.operations.cache
 
     @property
     def lists(self) -> ListStore:

@@ -367,7 +367,8 @@ class HandlerClient:
 
     async def _send(self, pending: PendingCall[R], *, has_next: bool) -> R:
         profile = await self.profile()
-        pending = replace(pending, model="" if profile.name == self.handler.name else profile.name)
+        named = pending.request.model if isinstance(pending.request, TextRequest) else ""
+        pending = replace(pending, model=named or ("" if profile.name == self.handler.name else profile.name))
         if not isinstance(pending.request, TextRequest):
             return await self._retry(pending, profile, has_next=has_next)
         prompt_bytes = count_prompt_bytes(pending.request)
@@ -667,10 +668,14 @@ class ModelRouter:
             raise ModelUnavailable(f"no plugin of this agent provides {kind}; load one that does")
         sink = request.sink if isinstance(request, TextRequest) else None
         pending = PendingCall(kind, request, result_type, StreamOutput(sink), max_retries)
+        attempts: list[tuple[HandlerClient, PendingCall[R]]] = [(client, pending) for client in candidates]
+        if isinstance(request, TextRequest) and request.model:  # only the first handler is meant
+            unnamed: PendingCall[R] = replace(pending, request=replace(request, model=""))
+            attempts = attempts[:1] + [(client, unnamed) for client in candidates]
         errors: list[ModelError] = []
-        for number, client in enumerate(candidates, start=1):
+        for number, (client, call) in enumerate(attempts, start=1):
             try:
-                return await client.call(pending, has_next=number < len(candidates))
+                return await client.call(call, has_next=number < len(attempts))
             except BudgetSpent:
                 raise
             except ModelError as error:

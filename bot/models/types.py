@@ -39,7 +39,9 @@ class Purpose(StrEnum):
     SUMMARY = "summary"
     REPAIR = "repair"
     POST = "post"
+    INLINE = "inline"
     REFLECTION = "reflection"
+    ROOM_SUMMARY = "room_summary"
     DESCRIPTION = "description"
     IMAGE = "image"
     SPEECH = "speech"
@@ -93,7 +95,8 @@ class TextRequest:
 
     `temperature` and the other sampling values default to the operator's, then to the provider's. `schema`, a
     JSON schema, requests an object of that shape from handlers that support it. `tools` are for handlers that
-    can call them. A handler that streams writes each piece to the `sink`; the result is always the whole
+    can call them. `model` names one of the handler's models in place of the configured one; where it does not answer,
+    the configured one is asked. A handler that streams writes each piece to the `sink`; the result is always the whole
     text.
     """
 
@@ -113,6 +116,7 @@ class TextRequest:
     schema: Mapping[str, Any] | None = None
     tools: tuple[Tool, ...] = ()
     sink: TextSink | None = field(default=None, repr=False, compare=False)
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)

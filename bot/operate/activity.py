@@ -15,7 +15,7 @@ from bot.concurrency.tasks import TaskSet
 from bot.domain.ledger import CareCount, CostDimension, CostEntry, DeliveryKind
 from bot.errors import StoreUnavailable
 from bot.models.router import ModelStatus
-from bot.store.activity import ActivityBucket, ActivityStore, OpenItems, PlatformHour, TaskBacklog
+from bot.store.activity import ActivityBucket, ActivityStore, OpenItems, PlatformHour, TaskBacklog, VoteSum
 from bot.store.protocols import Store
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -167,6 +167,10 @@ class AgentActivity:
     async def care_counts(self, since: date | None = None) -> list[CareCount]:
         """Return how many referrals there were on each day (UTC) from `since` on, by default today, by category."""
         return await self._store.ledger.care_counts(since or self._clock().date())
+
+    async def votes(self, days: int) -> list[VoteSum]:
+        """Return how many people liked replies, or did not, on each of the last days (UTC) that has votes."""
+        return await self._activity.votes(self._clock().astimezone(UTC).date() - timedelta(days=days - 1))
 
     async def count_notified(self) -> int:
         """Return how many people were told that an AI writes."""

@@ -11,6 +11,7 @@ from bot.domain.ledger import CostDimension, CostEntry, Delivery, Receipt
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.proposal import Proposal
 from bot.receipts import TRACE_KEY
+from bot.store.activity import VoteSum
 from bot.store.ledger import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.store.protocols import LogKind, RecallScope, Store
 
@@ -137,6 +138,10 @@ class ConversationReader:
     async def deliveries(self, turn_id: UUID) -> list[Delivery]:
         """List the deliveries of a turn."""
         return await self._store.ledger.deliveries(turn_id=turn_id)
+
+    async def votes(self, turn_id: UUID) -> VoteSum | None:
+        """Return the votes on the replies of a turn; None if there are none."""
+        return await self._store.activity.votes_of(turn_id)
 
     async def delivery(self, delivery_id: str) -> Delivery | None:
         """Return a delivery; None where the agent has made none with this id, or long ago."""

@@ -3,7 +3,7 @@
 The parts of replies that have not arrived, and what comes of a decision about them.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -15,6 +15,7 @@ from pydantic import Field
 from bot.concurrency.tasks import crash_point
 from bot.domain.environment import Entity, MarkedPerson, MarkOrigin, PersonMark, Role, Room, TakeOver
 from bot.domain.inbound import ErasureResult
+from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryState
 from bot.domain.memory import Memory
 from bot.domain.proposal import Proposal, ProposalState
@@ -23,11 +24,12 @@ from bot.event_bus import EventBus
 from bot.operate.conversations import ConversationReader
 from bot.operate.people import People
 from bot.operate.results import NameRoom, Result, name_room
+from bot.operate.rooms import RoomInstructionsBody, change_instructions, describe_instructions
 from bot.operate.take_overs import TakeOverBody, end_take_overs
 from bot.outbound.outbox import Outbox, UndeliveredParts, is_dropped
 from bot.outbound.proposals import ProposalDecision, Proposals
 from bot.store.lists import ListStore
-from bot.store.protocols import LogKind, Store
+from bot.store.protocols import CacheStore, LogKind, Store
 from bot.text import sanitize_name, shorten
 from bot.user_texts import user_text
 
@@ -240,6 +242,11 @@ class Operations:
         )
 
     @property
+    def cache(self) -> CacheStore:
+        """Small values by key."""
+        return self._store.cache
+
+    @property
     def lists(self) -> ListStore:
         """Lists of rooms, messages and deliveries, page by page."""
         return self._store.lists
@@ -411,6 +418,30 @@ class Operations:
         for take_over in ended:
             await self._log_take_over("GIVE_BACK", take_over, source)
         return [TakeOverBody.build(item) for item in ended]
+
+    async def instructions(self, room_id: UUID, rooms: Mapping[str, RoomInstructions]) -> RoomInstructionsBody:
+        """Return what is in effect in a room; `rooms` is what the character's file says.
+
+        Raises LookupError for an unknown room.
+        """
+        return await describe_instructions(self._store, rooms, await self._find_room(room_id))
+
+    async def set_instructions(
+        self,
+        room_id: UUID,
+        values: Mapping[str, str],
+        rooms: Mapping[str, RoomInstructions],
+        *,
+        of_world: bool = False,
+        source: str,
+    ) -> RoomInstructionsBody:
+        """Set values of a room or its world, or remove them with blank ones, and return what is in effect then.
+
+        Raises SettingError for a value that does not fit, LookupError for an unknown room.
+        """
+        room = await self._find_room(room_id)
+        await change_instructions(self._store, room, values, now=datetime.now(UTC), source=source, of_world=of_world)
+        return await describe_instructions(self._store, rooms, room)
 
     async def write_as_agent(self, room_id: UUID, text: str, *, name: str = "", key: str = "") -> SaidResponse:
         """Send what a person wrote as the bot's account, marked as theirs; once for each `key`.

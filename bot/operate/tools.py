@@ -11,8 +11,10 @@ from typing import Any, Literal, Protocol
 from uuid import UUID
 
 from bot.concurrency.clock import Clock
+from bot.domain.ledger import Receipt
 from bot.domain.task import LAST_RUN_KEY, MISSED_THRESHOLD, PAUSED_KEY, Task, TaskTag
 from bot.errors import BotError, FileProblem
+from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
 from bot.settings import Settings
 from bot.store.protocols import TaskStore
@@ -207,6 +209,9 @@ class ProgramTools(Protocol):
 
     async def run_checks(self) -> list[Finding]:
         """Run the checks of `bot doctor` that make sense beside the running agent; they take seconds."""
+
+    async def replay(self, receipt: Receipt) -> ReplayBody:
+        """Run the turn of a message again, as `bot replay` does, and compare it; secrets are removed."""
 
 
 @dataclass(frozen=True, slots=True)

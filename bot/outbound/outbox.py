@@ -12,7 +12,7 @@ The "is typing…" status, shown from the first active turn in a room to the las
 import asyncio
 import logging
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -24,7 +24,7 @@ from uuid import UUID
 
 from bot.adapter.adapter import Adapter, Feed
 from bot.concurrency.clock import Clock, ShutdownDeadline, Sleep, system_clock
-from bot.concurrency.tasks import TaskSet, crash_point
+from bot.concurrency.tasks import BoundedDict, TaskSet, crash_point
 from bot.domain.content import SPEECH_ID, Attachment, Content, MediaKind
 from bot.domain.environment import Room
 from bot.domain.events import (
@@ -42,7 +42,7 @@ from bot.domain.events import (
 from bot.domain.ids import delivery_id, derived_id
 from bot.domain.inbound import RESPONSE_SOURCE
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, Disclosure, Receipt, Step
-from bot.domain.memory import NOTICE_KEY, WRITTEN_BY_KEY, Memory
+from bot.domain.memory import NOTICE_KEY, WRITTEN_BY_KEY, Memory, MemoryKind
 from bot.domain.proposal import Proposal
 from bot.errors import ModelError, StoreUnavailable
 from bot.event_bus import EventBus
@@ -57,6 +57,7 @@ from bot.outbound.sender import (
     OutgoingReply,
     SendQueue,
     WorkOwnership,
+    build_reaction,
     is_removal,
     mark_late,
     persist_state,
@@ -70,6 +71,7 @@ from bot.text import redact, shorten
 logger = logging.getLogger(__name__)
 MAX_REOPEN_AGE = timedelta(days=1)
 MAX_LISTED = 1000
+REACTION_WINDOW, MAX_REACTION_ROOMS = timedelta(hours=1), 1000
 
 
 class HeldParts:
@@ -178,6 +180,7 @@ class Outbox:
         self.filter_text = self._filter.filter_partial
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
+        self._reaction_times = BoundedDict[UUID, deque[datetime]](MAX_REACTION_ROOMS, deque)
         self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
         self.is_streaming = is_streaming
         self.approval: ApprovalRule | None = None
@@ -257,6 +260,13 @@ class Outbox:
         deliveries: list[Delivery] = []
         notices: list[Delivery] = []
         for reply in replies:
+            if reply.memory.kind is MemoryKind.REACTION:
+                reply = self._with_current_room(reply)
+                deliveries.append(build_reaction(reply, self._clock()))
+                if reply.memory.content.text:
+                    stored.append(reply.memory)
+                    self._reaction_times[reply.room.id].append(self._clock())
+                continue
             content, markup = self._filter.filter(
                 reply.memory.content, reply.memory.room_id, is_by_person=WRITTEN_BY_KEY in reply.memory.metadata
             )
@@ -268,7 +278,7 @@ class Outbox:
             reply = self._with_current_room(reply)
             if content is not reply.memory.content:
                 reply = replace(reply, memory=replace(reply.memory, content=content))
-            if notice is not None and not stored and self._shows_notices(reply.room):
+            if notice is not None and not notices and self._shows_notices(reply.room):
                 notices.append(self._build_notice(notice, reply))
                 given = {"id": str(notices[0].memory_id), "text": notice.text}
                 metadata = {**reply.memory.metadata, NOTICE_KEY: given}
@@ -276,6 +286,13 @@ class Outbox:
             stored.append(reply.memory)
             deliveries += await self._split(reply)
         return stored, notices, deliveries
+
+    def may_react(self, room_id: UUID, limit: int) -> bool:
+        """Return whether fewer than `limit` reactions were set in a room within an hour, since this process started."""
+        times = self._reaction_times[room_id]
+        while times and self._clock() - times[0] > REACTION_WINDOW:
+            times.popleft()
+        return len(times) < limit
 
     def filter_content(self, content: Content, room_id: UUID) -> Content | None:
         """Return what of a content may be sent to a room; None where that is nothing."""

@@ -98,13 +98,14 @@ class UnclearQueue(SendingQueue):
     def must_precede(self, delivery: Delivery) -> bool:
         """Return whether a delivery must not come before one of these.
 
-        That is what edits the same message, what replaces the same draft, and, where the platform
+        That is what edits or reacts to the same message, what replaces the same draft, and, where the platform
         `links_parts`, another part of the same message.
         """
         return any(
             (other.draft_id and other.draft_id == delivery.draft_id)
             or (other.replaces_external_id and other.replaces_external_id == delivery.replaces_external_id)
             or (self.links_parts and other.memory_id == delivery.memory_id)
+            or (other.kind is delivery.kind is DeliveryKind.REACTION and other.reply_to == delivery.reply_to)
             for other in self.deliveries
         )
 
@@ -239,7 +240,7 @@ def begin_attempt(delivery: Delivery, now: datetime) -> Delivery:
 async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> DeliveryAttempt:
     """Try once, or reconcile where an earlier outcome is unknown; for at most a minute.
 
-    An edit is not reconciled but made again.
+    An edit or a reaction is not reconciled but made again.
     """
     cancellation = CancellationScope()
     try:
@@ -265,6 +266,10 @@ async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: b
 
 
 async def _call_adapter(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> str:
+    if delivery.kind is DeliveryKind.REACTION:
+        if not delivery.reply_to:
+            raise MessageGone("the message is in the room that this was before")
+        return await adapter.react(delivery)
     if delivery.replaces_external_id:
         return await adapter.edit(delivery)
     return await (adapter.reconcile(delivery) if is_ambiguous else adapter.deliver(delivery))
@@ -303,6 +308,7 @@ async def persist_state(ledger: Ledger, delivery: Delivery) -> None:
         await asyncio.sleep(retry_delay(failures))
 
 
+REACTION_REPLY_INDEX = -3  # no reply of a turn has this number, no draft and no notice
 LATE_KEY = "is_late"  # in the metadata of a part's content
 
 
@@ -311,7 +317,8 @@ class OutgoingReply:
     """A reply before it is split.
 
     `reply_index` counts the replies of its turn, `reply_to` is a platform's id, `replaces` is the earlier
-    reply that is edited into this one.
+    reply that is edited into this one. A memory of the kind REACTION is a reaction to the message `reply_to`, in place
+    of the one of the delivery `replaced_reaction`; without a text it removes that.
     """
 
     memory: Memory
@@ -319,6 +326,28 @@ class OutgoingReply:
     reply_index: int = 0
     reply_to: str = ""
     replaces: Memory | None = None
+    replaced_reaction: str = ""
+
+
+def build_reaction(reply: OutgoingReply, created_at: datetime) -> Delivery:
+    """Return the delivery of a reaction."""
+    room, memory = reply.room, reply.memory
+    turn_id = memory.turn_id or memory.id
+    return Delivery(
+        id=delivery_id(turn_id, REACTION_REPLY_INDEX, 0),
+        turn_id=turn_id,
+        room_id=room.id,
+        memory_id=memory.id,
+        platform=room.platform,
+        account=room.account,
+        target=room.external_id,
+        part=0,
+        content=memory.content,
+        created_at=created_at,
+        reply_to=reply.reply_to,
+        replaces_external_id=reply.replaced_reaction,
+        kind=DeliveryKind.REACTION,
+    )
 
 
 def split_reply(
@@ -458,12 +487,16 @@ class RoomSender:
     async def _as_sent(self, adapter: Adapter, queue: SendingQueue, delivery: Delivery) -> Delivery:
         """Return a delivery as the adapter is given it: marked if others have arrived before it.
 
-        An AI notice has the platform's form.
+        An AI notice has the platform's form, and a reaction the platform's id of the one that it replaces.
         """
         if delivery.kind is DeliveryKind.NOTICE:
             return replace(
                 delivery, content=replace(delivery.content, text=adapter.render_notice(delivery.content.text))
             )
+        if delivery.kind is DeliveryKind.REACTION:
+            reference = delivery.replaces_external_id
+            earlier = await self.ledger.delivery(reference) if reference else None
+            return replace(delivery, replaces_external_id=earlier.external_id if earlier is not None else "")
         if LATE_KEY in delivery.content.metadata:
             return with_late_notice(delivery, adapter)
         if not isinstance(queue, UnclearQueue):

@@ -19,6 +19,7 @@ from bot.concurrency.tasks import BoundedDict
 from bot.domain.environment import Entity, ParticipantState
 from bot.domain.events import MessageSent, ReactionReceived
 from bot.domain.memory import Memory
+from bot.domain.reactions import vote_of
 from bot.pipeline.talk import (
     CERTAIN,
     CONTAINS_NAME,
@@ -57,8 +58,6 @@ _NOT_YOU = re.compile(
     r"|didn'?t (?:mean|ask) you|nicht (?:du|dich|dir)|pas (?:toi|à toi)|no (?:tú|a ti)"
     r"|non (?:tu|a te)|не (?:ты|тебе|тебя))\b"
 )
-_DISLIKES = frozenset("👎🤫🙄😒🤐🖕😠😡🛑")
-_LIKES = frozenset("👍❤😂🙏🔥🎉😄💯👏")
 
 
 class Responsiveness(StrEnum):
@@ -242,9 +241,15 @@ class RoomAttention:
 
 
 class Attention:
-    """The talks of the rooms of one agent, in memory only; a room is read from the store when it is first judged."""
+    """The talks of the rooms of one agent, in memory only; a room is read from the store when it is first judged.
+
+    `recalled` has what models have decided about stored messages, by their ids. Without `waits_for_bots` no other bot
+    is waited for, as in a simulation, where no message comes meanwhile.
+    """
 
     def __init__(self) -> None:
+        self.waits_for_bots = True
+        self.recalled: BoundedDict[UUID, bool] = BoundedDict(MAX_ROOMS)
         self._rooms: BoundedDict[UUID, RoomAttention] = BoundedDict(MAX_ROOMS)
 
     def hear(self, turn: Turn, participant_state: ParticipantState) -> None:
@@ -287,7 +292,7 @@ class Attention:
         if room is None or content.in_reply_to is None:
             return
         if room.authors.get(content.in_reply_to) == room.talk.agent:
-            room.correct(DISLIKED if content.text[:1] in _DISLIKES else LIKED if content.text[:1] in _LIKES else 0.0)
+            room.correct({-1: DISLIKED, 1: LIKED}.get(vote_of(content.text), 0.0))
 
     def note_decision(self, turn: Turn, is_addressed: bool) -> None:
         """Learn from what the model has decided about the newest message of a turn."""
@@ -324,7 +329,7 @@ class Attention:
         """Wait while bots that come before the agent may answer the newest message; return whether one has answered."""
         room = self._rooms.get(turn.room.id)
         heard = room.heard.get(turn.message.id) if room is not None else None
-        if room is None or heard is None or not heard.bots_before:
+        if room is None or heard is None or not heard.bots_before or not self.waits_for_bots:
             return False
         try:
             async with asyncio.timeout(room.seconds_of_bots(heard)):
@@ -366,6 +371,9 @@ class Attention:
         for memory in memories:
             author = entities.get(memory.entity_id)
             room.hear(memory, _to_line(turn, memory, author), author.names if author else ())
+            if memory.id in self.recalled and (heard := room.heard.get(memory.id)) is not None:
+                heard.probability = load_classifier().estimate(heard.features).probability
+                room.note_decision(heard, self.recalled[memory.id])
         room.heard_at = room.heard_at or turn.message.created_at
         for memory, line, names in waiting:
             room.hear(memory, line, names)

@@ -15,12 +15,12 @@ from typing import Any, Self
 from uuid import UUID
 
 from bot.concurrency.tasks import crash_point
-from bot.domain.character import ActionSpec
+from bot.domain.character import ActionSpec, Effect
 from bot.domain.content import Content
 from bot.domain.environment import ANYBODY, UNKNOWN_AUTHORS, ChannelType, Role
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import INCOMPLETE_KEY, REVISIONS_KEY, StoredEvent
-from bot.domain.ledger import ActionResult, EditState, Outcome, Receipt, Rule, Step, StepState
+from bot.domain.ledger import ActionResult, Delivery, DeliveryKind, EditState, Outcome, Receipt, Rule, Step, StepState
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
 from bot.domain.proposal import Proposal, parked_reason, proposal_id
 from bot.errors import BudgetSpent, ModelError, NoAnswer, StoreUnavailable, UnreadableRow
@@ -112,6 +112,8 @@ async def commit(turn: Turn, result: TurnResult) -> Outcome:
     if content is not None and is_reply and is_unsolicited and await is_repetition(turn, content.text):
         reason = "it would have said the same words a fourth time within ten minutes"
         return await close_turn(turn, Outcome.IGNORED, reason, Rule.REPETITION)
+    if content is not None and is_reply:
+        content = turn.cite_sources(content)
     outgoing: list[OutgoingReply] = []
     if content is not None and (turn.agent.filters.is_on or turn.world.settings):
         content = await turn.agent.filters.check_reply(turn, content)
@@ -210,6 +212,7 @@ async def close_turn(
         proposal = await build_proposal(turn, outcome, outgoing)
     if proposal is not None:
         outcome, reason, rule = Outcome.PARKED, parked_reason(proposal), Rule.DRAFT
+    outgoing = [*outgoing, *await _change_reaction(turn, outcome)]
     failures = (f"provider {turn_input.name}: {turn_input.cause}" for turn_input in turn.state.failures)
     notes = tuple(dict.fromkeys((*newest.receipt.notes, *turn.notes, *failures)))
     final = close_receipt(turn, newest, outcome=outcome, reason=reason, rule=rule, notes=notes)
@@ -230,7 +233,8 @@ async def close_turn(
         await turn.agent.proposals.propose(proposal, receipts, action_results, may_replace=replaces)
         turn.replies = []  # no person has read them
     else:
-        turn.replies += await turn.send(outgoing, receipts, action_results)
+        stored = await turn.send(outgoing, receipts, action_results)
+        turn.replies += [memory for memory in stored if memory.kind is not MemoryKind.REACTION]
     for turn_input, receipt in closing:
         turn_input.receipt = receipt
     for turn_input in turn.inputs:
@@ -239,6 +243,18 @@ async def close_turn(
     if not is_care:  # of a person in distress nothing is logged
         _log_outcome(newest, outcome, reason, rule, len(earlier))
     return outcome
+
+
+async def _change_reaction(turn: Turn, outcome: Outcome) -> list[OutgoingReply]:
+    """Return the reaction of an answered turn, or the removal of an earlier one; empty if nothing changes."""
+    reaction, earlier = turn.build_reaction(), turn.earlier_reaction
+    if reaction is None or outcome is not Outcome.ANSWERED:
+        return []
+    if earlier is not None:
+        await turn.agent.store.memories.remove([earlier.memory_id])
+    if turn.reaction:
+        turn.notes.append(f"it reacted with {turn.reaction}")
+    return [reaction]
 
 
 def _log_outcome(newest: TurnInput, outcome: Outcome, reason: str, rule: str, earlier_count: int) -> None:
@@ -390,6 +406,18 @@ async def previous_replies(turn: Turn) -> list[Memory]:
     return []
 
 
+async def find_earlier_reaction(turn: Turn) -> Delivery | None:
+    """Return the reaction to a message that was edited or is answered again; None where there is none."""
+    receipt, ledger = turn.inputs[-1].receipt, turn.agent.store.ledger
+    found: list[Delivery] = []
+    for earlier in await ledger.receipts_by_message_id(receipt.key.message_id):
+        if earlier.memory_id == receipt.memory_id and earlier.turn_id not in (None, turn.id):
+            parts = await ledger.deliveries(turn_id=earlier.turn_id)
+            found += [part for part in parts if part.kind is DeliveryKind.REACTION]
+    latest = max(found, key=lambda part: part.seq, default=None)
+    return latest if latest is not None and latest.content.text else None
+
+
 async def drop_echo(turn: Turn) -> None:
     """Delete an inbound message of the agent itself that repeats a reply already stored."""
     memories, echo = turn.agent.store.memories, turn.message
@@ -418,12 +446,18 @@ def build_result_memories(turn: Turn) -> list[Memory]:
     if not turn.results:
         return []
     specs = {spec.name: spec for spec in turn.agent.catalog.actions}
-    entries = [entry for entry in turn.state.data["workingMemory"] if entry["actionName"] in specs]
+    entries = [entry for entry in turn.state.data["workingMemory"] if _has_result(entry, specs)]
     numbered = list(enumerate(entries))[-MAX_STORED_RESULTS:]
     return [
         _build_memory(turn, number, specs[entry["actionName"]], entry["result"], entry["timestamp"])
         for number, entry in numbered
     ]
+
+
+def _has_result(entry: Mapping[str, Any], specs: Mapping[str, ActionSpec]) -> bool:
+    """Return whether an entry is the result of an action: not of a pure one that says nothing."""
+    spec, result = specs.get(entry["actionName"]), entry["result"]
+    return spec is not None and bool(spec.effect is not Effect.PURE or result.text or result.error)
 
 
 def _build_memory(turn: Turn, number: int, spec: ActionSpec, result: ActionResult, created_at: datetime) -> Memory:

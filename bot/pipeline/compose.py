@@ -26,7 +26,6 @@ from bot.user_texts import translate
 
 logger = logging.getLogger(__name__)
 
-PROVIDER_TIMEOUT = 5.0
 MAX_TEXT_LENGTH = 262_144
 PROVIDER_OUTCOMES = (ProviderResult, Failure)
 # The types of nearly all results: these need no closer look.
@@ -50,9 +49,8 @@ FITTING_STEPS = (
 class Composer:
     """Composes a turn's state from the registry's providers and renders prompts from it."""
 
-    def __init__(self, registry: Registry, *, timeout: float = PROVIDER_TIMEOUT) -> None:
+    def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self._timeout = timeout
         self._has_shortened = False
 
     async def compose(self, turn: Turn, include: Collection[str] = (), *, only_included: bool = False) -> State:
@@ -123,7 +121,8 @@ class Composer:
         if turn.agent.models.can_write_json(kind) and (as_json := request_json(source)):
             source, schema = as_json
         prompt = render_template(source, {**_values_of(turn), **values})
-        return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema)
+        model = turn.model_name if kind is turn.reply_model else ""
+        return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema, model=model)
 
     def render_notice(self, turn: Turn, template: str) -> Content | None:
         """Render a notice that no model writes, in the current language if it is a default; None without a template."""
@@ -132,7 +131,9 @@ class Composer:
         return Content(text=render_template(translate(turn.find_template(template)), _values_of(turn)))
 
     def render_system(self, turn: Turn) -> str:
-        """Render the character's system prompt, or the default one, followed by what holds for every character."""
+        """Render the character's system prompt, or the default one, followed by the instructions of the room and what
+        holds for every character.
+        """
         rules = [IDENTITY_RULE]
         if turn.has_minor and MinorRule.NO_ROMANCE in turn.minor_rules:
             rules.append(NO_ROMANCE_RULE)
@@ -143,7 +144,8 @@ class Composer:
             source = render_template(source, _values_of(turn))
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             logger.debug("the system prompt of %s is used as it is", turn.agent.name)
-        return "\n".join([source, *rules])
+        instructions = turn.room_instructions.render()
+        return "\n".join([source, *([instructions] if instructions else []), *rules])
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:
         providers, find_provider = self.registry.providers, self.registry.find_provider
@@ -157,7 +159,7 @@ class Composer:
         ]
 
     async def _run_providers(self, turn: Turn, providers: Sequence[Provider]) -> None:
-        """Run plain providers one by one, then the async ones concurrently within the timeout."""
+        """Run plain providers one by one, then the async ones concurrently, each within its timeout."""
         results: dict[str, object] = {}
         for provider in providers:
             name = provider.spec.name
@@ -166,6 +168,7 @@ class Composer:
             except BaseException as error:  # plugin code may raise anything, SystemExit included
                 results[name] = log_failure(error, label=f"provider {name}")
         pending: dict[str, Awaitable[ProviderResult]] = {}
+        timeouts = {provider.spec.name: provider.spec.timeout for provider in providers}
         for name, result in results.items():
             if not isinstance(result, PROVIDER_OUTCOMES) and isinstance(result, Awaitable):
                 pending[name] = result
@@ -175,16 +178,20 @@ class Composer:
             return
         tasks: dict[str, asyncio.Task[ProviderResult | Failure]] = {}
         timed_out: set[str] = set()
-        timer = asyncio.get_running_loop().call_later(self._timeout, _cancel_tasks, tasks, timed_out)
+        loop, timers = asyncio.get_running_loop(), []
+        for seconds in {timeouts[name] for name in pending}:  # nearly always one
+            names = [name for name in pending if timeouts[name] == seconds]
+            timers.append(loop.call_later(seconds, _cancel_tasks, names, tasks, timed_out))
         try:
             async with asyncio.TaskGroup() as group:
                 for name, awaitable in pending.items():
                     tasks[name] = group.create_task(self._await_provider(turn, name, awaitable))
         finally:
-            timer.cancel()
+            for timer in timers:
+                timer.cancel()
         for name, task in tasks.items():
-            outcome = self._timeout_failure(name, timed_out) if task.cancelled() else task.result()
-            _store_result(turn.state, name, outcome)
+            failure = _timeout_failure(name, timeouts[name] if name in timed_out else 0.0) if task.cancelled() else None
+            _store_result(turn.state, name, failure or task.result())
 
     async def _await_provider(
         self, turn: Turn, name: str, awaitable: Awaitable[ProviderResult]
@@ -204,10 +211,6 @@ class Composer:
         turn.trace.spans.append(("provider", name, started, time.monotonic(), cause))
         return result
 
-    def _timeout_failure(self, name: str, timed_out: Collection[str]) -> Failure:
-        cause = f"no answer within {self._timeout:g} s" if name in timed_out else "it cancelled itself"
-        return log_failure(TimeoutError(cause), label=f"provider {name}", cause=cause)
-
 
 def _values_of(turn: Turn) -> Mapping[str, Any]:
     """Return the values composed last, which have those of every template, else the latter."""
@@ -215,10 +218,14 @@ def _values_of(turn: Turn) -> Mapping[str, Any]:
     return state.values if state.composed_providers else {**turn.template_values(), **state.values}
 
 
-def _cancel_tasks(tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -> None:
-    for name, task in tasks.items():
-        if task.cancel():
-            timed_out.add(name)
+def _cancel_tasks(names: Iterable[str], tasks: Mapping[str, asyncio.Task[Any]], timed_out: set[str]) -> None:
+    timed_out.update(name for name in names if tasks[name].cancel())
+
+
+def _timeout_failure(name: str, seconds: float) -> Failure:
+    """Return the failure of a provider that took so many seconds; of one that cancelled itself where they are 0."""
+    cause = f"no answer within {seconds:g} s" if seconds else "it cancelled itself"
+    return log_failure(TimeoutError(cause), label=f"provider {name}", cause=cause)
 
 
 def _store_result(state: State, name: str, result: object) -> None:
@@ -277,7 +284,7 @@ async def generate_text(
     built = request()
     profile = await models.profile(kind)
     max_bytes = profile.max_prompt_bytes(built) if profile is not None else None
-    outcome: TextResult | ModelError | None = None
+    outcome: TextResult | ModelError | asyncio.CancelledError | None = None
     try:
         for tries_left in reversed(range(MAX_TRIES)):
             if max_bytes is not None and count_prompt_bytes(built) > max_bytes:
@@ -291,7 +298,7 @@ async def generate_text(
                 learned = profile.max_prompt_bytes(built) if profile is not None else None
                 max_bytes = learned if learned != max_bytes else count_prompt_bytes(built) // 2
         raise AssertionError  # the last try returns or raises
-    except ModelError as error:
+    except (ModelError, asyncio.CancelledError) as error:
         outcome = error
         raise
     finally:

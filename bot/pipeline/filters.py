@@ -31,6 +31,7 @@ from bot.errors import ConfigError
 from bot.models.types import ModelType, ModerationRequest, ModerationResult
 from bot.outbound.content_filter import LinkPolicy
 from bot.plugin_system.components import Filter
+from bot.receipts import RecordedVerdict, current_trace
 from bot.settings import OFF, FilterSettings, room_setting
 from bot.text import INVISIBLE_CHARACTER, end_at_sentence, is_blank, name_shape
 from bot.turn import Agent, Turn
@@ -57,8 +58,8 @@ class ContentStage:
     """
 
     def __init__(self, filters: Sequence[Filter], *, is_on: bool, trusted_ids: Iterable[int] = ()) -> None:
-        self._filters = tuple(filters)
-        self._trusted_ids = frozenset(trusted_ids)
+        self.filters = tuple(filters)
+        self.trusted_ids = frozenset(trusted_ids)
         self.is_on = is_on
 
     def is_active(self, direction: str, agent: Agent, room: Room, world: World) -> bool:
@@ -149,7 +150,7 @@ class ContentStage:
     async def _run(self, direction: str, agent: Agent, given: FilterInput) -> FilterResult:
         result = FilterResult(given.text)
         for item in self._list_active(direction, agent, given.room, given.world):
-            decision, problem = await self._ask(item, agent, replace(given, text=result.text))
+            decision, problem = await self._decide(item, agent, replace(given, text=result.text))
             notes = (*result.notes, problem) if problem else result.notes
             if decision.outcome is FilterOutcome.REPLACE and decision.text == result.text:
                 decision = FilterDecision()
@@ -169,18 +170,33 @@ class ContentStage:
         return result
 
     def _list_active(self, direction: str, agent: Agent, room: Room, world: World) -> Iterator[Filter]:
-        for item in self._filters:
+        for item in self.filters:
             if item.spec.direction == direction and (item.when is None or _is_used(item, agent, room, world)):
                 yield item
+
+    async def _decide(self, item: Filter, agent: Agent, given: FilterInput) -> tuple[FilterDecision, str]:
+        """Return the decision of a filter, as `_ask` does, and note one that a replay of the turn cannot make again."""
+        decision, problem = await self._ask(item, agent, given)
+        if (trace := current_trace.get()) is not None and self.is_recorded(item, given):
+            trace.verdicts.append(RecordedVerdict(item.spec.name, item.spec.direction, decision, problem))
+        return decision, problem
+
+    def is_recorded(self, item: Filter, given: FilterInput) -> bool:
+        """Return whether a decision is recorded for a replay: that of a model or of other code than the core's.
+
+        Attachments are recorded as they were read.
+        """
+        is_own = id(item) in self.trusted_ids and item.spec.name != MODERATION
+        return not is_own and not given.is_attachment
 
     async def _ask(self, item: Filter, agent: Agent, given: FilterInput) -> tuple[FilterDecision, str]:
         """Return the decision of a filter, and what has failed; empty if nothing has."""
         spec = item.spec
         answer: FilterDecision | Failure = await run_isolated(
-            _decide(item, agent, given),
+            _call(item, agent, given),
             label=f"filter {spec.name}",
             timeout=spec.timeout,
-            trusted=id(item) in self._trusted_ids,
+            trusted=id(item) in self.trusted_ids,
         )
         if not isinstance(answer, Failure):
             return answer, ""
@@ -190,7 +206,7 @@ class ContentStage:
         return FilterDecision.stop("it failed, and on_failure is closed"), problem
 
 
-async def _decide(item: Filter, agent: Agent, given: FilterInput) -> FilterDecision | Failure:
+async def _call(item: Filter, agent: Agent, given: FilterInput) -> FilterDecision | Failure:
     """Return what a filter decides. Of what it raises only the class is told: the message may quote the text."""
     try:
         answer = await item(agent, given)

@@ -13,11 +13,13 @@ from hashlib import sha256
 from typing import TypeVar
 from uuid import UUID
 
+from bot.concurrency.clock import monotonic_clock
 from bot.concurrency.tasks import Batcher, BoundedDict, CancellationScope, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content
 from bot.domain.environment import ParticipantState
 from bot.domain.events import AnswerDegraded, MessageReceived, MessageSent, ReactionReceived, VoiceMessageReceived
+from bot.domain.filters import FILTER_KEY
 from bot.domain.ids import new_id
 from bot.domain.inbound import REVISIONS_KEY, StoredEvent
 from bot.domain.ledger import Degradation, ModelCall, Outcome, Rule
@@ -38,6 +40,7 @@ from bot.pipeline.commit import (
     commit_failure,
     commit_stopped,
     drop_echo,
+    find_earlier_reaction,
     mark_late_evaluations,
     park_turn,
     previous_replies,
@@ -115,7 +118,7 @@ class MessagePipeline:
     """Processes the messages of one agent; built and owned by its `AgentRuntime`.
 
     `active_turns` are the turns in progress, `turn_queue` has their order in each room, and `debounce`
-    how the people there write. `evaluated` collects the
+    how the people there write, `counters` what the rules know across messages. `evaluated` collects the
     receipts whose evaluators have run; its owner enters it before the first message and leaves it after the last. So
     it does with `traces`, which collects what turns have noted.
     """
@@ -129,8 +132,8 @@ class MessagePipeline:
         self.debounce = Debounce()
         self.care = Care(agent)
         # By the agent's clock, which stands still in a simulation.
-        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS, clock=lambda: agent.clock().timestamp())
-        self._counters = MessageCounters(settings, agent.store.sharing)
+        self._edit_pacer = EditPacer(EDIT_INTERVAL_SECONDS, clock=monotonic_clock(agent.clock))
+        self.counters = MessageCounters(settings, agent.store.sharing, agent.clock)
         self._attachment_limits = ConcurrencyLimits()
         self._interrupted_calls = BoundedDict[UUID, list[ModelCall]](MAX_INTERRUPTED, list)
         self._composer = Composer(registry)
@@ -139,7 +142,7 @@ class MessagePipeline:
             registry, self._composer, self._action_runner, max_steps=settings.max_multistep_iterations
         )
         self._evaluation = Evaluation(agent, registry)
-        attention = self._counters.attention
+        attention = self.counters.attention
         agent.events.subscribe(MessageSent, attention.note_sent, at_once=True)
         agent.events.subscribe(ReactionReceived, attention.note_reaction, at_once=True)
         definition = agent.read_definition()
@@ -229,7 +232,7 @@ class MessagePipeline:
             is_fresh=turn.is_fresh,
             room=turn.room,
             world=replace(world, roles=roles, grants=grants, metadata={}),
-            message=message,
+            message=_as_filtered(message, turn.message),
             inputs=tuple(
                 RecordedInput(
                     replace(item.receipt, model_calls=(), notes=()), item.message, item.author, item.distress or ""
@@ -304,6 +307,7 @@ class MessagePipeline:
         """Wait until the message may be answered again, and find the replies that its answer replaces."""
         if not turn.is_regeneration:
             await self._edit_pacer.wait(turn.message.id)
+        turn.earlier_reaction = await find_earlier_reaction(turn)
         if replies := await previous_replies(turn):
             turn.replaces = replies[0]
             turn.obsolete_replies = tuple(reply.id for reply in replies[1:])
@@ -337,6 +341,7 @@ class MessagePipeline:
                     decision.notice_template,
                     trace.judged,
                     trace.covered,
+                    decision.reaction,
                 )
                 spans.append(("gate", "Gate", begun, decided, ""))
                 if decision.should_answer:
@@ -347,10 +352,12 @@ class MessagePipeline:
                     turn_input.is_evaluated |= decision.is_rate_limited or decision.rule == Rule.TAKEN_OVER
                     template = decision.notice_template if turn.replaces is None else ""  # the earlier reply stays
                     notice = self._composer.render_notice(turn, template)
-                    result = TurnResult(Outcome.IGNORED, decision.reason, decision.rule, notice)
+                    turn.reaction = decision.reaction
+                    outcome = Outcome.ANSWERED if decision.reaction else Outcome.IGNORED
+                    result = TurnResult(outcome, decision.reason, decision.rule, notice)
                 answered = time.monotonic()
                 run.outcome = await commit(turn, result)
-                self._counters.attention.hear_replies(turn)
+                self.counters.attention.hear_replies(turn)
                 if decision.should_answer:
                     self.debounce.learn(turn)
                 spans.append(("commit", "Commit", answered, time.monotonic(), ""))
@@ -370,6 +377,8 @@ class MessagePipeline:
 
     async def _decide(self, turn: Turn, participant_state: ParticipantState, *, is_resumed: bool) -> ResponseDecision:
         """Return whether a turn is answered, once the filters of messages have passed it."""
+        if turn.room.parent_id is not None and turn.definition.character.rooms:
+            turn.apply_instructions(await turn.agent.store.worlds.room(turn.room.parent_id))
         filters = turn.agent.filters
         if (filters.is_on or turn.world.settings) and (reason := await filters.check_message(turn)):
             return ResponseDecision(False, reason, Rule.FILTERED)
@@ -378,7 +387,7 @@ class MessagePipeline:
             self._composer,
             self._settings,
             participant_state,
-            self._counters,
+            self.counters,
             self._attachment_limits,
             is_resumed=is_resumed,
         )
@@ -389,6 +398,8 @@ class MessagePipeline:
         """Wait until the turn may answer, and find out what its answer depends on."""
         if turn.degradation is not None:
             self._note_degradation(turn, turn.degradation)
+        if turn.instructions.values:
+            turn.notes.append(f"instructions of the room: {turn.instructions.describe()}")
         await self._acquire_turn(turn, answered_ids, room_turn)
         await self._wait_for_burst(turn)
         await read_attachments(turn, self._attachment_limits)
@@ -478,11 +489,10 @@ class MessagePipeline:
         await self._evaluation.evaluate_again(turn, turn_input, should_reply=not was_ignored)
 
     async def _close_failed(self, turn: Turn, failure: TurnFailure) -> Outcome:
-        return await commit_failure(turn, failure, self._composer, self._counters)
+        return await commit_failure(turn, failure, self._composer, self.counters)
 
     async def _close_timed_out(self, turn: Turn, reason: str) -> None:
         """Close what RESPONSE_TIMEOUT has stopped, unless the ledger has its outcome already."""
-        turn.trace.decision = None  # when it was stopped is not recorded: it cannot be replayed
         for turn_input in turn.inputs:
             receipt = await self._agent.store.ledger.receipt(turn_input.receipt.id)
             turn_input.receipt = receipt or turn_input.receipt
@@ -492,6 +502,15 @@ class MessagePipeline:
         for turn_input in turn.inputs:
             turn_input.resolve(turn_input.receipt)
         await mark_late_evaluations(turn, [(turn_input, turn_input.receipt) for turn_input in turn.inputs])
+
+
+def _as_filtered(message: Memory, stored: Memory) -> Memory:
+    """Return a message as it came, but with what filters have replaced in it: nothing else of that is kept."""
+    if FILTER_KEY not in stored.metadata:
+        return message
+    content = replace(message.content, text=stored.content.text, quotation=stored.content.quotation)
+    metadata = {**message.metadata, FILTER_KEY: stored.metadata[FILTER_KEY]}
+    return replace(message, content=content, metadata=metadata)
 
 
 async def _edit_draft(turn: Turn) -> str:

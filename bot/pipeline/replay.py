@@ -4,9 +4,11 @@ Models, providers and actions are not asked: what they returned is in the record
 in the memory of the agent that replays.
 """
 
+import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Collection, Hashable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -22,6 +24,7 @@ from bot.care.recognition import DistressCategory
 from bot.care.settings import CareSettings
 from bot.domain.character import ActionSpec, Effect, ProviderKind, ProviderSpec
 from bot.domain.environment import ParticipantState
+from bot.domain.filters import FilterDecision, FilterInput
 from bot.domain.ledger import ActionResult, Outcome, ProviderResult, Receipt, Rule, State
 from bot.errors import BudgetSpent, ModelError, ModelUnavailable
 from bot.models.handler import ModelProfile
@@ -30,14 +33,16 @@ from bot.models.types import ModelType, Purpose, TextRequest, TextResult, ToolCa
 from bot.operate.replay import Difference
 from bot.pipeline.attention import Attention, Choice, Judgement, Responsiveness, SharedCalls
 from bot.pipeline.care import Care
+from bot.pipeline.commit import TurnFailure
 from bot.pipeline.compose import Composer
+from bot.pipeline.filters import ContentStage
 from bot.pipeline.process_message import MessagePipeline
 from bot.pipeline.respond import ActionCall
 from bot.pipeline.run_actions import ActionRunner, MultiStep, RepeatedCall
 from bot.pipeline.should_respond import ResponseDecision, expects_reply
-from bot.plugin_system.components import Action, Provider
+from bot.plugin_system.components import Action, Filter, Provider
 from bot.plugin_system.registry import Registry
-from bot.receipts import RecordedAction, RecordedAnswer, ReplayRecord, describe_content, digest_prompt
+from bot.receipts import RecordedAction, RecordedAnswer, RecordedVerdict, ReplayRecord, describe_content, digest_prompt
 from bot.runs import Run
 from bot.settings import CoreSettings
 from bot.turn import Agent, Turn, TurnInput
@@ -68,12 +73,31 @@ class Comparison:
         )
 
 
+# What ends a turn from outside, at a moment that is recorded: as the last answer, or by what is missing then.
+INTERRUPTED_RULES = frozenset({Rule.RESPONSE_TIMEOUT, Rule.STOPPED})
+
+
+class Interruption:
+    """Ends a turn where a person or RESPONSE_TIMEOUT ended it: where it needs what was not recorded any more."""
+
+    def __init__(self, record: ReplayRecord) -> None:
+        rule = record.inputs[-1].receipt.rule
+        self.rule, self.has_ended_turn = rule if rule in INTERRUPTED_RULES else "", False
+
+    def end_turn(self) -> None:
+        """Cancel the task, as then, if the turn was ended from outside."""
+        if self.rule:
+            self.has_ended_turn = True
+            raise asyncio.CancelledError
+
+
 class RecordedModels(ModelRouter):
     """Gives the recorded answers in their order, and compares the prompts; `prompts` are their texts by digest."""
 
     def __init__(self, record: ReplayRecord, prompts: dict[str, str], comparison: Comparison) -> None:
         super().__init__(reserve=_refuse)
         self._answers, self._is_plain = record.answers, record.is_plain
+        self.interruption = Interruption(record)
         self._prompts, self._comparison = prompts, comparison
         self.position = 0
 
@@ -100,6 +124,7 @@ class RecordedModels(ModelRouter):
     async def text(self, request: TextRequest, kind: ModelType = ModelType.TEXT_LARGE) -> TextResult:
         answer, step = self.next, f"prompt {self.position + 1} ({request.purpose})"
         if answer is None:
+            self.interruption.end_turn()
             self._comparison.compare(step, "", join_prompt(request.system, request.prompt))
             raise ModelUnavailable("the record has no further answer")
         self.position += 1
@@ -110,6 +135,8 @@ class RecordedModels(ModelRouter):
         tools = ", ".join(tool.name for tool in request.tools)
         if tools or answer.tools:
             self._comparison.compare(f"{step}, functions", ", ".join(answer.tools), tools)
+        if answer.error == asyncio.CancelledError.__name__:
+            self.interruption.end_turn()
         if answer.error:
             raise _build_error(answer)
         calls = tuple(ToolCall(name, arguments) for name, arguments in answer.calls)
@@ -142,6 +169,23 @@ def _build_error(answer: RecordedAnswer) -> ModelError:
     return kind(answer.text) if issubclass(kind, ModelError) else ModelError(answer.text)
 
 
+class RecordedFilters(ContentStage):
+    """Runs the filters of the core; of the others the recorded decisions count, in their order."""
+
+    def __init__(self, stage: ContentStage, verdicts: Iterable[RecordedVerdict], comparison: Comparison) -> None:
+        super().__init__(stage.filters, is_on=stage.is_on, trusted_ids=stage.trusted_ids)
+        self._verdicts, self._comparison = deque(verdicts), comparison
+
+    async def _ask(self, item: Filter, agent: Agent, given: FilterInput) -> tuple[FilterDecision, str]:
+        if not self.is_recorded(item, given):
+            return await super()._ask(item, agent, given)
+        name = f"{item.spec.name} {item.spec.direction}"
+        verdict = self._verdicts.popleft() if self._verdicts else None
+        recorded = f"{verdict.name} {verdict.direction}" if verdict is not None else ""
+        self._comparison.compare(f"filter {name}", recorded, name)
+        return (verdict.decision, verdict.problem) if verdict is not None else (FilterDecision(), "")
+
+
 class RecordedComposer(Composer):
     """Composes from the recorded texts of providers; those about the character run if it `is_other`."""
 
@@ -171,8 +215,11 @@ class RecordedComposer(Composer):
 class RecordedActions(ActionRunner):
     """Returns the recorded results of actions, and compares what each was called with."""
 
-    def __init__(self, composer: Composer, actions: Sequence[RecordedAction], comparison: Comparison) -> None:
+    def __init__(
+        self, composer: Composer, actions: Sequence[RecordedAction], comparison: Comparison, interruption: Interruption
+    ) -> None:
         super().__init__(composer)
+        self._interruption = interruption
         self._actions = {action.number: action for action in actions}
         self._comparison = comparison
 
@@ -187,6 +234,8 @@ class RecordedActions(ActionRunner):
     ) -> ActionResult:
         """Return the recorded result of an action, after the replies that it has sent."""
         name, recorded = call.action.spec.name, self._actions.get(number)
+        if recorded is None:
+            self._interruption.end_turn()
         if recorded is None and call_keys is not None:
             raise RepeatedCall
         turn.begin_step(number + 1)
@@ -268,7 +317,9 @@ class _RecordedCalls(SharedCalls[ResponseDecision]):
         decision, answer = self._record.decision, self._models.next
         if answer is not None and answer.purpose == Purpose.SHOULD_RESPOND:
             return await call(decision.covered)
-        return ResponseDecision(decision.should_answer, decision.reason, decision.rule, decision.notice_template)
+        return ResponseDecision(
+            decision.should_answer, decision.reason, decision.rule, decision.notice_template, reaction=decision.reaction
+        )
 
 
 class _RecordedCare(Care):
@@ -302,13 +353,13 @@ class ReplayPipeline(MessagePipeline):
         super().__init__(agent, registry, settings)
         self._record, self._models, self._comparison = record, models, comparison
         self._composer = RecordedComposer(registry, record, models, is_other=is_other)
-        self._action_runner = RecordedActions(self._composer, record.actions, comparison)
+        self._action_runner = RecordedActions(self._composer, record.actions, comparison, models.interruption)
         self._multi_step = MultiStep(
             registry, self._composer, self._action_runner, max_steps=settings.max_multistep_iterations
         )
         self.care = _RecordedCare(agent, {item.message.id: item.distress for item in record.inputs})
-        self._counters.attention = _RecordedTalk(record.decision.judged)
-        self._counters.decisions = _RecordedCalls(record, models)
+        self.counters.attention = _RecordedTalk(record.decision.judged)
+        self.counters.decisions = _RecordedCalls(record, models)
 
     async def replay(self, turn_id: UUID) -> None:
         """Run the stages up to the commit, and compare what they decide, request and say."""
@@ -320,18 +371,33 @@ class ReplayPipeline(MessagePipeline):
         turn.replaces = record.replaces if record.decision.rule == Rule.ON_EDIT else None  # else its platform has edits
         if not record.replies:  # nothing was said of a failure, because it had been said before
             now = self._agent.clock()
-            self._counters.notices_sent.add((final.receipt.rule, turn.room.id, now.date()))
+            self.counters.notices_sent.add((final.receipt.rule, turn.room.id, now.date()))
             apology = f"apology:{turn.room.id}"
             await self._agent.store.cache.set(apology, "told before", expires_at=now + timedelta(days=1))
         run = Run(turn.id, turn.room.id, turn.message.id, turn.author.id, calls=turn_input.calls, trace=turn.trace)
         with use_language(self._agent.find_language(final.author)):
-            await self._run_stages(turn, turn_input, run, record.participant_state)
+            try:
+                await self._run_stages(turn, turn_input, run, record.participant_state)
+            except asyncio.CancelledError:
+                if not self._models.interruption.has_ended_turn:
+                    raise
+            await self._compare_end(turn, turn_input)
+
+    async def _compare_end(self, turn: Turn, turn_input: TurnInput) -> None:
+        """Compare the replies and the outcome of a turn that has ended."""
+        record, final, rule = self._record, self._record.inputs[-1], self._models.interruption.rule
+        recorded = record.replies
+        if rule == Rule.RESPONSE_TIMEOUT:
+            await self._close_failed(turn, TurnFailure(rule, final.receipt.reason, should_apologize=True))
+        elif rule:  # what was shown of the last reply when it was stopped is no result of the code
+            recorded = recorded[: len(turn.replies)]
+            turn_input.receipt = final.receipt
         if self._models.next is not None:
             self._comparison.compare(
                 f"prompt {self._models.position + 1} ({self._models.next.purpose})", "sent", "not sent"
             )
         replies = [describe_content(reply.content) for reply in turn.replies]
-        for number, (before, after) in enumerate(zip_longest(record.replies, replies, fillvalue=""), 1):
+        for number, (before, after) in enumerate(zip_longest(recorded, replies, fillvalue=""), 1):
             self._comparison.compare(f"reply {number}", before, after)
         self._comparison.compare("outcome", _describe_outcome(final.receipt), _describe_outcome(turn_input.receipt))
 

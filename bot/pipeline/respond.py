@@ -99,6 +99,7 @@ def _build_context(turn: Turn, names: set[str], form: AnswerForm) -> AnswerConte
 logger = logging.getLogger(__name__)
 REPLY_ACTION = "REPLY"
 SILENT_ACTIONS = frozenset({"IGNORE", "NONE"})
+REACT_ACTION = "REACT"
 MAX_NAME_LENGTH = 60
 
 
@@ -127,6 +128,13 @@ class ReplyPlan:
     def has_effects(self) -> bool:
         """Whether the text may promise something that an action has yet to do, or that none will do."""
         return bool(self.unknown) or any(call.action.spec.effect is not Effect.PURE for call in self.calls)
+
+    @property
+    def is_reaction(self) -> bool:
+        """Whether it calls nothing but REACT."""
+        return (
+            bool(self.calls) and not self.unknown and {call.action.spec.name for call in self.calls} == {REACT_ACTION}
+        )
 
     @property
     def is_silent(self) -> bool:
@@ -226,6 +234,7 @@ def build_plain_request(turn: Turn, composer: Composer) -> tuple[TextRequest, An
         system=system,
         max_tokens=MAX_TOKENS,
         repetition_penalty=REPETITION_PENALTY,
+        model=turn.model_name,
     )
     return request, plain_context(turn, names)
 

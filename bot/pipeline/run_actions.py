@@ -440,7 +440,16 @@ ACTION_TIMEOUT = 60.0
 MAX_WORKING_MEMORY = 50
 MAX_RESULT_LENGTH = 262_144
 CONTINUE_COMMAND = "/ask continue"
+REACT_ACTION = "REACT"
+ALWAYS_ALLOWED = frozenset({"REPLY", "IGNORE", "NONE"})
 WRAPPERS = frozenset({"parameters", "arguments", "input", "args"})  # around the arguments of a call
+
+
+def is_allowed_in_room(turn: Turn, name: str) -> bool:
+    """Return whether the instructions of the room allow an action; what only answers or is silent is always allowed."""
+    if name == REACT_ACTION:
+        return turn.room_instructions.reactions is not False
+    return name in ALWAYS_ALLOWED or turn.room_instructions.allows_action(name)
 
 
 async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False) -> str:
@@ -450,6 +459,8 @@ async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False)
     """
     if not turn.role.is_at_least(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
+    if not is_allowed_in_room(turn, action.spec.name):
+        return f"{action.spec.name} is switched off in this room"
     allowed = (await _check_conditions(turn, [action], {id(action)} if trusted else ()))[id(action.when)]
     if isinstance(allowed, Failure):
         return f"{action.spec.name} could not be checked: {allowed.cause}"
@@ -482,7 +493,11 @@ async def _check_conditions(
 async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
     """Return the actions that the author of the message may use now, in the registry's order."""
     rank = turn.role.rank
-    actions = [action for action in registry.actions.values() if rank >= action.spec.role.rank]
+    actions = [
+        action
+        for action in registry.actions.values()
+        if rank >= action.spec.role.rank and is_allowed_in_room(turn, action.spec.name)
+    ]
     allowed = await _check_conditions(turn, actions, registry.trusted_ids)
     return tuple(action.spec for action in actions if allowed[id(action.when)] is True)
 
@@ -517,6 +532,11 @@ async def run_actions(
     content = Content(text=reply.text, thought=reply.thought, actions=reply.actions, choices=choices)
     if plan.is_simple:
         return TurnResult.answered(decision, content)
+    if plan.is_reaction and not content.text:
+        await runner.run_plan(turn, plan.calls, content.thought)
+        if turn.reaction:
+            return TurnResult.answered(decision)
+        return TurnResult(Outcome.IGNORED, "it chose a reaction that is not possible here", Rule.CHOSE_SILENCE)
     content_left = await _run_plan(turn, plan, content, runner, is_confirmed=is_confirmed)
     return TurnResult.answered(decision, content_left)
 

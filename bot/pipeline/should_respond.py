@@ -11,20 +11,23 @@ import re
 import time
 import unicodedata
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache, partial
 from types import MappingProxyType
 from uuid import UUID
 
 from bot.adapter.adapter import Adapter
+from bot.concurrency.clock import Clock, monotonic_clock, system_clock
 from bot.concurrency.tasks import BoundedDict, BoundedSet, crash_point
 from bot.domain.character import ProviderKind
 from bot.domain.content import Content, MediaKind
-from bot.domain.environment import ParticipantState, Room, TakeOver, find_take_over
+from bot.domain.environment import Entity, ParticipantState, Room, TakeOver, find_take_over
 from bot.domain.inbound import NOT_READ_REASON
+from bot.domain.instructions import AnswerRule
 from bot.domain.ledger import DegradeStep, EditState, Rule
+from bot.domain.memory import Memory
 from bot.models.types import ModelType, Purpose, TextRequest
 from bot.pipeline.attachments import ConcurrencyLimits, transcribe_undecided
 from bot.pipeline.attention import Attention, Choice, Responsiveness, SharedCalls
@@ -372,6 +375,7 @@ class BotGuard:
 BYPASS_SOURCES = frozenset({"client_chat", "api", "postman"})
 RESPOND_ACTIONS = frozenset({"RESPOND", "REPLY"})
 SILENT_ACTIONS = frozenset({"IGNORE", "NONE", "STOP"})
+REACT_ACTION = "REACT"
 MAX_NOTICES = 1_000
 MAX_COUNTED_RECEIPTS = 4_000
 PROMPT_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE, ProviderKind.PARTICIPANTS, ProviderKind.HISTORY)
@@ -381,7 +385,8 @@ PROMPT_KINDS = (ProviderKind.PERSONA, ProviderKind.STYLE, ProviderKind.PARTICIPA
 class ResponseDecision:
     """Whether to answer, the reason, and the rule or setting that decided.
 
-    A message that is not answered may cause a notice: `notice_template`. A rate-limited one is not evaluated.
+    A message that is not answered may cause a notice: `notice_template`. A rate-limited one is not evaluated. With a
+    `reaction` the message gets that emoji in place of words.
     """
 
     should_answer: bool
@@ -389,6 +394,7 @@ class ResponseDecision:
     rule: str
     notice_template: str = ""
     is_rate_limited: bool = False
+    reaction: str = ""
 
 
 RESUMED_DECISION = ResponseDecision(True, "it was being answered when the process stopped", Rule.RESTART)
@@ -400,15 +406,28 @@ class MessageCounters:
     All of it is in memory, but the rate limits where processes share the work.
     """
 
-    def __init__(self, settings: CoreSettings, sharing: WorkSharing | None = None) -> None:
+    def __init__(self, settings: CoreSettings, sharing: WorkSharing | None = None, clock: Clock = system_clock) -> None:
+        seconds = monotonic_clock(clock)
         self.shared_tokens = SharedTokens(sharing.limits) if sharing is not None else None
-        self.public_limits = MessageRateLimiter(settings, PUBLIC_LIMITS)
-        self.trusted_limits = MessageRateLimiter(settings, NO_LIMITS)
-        self.bots = BotGuard()
+        self.public_limits = MessageRateLimiter(settings, PUBLIC_LIMITS, clock=seconds)
+        self.trusted_limits = MessageRateLimiter(settings, NO_LIMITS, clock=seconds)
+        self.bots = BotGuard(clock=seconds)
         self.notices_sent = BoundedSet[tuple[str, UUID, date]](MAX_NOTICES)
         self.counted_receipts = BoundedSet[UUID](MAX_COUNTED_RECEIPTS)
         self.attention = Attention()
         self.decisions = SharedCalls[ResponseDecision]()
+
+    def recall(self, message: Memory, author: Entity, is_addressed: bool | None) -> None:
+        """Take a stored message into account that another process has processed.
+
+        `is_addressed` is what a model has decided about it there; None if no model was asked.
+        """
+        if author.is_bot:
+            self.bots.refusal_for(author.id, message.room_id)
+        else:
+            self.bots.note_person(message.room_id)
+        if is_addressed is not None:
+            self.attention.recalled[message.id] = is_addressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -532,6 +551,16 @@ def _check_muted(context: RuleContext) -> ResponseDecision | None:
     return None
 
 
+def _check_room_answer(context: RuleContext) -> ResponseDecision | None:
+    turn, answer = context.turn, context.turn.room_instructions.answer
+    is_silent = answer is AnswerRule.LISTEN or (
+        answer is AnswerRule.MENTIONS and not expects_reply(turn, context.newest.message.content)
+    )
+    if not is_silent:
+        return None
+    return ResponseDecision(False, f"the instructions of this room say `answer: {answer}`", Rule.ROOM_ANSWER)
+
+
 def _check_age(context: RuleContext) -> ResponseDecision | None:
     if context.turn.agent.may_speak_in(context.turn.room):
         return None
@@ -549,6 +578,12 @@ def _check_sending(context: RuleContext) -> ResponseDecision | None:
 
 def _check_budget(context: RuleContext) -> ResponseDecision | None:
     turn, degradation = context.turn, context.turn.degradation
+    if (maximum := turn.room_instructions.budget) is not None:
+        spent = turn.agent.budget.spent_in(turn.room.id)
+        if spent >= maximum:
+            notice_template = limit_notice(turn, context.counters, Rule.ROOM_BUDGET)
+            reason = f"the budget of this room is used up: ${spent:.2f} of ${maximum:.2f} today"
+            return ResponseDecision(False, reason, Rule.ROOM_BUDGET, notice_template)
     if degradation is not None and degradation.step is DegradeStep.OFFLINE:
         return None
     limit = turn.agent.budget.find_reached_limit(turn.room.id, context.newest.author.id)
@@ -619,6 +654,8 @@ def _check_addressed(context: RuleContext) -> ResponseDecision | None:
 def _check_followed(context: RuleContext) -> ResponseDecision | None:
     if context.participant_state is ParticipantState.FOLLOWED:
         return ResponseDecision(True, "the agent follows this room", Rule.FOLLOWED)
+    if context.turn.room_instructions.answer is AnswerRule.ALWAYS:
+        return ResponseDecision(True, "the instructions of this room say `answer: always`", Rule.ROOM_ANSWER)
     return None
 
 
@@ -630,6 +667,7 @@ RULES_BEFORE_LIMITS: tuple[RuleCheck, ...] = (
     _check_empty,
     _check_bot,
     _check_muted,
+    _check_room_answer,
     _check_age,
     _check_sending,
     _check_budget,
@@ -669,6 +707,8 @@ async def should_respond(
         except ValueError:  # an older version accepted them
             name = turn.world.name or "this world"
             turn.notes.append(f"what is set for {name} does not fit, and is left out")
+    if (answer := turn.room_instructions.answer) is not None and answer.is_responsiveness:
+        settings = settings.model_copy(update={"responsiveness": answer.value})
     return await decide(turn, composer, settings, participant_state, counters, attachment_limits)
 
 
@@ -714,10 +754,28 @@ async def decide(
 
     if settings.latest_response == LatestResponse.QUEUE:
         return await ask(0)
-    by_author = settings.latest_response == LatestResponse.AUTHOR
-    key = (turn.room.id, context.newest.author.id if by_author else None)
+    return await _ask_for_all(turn, counters, ask, by_author=settings.latest_response == LatestResponse.AUTHOR)
+
+
+async def _ask_for_all(
+    turn: Turn, counters: MessageCounters, ask: Callable[[int], Awaitable[ResponseDecision]], *, by_author: bool
+) -> ResponseDecision:
+    """Return the decision about the messages of a room, or of an author there, that wait for one; a reaction is set
+    at the newest of them only.
+    """
+    has_asked = False
+
+    async def ask_here(covered: int) -> ResponseDecision:
+        nonlocal has_asked
+        has_asked = True
+        return await ask(covered)
+
+    key = (turn.room.id, turn.inputs[-1].author.id if by_author else None)
     # One reply answers what came meanwhile too: the newest turn takes the others over.
-    return await counters.decisions.run(key, ask, counts_for_later=lambda decision: decision.should_answer)
+    decision = await counters.decisions.run(key, ask_here, counts_for_later=lambda decision: decision.should_answer)
+    if decision.reaction and not has_asked:
+        return replace(decision, rule=Rule.DECIDED_IGNORE, reaction="")
+    return decision
 
 
 def _apply(rules: Iterable[RuleCheck], context: RuleContext) -> ResponseDecision | None:
@@ -738,9 +796,16 @@ def _describe_open_messages(evidence: str, covered: int) -> str:
 async def _decide_by_model(turn: Turn, composer: Composer, evidence: str) -> ResponseDecision:
     await composer.compose(turn, composer.registry.provider_names(*PROMPT_KINDS), only_included=True)
 
+    reactions = turn.find_reactions()
+
     def build_request() -> TextRequest:
         return composer.build_request(
-            turn, SHOULD_RESPOND, Purpose.SHOULD_RESPOND, ModelType.TEXT_SMALL, talkEvidence=evidence
+            turn,
+            SHOULD_RESPOND,
+            Purpose.SHOULD_RESPOND,
+            ModelType.TEXT_SMALL,
+            talkEvidence=evidence,
+            reactions=str(reactions) if reactions is not None else "",
         )
 
     for _ in range(2):
@@ -749,6 +814,10 @@ async def _decide_by_model(turn: Turn, composer: Composer, evidence: str) -> Res
         decision = read_decision(result.text)
         if decision.action in RESPOND_ACTIONS:
             return ResponseDecision(True, decision.reasoning or "the model chose to answer", Rule.DECIDED_RESPOND)
+        if decision.action == REACT_ACTION:
+            emoji = reactions.find(decision.emoji) if reactions is not None else ""
+            reason = decision.reasoning or f"the model chose {'to react' if emoji else 'silence'}"
+            return ResponseDecision(False, reason, Rule.DECIDED_REACT if emoji else Rule.DECIDED_IGNORE, reaction=emoji)
         if decision.action in SILENT_ACTIONS:
             reason = decision.reasoning or "the model chose silence"
             return ResponseDecision(False, reason, Rule(f"{Rule.DECISION_FAILED}: {decision.action}"))

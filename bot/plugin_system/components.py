@@ -206,6 +206,7 @@ def build_arguments_model(handler: Callable[..., Any], name: str, *, kind: str =
     return create_model(name, __config__=ConfigDict(extra="forbid", title=name), **fields)
 
 
+MAX_PROVIDER_TIMEOUT = 15.0
 ProviderHandler = Callable[[Turn], Awaitable[ProviderResult] | ProviderResult]
 E = TypeVar("E", bound=Event)
 
@@ -232,6 +233,7 @@ def provider(
     kind: ProviderKind = ProviderKind.OTHER,
     shorten: Shortening | None = None,
     trusted_content: bool = False,
+    timeout: float = 5.0,
 ) -> Callable[[ProviderHandler], Provider]:
     """Return a decorator that makes a provider of a function, async or plain, that takes the turn.
 
@@ -239,13 +241,18 @@ def provider(
     provider's prompt cache hits. A dynamic provider is composed when the model asks for it. A hidden one is
     composed only where code asks for it by name: the model is not told of it. It was called private, but its
     text is no more secret than any other. `kind` says what the text is for, `shorten` what remains of it in a
-    prompt that is too long (default: nothing of a dynamic one, else its beginning). `trusted_content` of earlier
+    prompt that is too long (default: nothing of a dynamic one, else its beginning). `timeout` is in seconds, at most
+    15: every answer may have to wait for so long. `trusted_content` of earlier
     versions is kept in the catalog; who wrote a text is
     said by `ProviderResult.authors`. Raises PluginError for a name that is not UPPER_SNAKE.
     """
 
     def decorate(handler: ProviderHandler) -> Provider:
         check_name(name, "provider")
+        if not 0 < timeout <= MAX_PROVIDER_TIMEOUT:
+            raise PluginError(
+                f"provider {name}: its timeout is {timeout:g} s; give it at most {MAX_PROVIDER_TIMEOUT:g} s"
+            )
         shortening = shorten or (Shortening.DROP if dynamic else Shortening.HEAD)
         spec = ProviderSpec(
             name,
@@ -256,6 +263,7 @@ def provider(
             kind=kind,
             shorten=shortening,
             is_trusted_content=trusted_content,
+            timeout=timeout,
         )
         return Provider(spec, handler)
 

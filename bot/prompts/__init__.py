@@ -1,7 +1,7 @@
 """Public module: prompt templates, conversation lines that users cannot forge, and the authority of their authors."""
 
 from bot.domain.environment import ANYBODY, Authority, contains_words, is_all_own, own_words
-from bot.domain.ledger import ActionPreview
+from bot.domain.ledger import SOURCES_KEY, ActionPreview
 from bot.domain.memory import AUTHORS_KEY
 from bot.errors import TemplateError
 from bot.prompts.character_description import CharacterDescription, describe_character
@@ -14,6 +14,7 @@ __all__ = [
     "ANYBODY",
     "AUTHORS_KEY",
     "CARE_RULE",
+    "SOURCES_KEY",
     "ActionPreview",
     "Authority",
     "CharacterDescription",

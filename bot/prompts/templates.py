@@ -23,6 +23,7 @@ MESSAGE_HANDLER = "messageHandlerTemplate"
 MULTI_STEP_DECISION = "multiStepDecisionTemplate"
 MULTI_STEP_SUMMARY = "multiStepSummaryTemplate"
 POST_CREATION = "postCreationTemplate"
+INLINE_ANSWER = "inlineAnswerTemplate"
 IMAGE_DESCRIPTION = "imageDescriptionTemplate"
 PARAMETER_REPAIR = "parameterRepairTemplate"
 APOLOGY = "apologyTemplate"
@@ -111,12 +112,20 @@ RESPOND if the last message is meant for {{agentName}}, asks something only {{ag
 or continues a talk {{agentName}} is part of.
 IGNORE if people talk among themselves, or there is nothing to add.
 STOP if somebody asks {{agentName}} to be quiet.
+{{#if reactions}}
+REACT if one emoji says all that {{agentName}} has to say: to thanks, a joke, good news. It is {{reactions}}.
+{{/if}}
 In doubt: IGNORE.
 
 Write only this:
 <response>
 <reasoning>one short sentence</reasoning>
+{{#if reactions}}
+<action>RESPOND, REACT, IGNORE or STOP</action>
+<emoji>with REACT only</emoji>
+{{else}}
 <action>RESPOND, IGNORE or STOP</action>
+{{/if}}
 </response>
 
 {{providers}}
@@ -220,6 +229,23 @@ You drafted this before it was done; nobody has seen it. Keep what still holds a
 
 {{/if}}
 The request was: {{messageText}}
+""",
+    INLINE_ANSWER: """\
+Answer the question below, which a person typed after {{agentName}}'s name in a chat that {{agentName}} cannot see.
+
+- In {{agentName}}'s own voice and in the language of the question, in at most {{maxLength}} characters.
+- The answer stands by itself: nothing was said before, and nothing can be asked back.
+
+Write only this:
+<response>
+<thought>what the person wants, briefly</thought>
+<text>the answer</text>
+</response>
+
+{{providers}}
+
+# The question
+{{question}}
 """,
     POST_CREATION: """\
 Write one post for {{agentName}}'s public feed.
@@ -387,6 +413,10 @@ PARTS: Mapping[str, tuple[TemplatePart, ...]] = {
     ),
     MULTI_STEP_SUMMARY: _SUMMARY_PARTS,
     REPLY: _SUMMARY_PARTS,
+    INLINE_ANSWER: (
+        TemplatePart("the question", "# The question\n{{question}}\n", ("question", "messageText")),
+        _answer_form(INLINE_ANSWER, "text"),
+    ),
     POST_CREATION: (
         TemplatePart("who the character is", "{{providers}}\n", ("providers", "characterBio")),
         TemplatePart("the recent posts", _RECENT_POSTS, ("recentPosts",)),

@@ -26,6 +26,7 @@ from bot.background.scheduler import Scheduler
 from bot.care.settings import CareSettings
 from bot.commands.builtin import BuiltinCommands
 from bot.commands.dispatcher import ChoiceHandler, CommandDispatcher, CommandReceipts
+from bot.commands.inline import InlineQuestions
 from bot.concurrency.clock import ShutdownDeadline
 from bot.concurrency.supervisor import Supervisor
 from bot.concurrency.tasks import Failure, MemorySemaphore, await_in_task, run_isolated
@@ -65,7 +66,6 @@ from bot.operate.tools import TaskControl
 from bot.outbound.content_filter import LinkPolicy
 from bot.outbound.outbox import Outbox, Speech, UndeliveredParts, VoiceReplies
 from bot.outbound.proposals import Approval, ApprovalSettings, Proposals
-from bot.pipeline.care import Care
 from bot.pipeline.compose import Composer
 from bot.pipeline.filters import ContentStage, build_content_stage, check_moderation
 from bot.pipeline.process_message import MessagePipeline
@@ -578,7 +578,9 @@ def build_handle(
         room_rules=reloader.room_rules,
         commands=router.specs,
         run_command=router.dispatcher.dispatch,
+        add_commands=router.dispatcher.add_commands,
         select_choice=router.choices.select,
+        inline=router.inline,
         reload=reloader.reload,
         events=events,
         routes=bind_routes(agent, config.plugins),
@@ -594,6 +596,7 @@ class CommandRouter:
 
     dispatcher: CommandDispatcher
     choices: ChoiceHandler
+    inline: InlineQuestions
     specs: tuple[CommandSpec, ...]
 
 
@@ -612,7 +615,8 @@ def build_commands(
     receipts = CommandReceipts(agent, inbox)
     dispatcher = CommandDispatcher(agent, commands, receipts, secrets)
     specs = (*(entry.spec for entry in builtin.values()), *agent.catalog.commands)
-    return CommandRouter(dispatcher, ChoiceHandler(agent, dispatcher, receipts, inbox), specs)
+    choices = ChoiceHandler(agent, dispatcher, receipts, inbox)
+    return CommandRouter(dispatcher, choices, InlineQuestions(agent, registry, receipts), specs)
 
 
 Connections = Callable[[], Sequence[ConnectionStatus]]
@@ -627,7 +631,7 @@ class AgentRuntime:
     inbox: Inbox
     handle: AgentHandle
     post_scheduler: PostScheduler
-    care: Care
+    pipeline: MessagePipeline
     inactive: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -742,7 +746,7 @@ async def _running_agent(
         handle = build_handle(agent, config, registry, inbox, pipeline, connections, meter, activity, reloader, limits)
         if not config.is_idle:
             await enter(handle.activity)
-        yield AgentRuntime(agent, registry, inbox, handle, post_scheduler, pipeline.care)
+        yield AgentRuntime(agent, registry, inbox, handle, post_scheduler, pipeline)
 
 
 def _set_role(config: AgentConfig, store: Store) -> None:

@@ -7,10 +7,13 @@ from uuid import UUID
 import bot.store
 from bot.domain.environment import MarkedPerson, MarkOrigin, PersonMark
 from bot.domain.ledger import Outcome, Receipt, Rule
-from bot.models.types import Purpose
+from bot.models.types import ModelType
 from bot.operate.replay import ReplayBody, ReplayState
+from bot.pipeline.filters import ContentStage
 from bot.pipeline.process_message import list_versions
-from bot.pipeline.replay import Comparison, RecordedModels, ReplayPipeline, add_missing, join_prompt
+from bot.pipeline.replay import Comparison, RecordedFilters, RecordedModels, ReplayPipeline, add_missing, join_prompt
+from bot.plugin_system.components import Model
+from bot.plugin_system.plugin import Plugin
 from bot.receipts import REPLAY_KEY, TRACE_KEY, ReplayRecord, digest_prompt
 from bot.runtime.agent_runtime import run_agent
 from bot.runtime.character_reload import AgentConfig
@@ -18,8 +21,6 @@ from bot.settings import CoreSettings
 from bot.store.protocols import Store
 
 MAX_MESSAGES = 100  # of the room before the turn
-# What ends a turn from outside: when that was is not in the record.
-INTERRUPTED_RULES = frozenset({Rule.RESPONSE_TIMEOUT, Rule.STOPPED, Rule.TAKEN_OVER})
 
 
 class NotReplayable(Exception):
@@ -50,7 +51,7 @@ async def _replay(store: Store, receipt: Receipt, config: AgentConfig, other: Ag
             hint = "; `--with` and the character's file shows what that changes" if name == "character" else ""
             raise NotReplayable(f"another version ran it: its {name} was {recorded!r}, now {version!r}{hint}")
     plugins = tuple(
-        replace(plugin, services=(), models=(), workers=(), listeners=(), init=None)
+        replace(plugin, services=(), models=_keep_moderation(plugin), workers=(), listeners=(), init=None)
         for plugin in (other or config).plugins
     )
     memory = bot.store.InMemoryStore(lambda: record.started_at)
@@ -60,7 +61,10 @@ async def _replay(store: Store, receipt: Receipt, config: AgentConfig, other: Ag
     comparison = Comparison()
     models = RecordedModels(record, prompts, comparison)
     async with run_agent(offline) as agent_runtime:
-        agent = replace(agent_runtime.agent, models=models)
+        stage = agent_runtime.agent.filters
+        assert isinstance(stage, ContentStage), "a running agent has the stage that was built for it"
+        filters = RecordedFilters(stage, record.verdicts, comparison)
+        agent = replace(agent_runtime.agent, models=models, filters=filters)
         add_missing(agent_runtime.registry, record)
         await _fill(agent.store, store, record, turn_id)
         pipeline = ReplayPipeline(
@@ -79,6 +83,11 @@ async def _replay(store: Store, receipt: Receipt, config: AgentConfig, other: Ag
     )
 
 
+def _keep_moderation(plugin: Plugin) -> tuple[Model, ...]:
+    """Return the models without which no filter can ask for moderation; they are not asked."""
+    return tuple(model for model in plugin.models if model.type is ModelType.MODERATION)
+
+
 async def _load_record(store: Store, receipt: Receipt, config: AgentConfig) -> tuple[ReplayRecord, dict[str, str]]:
     """Return the record of the turn of a message, and its prompts by digest. Raises NotReplayable."""
     keep = timedelta(days=config.settings.load(CoreSettings).replay_keep)
@@ -86,16 +95,17 @@ async def _load_record(store: Store, receipt: Receipt, config: AgentConfig) -> t
         raise NotReplayable(f"message {receipt.superseded_by} was answered in its place: replay that one")
     if not receipt.outcome.is_final:
         raise NotReplayable("it has no outcome yet")
-    if receipt.rule == Rule.ERASED or receipt.outcome is Outcome.CANCELLED or receipt.rule in INTERRUPTED_RULES:
+    is_withdrawn = receipt.outcome is Outcome.CANCELLED and receipt.rule != Rule.STOPPED
+    if is_withdrawn or receipt.rule in (Rule.ERASED, Rule.TAKEN_OVER):
         raise NotReplayable(f"it was ended from outside ({receipt.rule or receipt.outcome})")
     steps = {} if receipt.turn_id is None else await store.ledger.steps(receipt.turn_id)
     step = steps.get(TRACE_KEY)
     if step is None and not receipt.model_calls:
         raise NotReplayable("no model was asked: `bot why` names the rule that decided")
-    if any(call.purpose == Purpose.MODERATION for call in receipt.model_calls):
-        raise NotReplayable("a model for moderation was asked, whose answers are not recorded")
     if receipt.closed_at is not None and receipt.closed_at + keep < config.clock():
         raise NotReplayable(f"it expired: replay records are kept for {keep.days} days (REPLAY_KEEP)")
+    if receipt.rule == Rule.FILTERED and (step is None or REPLAY_KEY not in step.result):
+        raise NotReplayable("a filter has stopped the message: what was in it is not kept")
     if step is None or REPLAY_KEY not in step.result:
         raise NotReplayable(
             "its record is not there: it was erased with somebody's data, the process ended before it was stored, or "
@@ -117,7 +127,8 @@ async def _load_record(store: Store, receipt: Receipt, config: AgentConfig) -> t
 
 async def _fill(memory: Store, store: Store, record: ReplayRecord, turn_id: UUID) -> None:
     """Store in memory what the turn found: its room, messages and people, and the journal of earlier attempts."""
-    await memory.worlds.save_world(record.world, [record.room])
+    parent = await store.worlds.room(record.room.parent_id) if record.room.parent_id is not None else None
+    await memory.worlds.save_world(record.world, [record.room, *([parent] if parent is not None else [])])
     await memory.entities.save_entities([item.author for item in record.inputs], record.room.id)
     author, mark, origin = record.inputs[-1].author, PersonMark.MINOR, MarkOrigin.OPERATOR
     if record.has_minor or (record.has_minor is None and author.id in store.marks.minors):

@@ -197,7 +197,7 @@ class Runtime:
         # What was left unsent is queued before anything new can be, and answers wait for their platforms.
         pending_parts = [await agent_runtime.agent.outbox.resume() for agent_runtime in self.agents]
         for agent_runtime in self.agents:
-            await agent_runtime.care.resume()
+            await agent_runtime.pipeline.care.resume()
         self._stack.push_async_callback(self._standbys.cancel, DISCONNECT_TIMEOUT)
         await self._start_adapters()
         for agent_runtime, pending_count in zip(self.agents, pending_parts, strict=True):

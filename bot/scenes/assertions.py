@@ -118,12 +118,16 @@ class StepContext:
 def check_expectation(expected: Expectation, result: StepResult, name: str) -> str:
     """Return how a step differs from what was expected; blank if it does not."""
     said = f"{name} said: {_quote(result.text)}" if result.text else f"{name} said nothing"
+    said += f" and reacted with {' '.join(result.reactions)}" if result.reactions else ""
     rule = f" ({result.receipt.rule}: {result.receipt.reason})" if result.receipt is not None else ""
     match expected.kind:
         case ExpectedKind.SILENCE:
-            return f"expected silence, but {said}{rule}" if result.replies or result.drafts else ""
+            return f"expected silence, but {said}{rule}" if result.replies or result.drafts or result.reactions else ""
         case ExpectedKind.REPLY:
             return "" if result.replies else f"expected a reply, but {said}{rule}"
+        case ExpectedKind.REACTION:
+            is_met = expected.emoji in result.reactions if expected.emoji else bool(result.reactions)
+            return "" if is_met else f"expected a {expected}, but {said}{rule}"
         case ExpectedKind.DRAFT:
             return "" if result.drafts else f"expected a draft, but {said}{rule}"
         case ExpectedKind.NOTICE:

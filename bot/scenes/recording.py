@@ -27,6 +27,7 @@ from bot.plugin_system.components import Model
 from bot.plugin_system.plugin import Plugin
 from bot.prompts.templates import (
     CONTINUE,
+    INLINE_ANSWER,
     MESSAGE_HANDLER,
     MULTI_STEP_DECISION,
     MULTI_STEP_SUMMARY,
@@ -48,6 +49,7 @@ TEMPLATES = {
     Purpose.SUMMARY: (MULTI_STEP_SUMMARY,),
     Purpose.REPAIR: (PARAMETER_REPAIR,),
     Purpose.POST: (POST_CREATION,),
+    Purpose.INLINE: (INLINE_ANSWER,),
     Purpose.REFLECTION: (REFLECTION,),
 }
 CHARACTER_FIELDS = ("name", "system", "bio", "lore", "topics", "adjectives", "style", "message_examples")
@@ -96,13 +98,15 @@ class Verdict(FileModel):
 class Recording(FileModel):
     """The recorded answers of a scene, and the verdicts of its judges; by hand those that no model has written.
 
-    With `tools` the model was offered the actions as functions.
+    With `tools` the model was offered the actions as functions. `wording` has a hash of each part of the wording, so
+    that a stale answer can name what has changed.
     """
 
     written_by: Literal["hand", "model"] = "hand"
     tools: bool = True
     answers: tuple[RecordedAnswer, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
+    wording: Mapping[str, str] = Field(default_factory=dict)
 
 
 def read_recording(scene_path: Path) -> Recording:
@@ -191,13 +195,25 @@ class CallKey:
         return f"call {self.call} for {self.purpose} in step {self.step}"
 
 
-def hash_wording(agent: Agent, request: TextRequest) -> str:
-    """Return a hash of the wording of a prompt: templates, character and offered actions, without what was said."""
+def hash_wording(agent: Agent, request: TextRequest) -> tuple[str, dict[str, str]]:
+    """Return a hash of the wording of a prompt: templates, character and offered actions, without what was said.
+
+    With it come the hashes of its parts, by their names.
+    """
     names = TEMPLATES.get(request.purpose, ())
     templates = {name: text for name, text in agent.templates.items() if name in (SYSTEM, *names) or not names}
     character = agent.character.model_dump(mode="json", include=set(CHARACTER_FIELDS))
     tools = [[tool.name, tool.description, tool.parameters] for tool in request.tools]
-    text = json.dumps([templates, character, tools], sort_keys=True, ensure_ascii=False, default=str)
+    parts: dict[str, Any] = {f"template {name}": templates[name] for name in (SYSTEM, *names) if name in templates}
+    for name, value in character.items():
+        is_lines = isinstance(value, list) and all(isinstance(line, str) for line in value)
+        parts |= {f"line {n} of {name}": line for n, line in enumerate(value, 1)} if is_lines else {name: value}
+    parts["actions"] = tools
+    return _hash([templates, character, tools]), {name: _hash(part) for name, part in parts.items() if part}
+
+
+def _hash(value: Any) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:WORDING_LENGTH]
 
 
@@ -212,19 +228,22 @@ def list_new_messages(prompt: str) -> tuple[str, ...]:
 class RecordedModel:
     """Answers text requests from a recording, and asks no model; or records what models answer.
 
-    The owner sets `step` before each step. `problems` are requests without an answer, `stale` those to which an answer
-    of another wording was given. Plugins that `wrap` returned answer what is not in the recording by their models, with
-    `is_live` everything; `recorded` has all answers that were given.
+    The owner sets `step` before each step. `problems` are requests without an answer. Plugins that `wrap` returned
+    answer what is not in the recording by their models, with `is_live` everything; `recorded` has all answers that
+    were given, `keyed` those of the recording with the messages and the wording of the calls that they were given to,
+    whose parts are in `wording`.
     """
 
     recording: Recording
     is_live: bool = False
     step: int = 0
     problems: list[str] = field(default_factory=list)
-    stale: list[str] = field(default_factory=list)
+    _stale: dict[str, list[CallKey]] = field(default_factory=dict)  # by what has changed
     purposes: Counter[Purpose] = field(default_factory=Counter)
     seconds: Counter[int] = field(default_factory=Counter)
     recorded: list[RecordedAnswer] = field(default_factory=list)
+    keyed: list[RecordedAnswer] = field(default_factory=list)
+    wording: dict[str, str] = field(default_factory=dict)
     _used: set[int] = field(default_factory=set)
     _counts: Counter[tuple[int, Purpose]] = field(default_factory=Counter)
     _asked: list[TextRequest] = field(default_factory=list)
@@ -249,6 +268,15 @@ class RecordedModel:
         return [answer for index, answer in enumerate(self.recording.answers) if index not in self._used]
 
     @property
+    def stale(self) -> list[str]:
+        """Which answers were given to requests of another wording, and what has changed, as sentences."""
+        return [
+            f"{f'the answer to {keys[0]} is' if len(keys) == 1 else f'{len(keys)} answers are'} stale: the wording of "
+            f"the prompt has changed{change}"
+            for change, keys in self._stale.items()
+        ]
+
+    @property
     def has_tools(self) -> bool:
         """Whether the actions were offered as functions; as in the recording where no model was asked."""
         return any(request.tools for request in self._asked) if self._asked else self.recording.tools
@@ -266,16 +294,19 @@ class RecordedModel:
             list_new_messages(request.prompt),
         )
         found = [index for index, answer in enumerate(self.recording.answers) if key.matches(answer)]
-        wording = hash_wording(agent, request)
+        wording, parts = hash_wording(agent, request)
+        self.wording |= parts
         if len(found) == 1:
             answer = self.recording.answers[found[0]]
             self._used.add(found[0])
             if answer.wording and answer.wording != wording:
-                self.stale.append(f"the answer to {key} is stale: the wording of the prompt has changed")
+                changed = self._describe_change(parts)
+                self._stale.setdefault(changed, []).append(key)
             self.recorded.append(answer)
+            self.keyed.append(answer.model_copy(update={"messages": key.messages, "wording": wording}))
             return self._return(answer)
         if model is None:
-            if request.purpose is Purpose.REFLECTION and not found:
+            if request.purpose in (Purpose.REFLECTION, Purpose.ROOM_SUMMARY) and not found:
                 note_call("recording")
                 return TextResult("", "recording", Usage())
             self.problems.append(self._explain(key, found))
@@ -307,6 +338,13 @@ class RecordedModel:
         if not isinstance(result, TextResult):
             raise ModelRefused("the model returned no text")
         return result
+
+    def _describe_change(self, parts: Mapping[str, str]) -> str:
+        """Return which parts of the wording are other ones than those recorded, for the end of a sentence."""
+        known = self.recording.wording
+        changed = [name for name in dict.fromkeys([*parts, *known]) if parts.get(name) != known.get(name)]
+        changed = [name for name in changed if name in parts or not name.startswith("template ")]  # of other purposes
+        return f": {', '.join(changed)}" if known and changed else ""
 
     def _return(self, answer: RecordedAnswer) -> TextResult:
         note_call(answer.model or "recording")

@@ -19,7 +19,7 @@ from bot.runtime.character_reload import AgentConfig
 from bot.scenes.assertions import Judge, StepContext, check_assertion, check_expectation
 from bot.scenes.recording import TEMPLATES, RecordedModel, Recording, read_recording, write_recording
 from bot.scenes.scene import Scene, SceneError, SceneStep, read_scene
-from bot.scenes.simulation import Person, SimulatedRoom, Simulation, StepResult, run_simulation
+from bot.scenes.simulation import STEP_SECONDS, Person, SimulatedRoom, Simulation, StepResult, run_simulation
 from bot.settings import NETWORK_VARIABLES, SettingsModel
 from bot.testing.manual_clock import ManualClock
 
@@ -83,7 +83,10 @@ class Coverage:
 
 @dataclass(slots=True)
 class SceneReport:
-    """The result of one scene; with an `error` it could not be run."""
+    """The result of one scene; with an `error` it could not be run.
+
+    `answers` are the recorded answers that were given, each with the messages and the wording of its call.
+    """
 
     path: Path
     description: str = ""
@@ -96,6 +99,7 @@ class SceneReport:
     recorded: Path | None = None
     character: Character | None = None
     replies: list[str] = field(default_factory=list)
+    answers: Recording = field(default_factory=Recording)
 
     @property
     def outcome(self) -> str:
@@ -148,7 +152,8 @@ class _SceneRun:
     async def run(self) -> None:
         scene, model = self._scene, self._model
         people = [Person(name, entry.role, entry.is_bot) for name, entry in scene.people.items()]
-        room = SimulatedRoom(scene.room.name, scene.room.channel_type, scene.room.platform)
+        entry = scene.room
+        room = SimulatedRoom(entry.name, entry.channel_type, entry.platform, entry.participant_state)
         config = self._config
         if self._is_asking:
             _check_settings(scene, config)
@@ -208,9 +213,25 @@ class _SceneRun:
 
     async def _act(self, simulation: Simulation, step: SceneStep) -> StepResult:
         by = step.by or self._scene.first_person
+        seconds = STEP_SECONDS if step.after is None else step.after.total_seconds()
+        if step.history is not None:
+            return await simulation.add_history(
+                step.by,
+                step.history,
+                reply_to=self._find(step.reply_to or step.to),
+                image=step.image or "",
+                is_mention=step.mention,
+                is_addressed=step.decided and step.decided == "respond",
+                seconds=seconds,
+            )
         if step.say is not None or step.image is not None:
             return await simulation.say(
-                by, step.say or "", reply_to=self._find(step.reply_to), image=step.image or "", is_mention=step.mention
+                by,
+                step.say or "",
+                reply_to=self._find(step.reply_to),
+                image=step.image or "",
+                is_mention=step.mention,
+                seconds=seconds,
             )
         if step.edit is not None:
             return await simulation.edit(self._find(step.to), step.edit)
@@ -237,15 +258,20 @@ class _SceneRun:
                 written_by=writer,
                 tools=model.has_tools,
                 answers=tuple(model.recorded),
+                wording=model.wording,
                 verdicts=tuple(self._judge.verdicts),
             )
             if written.answers or written.verdicts:
                 report.recorded = write_recording(self._path, written, self._config.secrets)
         if mode is not RunMode.RUN:
             return
+        given = {"answers": tuple(model.keyed), "wording": model.wording}
+        report.answers = self._recording.model_copy(update=given)
+        failed = {failure.step for failure in report.failures}  # whose answers may be unused for that
         report.failures += [
             SceneFailure(self._lines[min(answer.step, len(self._lines)) - 1], answer.step, _describe_unused(answer))
             for answer in model.unused
+            if answer.step not in failed
         ]
         if self._options.is_strict:
             report.failures += [SceneFailure(1, 0, text) for text in model.stale]

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema, model_validator
 
-from bot.domain.environment import ChannelType, Role
+from bot.domain.environment import ChannelType, ParticipantState, Role
 from bot.errors import ConfigError
 
 MAX_FILE_BYTES = 2**20
@@ -71,11 +71,17 @@ class RoomEntry(FileModel):
     name: str = "lobby"
     kind: Literal["group", "private", "thread", "feed"] = "group"
     platform: str = Field("test", pattern=r"^[a-z][a-z0-9_]*$")
+    state: Literal["default", "followed", "muted"] = "default"
 
     @property
     def channel_type(self) -> ChannelType:
         """The kind of the room."""
         return ChannelType.DM if self.kind == "private" else ChannelType(self.kind)
+
+    @property
+    def participant_state(self) -> ParticipantState:
+        """How the character takes part in the room."""
+        return ParticipantState(self.state.upper())
 
 
 class AssertionType(StrEnum):
@@ -161,14 +167,19 @@ class ExpectedKind(StrEnum):
     DRAFT = "draft"
     NOTICE = "notice"
     ACTION = "action"
+    REACTION = "reaction"
 
 
 class Expectation(FileModel):
-    """What a step is expected to lead to; `arguments` are those of an action that must be equal."""
+    """What a step is expected to lead to; `arguments` are those of an action that must be equal.
+
+    Without an `emoji` any reaction is as expected.
+    """
 
     kind: ExpectedKind
     action: str = ""
     arguments: dict[str, Any] = {}
+    emoji: str = ""
 
     @model_validator(mode="before")
     @classmethod
@@ -178,6 +189,8 @@ class Expectation(FileModel):
         kind, _, call = value.strip().partition(" ")
         if kind not in set(ExpectedKind):
             raise ValueError(f"{value!r} cannot be expected; there are {', '.join(ExpectedKind)}")
+        if kind == ExpectedKind.REACTION:
+            return {"kind": kind, "emoji": call.strip()}
         if kind != ExpectedKind.ACTION:
             return {"kind": value.strip()}
         try:
@@ -192,6 +205,8 @@ class Expectation(FileModel):
 
     def __str__(self) -> str:
         listed = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        if self.emoji:
+            return f"{self.kind} {self.emoji}"
         return f"action {self.action}" + (f"({listed})" if listed else "") if self.action else self.kind.value
 
 
@@ -205,16 +220,24 @@ _Expected = Annotated[
     BeforeValidator(_to_list),
     WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
 ]
-STEP_KINDS = ("say", "edit", "delete", "react", "join", "wait", "image")
+STEP_KINDS = ("say", "history", "edit", "delete", "react", "join", "wait", "image")
 
 
 class SceneStep(FileModel):
     """One step of a scene: what happens, and what the character must make of it.
 
-    `id` names its message for later steps; `ID.reply` is the character's reply to it.
+    `id` names its message for later steps; `ID.reply` is the character's reply to it. A message of the `history` is
+    stored and nothing else: nothing is decided about it.
     """
 
     say: str | None = Field(None, max_length=20_000, description="What `by` writes.")
+    history: str | None = Field(
+        None, max_length=20_000, description="What `by` has written before, or without `by` the character, to `to`."
+    )
+    decided: Literal["respond", "ignore"] | None = Field(
+        None, description="What a model decided then about a message of the history."
+    )
+    after: Duration | None = Field(None, description="How much time has passed since the step before; 20s by default.")
     by: str = Field("", max_length=100, description="Who writes or reacts; by default the first of the people.")
     id: str = Field("", pattern=r"^[\w-]*$", description="A name for the message, for later steps.")
     reply_to: str = Field("", description="The message that is replied to: an id, or `ID.reply`.")
@@ -223,7 +246,7 @@ class SceneStep(FileModel):
     edit: str | None = Field(None, description="The new text of the message `to`.")
     delete: str | None = Field(None, description="The id of the message that its author deletes.")
     react: str | None = Field(None, description="An emoji, on the message `to`.")
-    to: str = Field("", description="The message that is edited or reacted to: an id, or `ID.reply`.")
+    to: str = Field("", description="The message that is edited, reacted to or answered: an id, or `ID.reply`.")
     join: str | None = Field(None, description="Who joins.")
     wait: Duration | None = Field(None, description="How much time passes, such as `3h`.")
     expect: _Expected = ()
@@ -232,8 +255,12 @@ class SceneStep(FileModel):
     @model_validator(mode="after")
     def _check_kind(self) -> "SceneStep":
         kinds = [kind for kind in STEP_KINDS if getattr(self, kind) is not None]
-        if len(kinds) != 1 and kinds != ["say", "image"]:
-            raise ValueError(f"a step has one of {', '.join(STEP_KINDS)}, or `say` with `image`")
+        if len(kinds) != 1 and kinds not in (["say", "image"], ["history", "image"]):
+            raise ValueError(f"a step has one of {', '.join(STEP_KINDS)}, or `say` or `history` with `image`")
+        if self.after is not None and kinds[0] not in ("say", "history", "image"):
+            raise ValueError("`after` belongs to `say` and `history`: write a step `wait` before this one")
+        if kinds[0] == "history" and (self.expect or self.assertions):
+            raise ValueError("nothing is decided about a message of the history: it has neither `expect` nor `assert`")
         if kinds[0] in ("edit", "react") and not self.to:
             raise ValueError(f"`{kinds[0]}` needs `to: ID`")
         return self

@@ -15,11 +15,12 @@ from uuid import UUID
 
 from bot.background.scheduler import Scheduler
 from bot.domain.content import Attachment, Content, MediaKind, MentionContext, Quotation
-from bot.domain.environment import ChannelType, Entity, Role, Room, World
-from bot.domain.ids import derived_id
+from bot.domain.environment import ChannelType, Entity, ParticipantState, Role, Room, World
+from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import InboundMessage, Reaction
 from bot.domain.ledger import Delivery, DeliveryKind, Receipt
 from bot.domain.proposal import Proposal
+from bot.domain.reactions import ReactionSet
 from bot.plugin_system.components import Action
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import TracedCall
@@ -50,11 +51,12 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRoom:
-    """The room of a simulation: its name, its kind, and the platform that it is said to be on."""
+    """The room of a simulation: name, kind, the platform that it is said to be on, and how the agent takes part."""
 
     name: str = "lobby"
     kind: ChannelType = ChannelType.GROUP
     platform: str = "test"
+    state: ParticipantState = ParticipantState.DEFAULT
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,8 @@ class StepResult:
     """What the character made of one step.
 
     `message_id` names the message of the step for later ones, `reply_id` the first reply. `receipt` is None for a step
-    without a message. `turns` are those that ended in the step, `calls` their model calls with request and result.
+    without a message, `reactions` are the emoji that the character has set. `turns` are those that ended in the step,
+    `calls` their model calls with request and result.
     """
 
     message_id: str = ""
@@ -81,6 +84,7 @@ class StepResult:
     turns: tuple[Turn, ...] = ()
     task_count: int = 0
     reply_id: str = ""
+    reactions: tuple[str, ...] = ()
 
     @property
     def replies(self) -> tuple[str, ...]:
@@ -137,6 +141,8 @@ class Simulation:
         self._turns: list[Turn] = []
         self._turn_ended = asyncio.Condition()
         self._contents: dict[str, tuple[Entity, Content, int]] = {}
+        self._memory_ids: dict[str, UUID] = {}  # of the history
+        self._own_entity = Entity(self.agent.id, room.platform, "agent", (self.agent.name,))
         self._numbers = count(1)
         self._scheduler = Scheduler(agent_runtime.agent, agent_runtime.registry)
         self._draft_ids: set[str] = set()
@@ -148,15 +154,57 @@ class Simulation:
         return self._runtime.agent
 
     async def say(
-        self, author: str, text: str, *, reply_to: str = "", image: str = "", is_mention: bool = False
+        self,
+        author: str,
+        text: str,
+        *,
+        reply_to: str = "",
+        image: str = "",
+        is_mention: bool = False,
+        seconds: float = STEP_SECONDS,
     ) -> StepResult:
-        """Write a message as a person.
+        """Write a message as a person, `seconds` after the step before.
 
         `reply_to` is the id of an earlier message or reply; `image` describes a picture that comes with it. With
         `is_mention` the platform reports that the message mentions the character.
         """
+        message_id = self._add_content(self.find_person(author), text, reply_to, image, is_mention=is_mention)
+        return await self._run_step(lambda: self._submit(message_id), message_id, seconds=seconds)
+
+    async def add_history(
+        self,
+        author: str,
+        text: str,
+        *,
+        reply_to: str = "",
+        image: str = "",
+        is_mention: bool = False,
+        is_addressed: bool | None = None,
+        seconds: float = 0.0,
+    ) -> StepResult:
+        """Store a message of a person, or without `author` of the character, as one that was processed before.
+
+        `is_addressed` is what a model has decided about it.
+        """
+        self.clock.advance(seconds)
+        agent, entity = self.agent, self.find_person(author) if author else self._own_entity
+        message_id = self._add_content(entity, text, reply_to, image, is_mention=is_mention)
+        inbound = self._build_inbound(message_id)
+        message = inbound.message
+        if not author:
+            content = Content(text, source=self._platform, in_reply_to=self._memory_ids.get(reply_to))
+            message = replace(message, content=content, turn_id=new_id())
+        self._memory_ids[message_id] = message.id
+        await agent.store.worlds.save_world(inbound.world, [self.room])
+        await agent.store.entities.save_entities([entity], self.room.id)
+        await agent.store.memories.add([message])
+        if author:
+            self._runtime.pipeline.counters.recall(message, entity, is_addressed)
+        return StepResult(message_id)
+
+    def _add_content(self, entity: Entity, text: str, reply_to: str, image: str, *, is_mention: bool) -> str:
+        """Note the content of a new message; return its id."""
         message_id = f"message-{next(self._numbers)}"
-        entity = self.find_person(author)
         quotation, mention = self._quote(reply_to), MentionContext(is_mention=is_mention)
         if quotation is not None:
             is_reply = quotation.author_id == self.agent.id
@@ -166,7 +214,7 @@ class Simulation:
             attachments = (Attachment(f"image-{message_id}", MediaKind.IMAGE, title="picture", description=image),)
         content = Content(text, source=self._platform, mention=mention, quotation=quotation, attachments=attachments)
         self._contents[message_id] = entity, content, 0
-        return await self._run_step(lambda: self._submit(message_id), message_id)
+        return message_id
 
     async def submit(self, inbound: InboundMessage) -> StepResult:
         """Submit a message that was built elsewhere, at its own time, unless that is past.
@@ -204,14 +252,23 @@ class Simulation:
         """Advance the clock, and run the tasks that become due in it, at the time of each."""
         return await self._run_step(lambda: self._pass_time(duration))
 
+    async def set_state(self, state: ParticipantState) -> None:
+        """Set how the agent takes part in the room."""
+        worlds = self.agent.store.worlds
+        await worlds.save_world(self._build_world(), [self.room])
+        await worlds.set_participant_state(self.room.id, state)
+
     def find_person(self, name: str) -> Entity:
         """Return the entity of a person; unknown names are those of members."""
         person = self._people.setdefault(name, Person(name))
         return Entity(derived_id(self._platform, "entity", name), self._platform, name, (name,), person.is_bot)
 
     async def _submit(self, message_id: str) -> Receipt:
+        return await self._submit_message(self._build_inbound(message_id))
+
+    def _build_inbound(self, message_id: str) -> InboundMessage:
         entity, content, revision = self._contents[message_id]
-        inbound = InboundMessage.build(
+        return InboundMessage.build(
             self._build_world(),
             self.room,
             entity,
@@ -221,7 +278,6 @@ class Simulation:
             event_id=f"event-{message_id}-{revision}",
             revision=revision,
         )
-        return await self._submit_message(inbound)
 
     async def _submit_message(self, inbound: InboundMessage) -> Receipt:
         handle = self._runtime.handle
@@ -249,6 +305,7 @@ class Simulation:
         self, act: Callable[[], Awaitable[object]], message_id: str = "", *, seconds: float = STEP_SECONDS
     ) -> StepResult:
         self.clock.advance(seconds)
+        reaction_count = len(self._adapter.reacted)
         sent_count, action_count, turn_count = len(self._adapter.sent), len(self._action_runs), len(self._turns)
         outcome = await act()
         agent = self.agent
@@ -268,6 +325,7 @@ class Simulation:
             tuple(self._turns[turn_count:]),
             outcome if type(outcome) is int else 0,
             next((f"sent-{number}" for number in numbers), ""),
+            tuple(part.content.text for part in self._adapter.reacted[reaction_count:] if part.content.text),
         )
 
     def _quote(self, reply_to: str) -> Quotation | None:
@@ -324,12 +382,19 @@ async def run_simulation(
     adapter = _SimulatedAdapter(room.platform)
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
-        yield Simulation(runtime.agents[0], adapter, clock, room, people, action_runs)
+        agent_runtime = runtime.agents[0]
+        agent_runtime.pipeline.counters.attention.waits_for_bots = False  # steps follow one another
+        simulation = Simulation(agent_runtime, adapter, clock, room, people, action_runs)
+        if room.state is not ParticipantState.DEFAULT:
+            await simulation.set_state(room.state)
+        yield simulation
 
 
 class _SimulatedAdapter(RecordingAdapter):
     def __init__(self, platform: str) -> None:
-        super().__init__()  # the audience is trusted: the limits of messages a minute are of real time
+        super().__init__(
+            reactions=ReactionSet()
+        )  # the audience is trusted: the limits of messages a minute are of real time
         self.platform = platform  # type: ignore[misc]  # one class stands for every platform
 
 

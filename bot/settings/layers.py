@@ -85,6 +85,7 @@ class CoreSettings(SettingsModel):
         [
             "CONVERSATION_LENGTH",
             "MEMORY_BYTES",
+            "SUMMARIES",
             "LATEST_RESPONSE",
             "BURST_PAUSE",
             "STREAMING",
@@ -93,6 +94,7 @@ class CoreSettings(SettingsModel):
             "SHOULD_RESPOND_BYPASS_SOURCES",
             "RESPOND_TO_BOTS",
             "RESPONSIVENESS",
+            "REACTIONS",
             "IGNORE_BASIC_CAPABILITIES",
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",
@@ -165,6 +167,11 @@ class CoreSettings(SettingsModel):
     )
     memory_bytes: int = Field(
         600, ge=0, le=20_000, description="How many bytes of each prompt tell what people told before; 0 for none."
+    )
+    summaries: bool = Field(
+        True,
+        description="Whether the small model sums up, once in 50 messages, what was said in a room where the bot "
+        "answers and the prompt shows only the last messages; and whether people may ask what they missed.",
     )
     private_facts: str = Field(
         "person",
@@ -242,6 +249,11 @@ class CoreSettings(SettingsModel):
         pattern="^(called|reserved|balanced|lively)$",
         description="How readily the bot speaks in groups without being called: `called` (never), `reserved`, "
         "`balanced`, `lively`. What is not clear from the talk, a small model decides.",
+    )
+    reactions: int = Field(
+        6,
+        ge=0,
+        description="How many reactions (an emoji at a message) the bot may set in a room within an hour; 0 for none.",
     )
     take_over_reminder: float = Field(
         12.0, gt=0, description="After how many hours the owner is reminded of a take-over that was not given back."

@@ -2,8 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Protocol
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +85,18 @@ class TaskBacklog:
         return TaskBacklog(self.late.plus(other.late), min(times, default=None))
 
 
+@dataclass(frozen=True, slots=True)
+class VoteSum:
+    """How many people liked replies of the agent by a reaction, and how many did not, on a day (UTC).
+
+    A person has one vote on a reply: that of their last reaction that says either.
+    """
+
+    day: date
+    liked: int = 0
+    disliked: int = 0
+
+
 class ActivityStore(Protocol):
     """Sums over receipts, deliveries and tasks. Each method runs a fixed number of queries."""
 
@@ -98,6 +111,12 @@ class ActivityStore(Protocol):
 
     async def open_items(self) -> OpenItems:
         """Count what is open now."""
+
+    async def votes(self, since: date) -> list[VoteSum]:
+        """Return the votes of the days from `since` on that have some, in order."""
+
+    async def votes_of(self, turn_id: UUID) -> VoteSum | None:
+        """Return the votes on the replies of a turn, with the day of the last; None if there are none."""
 
     async def task_backlog(self, due_before: datetime) -> TaskBacklog:
         """Count the tasks that were due before a time and still wait."""

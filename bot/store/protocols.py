@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 from bot.domain.ledger import CostDimension, CostEntry, ErasedUsage
-from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch
+from bot.domain.memory import Conversation, Memory, MemoryKind, MemoryMatch, Summary
 from bot.domain.task import Task
 from bot.store.activity import ActivityStore
 from bot.store.environment import EntityStore, MarkStore, TakeOverStore, WorldStore
@@ -197,6 +197,23 @@ class MemoryStore(Protocol):
         """Delete memories; return their number."""
 
 
+class SummaryStore(Protocol):
+    """Summaries of rooms, one each.
+
+    One is emptied when a message that it covers is changed or deleted, when one of the people whose words it may repeat
+    is erased or not read any more, and when it is older than messages are kept.
+    """
+
+    async def begin(self, room_id: UUID) -> Summary:
+        """Return the summary of a room, an empty one if there is none: to be called before its messages are read."""
+
+    async def find(self, room_id: UUID) -> Summary | None:
+        """Return the summary of a room; None if there is none, or it was emptied."""
+
+    async def save(self, summary: Summary) -> bool:
+        """Replace the summary that `begin` returned; False if messages of the room were changed or deleted since."""
+
+
 class TaskStore(Protocol):
     """Tasks."""
 
@@ -327,6 +344,8 @@ class Store(Protocol):
     def take_overs(self) -> TakeOverStore: ...
     @property
     def memories(self) -> MemoryStore: ...
+    @property
+    def summaries(self) -> SummaryStore: ...
     @property
     def tasks(self) -> TaskStore: ...
     @property

@@ -15,7 +15,6 @@ from bot.concurrency.tasks import CANCEL_GRACE_SECONDS
 from bot.domain.character import ActionSpec, CommandSpec, Effect
 from bot.domain.ledger import Outcome, ProviderResult
 from bot.errors import BotError, PluginError
-from bot.pipeline.compose import PROVIDER_TIMEOUT
 from bot.plugin_system.components import ACTION_NAME_PATTERN, Provider
 from bot.plugin_system.plugin import Plugin, check_templates, sort_services
 from bot.plugin_system.registry import Registry
@@ -176,10 +175,10 @@ async def _check_providers(plugin: Plugin, values: Mapping[str, str]) -> list[st
 
 async def _try_provider(provider: Provider, harness: AgentHarness) -> list[str]:
     try:
-        async with asyncio.timeout(PROVIDER_TIMEOUT):
+        async with asyncio.timeout(provider.spec.timeout):
             result = await provider(make_turn(harness.agent))
     except TimeoutError:
-        return [f"returned nothing within {PROVIDER_TIMEOUT:g} s"]
+        return [f"returned nothing within {provider.spec.timeout:g} s"]
     except Exception as error:  # of the plugin: it is the result
         return [f"failed: {type(error).__name__}: {error}"]
     if not isinstance(result, ProviderResult):

@@ -8,6 +8,7 @@ from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
 from bot.domain.environment import Room
 from bot.domain.ledger import Delivery
+from bot.domain.reactions import ReactionSet
 
 
 class RecordingAdapter(Adapter):
@@ -17,7 +18,7 @@ class RecordingAdapter(Adapter):
     `faults` are raised one after another before anything is sent. Texts are split into parts of `max_length`
     characters, of which the last has the attachments. Sent messages can be edited only with `can_edit`. Replies
     are streamed every `stream_interval` seconds, if set. Without `is_trusted_audience` the public message limits
-    apply.
+    apply. Reactions are recorded in `reacted`; only those in `reactions` can be set, without it none.
     """
 
     platform = "test"
@@ -30,17 +31,20 @@ class RecordingAdapter(Adapter):
         can_edit: bool = False,
         stream_interval: float | None = None,
         is_trusted_audience: bool = True,
+        reactions: ReactionSet | None = None,
     ) -> None:
         self.can_edit = can_edit
         self.is_trusted_audience = is_trusted_audience
         self.sent: list[Delivery] = []
         self.edited: list[Delivery] = []
+        self.reacted: list[Delivery] = []
         self.attempts: list[str] = []
         self.typing_calls: list[tuple[str, bool]] = []
         self.busy_rooms: list[str] = []
         self._faults = list(faults)
         self._max_length = max_length
         self._stream_interval = stream_interval
+        self._reactions = reactions
         self._changed = asyncio.Condition()
 
     @property
@@ -69,6 +73,16 @@ class RecordingAdapter(Adapter):
             self.edited.append(delivery)
             self._changed.notify_all()
         return delivery.replaces_external_id
+
+    def find_reactions(self, room: Room) -> ReactionSet | None:
+        return self._reactions
+
+    async def react(self, delivery: Delivery) -> str:
+        await self._attempt(delivery)
+        async with self._changed:
+            self.reacted.append(delivery)
+            self._changed.notify_all()
+        return delivery.content.text
 
     def stream_interval(self, room: Room) -> float | None:
         return self._stream_interval

@@ -71,8 +71,9 @@ GREETING = model_answer("Hello.")
 class ScriptedModel:
     """Serves both sizes of text from a script: texts one after another, or a function of the request.
 
-    The last text repeats; a reflection and the check of a message of distress get an empty text instead. A text may be
-    a `StreamedText` or a `TextResult`, for example with calls. A function may be a coroutine function, and may raise.
+    The last text repeats; a reflection, a summary of a room and the check of a message of distress get an empty text
+    instead. A text may be a `StreamedText` or a `TextResult`, for example with calls. A function may be a coroutine
+    function, and may raise.
     `requests` has all requests in order.
     """
 
@@ -120,7 +121,7 @@ def _build_script(script: ScriptedText | Iterable[ScriptedText]) -> Script:
 
     def next_text(request: TextRequest) -> ScriptedText:
         nonlocal last_text
-        if request.purpose in (Purpose.REFLECTION, Purpose.CARE):
+        if request.purpose in (Purpose.REFLECTION, Purpose.ROOM_SUMMARY, Purpose.CARE):
             return ""
         last_text = next(texts, last_text)
         return last_text

@@ -446,7 +446,7 @@ class Client(Service):
         Raises ModelRefused if a retry cannot help, ModelBusy if the server is busy or too slow,
         ModelError otherwise.
         """
-        body = build_request(request, model, self.settings.anthropic_max_tokens)
+        body = build_request(request, request.model or model, self.settings.anthropic_max_tokens)
         return await self.send(body, request.sink)
 
     async def send(self, body: dict[str, Any], sink: TextSink | None = None) -> TextResult:

@@ -7,6 +7,7 @@ from plugins.bootstrap.actions.messages import (
     generate_image,
     ignore,
     none,
+    react,
     register_call_a_person,
     reply,
     send_message,
@@ -24,6 +25,7 @@ from plugins.bootstrap.actions.permissions import (
 from plugins.bootstrap.commands import list_known_facts
 from plugins.bootstrap.evaluators.facts import SharedFacts, on_consent_erased, share_my_facts
 from plugins.bootstrap.evaluators.reflection import Reflections, on_channel_cleared, on_message_received, reflection
+from plugins.bootstrap.evaluators.summary import Summaries, count_towards_summary, show_summary, summarize_room
 from plugins.bootstrap.listeners import (
     EmbeddingBackfill,
     RunLogs,
@@ -78,6 +80,7 @@ plugin = Plugin(
         reply,
         ignore,
         none,
+        react,
         follow_room,
         unfollow_room,
         mute_room,
@@ -111,11 +114,12 @@ plugin = Plugin(
         time,
         action_state,
     ],
-    evaluators=[reflection],
-    commands=[list_known_facts, share_my_facts],
+    evaluators=[reflection, summarize_room],
+    commands=[list_known_facts, share_my_facts, show_summary],
     listeners=[
         on_message_received,
         on_channel_cleared,
+        count_towards_summary,
         run_started,
         action_started,
         action_completed,
@@ -126,6 +130,6 @@ plugin = Plugin(
         on_embedding_failed,
         on_consent_erased,
     ],
-    services=[HistoryStarts, Reflections, RunLogs, EmbeddingBackfill, SharedFacts],
+    services=[HistoryStarts, Reflections, Summaries, RunLogs, EmbeddingBackfill, SharedFacts],
     init=_register_on_demand,
 )

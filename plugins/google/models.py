@@ -132,7 +132,9 @@ def build_parameters(request: TextRequest, settings: GoogleSettings) -> dict[str
 
 async def _write(agent: Agent, name: str, request: TextRequest) -> TextResult:
     client = agent.services[GoogleClient]
-    return await client.write(name, request.prompt, build_parameters(request, client.settings), request.sink)
+    return await client.write(
+        request.model or name, request.prompt, build_parameters(request, client.settings), request.sink
+    )
 
 
 async def _describe_small(agent: Agent) -> ModelInfo:

@@ -51,8 +51,8 @@ async def generate_text(agent: Agent, request: TextRequest) -> TextResult:
         return _text_result(given[1] if given else "{}")
     if request.purpose is Purpose.CARE:  # a pattern cannot do better than the phrase that was found
         return _text_result("unknown")
-    if request.purpose is Purpose.REFLECTION:
-        return _text_result("<response></response>")
+    if request.purpose in (Purpose.REFLECTION, Purpose.ROOM_SUMMARY):  # a pattern cannot write one
+        return _text_result("<response></response>" if request.purpose is Purpose.REFLECTION else "")
     if request.purpose is Purpose.STEP:
         return _text_result("<response><action></action><isFinish>true</isFinish></response>")
     if request.purpose is Purpose.POST:

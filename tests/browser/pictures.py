@@ -2,20 +2,26 @@
 
 import asyncio
 import base64
+import json
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from tests.browser.conftest import Browser, run_browser
 from tests.browser.test_emulated import open_platform, open_room, run_platforms, wait_for_reply, write
 from tests.browser.workshop import Workshop, run_workshop
+from tests.plugins.links.test_search import results
+from tests.plugins.links.web import ARTICLE, serve_web
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 SIZE: dict[str, Any] = {"width": 1280, "height": 800}
 QUESTION = "Can you make a plan for the next three weeks?"
 EARLIER = ("Names for a mended teapot", "What does darning wool cost?", "A poem for the button box")
 EMULATED = ("@Marlo hello, are you new here?", "@Marlo I found a box of old buttons today")
+LINK = "http://news.example/bees"
 MODEL_SECONDS = 1.2
 
 
@@ -51,6 +57,46 @@ async def make_emulated_picture(folder: Path) -> None:
         await save(tab, "emulated.webp")
 
 
+async def make_links_pictures(folder: Path) -> None:
+    """Write the pictures of docs/abilities.md: a page that was read, and a search, from a server on the loopback."""
+
+    async def answer(request: web.Request) -> web.Response:
+        asked = str(await request.json())
+        text = "I would like to meet the keeper. Honey on Saturdays!"
+        if "WEB_SEARCH: ok" in asked:
+            text = "In the market hall, on Saturdays between nine and noon [1]."
+        elif "buy honey" in asked:
+            text = json.dumps({"WEB_SEARCH": {"query": "honey market hours"}})
+            text = f"</text><actions>WEB_SEARCH</actions><parameters>{text}</parameters><text>"
+        message = {"role": "assistant", "content": f"<response><text>{text}</text></response>"}
+        return web.json_response(
+            {
+                "id": "1",
+                "object": "chat.completion",
+                "created": 1,
+                "model": "m",
+                "choices": [{"index": 0, "message": message}],
+            }
+        )
+
+    async with serve_web() as found:
+        found.pages |= {LINK: ARTICLE.format(more=""), "/search": results(LINK), "/v1/chat/completions": answer}
+        model = {"OPENAI_BASE_URL": f"{found.url}/v1", "OPENAI_SMALL_MODEL": "m", "OPENAI_LARGE_MODEL": "m"}
+        search = {"WEB_SEARCH": "searxng", "WEB_SEARCH_URL": found.url, "LINKS": "20", "STREAMING": "false"}
+        proxy = {"HTTP_PROXY": found.url, "NO_PROXY": "127.0.0.1"}
+        async with run_platforms(folder, **model, **search, **proxy) as platforms:
+            for name, text in (
+                ("links", f"@Marlo what do you think of {LINK} ?"),
+                ("search", "@Marlo when can I buy honey?"),
+            ):
+                tab = await open_platform(platforms, "discord", width=1000, height=520, color_scheme="light")
+                await open_room(tab, "#general")
+                await tab.page.get_by_label("Who writes").select_option(label="Robin")
+                await write(tab, text)
+                await wait_for_reply(tab, "Answered: it was named in the message")
+                await save(tab, f"{name}.webp")
+
+
 async def save(tab: Any, name: str) -> None:
     """Save what a tab shows."""
     await tab.page.mouse.move(0, 0)
@@ -68,6 +114,7 @@ async def main() -> None:
         async with run_workshop(Path(folder)) as workshop, run_browser(workshop.server) as browser:
             await make_pictures(workshop, browser)
         await make_emulated_picture(Path(folder))
+        await make_links_pictures(Path(folder))
 
 
 if __name__ == "__main__":

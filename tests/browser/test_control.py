@@ -137,3 +137,24 @@ async def test_a_draft_that_replaces_another_is_in_its_place(guarded: Browser) -
     assert await tab.page.get_by_text("Replaced by draft").count() == 0
     await draft_of(tab, "You said: Third").get_by_role("button", name="Send draft").click()
     await draft_of(tab, "You said: Third").get_by_text("Already decided by an operator: sent").wait_for()
+
+
+async def test_an_operator_sets_instructions_of_a_room_on_a_phone_and_sees_who_set_what(open_browser: Any) -> None:
+    async with open_browser(names=("Ada",), character={"rooms": {"porch": {"notes": "Ada is shy here."}}}) as browser:
+        await browser.server.send("Hello", room="porch")
+        [room] = (await browser.server.get("/api/rooms"))["rooms"]
+        tab = await browser.enter(f"console/rooms/{room['id']}", **PHONE)
+        await tab.page.get_by_role("button", name="Instructions").tap()
+        await tab.wait_for_text("Set in the character's file for porch")
+        await tab.page.get_by_role("textbox", name="Language").fill("German")
+        await tab.page.get_by_role("button", name="Save").tap()
+        await tab.wait_for_text("Set for this room by an operator")
+        await tab.page.get_by_role("textbox", name="Length").fill("5")
+        await tab.page.get_by_role("button", name="Save").tap()
+        await tab.wait_for_text("length: short, medium, long, or a number of characters")
+        values = (await browser.server.get(f"/api/rooms/{room['id']}/instructions"))["values"]
+        assert {item["key"]: (item["value"], item["origin"]) for item in values} == {
+            "notes": ("Ada is shy here.", "file"),
+            "language": ("German", "room"),
+        }
+        tab.faults.clear()  # Chromium reports the answer 422

@@ -26,10 +26,10 @@ async def platforms(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[t
 
 
 @asynccontextmanager
-async def run_platforms(folder: Path) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
+async def run_platforms(folder: Path, **variables: str) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
     """Run a character on all emulated platforms, and a browser; yields it with the addresses of the pages."""
     args = ("-c", str(character(folder, "Marlo")), "--emulate", "discord,telegram,x")
-    async with start_emulated_bot(*args, SERVER_PORT="0", SERVER_TOKEN=TOKEN) as (_, lines):
+    async with start_emulated_bot(*args, SERVER_PORT="0", SERVER_TOKEN=TOKEN, **variables) as (_, lines):
         origin = re.search(r"http://127\.0\.0\.1:\d+(?=/\?token)", "\n".join(lines))
         assert origin is not None
         server: Any = SimpleNamespace(origin=origin[0])

@@ -145,11 +145,14 @@ class Program:
     platform: str = "loopback"
     plugins: Sequence[str] = ("sql", "openai", f"./{EFFECTS_PLUGIN}")
     starts: int = field(default=0)
+    names: Sequence[str] = ("Ada",)
 
     def __post_init__(self) -> None:
         shutil.copy(Path(__file__).with_name(EFFECTS_PLUGIN), self.folder)  # only there a character may name it
         trust_code(self.folder, self.folder)
-        (self.folder / "ada.json").write_text(json.dumps({"name": "Ada", "plugins": self.plugins}))
+        for name in self.names:
+            file = self.folder / f"{name.lower()}.json"
+            file.write_text(json.dumps({"name": name, "plugins": self.plugins}))
 
     @property
     def database(self) -> Path:
@@ -184,7 +187,12 @@ class Program:
             **self.settings,
         }
         order = {
-            "arguments": ["run", "-c", "ada.json", "--only", self.platform],
+            "arguments": [
+                "run",
+                *(word for name in self.names for word in ("-c", f"{name.lower()}.json")),
+                "--only",
+                self.platform,
+            ],
             "environment": environment,
             "folder": str(self.folder),
             "log": str(self.log),

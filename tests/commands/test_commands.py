@@ -37,6 +37,7 @@ BUILT_IN = [
     "take-over",
     "give-back",
     "responsiveness",
+    "room",
     "drafts",
     "minors",
     "filter-words",

@@ -247,5 +247,7 @@ TARGETED: Mapping[str, Callable[[random.Random, Sequence[str]], Mapping[str, Any
     "GENERATE_IMAGE": lambda chance, ids: {"subject": "a door"},
     "WRITE_NOTICE": lambda chance, ids: {"text": _text(chance)},
     "CLOSE_SHOP": lambda chance, ids: {"reason": "ob001"},
+    "WEB_SEARCH": lambda chance, ids: {"query": _text(chance)},
+    "READ_LINK": lambda chance, ids: {"url": f"http://made-up.example/{mark_of('Mallory')}"},
     "READ_PAGE": lambda chance, ids: {"address": "https://evil.test/"},
 }

@@ -18,6 +18,7 @@ from bot.store import InMemoryStore, Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, running_agent
 from plugins.knowledge import plugin as knowledge
+from plugins.links import plugin as links
 from plugins.x_actions import plugin as x_actions
 from tests.hostile.attacks import OWN, AttackTexts
 from tests.hostile.board import Board, build_board_plugin
@@ -25,6 +26,7 @@ from tests.hostile.events import EventSender
 from tests.hostile.model import HostileModel
 from tests.hostile.oracle import Cause, Oracle, Snapshot, read_snapshot
 from tests.hostile.places import FEED_PLATFORM, OPERATOR, PLATFORM, Places
+from tests.hostile.websites import MADE_UP, serve_hostile_web
 
 EVENTS_PER_EPISODE = 200
 MAX_EXAMPLES = 10  # of each kind of effect
@@ -40,6 +42,7 @@ class Report:
     model_calls: int = 0
     prompts_with_orders: int = 0
     questions: int = 0
+    pages_read: int = 0
     tried: Counter[str] = field(default_factory=Counter)
     events: Counter[str] = field(default_factory=Counter)
     entitled: Counter[str] = field(default_factory=Counter)
@@ -52,6 +55,7 @@ class Report:
         self.model_calls += other.model_calls
         self.prompts_with_orders += other.prompts_with_orders
         self.questions += other.questions
+        self.pages_read += other.pages_read
         for name in ("tried", "events", "entitled", "beyond"):
             getattr(self, name).update(getattr(other, name))
         for kind, examples in other.examples.items():
@@ -147,17 +151,22 @@ class Episode:
             "BURST_PAUSE": "0",
             "SHOULD_RESPOND_BYPASS_TYPES": chance.choice(("GROUP", "GROUP", "GROUP", "")),
             "ON_EDIT": chance.choice(("ignore", "rerun")),
+            "LINKS": "1000",
+            "WEB_SEARCH": "searxng",
+            "WEB_SEARCH_LIMIT": "10000",
         }
         board = build_board_plugin(self._board, self._events.write_as)
         adapter = chance.choice((WholeAdapter, ButtonAdapter))()
         async with (
             _open_store(self._clock, folder) as store,
+            serve_hostile_web(self._chance, self._events.write_as) as found,
             running_agent(
                 knowledge,
+                links,
                 x_actions,
                 board,
                 model=self._events.model.scripted,
-                settings=settings,
+                settings={**settings, "WEB_SEARCH_URL": found.url, "HTTP_PROXY": found.url, "HTTPS_PROXY": found.url},
                 adapter=adapter,
                 store=store,
                 clock=self._clock.now,
@@ -165,6 +174,10 @@ class Episode:
         ):
             harness.agent.outbox.connect(self._feed)
             yield harness
+            self.report.pages_read += len(found.pages_asked())
+            if read := [url for url in found.asked if MADE_UP in url]:
+                self.report.beyond["page"] += len(read)
+                self.report.examples["page"] = [f"{url} was requested, and nobody posted it" for url in read]
 
     async def _play(self) -> None:
         """Send one event, wait until everything it causes is done, and compare the store."""

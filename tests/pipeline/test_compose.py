@@ -1,6 +1,7 @@
 """Composing the state: which providers run, how often, in which order, and their limits."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,8 +34,8 @@ def giving(given: Any, name: str = "ODD") -> Provider:
 
 
 def composer(*providers: Provider, deadline: float = 5.0, is_trusted: bool = False) -> Composer:
-    plugin = Plugin("some", providers=providers, is_trusted=is_trusted)
-    return Composer(Registry([plugin]), timeout=deadline)
+    limited = [replace(item, spec=replace(item.spec, timeout=deadline)) for item in providers]
+    return Composer(Registry([Plugin("some", providers=limited, is_trusted=is_trusted)]))
 
 
 @pytest.fixture

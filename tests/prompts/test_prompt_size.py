@@ -29,7 +29,9 @@ FORMS = TAGS, FUNCTIONS = ("actions in tags", "actions as functions")
 # What a bundled plugin may add to the first prompt of an owner, in bytes.
 ALLOWANCES = {
     "bootstrap": {TAGS: 2_304, FUNCTIONS: 3_200},  # in tags up to 400 bytes show examples of actions
+    "feeds": {TAGS: 512, FUNCTIONS: 768},  # off by default
     "knowledge": {TAGS: 128, FUNCTIONS: 128},
+    "links": {TAGS: 384, FUNCTIONS: 640},  # off by default
     "reminders": {TAGS: 768, FUNCTIONS: 1_408},  # off by default
     "x_actions": {TAGS: 0, FUNCTIONS: 0},  # in rooms on X alone
 }

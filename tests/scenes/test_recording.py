@@ -31,15 +31,19 @@ async def test_a_recorded_answer_is_given_and_no_model_is_asked(write_scene: Wri
 
 async def test_a_missing_answer_names_the_nearest_and_the_difference(write_scene: WriteScene) -> None:
     answers = '  - {step: 1, messages: ["Alice: Ada, goodbye"], answer: Bye.}\n'
-    first, unused = messages(await run(write_scene(HELLO, answers)))
+    [first] = messages(await run(write_scene(HELLO, answers)))
     assert first.startswith("there is no recorded answer to call 1 for reply in step 1; the nearest is that of step 1")
     assert first.endswith("first difference: message 1 was 'Alice: Ada, goodbye' and is 'Alice: Ada, hello'")
-    assert "was not asked for" in unused
+
+
+async def test_an_answer_that_nothing_has_asked_for_is_a_failure(write_scene: WriteScene) -> None:
+    [unused] = messages(await run(write_scene(HELLO, f"{ANSWER}  - {{step: 2, answer: Bye.}}\n")))
+    assert unused.startswith("the recorded answer to call 1 for reply in step 2 was not asked for")
 
 
 async def test_other_offered_actions_are_another_call(write_scene: WriteScene) -> None:
     answers = "  - {step: 1, actions: [FLY], answer: Bye.}\n"
-    first, _ = messages(await run(write_scene(HELLO, answers)))
+    [first] = messages(await run(write_scene(HELLO, answers)))
     assert "the offered actions differ: +" in first
     assert "-FLY" in first
 

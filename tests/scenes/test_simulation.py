@@ -9,6 +9,8 @@ import pytest
 from bot import Agent, Character, Outcome, Plugin, Role, Task, new_id, worker
 from bot.models import Purpose, TextRequest
 from bot.runtime.character_reload import AgentConfig
+from bot.scenes.assertions import check_expectation
+from bot.scenes.scene import Expectation
 from bot.scenes.simulation import Person, SimulatedRoom, Simulation, run_simulation
 from bot.settings import Layer, Settings
 from bot.testing import ManualClock, ScriptedModel, model_answer
@@ -17,7 +19,8 @@ from bot.testing.harness import add_required
 
 def answer(request: TextRequest) -> str:
     """Greet, and leave people alone who do not ask for it."""
-    return "IGNORE" if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hello.")
+    text = "Hello." if "Rob" not in request.prompt else f"Hello, {len(request.prompt)}."  # no repetition
+    return "IGNORE" if request.purpose is Purpose.SHOULD_RESPOND else model_answer(text)
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -36,7 +39,7 @@ async def simulation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
         await agent.say(room, f"It is {agent.clock():%H:%M}.")
 
     plugins = add_required([Plugin("bells", workers=[ring])])
-    settings = Settings([Layer("the test", {"AI_NOTICE": "off"})])
+    settings = Settings([Layer("the test", {"AI_NOTICE": "off", "RESPOND_TO_BOTS": "true"})])
     config = AgentConfig(Character(name="Ada"), tuple(plugins), settings)
     people = [Person("Olga", Role.OWNER), Person("Rob", is_bot=True)]
     model = ScriptedModel(answer)
@@ -96,3 +99,38 @@ async def test_edits_deletions_reactions_and_arrivals_reach_the_character(simula
     assert "Ada, something for you" not in [memory.content.text for memory in stored]
     cleo = simulation.find_person("Cleo").id
     assert (await simulation.agent.store.entities.entities({cleo}))[cleo].name == "Cleo"
+
+
+async def test_the_limits_of_bots_count_by_the_clock_of_the_simulation(simulation: Simulation) -> None:
+    async def count_answers(seconds: float) -> int:
+        answered = 0
+        for number in range(24):
+            if number % 5 == 0:
+                await simulation.say("Olga", "well", seconds=0)
+            result = await simulation.say("Rob", f"Ada, {number}", seconds=seconds)
+            answered += len(result.replies)
+        return answered
+
+    assert await count_answers(seconds=4) == 24  # never twenty in a minute
+    await simulation.wait(timedelta(minutes=1))
+    assert await count_answers(seconds=1) == 20
+
+
+async def test_a_reaction_is_what_a_step_leads_to_and_no_silence() -> None:
+    decision = "<response><action>REACT</action><emoji>👍</emoji></response>"
+    model = ScriptedModel(
+        lambda request: decision if request.purpose is Purpose.SHOULD_RESPOND else model_answer("Hi.")
+    )
+    settings = Settings([Layer("the test", {"AI_NOTICE": "off"})])
+    config = AgentConfig(Character(name="Ada"), tuple(add_required([])), settings)
+    async with run_simulation(config, model=model.plugin) as running:
+        result = await running.say("Olga", "it works now")
+        answered = await running.say("Olga", "Ada, hello")
+    assert (result.reactions, result.replies) == (("👍",), ())
+    problems = {
+        text: check_expectation(Expectation.model_validate(text), result, "Ada")
+        for text in ("reaction", "reaction 👍", "reaction 🔥", "silence", "reply")
+    }
+    assert [text for text, problem in problems.items() if not problem] == ["reaction", "reaction 👍"]
+    assert "expected a reaction 🔥, but Ada said nothing and reacted with 👍" in problems["reaction 🔥"]
+    assert "expected a reaction" in check_expectation(Expectation.model_validate("reaction"), answered, "Ada")

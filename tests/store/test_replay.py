@@ -1,21 +1,26 @@
 """Replay: a turn is run again from what was recorded of it, on every store."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 import pytest
 
+from benchmarks.conversation import RecordedMessage, load_recording
 from bot.domain.character import Effect
-from bot.domain.content import Attachment, Content, MediaKind
+from bot.domain.content import Attachment, Content, MediaKind, MentionContext
 from bot.domain.environment import ChannelType
+from bot.domain.filters import FilterDecision, FilterInput
 from bot.domain.ledger import ActionResult, Outcome, ProviderResult, Receipt, Rule
-from bot.models.types import ModelType, Purpose, TextRequest, TextResult, ToolCall
+from bot.errors import ModelUnavailable
+from bot.models.types import ModelType, ModerationRequest, ModerationResult, Purpose, TextRequest, TextResult, ToolCall
 from bot.operate.replay import ReplayBody, ReplayState
-from bot.plugin_system.components import action, model, provider
+from bot.plugin_system.components import action, filter, model, provider
 from bot.plugin_system.plugin import Plugin
 from bot.receipts import REPLAY_KEY, TRACE_KEY, RecordedText, ReplayRecord
 from bot.runtime.character_reload import AgentConfig
@@ -86,7 +91,12 @@ def config_of(harness: AgentHarness) -> AgentConfig:
 
 @asynccontextmanager
 async def recording(
-    store: Store, *plugins: Plugin, script: Any = write_text, settings: dict[str, str] | None = None, **options: Any
+    store: Store,
+    *plugins: Plugin,
+    script: Any = write_text,
+    settings: dict[str, str] | None = None,
+    adapter: RecordingAdapter | None = None,
+    **options: Any,
 ) -> AsyncIterator[tuple[AgentHarness, "asyncio.Queue[Turn]"]]:
     """Run an agent on a store; the queue receives each turn once it has ended and its record is to be stored."""
     ended = asyncio.Queue[Turn]()
@@ -96,7 +106,7 @@ async def recording(
 
     scripted = ScriptedModel(script, **options)
     async with running_agent(
-        PLUGIN, *plugins, model=scripted, store=store, settings=settings or {}, adapter=FileAdapter()
+        PLUGIN, *plugins, model=scripted, store=store, settings=settings or {}, adapter=adapter or FileAdapter()
     ) as harness:
         harness.agent.events.subscribe(TurnEnded, note)
         yield harness, ended
@@ -298,3 +308,198 @@ async def test_what_a_plugin_gives_that_is_no_json_costs_the_record_and_not_the_
         await ended.get()
         assert receipt.outcome is Outcome.ANSWERED
         assert (await replay(harness, receipt)).state is ReplayState.NOT_REPLAYED
+
+
+@model(ModelType.MODERATION)
+async def moderate(agent: Agent, request: ModerationRequest) -> ModerationResult:
+    if "fails" in request.text:
+        raise ModelUnavailable("it is down")
+    return ModerationResult({"hate": 0.9}, frozenset({"hate"} if "good to see" in request.text else ()))
+
+
+@filter("out", "LOUD", "Speaks loudly.")
+async def loud(agent: Agent, given: FilterInput) -> FilterDecision:
+    """Return the text in capitals; another text each time, as a service may."""
+    return FilterDecision.replace(f"{given.text.upper()} {next(NUMBERS)}", "it was too quiet")
+
+
+NUMBERS = count()
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"FILTER_MODERATION": "on", "FILTER_MODERATION_ACTION": "stop"}, Rule.FILTERED),
+        ({"FILTER_MODERATION": "on", "FILTER_MODERATION_ACTION": "hold"}, ""),
+        ({"FILTER_WORDS": "marmalade", "FILTER_WORDS_ACTION": "replace"}, ""),
+    ],
+    ids=["stopped", "held", "masked"],
+)
+async def test_a_filtered_turn_is_replayed_with_what_its_filters_decided(
+    store: Store, settings: dict[str, str], rule: str
+) -> None:
+    plugin = Plugin("filters", "Two filters.", models=[moderate], filters=[loud])
+    async with recording(store, plugin, settings=settings) as (harness, ended):
+        for text in ("Hello there, marmalade", "it fails", "this is unclear"):
+            receipt = await harness.send(text)
+            await ended.get()
+            body = await replay(harness, receipt)
+            assert (body.state, body.reason, body.differences) == (ReplayState.EQUAL, "", ())
+            if rule:
+                assert receipt.rule == rule
+            step = (await store.ledger.steps(receipt.turn_id or receipt.id))[TRACE_KEY]
+            record = ReplayRecord.decode(step.result[REPLAY_KEY])
+            assert "FILTER_WORDS" not in settings or "marmalade" not in repr(record)
+
+
+@pytest.mark.parametrize(
+    ("words", "ends"),
+    [("Hello there", "a person"), ("How is the weather in Rome?", "a person"), ("Hello there", "the time limit")],
+)
+async def test_a_turn_that_was_ended_from_outside_is_replayed_up_to_there(store: Store, words: str, ends: str) -> None:
+    waits = asyncio.Event()
+
+    async def write(request: TextRequest) -> str | StreamedText | TextResult:
+        if request.purpose is Purpose.STEP and "mild in" not in request.prompt:
+            return write_text(request)
+        waits.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    settings = {"RESPONSE_TIMEOUT": "1000"} if ends == "the time limit" else {}
+    settings |= {"USE_MULTI_STEP": "true"} if "weather" in words else {}
+    async with recording(store, script=write, settings=settings) as (harness, ended):
+        receipt = await harness.submit(words)
+        await waits.wait()
+        if ends == "a person":
+            harness.agent_runtime.pipeline.active_turns.stop(receipt.id)
+        receipt = await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        await ended.get()
+        assert receipt.rule == (Rule.STOPPED if ends == "a person" else Rule.RESPONSE_TIMEOUT)
+        body = await replay(harness, receipt)
+        assert (body.state, body.reason, body.differences) == (ReplayState.EQUAL, "", ())
+        assert ("action 1" in body.steps) is ("weather" in words)
+        assert body.steps[-1] == "outcome"
+        assert f"prompt {'2 (step)' if 'weather' in words else '1 (reply)'}" in body.steps
+
+
+class Journey:
+    """A day of one bot: a recorded conversation, the messages of `list_messages`, and a restart amid an action."""
+
+    def __init__(self, store: Store, number: int, settings: dict[str, str], options: dict[str, Any]) -> None:
+        self._store, self._number, self._settings, self._options = store, number, settings, options
+        self._line: RecordedMessage | None = None
+        self._begun = asyncio.Event()
+        self.states, self.steps = Counter[str](), Counter[str]()
+        self.failures: list[ReplayBody] = []
+
+        @action("SECOND", "Do the second.", effect=Effect.KEYED)
+        async def second(turn: Turn) -> ActionResult:
+            if not self._begun.is_set():
+                self._begun.set()
+                await asyncio.Event().wait()  # the process ends here
+            return ActionResult(text="done twice", authors=())
+
+        self._plugin = Plugin("two", "A second action.", actions=[second])
+
+    async def run(self) -> None:
+        """Run the bot up to an action that it does not end, start it again, and replay each turn that asked a model."""
+        lines = load_recording()
+        middle = len(lines) // 2
+        async with self._running() as (harness, ended):
+            for content, details in list_messages():
+                await self._send(harness, ended, content, **details)
+            await self._talk(harness, ended, lines[:middle])
+            interrupted = await harness.submit("Both, please: FORECAST Rome and SECOND", room=f"hall {self._number}")
+            await self._begun.wait()
+            await harness.agent_runtime.inbox.processor.release()
+        async with self._running() as (harness, ended):
+            receipt = await harness.agent_runtime.inbox.wait_outcome(interrupted.id)
+            assert (receipt.outcome, receipt.rule) == (Outcome.ANSWERED, Rule.RESTART)
+            await self._replay(harness, ended, receipt)
+            await self._talk(harness, ended, lines[middle:])
+
+    def _running(self) -> AbstractAsyncContextManager[tuple[AgentHarness, "asyncio.Queue[Turn]"]]:
+        adapter = FileAdapter(can_edit=True, stream_interval=0.0 if self._settings["STREAMING"] == "true" else None)
+        return recording(
+            self._store, self._plugin, script=self._write, settings=self._settings, adapter=adapter, **self._options
+        )
+
+    def _write(self, request: TextRequest) -> str | StreamedText | TextResult:
+        if self._line is not None and request.purpose in (Purpose.SHOULD_RESPOND, Purpose.REPLY):
+            is_decision = request.purpose is Purpose.SHOULD_RESPOND
+            answer = model_answer(self._line.reply or "Yes.")
+            decision = f"<response><action>{self._line.decision}</action></response>"
+            return decision if is_decision else StreamedText(answer[:70], answer[70:])
+        if "Both, please" not in request.prompt or request.purpose is Purpose.SUMMARY:
+            return write_text(request)
+        if request.purpose is not Purpose.STEP:
+            return model_answer("Both.", actions=["FORECAST", "SECOND"], parameters={"FORECAST": {"city": "Rome"}})
+        if "mild in" not in request.prompt:
+            return model_answer(actions=["FORECAST"], parameters={"city": "Rome"})
+        return model_answer(actions=[] if "done twice" in request.prompt else ["SECOND"])
+
+    async def _talk(
+        self, harness: AgentHarness, ended: "asyncio.Queue[Turn]", lines: Sequence[RecordedMessage]
+    ) -> None:
+        for self._line in lines:
+            mention = MentionContext(is_reply=self._line.is_reply)
+            content = Content(self._line.text, source="test", mention=mention)
+            room = f"greenroom {self._number}"
+            await self._send(harness, ended, content, author=self._line.author, room=room, kind=ChannelType.GROUP)
+        self._line = None
+
+    async def _send(
+        self, harness: AgentHarness, ended: "asyncio.Queue[Turn]", content: str | Content, **details: Any
+    ) -> None:
+        details["room"] = details.get("room", f"porch {self._number}")
+        await self._replay(harness, ended, await harness.send(content, **details))
+
+    async def _replay(self, harness: AgentHarness, ended: "asyncio.Queue[Turn]", receipt: Receipt) -> None:
+        turn = await ended.get()
+        if not turn.trace.answers:
+            return  # no model was asked
+        body = await replay(harness, receipt)
+        self.states[body.state] += 1
+        self.steps.update(step.partition(" ")[0] for step in body.steps)
+        if body.state is not ReplayState.EQUAL:
+            self.failures.append(body)
+
+
+VARIANTS: Sequence[tuple[dict[str, str], dict[str, Any]]] = (
+    ({}, {}),
+    ({"USE_MULTI_STEP": "true"}, {}),
+    ({"VOICE_REPLIES": "always", "APPROVAL": "off"}, {"can_call_tools": True}),
+    ({}, {"can_write_json": True}),
+)
+
+
+async def replay_journeys(store: Store, wanted: int, *, is_streamed: bool) -> Counter[str]:
+    """Replay at least as many turns as `wanted`; print and return how many of each step were compared."""
+    states, steps = Counter[str](), Counter[str]()
+    number = 0
+    while states.total() < wanted:
+        settings, options = VARIANTS[number % len(VARIANTS)]
+        settings = {"STREAMING": str(is_streamed).lower(), "BURST_PAUSE": "0", **settings}
+        journey = Journey(store, number, settings, options)
+        await journey.run()
+        assert journey.failures == []
+        states += journey.states
+        steps += journey.steps
+        number += 1
+    compared = ", ".join(f"{count} {name}" for name, count in steps.items())
+    print(f"{states.total()} turns replayed equal, {number} restarts; {compared}")  # noqa: T201  # the counts are the result
+    return steps
+
+
+async def test_the_turns_of_a_journey_are_replayed_equal(store: Store) -> None:
+    steps = await replay_journeys(store, 1, is_streamed=True)
+    assert steps["action"] > 1
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("is_streamed", [False, True], ids=["whole", "streamed"])
+async def test_a_thousand_turns_are_replayed_equal(store: Store, is_streamed: bool) -> None:
+    steps = await replay_journeys(store, 1_000, is_streamed=is_streamed)
+    assert min(steps[name] for name in ("decision", "prompt", "action", "reply", "outcome")) > 50

@@ -77,6 +77,9 @@ class People:
 
     async def unreact(self, channel: str, message_id: str, user: str = "", emoji: str = "") -> None:
         """Remove a reaction: that of one user, those with one emoji, or all."""
+        reactions = self.state.reactions[message_id]
+        for shown in [emoji] if emoji else list(reactions):
+            reactions[shown] = tuple(item for item in reactions.get(shown, ()) if user and item != user)
         payload: Json = {**self._location(channel), "message_id": message_id}
         payload |= {"emoji": _emoji_object(emoji, is_removal=True)} if emoji else {}
         payload |= {"user_id": user, "burst": False, "type": 0} if user else {}
@@ -85,6 +88,8 @@ class People:
 
     async def react(self, channel: str, message_id: str, user: str, emoji: str) -> None:
         """Add a reaction to a message."""
+        reactions = self.state.reactions[message_id]
+        reactions[emoji] = tuple(dict.fromkeys((*reactions.get(emoji, ()), user)))
         payload: Json = {
             **self._location(channel),
             "user_id": user,
@@ -207,14 +212,9 @@ class DiscordView(EmulatorActions):
         await self._people.delete(room_id, message_id)
 
     async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
-        reactions = self._rest.reactions[message_id]
-        users = reactions.get(emoji, ())
-        if user_id in users:
-            reactions[emoji] = tuple(user for user in users if user != user_id)
-            await self._people.unreact(room_id, message_id, user_id, emoji)
-        else:
-            reactions[emoji] = (*users, user_id)
-            await self._people.react(room_id, message_id, user_id, emoji)
+        is_set = user_id in self._state.reactions[message_id].get(emoji, ())
+        change = self._people.unreact if is_set else self._people.react
+        await change(room_id, message_id, user_id, emoji)
 
     async def add_person(self, name: str) -> None:
         """Add a person to every guild, with a direct channel with each bot."""
@@ -240,7 +240,8 @@ class DiscordView(EmulatorActions):
         message = messages[message_id]
         custom_id, _, value = button_id.partition("\n")
         values = [value] if value else []
-        await self._interactions.press_component(message["author"]["id"], user_id, message, custom_id, *values)
+        bot = message.get("application_id") or message["author"]["id"]
+        await self._interactions.press_component(bot, user_id, message, custom_id, *values)
 
     async def _try_command(self, room_id: str, user_id: str, text: str) -> bool:
         """Run a text as a command of the first bot; return whether it was one."""
@@ -269,14 +270,14 @@ class DiscordView(EmulatorActions):
     def _to_page_message(self, message: Json) -> EmulatorMessage:
         author, prefix = message["author"], f"{message['channel_id']}/{message['id']}"
         referenced = message.get("referenced_message") or {}
-        notes = [f"in answer to {referenced['author']['global_name']}"] if referenced else []
+        notes = [f"in answer to {_name_of(referenced['author'])}"] if referenced else []
         notes += ["shown only to who asked"] if message["flags"] & EPHEMERAL_FLAG else []
         text = message["content"]
         for user in self._state.users.values():
             text = text.replace(f"<@{user['id']}>", f"@{user['global_name']}")
         return EmulatorMessage(
             message["id"],
-            author["global_name"],
+            _name_of(author),
             text,
             is_bot=author["bot"],
             note=", ".join(notes),
@@ -289,13 +290,17 @@ class DiscordView(EmulatorActions):
                 EmulatorFile(f"{prefix}/{file['id']}", file["filename"], file["content_type"], file["size"])
                 for file in message["attachments"]
             ),
-            reactions=tuple((emoji, users) for emoji, users in self._rest.reactions[message["id"]].items() if users),
+            reactions=tuple((emoji, users) for emoji, users in self._state.reactions[message["id"]].items() if users),
         )
 
     def _with_mentions(self, text: str) -> str:
         for user in sorted(self._state.users.values(), key=lambda item: -len(item["global_name"])):
             text = text.replace(f"@{user['global_name']}", f"<@{user['id']}>")
         return text
+
+
+def _name_of(user: Json) -> str:
+    return str(user["global_name"] or user["username"])
 
 
 def _channel_of(channel: Json) -> str:

@@ -4,6 +4,7 @@ import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from itertools import count
 from mimetypes import guess_type
 from typing import Any
@@ -25,8 +26,12 @@ from bot.testing.emulator import ShownMessage, TypingIndicators
 
 API = "/api/v10"
 TYPING_SECONDS = 10.0
+UNKNOWN_EMOJI = 10014
 MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013, 160002, 50083, 160005
 COMMAND, COMPONENT = 2, 3
+ACKNOWLEDGE_TIME, TOKEN_TIME = timedelta(seconds=3), timedelta(minutes=15)
+MAX_OUTSIDE_FOLLOW_UPS = 5
+MAX_WEBHOOKS, MAX_WEBHOOK_NAME, WEBHOOK_TOKEN = 15, 80, "webhook-"
 MAX_TEXT_LENGTH, MAX_NONCE_LENGTH, MAX_CUSTOM_ID_LENGTH, MAX_EMBEDS = 2000, 25, 100, 10
 
 
@@ -45,8 +50,7 @@ class RestServer:
         self.refused_channels: dict[str, tuple[int, int]] = {}  # by channel: status and code of the refusal
         self.denied: defaultdict[str, set[str]] = defaultdict(set)  # by channel: permissions that bots lack there
         self.uploads: dict[str, bytes] = {}
-        self.reactions: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)  # users by message and emoji
-        self.base_url = ""
+        self.base_url, self.has_user_install = "", True
         self.recorder, self.typing = recorder, TypingIndicators(TYPING_SECONDS, lambda: recorder.record("typing"))
         self._state, self._gateway = state, gateway
 
@@ -72,8 +76,8 @@ class RestServer:
             web.get(API + message, self._get_message),
             web.patch(API + message, self._edit_message),
             web.delete(API + message, self._delete_message),
-            web.put(API + message + "/reactions/{emoji}/@me", self._react),
-            web.delete(API + message + "/reactions/{emoji}/@me", self._react),
+            web.put(API + message + "/reactions/{emoji}/@me", self._add_reaction),
+            web.delete(API + message + "/reactions/{emoji}/@me", self._remove_reaction),
             web.post(API + "/channels/{channel}/typing", self._start_typing),
             web.get("/attachments/{channel}/{id}/{name}", self._get_file),
         ]
@@ -94,8 +98,10 @@ class RestServer:
         intents = self._gateway.allowed_intents
         flags = (1 << 19 if intents & MESSAGE_CONTENT else 0) | (1 << 15 if intents & GUILD_MEMBERS else 0)
         user = self._state.users[bot]
+        installs: Json = {"0": {}, **({"1": {}} if self.has_user_install else {})}
         return json_response(
             {
+                "integration_types_config": installs,
                 "id": bot,
                 "name": user["username"],
                 "icon": None,
@@ -166,10 +172,10 @@ class RestServer:
         return json_response(member)
 
     async def _get_channel(self, request: web.Request) -> web.Response:
-        return json_response(self._find_channel(request))
+        return json_response(self.find_channel(request))
 
     async def _edit_channel(self, request: web.Request) -> web.Response:
-        channel, thread = self._find_channel(request), self._find_channel(request).get("thread_metadata", {})
+        channel, thread = self.find_channel(request), self.find_channel(request).get("thread_metadata", {})
         if thread.get("locked") or "SEND_MESSAGES_IN_THREADS" in self.denied[channel["id"]]:
             raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
         thread["archived"] = (await request.json())["archived"]
@@ -194,7 +200,7 @@ class RestServer:
 
     async def _list_messages(self, request: web.Request) -> web.Response:
         self.bot_of(request)
-        channel = self._find_channel(request)
+        channel = self.find_channel(request)
         if "READ_MESSAGE_HISTORY" in self.denied[channel["id"]]:
             return json_response([])
         limit = min(max(int(request.query.get("limit", "50")), 1), 100)
@@ -205,7 +211,7 @@ class RestServer:
         return json_response(page[::-1])
 
     async def _create_message(self, request: web.Request) -> web.Response:
-        bot, channel = self.bot_of(request), self._find_channel(request)
+        bot, channel = self.bot_of(request), self.find_channel(request)
         body, files = await read_message(request)
         check_message(body, has_files=bool(files))
         self._check_permissions(bot, channel, body, has_files=bool(files), is_new=True)
@@ -236,15 +242,10 @@ class RestServer:
         return json_response(message)
 
     async def _get_message(self, request: web.Request) -> web.Response:
+        self.bot_of(request)
+        if "READ_MESSAGE_HISTORY" in self.denied[self.find_channel(request)["id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
         return json_response(self._find_message(request))
-
-    async def _react(self, request: web.Request) -> web.Response:
-        """Add a reaction of the bot to a message, or remove it."""
-        bot, message, emoji = self.bot_of(request), self._find_message(request), request.match_info["emoji"]
-        users = [user for user in self.reactions[message["id"]].get(emoji, ()) if user != bot]
-        self.reactions[message["id"]][emoji] = (*users, bot) if request.method == "PUT" else tuple(users)
-        self.recorder.record("reacted")
-        return web.Response(status=204)
 
     async def _edit_message(self, request: web.Request) -> web.Response:
         bot, message = self.bot_of(request), self._find_message(request)
@@ -253,6 +254,10 @@ class RestServer:
         body, files = await read_message(request)
         channel = self._state.channels[message["channel_id"]]
         self._check_permissions(bot, channel, body, has_files=bool(files), is_new=False)
+        return await self.change_message(message, body, files)
+
+    async def change_message(self, message: Json, body: Json, files: Mapping[str, bytes]) -> web.Response:
+        """Edit a message as its author."""
         kept_ids = {str(item["id"]) for item in body.get("attachments") or ()}
         is_listed = body.get("attachments") is not None  # otherwise all stay
         kept_files = [item for item in message["attachments"] if not is_listed or item["id"] in kept_ids]
@@ -271,7 +276,10 @@ class RestServer:
 
     async def _delete_message(self, request: web.Request) -> web.Response:
         self.bot_of(request)
-        message = self._find_message(request)
+        return self.remove_message(self._find_message(request))
+
+    def remove_message(self, message: Json) -> web.Response:
+        """Delete a message."""
         del self._state.messages[message["channel_id"]][message["id"]]
         record = self.recorder.find(message["channel_id"], message["id"])
         if record is not None:
@@ -279,8 +287,47 @@ class RestServer:
         self.recorder.record("deleted")
         return web.Response(status=204)
 
+    async def _add_reaction(self, request: web.Request) -> web.Response:
+        bot, message, emoji = self.bot_of(request), self._find_message(request), self._read_emoji(request)
+        reactions = self._state.reactions[message["id"]]
+        if not any(reactions.values()) and "ADD_REACTIONS" in self.denied[message["channel_id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        if bot not in reactions.get(emoji, ()):
+            reactions[emoji] = (*reactions.get(emoji, ()), bot)
+            await self._dispatch_reaction("MESSAGE_REACTION_ADD", message, bot, emoji)
+        self.recorder.record("reacted")
+        return web.Response(status=204)
+
+    async def _remove_reaction(self, request: web.Request) -> web.Response:
+        bot, message, emoji = self.bot_of(request), self._find_message(request), self._read_emoji(request)
+        reactions = self._state.reactions[message["id"]]
+        if bot not in reactions.get(emoji, ()):
+            raise ApiError(400, UNKNOWN_EMOJI, "Unknown Emoji")
+        reactions[emoji] = tuple(user for user in reactions[emoji] if user != bot)
+        await self._dispatch_reaction("MESSAGE_REACTION_REMOVE", message, bot, emoji)
+        self.recorder.record("unreacted")
+        return web.Response(status=204)
+
+    def _read_emoji(self, request: web.Request) -> str:
+        """Return the emoji of a path as texts have it: a Unicode emoji, or one of a guild by name and id."""
+        name, _, emoji_id = request.match_info["emoji"].lstrip(":").removeprefix("a:").rpartition(":")
+        known = (item["id"] for guild in self._state.guilds.values() for item in guild["emojis"])
+        if name and emoji_id in known:
+            return f"<:{name}:{emoji_id}>"
+        if name or emoji_id.isascii():
+            raise ApiError(400, UNKNOWN_EMOJI, "Unknown Emoji")
+        return emoji_id
+
+    async def _dispatch_reaction(self, event: str, message: Json, user: str, emoji: str) -> None:
+        guild = self._state.channels[message["channel_id"]].get("guild_id")
+        name, _, emoji_id = emoji.strip("<:>").rpartition(":")
+        payload = {"user_id": user, "channel_id": message["channel_id"], "message_id": message["id"]}
+        payload |= {"guild_id": guild} if guild else {}
+        shown = {"id": emoji_id, "name": name} if name else {"id": None, "name": emoji}
+        await self._gateway.dispatch_event(event, {**payload, "emoji": shown, "burst": False, "type": 0})
+
     async def _start_typing(self, request: web.Request) -> web.Response:
-        bot, channel = self.bot_of(request), self._find_channel(request)
+        bot, channel = self.bot_of(request), self.find_channel(request)
         self.typing.start(channel["id"], self._state.users[bot]["global_name"])
         self.recorder.record(f"typing:{channel['id']}")
         return web.Response(status=204)
@@ -310,7 +357,8 @@ class RestServer:
         guild = self._find(request, "guild", self._state.guilds, 10004, "Unknown Guild")
         return [channel for channel in self._state.channels.values() if channel.get("guild_id") == guild["id"]]
 
-    def _find_channel(self, request: web.Request) -> Json:
+    def find_channel(self, request: web.Request) -> Json:
+        """Return the channel of a request; raise ApiError where the bot does not see it."""
         channel = self._find(request, "channel", self._state.channels, 10003, "Unknown Channel")
         if channel["id"] in self.refused_channels:
             status, code = self.refused_channels[channel["id"]]
@@ -318,7 +366,7 @@ class RestServer:
         return channel
 
     def _find_message(self, request: web.Request) -> Json:
-        messages = self._state.messages[self._find_channel(request)["id"]]
+        messages = self._state.messages[self.find_channel(request)["id"]]
         return self._find(request, "message", messages, 10008, "Unknown Message")
 
     def _find(self, request: web.Request, name: str, items: Any, code: int, message: str) -> Json:
@@ -329,12 +377,130 @@ class RestServer:
         return item
 
 
+class WebhookServer:
+    """Webhooks of channels: created and listed by bots, and the messages that are sent, edited and deleted by them."""
+
+    def __init__(self, state: PlatformState, rest: RestServer, gateway: GatewayServer) -> None:
+        self._state, self._rest, self._gateway = state, rest, gateway
+
+    def routes(self) -> list[web.RouteDef]:
+        """Return all routes."""
+        webhook = API + f"/webhooks/{{webhook}}/{{token:{WEBHOOK_TOKEN}.+?}}"
+        return [
+            web.get(API + "/channels/{channel}/webhooks", self._list),
+            web.post(API + "/channels/{channel}/webhooks", self._create),
+            web.post(webhook, self._execute),
+            web.patch(webhook + "/messages/{message}", self._edit_message),
+            web.delete(webhook + "/messages/{message}", self._delete_message),
+        ]
+
+    async def _list(self, request: web.Request) -> web.Response:
+        return json_response(self._webhooks_of(request))
+
+    async def _create(self, request: web.Request) -> web.Response:
+        bot, webhooks, body = self._rest.bot_of(request), self._webhooks_of(request), await request.json()
+        check_webhook_name(body["name"])
+        if len(webhooks) >= MAX_WEBHOOKS:
+            raise ApiError(400, 30007, "Maximum number of webhooks reached (15)")
+        channel = self._state.channels[request.match_info["channel"]]
+        webhook_id = self._state.new_id()
+        webhook = {
+            "id": webhook_id,
+            "type": 1,
+            "name": body["name"],
+            "avatar": "0" * 32 if body.get("avatar") else None,
+            "channel_id": channel["id"],
+            "guild_id": channel["guild_id"],
+            "application_id": bot,
+            "user": self._state.users[bot],
+            "token": f"{WEBHOOK_TOKEN}{self._state.new_id()}",
+        }
+        self._state.webhooks[webhook_id] = webhook
+        return json_response(webhook)
+
+    async def _execute(self, request: web.Request) -> web.Response:
+        webhook = self._find(request)
+        body, files = await read_message(request)
+        check_message(body, has_files=bool(files))
+        name = body.get("username") or webhook["name"]
+        check_webhook_name(name)
+        user = {"id": webhook["id"], "username": name, "global_name": None, "discriminator": "0000", "bot": True}
+        author = {**user, "avatar": body.get("avatar_url") or webhook["avatar"]}
+        channel_id = self._channel_of(request, webhook)
+        fields: Json = {
+            "webhook_id": webhook["id"],
+            "application_id": webhook["application_id"],
+            "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
+            "components": number_components(body.get("components") or []),
+            "attachments": [self._rest.store_file(channel_id, file, data) for file, data in files.items()],
+        }
+        message = self._state.add_message(channel_id, webhook["application_id"], body.get("content") or "", **fields)
+        message.pop("member", None)
+        message["author"] = author
+        texts, notified = [message["content"]], notified_by(body)
+        shown = ShownMessage(channel_id, message["id"], name, texts, body, files, notified=notified)
+        self._rest.recorder.messages.append(shown)
+        await self._gateway.dispatch_event("MESSAGE_CREATE", message)
+        self._rest.typing.stop(channel_id, self._state.users[webhook["application_id"]]["global_name"])
+        self._rest.recorder.record("said")
+        return json_response(message) if request.query.get("wait") == "true" else web.Response(status=204)
+
+    async def _edit_message(self, request: web.Request) -> web.Response:
+        body, files = await read_message(request)
+        return await self._rest.change_message(self._find_message(request), body, files)
+
+    async def _delete_message(self, request: web.Request) -> web.Response:
+        return self._rest.remove_message(self._find_message(request))
+
+    def _webhooks_of(self, request: web.Request) -> list[Json]:
+        self._rest.bot_of(request)
+        channel = self._rest.find_channel(request)
+        if "MANAGE_WEBHOOKS" in self._rest.denied[channel["id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        if not channel.get("guild_id") or channel["type"] in THREADS:
+            raise ApiError(400, 50024, "Cannot execute action on this channel type")
+        return [webhook for webhook in self._state.webhooks.values() if webhook["channel_id"] == channel["id"]]
+
+    def _find(self, request: web.Request) -> Json:
+        webhook = self._state.webhooks.get(request.match_info["webhook"])
+        if webhook is None or webhook["token"] != request.match_info["token"]:
+            raise ApiError(404, 10015, "Unknown Webhook")
+        return webhook
+
+    def _channel_of(self, request: web.Request, webhook: Json) -> str:
+        channel_id = str(request.query.get("thread_id", webhook["channel_id"]))
+        channel = self._state.channels.get(channel_id, {})
+        if webhook["channel_id"] not in (channel_id, channel.get("parent_id")):
+            raise ApiError(400, 10003, "Unknown Channel")
+        return channel_id
+
+    def _find_message(self, request: web.Request) -> Json:
+        webhook = self._find(request)
+        message = self._state.messages[self._channel_of(request, webhook)].get(request.match_info["message"])
+        if message is None or message.get("webhook_id") != webhook["id"]:
+            raise ApiError(404, 10008, "Unknown Message")
+        return message
+
+
+def check_webhook_name(name: str) -> None:
+    """Raise ApiError for a name that Discord refuses for a webhook."""
+    if not 0 < len(name) <= MAX_WEBHOOK_NAME or any(word in name.casefold() for word in ("clyde", "discord")):
+        raise ApiError(400, 50035, "Invalid Form Body: username")
+
+
 @dataclass(frozen=True, slots=True)
 class _Interaction:
-    """An interaction that was sent to a bot, and the messages that answered it."""
+    """An interaction that a user sent to a bot, when, and the messages that answered it.
 
+    It is `from_outside` where the bot is no member: then Discord takes few follow-ups.
+    """
+
+    id: str
+    user: str
     bot: str
     channel: str
+    at: datetime
+    from_outside: bool
     responses: list[Json] = field(default_factory=list)
 
 
@@ -354,12 +520,21 @@ class InteractionServer:
             web.post(API + "/webhooks/{application}/{token}", self._follow_up),
             web.patch(original, self._edit_original),
             web.delete(original, self._delete_original),
+            web.patch(API + "/webhooks/{application}/{token}/messages/{message}", self._edit_follow_up),
+            web.delete(API + "/webhooks/{application}/{token}/messages/{message}", self._delete_follow_up),
         ]
 
     async def run_command(self, bot: str, user: str, channel: str, name: str, /, **options: Any) -> str:
         """Run a command as a user; return the interaction's id."""
         option_list = [{"name": option, "type": 3, "value": value} for option, value in options.items()]
         data = {"id": self._state.new_id(), "name": name, "type": 1, "options": option_list}
+        return await self._send_interaction(bot, user, channel, COMMAND, data)
+
+    async def ask_about(self, bot: str, user: str, channel: str, message_id: str, name: str) -> str:
+        """Run a command in the menu of a message as a user; return the interaction's id."""
+        message = self._state.messages[channel][message_id]
+        resolved = {"messages": {message_id: message}}
+        data = {"id": self._state.new_id(), "name": name, "type": 3, "target_id": message_id, "resolved": resolved}
         return await self._send_interaction(bot, user, channel, COMMAND, data)
 
     async def press_component(self, bot: str, user: str, message: Json, custom_id: str, *values: str) -> str:
@@ -377,9 +552,12 @@ class InteractionServer:
         self, bot: str, user: str, channel_id: str, kind: int, data: Json, **fields: Any
     ) -> str:
         interaction_id, token = self._state.new_id(), f"interaction-{self._state.new_id()}"
-        interaction = self._interactions[token] = _Interaction(bot, channel_id)
-        self._recorder.responses[interaction_id] = interaction.responses
         channel = self._state.channels[channel_id]
+        guild_id = channel.get("guild_id")
+        is_inside = self._state.find_member(guild_id, bot) if guild_id else channel["type"] == DM
+        interaction = _Interaction(interaction_id, user, bot, channel_id, self._state.clock(), not is_inside)
+        self._interactions[token] = interaction
+        self._recorder.responses[interaction_id] = interaction.responses
         payload: Json = {
             "id": interaction_id,
             "application_id": bot,
@@ -392,15 +570,17 @@ class InteractionServer:
             "attachment_size_limit": 10_485_760,
             "app_permissions": DEFAULT_PERMISSIONS,
             "locale": "en-GB",
+            "authorizing_integration_owners": {"0": guild_id or "0"} if is_inside else {"1": user},
             **fields,
         }
-        if guild_id := channel.get("guild_id"):
+        if guild_id:
             is_owner = self._state.guilds[guild_id]["owner_id"] == user
             permissions = ADMINISTRATOR if is_owner else DEFAULT_PERMISSIONS
             member = self._state.find_member(guild_id, user) or {}
-            payload |= {"guild_id": guild_id, "member": {**member, "permissions": permissions}}
+            payload |= {"guild_id": guild_id, "member": {**member, "permissions": permissions}, "context": 0}
+            payload["guild"] = {"id": guild_id, "locale": "en-GB", "features": []}
         else:
-            payload |= {"user": self._state.users[user], "context": DM}
+            payload |= {"user": self._state.users[user], "context": 1 if is_inside else 2}
         await self._gateway.dispatch_event("INTERACTION_CREATE", payload, {bot})
         return interaction_id
 
@@ -408,6 +588,8 @@ class InteractionServer:
         interaction, body = self._find(request), await request.json()
         if interaction.responses:
             raise ApiError(400, 40060, "Interaction has already been acknowledged.")
+        if self._state.clock() - interaction.at > ACKNOWLEDGE_TIME:
+            raise ApiError(404, 10062, "Unknown interaction")
         data = body.get("data") or {}
         interaction.responses.append({"type": body["type"], "content": None, **data})
         if data:
@@ -416,7 +598,10 @@ class InteractionServer:
         return web.Response(status=204)
 
     async def _follow_up(self, request: web.Request) -> web.Response:
-        interaction, (body, files) = self._find(request), await read_message(request)
+        interaction, (body, files) = self._find_answered(request), await read_message(request)
+        check_message(body, has_files=bool(files))
+        if interaction.from_outside and len(interaction.responses) > MAX_OUTSIDE_FOLLOW_UPS:
+            raise ApiError(400, 40094, "This interaction reached the maximum number of follow up messages.")
         if files:
             body = {**body, "files": list(files)}
         interaction.responses.append(body)
@@ -424,18 +609,50 @@ class InteractionServer:
         return json_response(self._show(interaction, body))
 
     async def _edit_original(self, request: web.Request) -> web.Response:
-        interaction = self._find(request)
-        interaction.responses[0].update(await request.json())
+        interaction, (body, files) = self._find_answered(request), await read_message(request)
+        check_message({**interaction.responses[0], **body}, has_files=bool(files))
+        interaction.responses[0].update({**body, "files": list(files)} if files else body)
         self._recorder.record("answered")
         return json_response(self._show(interaction, interaction.responses[0]))
 
     async def _delete_original(self, request: web.Request) -> web.Response:
-        interaction = self._find(request)
+        interaction = self._find_answered(request)
         response = interaction.responses[0]
         response["is_gone"] = True
         self._visible[interaction.channel].pop(response.get("message_id", ""), None)
         self._recorder.record("removed")
         return web.Response(status=204)
+
+    async def _edit_follow_up(self, request: web.Request) -> web.Response:
+        interaction, (body, _) = self._find_answered(request), await read_message(request)
+        response = self._find_response(request, interaction)
+        response.update(body)
+        self._recorder.record("answered")
+        return json_response(self._show(interaction, response))
+
+    async def _delete_follow_up(self, request: web.Request) -> web.Response:
+        interaction = self._find_answered(request)
+        response = self._find_response(request, interaction)
+        response["is_gone"] = True
+        self._visible[interaction.channel].pop(response["message_id"], None)
+        self._recorder.record("removed")
+        return web.Response(status=204)
+
+    def _find_response(self, request: web.Request, interaction: _Interaction) -> Json:
+        message_id = request.match_info["message"]
+        found = (item for item in interaction.responses if item.get("message_id") == message_id)
+        if (response := next(found, None)) is None or response.get("is_gone"):
+            raise ApiError(404, 10008, "Unknown Message")
+        return response
+
+    def _find_answered(self, request: web.Request) -> _Interaction:
+        """Return an interaction that was acknowledged and has not expired."""
+        interaction = self._find(request)
+        if self._state.clock() - interaction.at > TOKEN_TIME:
+            raise ApiError(401, 50027, "Invalid Webhook Token")
+        if not interaction.responses:
+            raise ApiError(404, 10015, "Unknown Webhook")
+        return interaction
 
     def _find(self, request: web.Request) -> _Interaction:
         interaction = self._interactions.get(request.match_info["token"])
@@ -448,6 +665,9 @@ class InteractionServer:
         message = self._state.build_message(interaction.channel, interaction.bot, response.get("content") or "")
         message["components"] = number_components(response.get("components") or [])
         message["flags"] = response.get("flags", 0)
+        user = self._state.users[interaction.user]
+        message["interaction_metadata"] = {"id": interaction.id, "type": COMMAND, "user": user}
+        message["interaction_metadata"]["authorizing_integration_owners"] = {}
         message["id"] = response.setdefault("message_id", message["id"])
         self._visible[interaction.channel][message["id"]] = message
         return message

@@ -11,7 +11,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from adapters.discord.emulator.gateway import GatewayServer
 from adapters.discord.emulator.people import DiscordView, People
-from adapters.discord.emulator.rest import ApiError, InteractionServer, RestServer, json_response
+from adapters.discord.emulator.rest import ApiError, InteractionServer, RestServer, WebhookServer, json_response
 from adapters.discord.emulator.state import PlatformState, Recorder
 from bot import Clock, system_clock
 from bot.platform import EmulatedPlatform
@@ -48,7 +48,13 @@ class Emulator(EmulatorServer):
 
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         """Return the routes of the REST API and the gateway."""
-        return [*self.rest.routes(), *self.interactions.routes(), web.get("/gateway/", self.gateway.serve)]
+        webhooks = WebhookServer(self.state, self.rest, self.gateway)
+        return [
+            *self.rest.routes(),
+            *webhooks.routes(),
+            *self.interactions.routes(),
+            web.get("/gateway/", self.gateway.serve),
+        ]
 
     def middlewares(self) -> Sequence[Middleware]:
         """Return fault injection, and Discord's form of errors and headers."""

@@ -1,6 +1,7 @@
 """State of the emulated platform, and the record of what it has shown and received."""
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -29,7 +30,10 @@ class PlatformState:
         self.guilds: dict[str, Json] = {}
         self.channels: dict[str, Json] = {}
         self.messages: dict[str, dict[str, Json]] = {}
+        self.webhooks: dict[str, Json] = {}
         self.direct_bots: dict[str, str] = {}  # with several bots: the bot of each direct channel
+        # by message, then by emoji as texts have it: who reacted
+        self.reactions: defaultdict[str, dict[str, tuple[str, ...]]] = defaultdict(dict)
         self._nonces: dict[tuple[str, str], tuple[datetime, str]] = {}
         self._count = 0
 
@@ -68,6 +72,7 @@ class PlatformState:
             "member_count": 1 + len(members),
             "joined_at": self.clock().isoformat(),
             "members": [],
+            "emojis": [],
         }
         for user_id in dict.fromkeys((owner, *members)):
             self.add_member(guild_id, user_id)
@@ -114,6 +119,12 @@ class PlatformState:
         self.channels[channel_id] = channel
         self.messages[channel_id] = {}
         return channel_id
+
+    def add_emoji(self, guild_id: str, name: str) -> str:
+        """Add an emoji to a guild; return it as texts have it."""
+        emoji_id = self.new_id()
+        self.guilds[guild_id]["emojis"].append({"id": emoji_id, "name": name, "available": True, "roles": []})
+        return f"<:{name}:{emoji_id}>"
 
     def open_direct_channel(self, bot: str, person: str) -> str:
         """Add the direct channel of a bot and a person; return its id."""

@@ -128,6 +128,20 @@ class People:
                 self._state.notify(bot, "guest_message", message)
         return message
 
+    def type_inline(self, user: User, text: str) -> str:
+        """Type a question after the @name of the bots in some chat, and pause; return the id of the query."""
+        query_id = str(self._state.new_number())
+        self._state.inline_queries[query_id] = self._state.clock()
+        query = {"id": query_id, "from": user, "query": text, "offset": "", "chat_type": "group"}
+        for bot in self._state.bots.values():
+            self._state.notify(bot, "inline_query", query)
+        return query_id
+
+    def send_inline(self, user: User, text: str, result_id: str) -> None:
+        """Send an answer to an inline question, of which only the bots with inline feedback hear."""
+        for bot in self._state.bots.values():
+            self._state.notify(bot, "chosen_inline_result", {"result_id": result_id, "from": user, "query": text})
+
     def edit(self, message: Message, text: str) -> Message:
         """Edit a message, or the caption of a file."""
         name = "text" if "text" in message else "caption"
@@ -268,7 +282,6 @@ class TelegramView(EmulatorActions):
     ) -> None:
         self._state, self._people, self._recorder, self._typing = state, people, recorder, typing_indicators
         self._members: list[User] = []  # of groups that are added
-        self._reactions: dict[tuple[int, int], dict[int, str]] = {}  # one emoji of each user, as without Premium
 
     def rooms(self) -> Sequence[EmulatorRoom]:
         """Return the chats, private ones first, where every message is answered, each with its topics."""
@@ -336,7 +349,7 @@ class TelegramView(EmulatorActions):
     async def toggle_reaction(self, room_id: str, user_id: str, message_id: str, emoji: str) -> None:
         """Set the reaction of a user, or remove it."""
         message, user = self._find_message(room_id, message_id), self._state.users[int(user_id)]
-        reactions = self._reactions.setdefault((message["chat"]["id"], message["message_id"]), {})
+        reactions = self._state.reactions.setdefault((message["chat"]["id"], message["message_id"]), {})
         old_emoji = reactions.pop(user["id"], "")
         new_emojis = [emoji] if emoji != old_emoji else []
         if new_emojis:
@@ -415,7 +428,7 @@ class TelegramView(EmulatorActions):
         author = message.get("from", {})
         notes = [f"in answer to {replied_name}"] if replied_name else []
         notes += ["opened this topic"] if "forum_topic_created" in message else []
-        reactions = self._reactions.get((message["chat"]["id"], message["message_id"]), {})
+        reactions = self._state.reactions.get((message["chat"]["id"], message["message_id"]), {})
         return EmulatorMessage(
             str(message["message_id"]),
             author.get("first_name", ""),

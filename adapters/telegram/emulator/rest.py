@@ -5,13 +5,17 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
+
+from telegram.constants import ReactionEmoji
 
 from adapters.telegram.emulator.people import build_member
 from adapters.telegram.emulator.state import ENTITY_FIELDS, BotRecord, PlatformState, Recorder, place_of, without_reply
 from bot.testing import FaultResponse, TypingIndicators
 from bot.testing.emulator import ShownMessage
 
+REACTIONS = [emoji.value for emoji in ReactionEmoji]
 FILE_METHODS = {f"send{kind.title()}": kind for kind in ("photo", "document", "voice", "audio", "video")}
 TYPING_SECONDS = 5.0
 CONFLICTING_POLLS = "Conflict: terminated by other getUpdates request; make sure that only one bot instance is running"
@@ -56,6 +60,9 @@ def refuse_markup(method: str = "sendMessage", *, times: int = 1) -> Fault:
     return Fault(method, 400, build_refusal(400, text), times=times, required_parameter="entities")
 
 
+INLINE_QUERY_TIME, MAX_RESULT_ID_BYTES = timedelta(seconds=30), 64
+
+
 class ApiError(Exception):
     """Telegram rejects the call; `body` is its response."""
 
@@ -83,8 +90,11 @@ class BotApi:
             "editMessageCaption": self._edit_message,
             "editMessageMedia": self._edit_message,
             "deleteMessage": self._delete_message,
+            "setMessageReaction": self._set_reaction,
+            "getChat": self._get_chat,
             "answerCallbackQuery": self._answer_callback_query,
             "answerGuestQuery": self._answer_guest_query,
+            "answerInlineQuery": self._answer_inline_query,
             "setMyCommands": self._set_commands,
             "getMyCommands": self._get_commands,
             "getChatAdministrators": self._get_administrators,
@@ -224,6 +234,32 @@ class BotApi:
         self._recorder.record("deleted")
         return True
 
+    async def _set_reaction(self, bot: BotRecord, parameters: Parameters) -> Any:
+        chat, message_id = self._find_chat(bot, parameters), int(parameters["message_id"])
+        if (chat["id"], message_id) not in self._state.messages:
+            raise ApiError(400, "Bad Request: message to react not found")
+        emojis = [item["emoji"] for item in parameters.get("reaction") or ()]
+        if len(emojis) > 1 or not set(emojis) <= set(self._state.available_reactions.get(chat["id"], REACTIONS)):
+            raise ApiError(400, "Bad Request: REACTION_INVALID")
+        reactions = self._state.reactions.setdefault((chat["id"], message_id), {})
+        reactions.pop(bot.id, None)
+        reactions.update((bot.id, emoji) for emoji in emojis)
+        self._recorder.record("reacted")
+        return True
+
+    async def _get_chat(self, bot: BotRecord, parameters: Parameters) -> Any:
+        chat = self._find_chat(bot, parameters)
+        gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
+        info = {
+            **chat,
+            "accent_color_id": 0,
+            "max_reaction_count": 11,
+            "accepted_gift_types": dict.fromkeys(gifts, False),
+        }
+        if (emojis := self._state.available_reactions.get(chat["id"])) is not None:
+            info["available_reactions"] = [{"type": "emoji", "emoji": emoji} for emoji in emojis]
+        return info
+
     async def _answer_callback_query(self, bot: BotRecord, parameters: Parameters) -> Any:
         self._recorder.alerts[str(parameters["callback_query_id"])] = str(parameters.get("text", ""))
         return True
@@ -243,6 +279,20 @@ class BotApi:
         inline_message_id = f"inline-{self._state.new_number()}"
         self._state.inline_messages[inline_message_id] = (chat["id"], message_id)
         return {"inline_message_id": inline_message_id}
+
+    async def _answer_inline_query(self, bot: BotRecord, parameters: Parameters) -> Any:
+        query_id = str(parameters["inline_query_id"])
+        asked_at = self._state.inline_queries.pop(query_id, None)
+        if asked_at is None or self._state.clock() - asked_at > INLINE_QUERY_TIME:
+            raise ApiError(400, "Bad Request: query is too old and response timeout expired or query ID is invalid")
+        for result in parameters["results"]:
+            if not 0 < len(str(result["id"]).encode()) <= MAX_RESULT_ID_BYTES:
+                raise ApiError(400, "Bad Request: RESULT_ID_INVALID")
+            content = result["input_message_content"]
+            self._check_text(content["message_text"], content.get("entities", ()), MAX_TEXT_LENGTH, "message")
+        self._recorder.inline_answers[query_id] = parameters
+        self._recorder.record("inline answered")
+        return True
 
     async def _set_commands(self, bot: BotRecord, parameters: Parameters) -> Any:
         bot.commands[parameters.get("scope", {}).get("type", "default")] = list(parameters["commands"])

@@ -72,7 +72,8 @@ class Emulator(EmulatorServer):
             "username": username,
             "can_join_groups": True,
             "can_read_all_group_messages": reads_all,
-            "supports_inline_queries": False,
+            "supports_inline_queries": True,
+            "supports_guest_queries": True,
         }
         record = self.state.bots[token] = BotRecord(token, user)
         for members in self.state.members.values():

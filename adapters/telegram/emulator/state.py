@@ -63,10 +63,13 @@ class PlatformState:
         self.migrated_chats: dict[int, int] = {}
         self.inline_messages: dict[str, tuple[int, int]] = {}  # chat and message of answers of guests
         self.guest_queries: dict[str, Message] = {}  # unanswered questions to guests
+        self.inline_queries: dict[str, datetime] = {}  # unanswered, with their times
         self.topics: dict[tuple[int, int], str] = {}  # name by chat and topic
         self.deleted_topics: set[tuple[int, int]] = set()  # by chat and topic
         self.closed_topics: set[tuple[int, int | None]] = set()  # None is the topic General
         self.files: dict[str, tuple[str, bytes]] = {}
+        self.reactions: dict[tuple[int, int], dict[int, str]] = {}  # one emoji of each user, as without Premium
+        self.available_reactions: dict[int, tuple[str, ...]] = {}  # by chat; all where none are named
         self._next_id = 100
         self._last_message: dict[int, int] = {}
 
@@ -134,6 +137,7 @@ class Recorder(MessageRecorder):
     def __init__(self) -> None:
         super().__init__()
         self.calls: list[tuple[str, Mapping[str, Any]]] = []
+        self.inline_answers: dict[str, Mapping[str, Any]] = {}  # by query id
         self.alerts: dict[str, str] = {}  # answers to button presses by query id
         self.problems: list[str] = []  # deviations from the published description
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Literal
 
 from aiohttp import web
@@ -48,6 +48,12 @@ class MetricsQuery(AgentQuery):
 
     range: Literal["hour", "day", "month"] = "hour"
     platform: str = Field("", max_length=40)
+
+
+class VotesQuery(AgentQuery):
+    """Selection of the last days."""
+
+    days: int = Field(14, ge=1, le=366)
 
 
 class BacklogBody(ResponseModel):
@@ -128,6 +134,20 @@ class MetricsResponse(ResponseModel):
     spent: SpendingColumn
 
 
+class DayVotesBody(ResponseModel):
+    """How many people liked replies by a reaction, and how many did not, on a day (UTC)."""
+
+    day: date
+    liked: int
+    disliked: int
+
+
+class VotesResponse(ResponseModel):
+    """The days that have votes, in order."""
+
+    days: list[DayVotesBody]
+
+
 class ModelsResponse(ResponseModel):
     """The models, those that work first; calls, failures and times are counted since `since`."""
 
@@ -204,6 +224,17 @@ class OverviewApi:
             failures={cause: [sum(item.failures.get(cause, 0) for item in step) for step in steps] for cause in causes},
             spent=_build_spending(spending, system_clock()),
         )
+
+    @operation("GET", "/api/votes", "votes", Access.READ)
+    async def list_votes(self, request: web.Request, query: VotesQuery) -> VotesResponse:
+        """Count the people who liked replies by a reaction and those who did not, by day."""
+        sums: dict[date, DayVotesBody] = {}
+        for handle in self._directory.select_agents(query.agent):
+            for item in await handle.activity.votes(query.days):
+                total = sums.setdefault(item.day, DayVotesBody(day=item.day, liked=0, disliked=0))
+                added = {"liked": total.liked + item.liked, "disliked": total.disliked + item.disliked}
+                sums[item.day] = total.model_copy(update=added)
+        return VotesResponse(days=[sums[day] for day in sorted(sums)])
 
     @operation("GET", "/api/models", "models", Access.READ)
     async def list_models(self, request: web.Request, query: AgentQuery) -> ModelsResponse:

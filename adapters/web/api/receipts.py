@@ -1,7 +1,8 @@
 """HTTP handlers of receipts."""
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -17,7 +18,15 @@ from adapters.web.outgoing import build_steps
 from adapters.web.queries import AgentDirectory, load_message, load_replies, load_used_memories, parse_id
 from adapters.web.schemas import AgentQuery, MessageBody, PageQuery, ResponseModel, StepBody, UsedMemoryBody
 from bot import Entity, Outcome, Receipt, Room, system_clock
-from bot.platform import AgentHandle, DeliveryBody, ReceiptBody, describe_receipt, list_checks, read_sections
+from bot.platform import (
+    AgentHandle,
+    DeliveryBody,
+    ReceiptBody,
+    ReplayBody,
+    describe_receipt,
+    list_checks,
+    read_sections,
+)
 from bot.store import ListedReceipt, ReceiptCount, ReceiptQuery
 from bot.text import shorten
 
@@ -121,8 +130,15 @@ class PromptsResponse(ResponseModel):
     prompts: list[PromptBody]
 
 
+class VotesBody(ResponseModel):
+    """How many people liked the replies by a reaction, and how many did not."""
+
+    liked: int
+    disliked: int
+
+
 class ReceiptResponse(ReceiptBody):
-    """A receipt with its message, replies and deliveries, and how it was decided.
+    """A receipt with its message, replies and deliveries, and how it was decided; `votes` is null where there are none.
 
     `gate` are the checks of whether to answer, in order, up to the one that decided. `steps` and `memory` are what the
     turn noted; they are empty where no model was asked, and once the journal of the turn is deleted.
@@ -136,6 +152,7 @@ class ReceiptResponse(ReceiptBody):
     room: str | None
     world: str | None
     gate: list[CheckBody]
+    votes: VotesBody | None
 
     message: MessageBody | None
     replies: list[MessageBody]
@@ -147,6 +164,7 @@ class ReceiptsApi:
     """Handlers for the receipts of messages."""
 
     _directory: AgentDirectory
+    _replays: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))  # each starts an agent
 
     @operation("GET", "/api/receipts", "receipts", Access.READ)
     async def list_receipts(self, request: web.Request, query: ReceiptsQuery) -> ReceiptsResponse:
@@ -211,6 +229,17 @@ class ReceiptsApi:
         trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
         prompts = [_build_prompt(prompt, trace) for prompt in trace["prompts"]] if trace else []
         return PromptsResponse(prompts=prompts)
+
+    @operation("GET", "/api/receipts/{id}/replay", "receipt-replay", Access.CHANGE, (404,))
+    async def replay_receipt(self, request: web.Request) -> ReplayBody:
+        """Run a message's turn again, without models, and compare both; one at a time, secrets are removed."""
+        handle, receipt = await self._directory.find_receipt(parse_id(request.match_info["id"]))
+        if handle.operator_tools is None:
+            raise HttpProblem(404, "not_found", "this agent is run by a program that replays no turns")
+        if receipt.turn_id is not None:
+            await handle.conversations.trace(receipt.turn_id)  # stores what was noted last
+        async with self._replays:
+            return await handle.operator_tools.program.replay(receipt)
 
 
 def _build_body(receipt: Receipt, handle: AgentHandle) -> ReceiptBody:
@@ -289,7 +318,10 @@ async def _load_receipt(
     With `is_owner`, of the memories only those of its world: documents and what others said belong to the operator.
     """
     replies = await load_replies(handle, receipt)
-    deliveries = await handle.conversations.deliveries(receipt.turn_id) if receipt.turn_id and replies else []
+    conversations, turn_id = handle.conversations, receipt.turn_id
+    is_answer = replies or receipt.outcome is Outcome.ANSWERED
+    deliveries = await conversations.deliveries(turn_id) if turn_id and is_answer else []
+    votes = await conversations.votes(turn_id) if turn_id and replies else None
     message = await load_message(handle, receipt.memory_id)
     world = await handle.conversations.world(room.world_id) if room else None
     trace = await handle.conversations.trace(receipt.turn_id) if receipt.turn_id else None
@@ -306,5 +338,6 @@ async def _load_receipt(
         has_prompts=bool(trace and trace["prompts"]) and not is_owner,
         message=message,
         replies=replies,
+        votes=VotesBody(liked=votes.liked, disliked=votes.disliked) if votes is not None else None,
         deliveries=[DeliveryBody.build(delivery, message_id=delivery.memory_id) for delivery in deliveries],
     )

@@ -33,8 +33,8 @@ from adapters.web.schemas import (
     RequestModel,
     ResponseModel,
 )
-from bot import ChannelType, Entity, Outcome, system_clock
-from bot.platform import AgentHandle, SaidResponse, TakeOverBody, describe_receipt
+from bot import ChannelType, Entity, Outcome, SettingError, system_clock
+from bot.platform import AgentHandle, RoomInstructionsBody, SaidResponse, TakeOverBody, describe_receipt
 from bot.store import ListedMessage, MessageFilter, RoomFilter, RoomSummary
 
 Cursor = Annotated[str, Field(max_length=4000)]
@@ -83,6 +83,13 @@ class GiveBackResponse(ResponseModel):
     """The take-overs that have ended."""
 
     ended: list[TakeOverBody]
+
+
+class InstructionsRequest(RequestModel):
+    """New values by key, for the room or its whole world; a blank one removes what is set there."""
+
+    values: Annotated[dict[str, Annotated[str, Field(max_length=4000)]], Field(max_length=20)]
+    of_world: bool = False
 
 
 class WriteRequest(RequestModel):
@@ -246,6 +253,26 @@ class RoomsApi:
         handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
         body = await read_body()
         return GiveBackResponse(ended=await handle.operations.give_back(room.id, body.person, source=SOURCE))
+
+    @operation("GET", "/api/rooms/{id}/instructions", "room-instructions", Access.READ, (404,))
+    async def show_instructions(self, request: web.Request) -> RoomInstructionsBody:
+        """Return what is set for a room, by the character's file, operators and admins."""
+        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        return await handle.operations.instructions(room.id, handle.character.rooms)
+
+    @operation("PUT", "/api/rooms/{id}/instructions", "set-room-instructions", Access.CHANGE, (404, 503))
+    async def set_instructions(
+        self, request: web.Request, read_body: ReadBody[InstructionsRequest]
+    ) -> RoomInstructionsBody:
+        """Set values of a room or its world, or remove them with blank ones; return what is in effect then."""
+        handle, room = await self._directory.find_room(parse_id(request.match_info["id"]))
+        body = await read_body()
+        try:
+            return await handle.operations.set_instructions(
+                room.id, body.values, handle.character.rooms, of_world=body.of_world, source=SOURCE
+            )
+        except SettingError as error:
+            raise HttpProblem(422, "invalid_request", str(error)) from None
 
     @operation("POST", "/api/rooms/{id}/write", "write-as-agent", Access.CHANGE, (404, 503), handles_key=True)
     async def write(self, request: web.Request, read_body: ReadBody[WriteRequest]) -> SaidResponse:

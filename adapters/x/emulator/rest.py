@@ -60,6 +60,7 @@ class RestServer:
             "POST /2/tweets": self._create_post,
             "DELETE /2/tweets/:id": self._delete_post,
             "POST /2/users/:id/likes": self._like_post,
+            "DELETE /2/users/:id/likes/:id": self._unlike_post,
             "POST /2/users/:id/retweets": self._repost_post,
             "POST /2/media/upload": self._upload_media,
             "POST /2/media/metadata": self._describe_media,
@@ -125,6 +126,11 @@ class RestServer:
     def _like_post(self, request: ApiRequest) -> ApiResponse:
         self._visible_post(request).likes.add(request.user_id)
         return 200, {"data": {"liked": True}}
+
+    def _unlike_post(self, request: ApiRequest) -> ApiResponse:
+        if (post := self._state.posts.get(request.path.rpartition("/")[2])) is not None:
+            post.likes.discard(request.user_id)
+        return 200, {"data": {"liked": False}}
 
     def _repost_post(self, request: ApiRequest) -> ApiResponse:
         self._visible_post(request).reposts.add(request.user_id)

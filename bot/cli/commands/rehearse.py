@@ -29,7 +29,6 @@ from bot.text import shorten, strip_terminal_codes
 
 DEFAULT_BUDGET = 0.5  # US dollars
 DEFAULT_SINCE = "7d"
-SCENE_MESSAGES = 20
 MAX_SHOWN, MAX_CELL = 200, 300
 HEADER = ("time", "message", "before", "rehearsed")
 PERIOD = re.compile(r"(\d{1,5})([mhdw])")
@@ -80,8 +79,9 @@ def rehearse(
     as_json: AsJson = False,
 ) -> int:
     """Show what a changed character would have answered in a room: it sends nothing, and stores nothing."""
+    from bot.cli import scene_reports as reporting
     from bot.rehearsal.rehearse import rehearse as rehearse_recording  # here, because help needs no pipeline
-    from bot.scenes.conversion import FoundScene, SceneSource, read_source, write_scene
+    from bot.scenes.conversion import FoundScene, SceneSource, read_source
 
     if not room and export is None:
         raise UsageError("name a room with --room, or an export with --from")
@@ -98,7 +98,8 @@ def rehearse(
     scenes: list[FoundScene] = []
 
     async def make_scene(store: Store) -> None:
-        scenes.append(await read_source(store, SceneSource(agent, scene, "", SCENE_MESSAGES)))
+        source = SceneSource(agent, file, reporting.load_isolated, receipt=scene)
+        scenes.append(await read_source(store, source))
 
     with (
         configure_logging(level=config.settings.get("LOG_LEVEL") or "WARNING", secrets=config.secrets),
@@ -115,8 +116,7 @@ def rehearse(
             )
         )
     for made in scenes:
-        for written in write_scene(Path("scenes") / f"{made.name}.yaml", made, file, config.secrets):
-            print_notice(f"wrote {written}")
+        print_notice("\n".join(reporting.write_found(made, None, file, config.secrets)), allowed="\n")
     if html is not None:
         _write(html, render_html(report))
     if as_json:

@@ -1,5 +1,6 @@
-"""List rooms; take one over, give it back, or write there as the bot's account."""
+"""List rooms and their instructions; take one over, give it back, or write there as the bot's account."""
 
+from pathlib import Path
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -11,16 +12,21 @@ from bot.cli.people.command import choose_person
 from bot.cli.process.shutdown import UsageError
 from bot.cli.running_bot import SOURCE, read_store, run_connected
 from bot.domain.environment import Room, find_take_over
+from bot.domain.instructions import INSTRUCTION_KEYS
+from bot.errors import SettingError
 from bot.operate.results import name_room
+from bot.operate.rooms import InstructionBody, RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.store.protocols import Store
 
-app = new_group("List rooms; take one over, give it back, or write there as the bot's account.")
+app = new_group("List rooms and their instructions; take one over, give it back, or write there as the bot's account.")
 MAX_SHOWN_ROOMS = 200
 RoomText = Annotated[
     str, typer.Argument(metavar="ROOM", help="A room: its id, the platform's id of it, or its exact name.")
 ]
 PersonText = Annotated[str, typer.Option("--person", metavar="PERSON", help="Only this person: id, account or name.")]
+KeyText = Annotated[str, typer.Argument(metavar="KEY", help=f"Which instruction: {', '.join(INSTRUCTION_KEYS)}.")]
+OfWorld = Annotated[bool, typer.Option("--world", help="For all rooms of its world.")]
 NameText = Annotated[str, typer.Option("--name", metavar="NAME", help="Your name, as others read it.")]
 
 
@@ -67,6 +73,38 @@ def give_back(room: RoomText, person: PersonText = "", character: CharacterFile 
     return print_result({"ended": [item.model_dump(mode="json") for item in ended]}, lines, as_json=as_json)
 
 
+@app.command("show", epilog=examples("bot rooms show lobby", "bot rooms show lobby --json"))
+def show(room: RoomText, character: CharacterFile = None, as_json: AsJson = False) -> int:
+    """Show the instructions of a room, and who set them."""
+    config = load_character_config(character)
+    room_id, _ = _find_ids(config, room)
+    rooms = config.agent_config.character.rooms
+    return _print_instructions(
+        run_connected(config, lambda operations: operations.instructions(room_id, rooms)), as_json
+    )
+
+
+@app.command("set", epilog=examples("bot rooms set lobby language German", "bot rooms set lobby budget 0.50 --world"))
+def set_instruction(
+    room: RoomText,
+    key: KeyText,
+    value: Annotated[str, typer.Argument(metavar="VALUE", help="Its new value.")],
+    of_world: OfWorld = False,
+    character: CharacterFile = None,
+    as_json: AsJson = False,
+) -> int:
+    """Set an instruction of a room, or of its world."""
+    return _change_instruction(room, key, value, of_world=of_world, character=character, as_json=as_json)
+
+
+@app.command("unset", epilog=examples("bot rooms unset lobby language"))
+def unset_instruction(
+    room: RoomText, key: KeyText, of_world: OfWorld = False, character: CharacterFile = None, as_json: AsJson = False
+) -> int:
+    """Remove an instruction that was set for a room, or for its world."""
+    return _change_instruction(room, key, "", of_world=of_world, character=character, as_json=as_json)
+
+
 @app.command("write", epilog=examples("bot rooms write lobby 'We are on it.' --name Mia"))
 def write(
     room: RoomText,
@@ -80,6 +118,36 @@ def write(
     said = run_connected(config, lambda operations: operations.write_as_agent(room_id, text, name=name))
     line = f"{room}: written" if said.message_id else f"{room}: nothing of it could be sent"
     return print_result({}, [line], as_json=False)
+
+
+def _change_instruction(
+    room: str, key: str, value: str, *, of_world: bool, character: Path | None, as_json: bool
+) -> int:
+    config = load_character_config(character)
+    room_id, _ = _find_ids(config, room)
+    rooms = config.agent_config.character.rooms
+    try:
+        changed = run_connected(
+            config,
+            lambda operations: operations.set_instructions(
+                room_id, {key: value}, rooms, of_world=of_world, source=SOURCE
+            ),
+        )
+    except SettingError as error:
+        raise UsageError(str(error)) from None
+    return _print_instructions(changed, as_json)
+
+
+def _print_instructions(found: RoomInstructionsBody, as_json: bool) -> int:
+    def describe(item: InstructionBody) -> str:
+        if item.origin == "file":
+            return f"the file, {item.place}"
+        return f"{item.origin}, by {item.by or 'an operator'}{f' on {item.at:%Y-%m-%d}' if item.at else ''}"
+
+    rows = [(item.key, item.value, describe(item)) for item in found.values]
+    lines = [f"{key}: {value} ({origin})" for key, value, origin in rows] or [f"nothing is set for {found.room}"]
+    header = ("key", "value", "set by")
+    return print_result(found.model_dump(mode="json"), lines, as_json=as_json, header=header, rows=rows)
 
 
 async def _load_rooms(store: Store) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ import typer
 from bot.cli.characters import load_character_config
 from bot.cli.options import AsJson, CharacterFile, examples, new_group, print_json
 from bot.cli.process.shutdown import Exit, UsageError
+from bot.logs import configure_logging
 from bot.text import strip_terminal_codes
 
 MAX_LIVE_RUNS = 1000
@@ -101,23 +102,27 @@ def record(
 def make(
     receipt: Annotated[str, typer.Argument(metavar="[RECEIPT]", help="Id of a receipt or a message.")] = "",
     room: Annotated[str, typer.Option(metavar="ROOM", help="Id or name of a room, instead of a receipt.")] = "",
-    last: Annotated[int, typer.Option(metavar="N", min=1, max=200, help="How many messages the scene has.")] = 20,
+    last: Annotated[
+        int, typer.Option(metavar="N", min=1, max=200, help="With --room, how many of its last messages.")
+    ] = 20,
     character: CharacterFile = None,
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="The file to write.")] = None,
 ) -> int:
-    """Write a scene and its answers from stored messages; people get other names, the same everywhere."""
+    """Write a scene and its answers from stored messages; people get other names, the same everywhere.
+
+    It expects what became of the message, or of the last messages of a room; the messages before are its history.
+    """
     if bool(receipt) == bool(room):
         raise UsageError("name a receipt or a message, or a room with --room")
+    from bot.cli import scene_reports as reporting
     from bot.cli.running_bot import read_store
-    from bot.scenes.conversion import SceneSource, read_source, write_scene
+    from bot.scenes.conversion import SceneSource, read_source
 
     config = load_character_config(character)
-    source = SceneSource(config.agent_config, receipt, room, last)
-    found = read_store(config, lambda store: read_source(store, source))
-    path = to or Path("scenes") / f"{found.name}.yaml"
-    for written in write_scene(path, found, config.path, config.secrets):
-        print(f"wrote {strip_terminal_codes(str(written))}")
-    print(f"run it with: bot scene run {strip_terminal_codes(str(path))}")
+    source = SceneSource(config.agent_config, config.path, reporting.load_isolated, receipt, room, last)
+    with configure_logging(level="CRITICAL"):  # of the run that checks the scene
+        found = read_store(config, lambda store: read_source(store, source))
+    print("\n".join(reporting.write_found(found, to, config.path, config.secrets)))
     return Exit.OK
 
 

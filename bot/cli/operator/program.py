@@ -31,8 +31,10 @@ from bot.cli.options import AsJson, CharacterFile, examples, find_settings_group
 from bot.cli.plugins import describe_unused_plugins, list_cards
 from bot.cli.process.shutdown import Exit, UsageError
 from bot.cli.running_bot import read_store, require_storage, run_with
+from bot.domain.ledger import Receipt
 from bot.errors import CharacterError, ConfigError, FileProblem, PluginError
 from bot.models.types import TextRequest
+from bot.operate.replay import ReplayBody
 from bot.operate.tools import (
     CharacterCheck,
     CharacterText,
@@ -50,9 +52,11 @@ from bot.plugin_system.plugin import Plugin, collect_schemas, merge_templates
 from bot.plugin_system.registry import Registry
 from bot.prompts.templates import DEFAULTS, merge_levels
 from bot.runtime.character_reload import LIVE_SETTINGS, AgentConfig
+from bot.runtime.replay import replay_turn
 from bot.settings import CoreSettings, Settings
 from bot.store.ledger import Members
 from bot.store.protocols import Store
+from bot.text import redact
 from bot.turn import Agent, AgentDefinition, Turn
 
 LOG_ADVICE = "the log says more; correct the cause and start the bot again"
@@ -251,6 +255,18 @@ class RunningProgram:
         turn, request = await compose_prompt(self._agent, self._registry, definition, SAMPLE_MESSAGE)
         size = sum(section.size for section in split_prompt(turn, request, self._registry))
         return [*findings, prompt_finding(size), *await ask_model(self._agent, self._agent.settings)]
+
+    async def replay(self, receipt: Receipt) -> ReplayBody:
+        current, config = self._agent.read_definition(), self._config.agent_config
+        config = replace(
+            config,
+            character=current.character,
+            settings=current.settings,
+            file_version=current.version,
+            clock=self._agent.clock,
+        )
+        body = await replay_turn(self._agent.store, receipt, config)
+        return ReplayBody.model_validate_json(redact(body.model_dump_json(), self._config.secrets))
 
 
 def _problems_of(error: Exception) -> tuple[FileProblem, ...]:

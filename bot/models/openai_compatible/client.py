@@ -395,7 +395,7 @@ def make_handlers(
 
         async def write(agent: Agent, request: TextRequest) -> TextResult:
             client = agent.services[client_type]
-            return await complete(client, await client.text_model(size), request)
+            return await complete(client, request.model or await client.text_model(size), request)
 
         return model(
             ModelType(f"TEXT_{size}"),

@@ -63,13 +63,13 @@ __all__ = [
     "read_step",
 ]
 
-_DECISION_SHAPE = build_shape(("name", *THOUGHTS), items=("action",))
-_DECISION_KEYS = ("action", "name", *THOUGHTS)
+_DECISION_SHAPE = build_shape(("name", "emoji", *THOUGHTS), items=("action",))
+_DECISION_KEYS = ("action", "name", "emoji", *THOUGHTS)
 _ROOT = re.compile(r"<response[\s>]", re.IGNORECASE)
 _ROOTS = ("output", "response")
 _JSON = re.compile(r"\s*+[\[{]")
 _WORD = re.compile(r"[A-Za-z_]+")
-_WORDS = "RESPOND|IGNORE|STOP|NONE|REPLY"
+_WORDS = "RESPOND|IGNORE|STOP|NONE|REPLY|REACT"
 _BARE_WORD = re.compile(rf"\A\W*+(?i:({_WORDS}))\W*+\Z|\b(?i:action)\W{{1,8}}(?i:({_WORDS}))\b|\b({_WORDS})\b")
 _PROVIDERS = ("providers", "provider")
 _FIELDS = "|".join((*THOUGHTS, *ACTIONS, *PARAMETERS, *_PROVIDERS, *TEXTS))
@@ -105,6 +105,7 @@ class Decision:
 
     action: str  # RESPOND, IGNORE, STOP, ... in upper case; "" if unreadable
     reasoning: str = ""
+    emoji: str = ""  # as written, of the action REACT
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +174,8 @@ def read_decision(raw: str) -> Decision:
     structure = find_structure(text, _DECISION_SHAPE, _DECISION_KEYS)
     if isinstance(structure, JsonObject):
         members = structure.lowercase_members()
-        return Decision(_first_word(first_string(members, ("action",))), visible_text(first_string(members, THOUGHTS)))
+        action, emoji = first_string(members, ("action",)), first_string(members, ("emoji",))
+        return Decision(_first_word(action), visible_text(first_string(members, THOUGHTS)), emoji)
     if structure is None:
         return Decision(_find_bare_word(text))
     reasoning = first_text(structure.texts(), THOUGHTS)
@@ -181,7 +183,9 @@ def read_decision(raw: str) -> Decision:
     if action_field is None:
         return Decision(_find_bare_word(structure.prose or structure.before), reasoning)
     is_certain = not action_field.is_cut and not structure.may_quote
-    return Decision(_first_word(unescape_field(action_field.body)) if is_certain else "", reasoning)
+    emoji_field, action = structure.first_field("emoji"), unescape_field(action_field.body)
+    emoji = unescape_field(emoji_field.body) if emoji_field is not None else action
+    return Decision(_first_word(action) if is_certain else "", reasoning, emoji)
 
 
 def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """SEND_MESSAGE: write to this room, another room, or one user in private.
 
-The actions REPLY, IGNORE, NONE and GENERATE_IMAGE.
+The actions REPLY, REACT, IGNORE, NONE and GENERATE_IMAGE.
 
 CALL_A_PERSON: ask the people who run the character to take over.
 
@@ -225,6 +225,26 @@ async def reply(turn: Turn, text: Annotated[str, "What to say"] = "") -> ActionR
     """Send the text of the model's answer; no second model call is needed."""
     message = await turn.reply(text) if text else None
     return ActionResult(success=message is not None, text=message.content.text if message else "")
+
+
+def can_react(turn: Turn) -> bool:
+    """Return whether a reaction can be set at the message now."""
+    return turn.find_reactions() is not None
+
+
+@action(
+    "REACT",
+    "React to the message with an emoji, where words would be too much: to thanks, a joke, good news.",
+    similes=["REACTION", "EMOJI", "ADD_REACTION"],
+    when=can_react,
+    effect=Effect.PURE,
+    authority=Authority.harmless("it sets an emoji at the message that it answers"),
+    examples=[request_example("Ada, it works now, thank you!", "", "REACT")],
+)
+async def react(turn: Turn, emoji: Annotated[str, "One emoji"]) -> ActionResult:
+    """Set the emoji, or the nearest that the platform has, when the turn is answered; nothing where none is near."""
+    await turn.react(emoji)
+    return ActionResult(authors=())
 
 
 @action(

@@ -61,6 +61,7 @@ from plugins.bootstrap.evaluators.facts import (
     is_outdated,
     quote_fact,
 )
+from plugins.bootstrap.evaluators.summary import quote_summary
 
 MAX_TRACKED_ROOMS = 10_000
 MAX_TAKE_OVER_MESSAGES, MAX_QUOTED, MAX_TAKEN_OVER_TEXT = 200, 3, 200  # of a take-over that was given back
@@ -151,13 +152,16 @@ async def recent_messages(turn: Turn) -> ProviderResult:
     if turn.agent.store.take_overs.ended and (given_back := await _describe_given_back(turn, messages)) is not None:
         note, note_authors = given_back
         history, other_entities = f"{history}\n{note}", other_entities | note_authors
+    is_cut = len(conversation.messages) >= limit and not is_regeneration
+    summary, summarized_authors = await quote_summary(turn) if is_cut else ("", frozenset[UUID]())
     return ProviderResult(
-        text=f"# Conversation\n{history}" if history else "",
+        text=f"{summary}# Conversation\n{history}" if history else "",
         values={"recentMessages": history},
         data={"recentMessages": tuple(messages)},
         # In groups the words of others in their messages are looked for when an action needs to know of them.
         authors=authors
         | other_entities
+        | summarized_authors
         | _find_quoted_authors([*messages, answered])
         | (_find_foreign_authors(messages, agent_id) if turn.room.type.is_direct else set()),
     )

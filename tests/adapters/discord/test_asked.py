@@ -10,12 +10,14 @@ from adapters.discord.commands import build_registration
 from adapters.discord.emulator import Fault
 from bot import (
     Agent,
+    ChannelType,
     Character,
     ChoiceRequest,
     CommandContext,
     Content,
     Outcome,
     Plugin,
+    Room,
     Task,
     TaskTag,
     Turn,
@@ -318,7 +320,8 @@ async def test_a_streamed_reply_is_a_single_message_that_is_edited(server: Emula
 
 
 def test_a_draft_is_edited_at_most_once_a_second() -> None:
-    assert (DiscordAdapter([]).stream_interval(None) or 0.0) >= 1.0  # type: ignore[arg-type]  # any room
+    room = Room(new_id(), new_id(), ChannelType.GROUP, "discord", "1")
+    assert (DiscordAdapter([]).stream_interval(room) or 0.0) >= 1.0
 
 
 @pytest.mark.parametrize("answer", ["yes", "Yes, {code} please", "👍"])

@@ -42,6 +42,14 @@ def test_the_invitation_asks_for_no_permission_to_react_as_the_bot_never_reacts(
     assert str(REQUIRED_PERMISSIONS.value) in Path("docs/discord.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("has_user_install", [True, False])
+async def test_user_install_must_be_on_at_discord_too(server: EmulatedServer, *, has_user_install: bool) -> None:
+    server.emulator.rest.has_user_install = has_user_install
+    found = await looked(server, {"DISCORD_USER_INSTALL": "on"})
+    assert any("User Install is off" in problem for problem in found.problems) is not has_user_install
+    assert "integration_type=1" in str(found.facts["for people to install"])
+
+
 async def test_an_invalid_token_is_reported_with_where_to_get_a_token(server: EmulatedServer) -> None:
     with pytest.raises(SettingError, match="Reset Token"):
         await looked(server, {"DISCORD_API_TOKEN": "no-such-token"})

@@ -335,7 +335,7 @@ async def test_the_position_after_an_answer_is_stored_with_the_next_event_that_c
         [session] = server.emulator.gateway.sessions.values()
         async with asyncio.timeout(10):
             while True:
-                if shard.client.ws.sequence >= len(session.sent_events) and not len(shard.receiver.queue):
+                if shard.client.ws.sequence >= len(session.sent_events) and not len(shard.receivers[0].queue):
                     break
                 await asyncio.sleep(0)
         answer = len(session.sent_events)

@@ -154,7 +154,7 @@ async def test_a_message_that_cannot_be_stored_does_not_affect_its_batch(server:
         await picky.is_asked.wait()
         for text in ("before", "poison", "after"):
             await server.emulator.people.say(server.lobby, server.kim, text)
-        await until(lambda: len(account.shards[WHOLE_ACCOUNT].receiver.queue) == 4)
+        await until(lambda: len(account.shards[WHOLE_ACCOUNT].receivers[0].queue) == 4)
         picky.may_go_on.set()
         await until(lambda: len(picky.texts) == 3)
     assert picky.texts == ["first", "before", "after"]

@@ -1,16 +1,21 @@
 """A-01, A-16: a process killed at any stage answers each message once."""
 
+import asyncio
+import signal
 import sqlite3
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from adapters.discord.emulator import Emulator
+from adapters.discord.emulator.state import THREAD, Recorder
 from tests.adapters.discord.server import TOKEN, EmulatedServer
 from tests.chaos.program import ForkServer, Program
 
 SECONDS = 60.0
+OUTSIDE_STAGES = ["send.post_write", "send.pre_record", "outbox.committed", "ingress.post_commit", "ingress.pre_commit"]
 STAGES = ["ingress.pre_commit", "send.pre_write", "send.post_write", "send.pre_record"]
 
 
@@ -42,6 +47,45 @@ async def test_killed_at_every_stage_nothing_is_lost_or_sent_twice(tmp_path: Pat
     assert len(set(answered)) == len(answered) == 1 + len(STAGES)
 
 
+@pytest.mark.long
+@pytest.mark.failure("A-16")
+async def test_characters_killed_twenty_times_answer_each_message_once(tmp_path: Path, fork_server: ForkServer) -> None:
+    names = ("Ada", "Bruno", "Clara")
+    async with Emulator() as emulator:
+        server = EmulatedServer(emulator)
+        recorder, say = emulator.recorder, emulator.people.say
+        # of the same room, a later message would be answered together with an earlier one
+        threads = [emulator.state.add_channel(server.guild, f"{number}", THREAD, server.lobby) for number in range(20)]
+        settings = {
+            "STREAMING": "false",
+            "DISCORD_API_TOKEN": TOKEN,
+            "DISCORD_API_BASE_URL": emulator.url,
+            "DISCORD_FACES": "webhook",
+            "MESSAGES_PER_PERSON": "0",
+            "PYTHONWARNINGS": "ignore",
+        }
+        program = Program(fork_server, tmp_path, settings, "discord", plugins=["sql"], names=names)
+        async with program.running():
+            await recorder.wait_until(lambda: recorder.counts["ready"] > 0, SECONDS)
+            for name in names[1:]:
+                options = {"action": "add", "name": name}
+                await emulator.interactions.run_command(server.bot, server.kim, server.lobby, "cast", **options)
+            await recorder.wait_until(lambda: recorder.counts["answered"] == 2, SECONDS)
+            asked = {await say(server.lobby, server.robin, "Ada, hello"): "Ada"}
+            await recorder.wait_until(lambda: len(recorder.messages) == 1, SECONDS)
+        for number, thread in enumerate(threads):
+            async with program.running_until_killed(f"{STAGES[number % len(STAGES)]}:1"):
+                name = names[number % len(names)]
+                asked[await say(thread, server.robin, f"{name}, hello {number}")] = name
+            async with program.running() as bot:
+                await recorder.wait_until(lambda: len(recorder.messages) >= len(asked), SECONDS)
+                bot.stop()
+                await bot.wait()
+    answered = {link: shown.author for shown in recorder.messages for link in asked if f"/{link}>" in shown.texts[0]}
+    assert answered == asked
+    assert len(recorder.messages) == len(asked)
+
+
 @pytest.mark.failure("A-08", "A-16")
 async def test_a_command_that_was_answered_before_its_response_was_marked_as_sent_is_shown_once(
     tmp_path: Path, fork_server: ForkServer
@@ -60,6 +104,53 @@ async def test_a_command_that_was_answered_before_its_response_was_marked_as_sen
             await bot.wait()
     [shown] = recorder.responses[interaction]
     assert "cannot be undone" in shown["content"]
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-16")
+async def test_killed_twenty_times_each_question_from_outside_is_answered_once(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    async with Emulator() as emulator:
+        server = EmulatedServer(emulator)
+        recorder, state = emulator.recorder, emulator.state
+        elsewhere = state.add_channel(state.add_guild("Elsewhere", server.kim, [server.robin]), "market")
+        settings = {
+            "DISCORD_API_TOKEN": TOKEN,
+            "DISCORD_API_BASE_URL": emulator.url,
+            "DISCORD_USER_INSTALL": "on",
+            "MESSAGES_PER_PERSON": "0",
+            "PYTHONWARNINGS": "ignore",
+        }
+        program = Program(fork_server, tmp_path, settings, "discord", plugins=["sql"])
+        asked: list[str] = []
+        for number in range(20):
+            sessions = recorder.counts["ready"] + recorder.counts["resume"]
+            async with program.running(f"{OUTSIDE_STAGES[number % len(OUTSIDE_STAGES)]}:1") as bot:
+                killed = asyncio.create_task(bot.wait())  # before it connects if an earlier question is answered first
+                connected = asyncio.create_task(
+                    recorder.wait_until(partial(has_connected, recorder, sessions), SECONDS)
+                )
+                await asyncio.wait([killed, connected], return_when=asyncio.FIRST_COMPLETED)
+                if not killed.done():
+                    arguments = (server.bot, server.robin, elsewhere, "ask")
+                    question = f"What is {number} + 1?"
+                    asked.append(await emulator.interactions.run_command(*arguments, question=question))
+                connected.cancel()
+                assert await killed == -signal.SIGKILL
+        acknowledged = [recorder.responses[item] for item in asked if recorder.responses[item]]
+        async with program.running() as bot:
+            await recorder.wait_until(lambda: all(item[0]["content"] for item in acknowledged), SECONDS)
+            bot.stop()
+            await bot.wait()
+    assert [len(item) for item in acknowledged] == [1] * len(acknowledged), "nothing is shown twice"
+    with closing(sqlite3.connect(program.database)) as database:
+        states = dict(database.execute("SELECT state, COUNT(*) FROM deliveries GROUP BY state").fetchall())
+        tokens = database.execute("SELECT COUNT(*) FROM rooms WHERE external_id LIKE '%interaction%'").fetchone()
+    assert len(acknowledged) > 3, "not only the reason why it failed is tested"
+    assert states["sent"] >= len(acknowledged)
+    assert set(states) <= {"sent", "failed"}, "what was never acknowledged fails with the reason"
+    assert tokens == (0,)
 
 
 @pytest.mark.long
@@ -92,6 +183,11 @@ async def test_killed_at_every_stage_nothing_is_kept_of_a_person_who_is_not_read
         rows = database.execute("SELECT message_id, outcome, rule FROM receipts WHERE rule = 'not_read'").fetchall()
     assert sorted(rows) == [(message_id, "ignored", "not_read") for message_id in sorted(hidden)]
     assert find_files(tmp_path, b"zebracorn") == []
+
+
+def has_connected(recorder: Recorder, sessions: int) -> bool:
+    """Return whether a session has begun or been resumed since there were so many."""
+    return recorder.counts["ready"] + recorder.counts["resume"] > sessions
 
 
 def find_files(folder: Path, data: bytes) -> list[Path]:

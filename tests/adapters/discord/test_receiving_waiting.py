@@ -44,7 +44,7 @@ async def test_during_a_store_outage_reading_stops_at_the_queue_limit_and_nothin
         await ledger.wait_until(lambda: ledger.counts["closed:4000"] > 0)
         for number in range(60, 80):
             await people.say(server.lobby, server.kim, f"number {number}")
-        assert len(account.shards[WHOLE_ACCOUNT].receiver.queue) <= ROOM
+        assert len(account.shards[WHOLE_ACCOUNT].receivers[0].queue) <= ROOM
         assert ledger.counts["resume"] == 0
         failing.is_down = False
         await people.say(server.direct(server.kim), server.kim, "all there?")

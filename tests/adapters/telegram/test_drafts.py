@@ -74,9 +74,7 @@ async def test_an_approver_takes_over_instead_of_sending_and_gives_back_with_but
             harness.people.press(card, bob, buttons_of(card)["Take over"])
             await telegram.recorder.wait_until(lambda: bool(held))
             assert [take_over.name for take_over in held.values()] == ["Bob"]
-            await telegram.recorder.wait_until(
-                lambda: "already dropped by Bob" in card_of(harness, approvers)["text"]
-            )
+            await telegram.recorder.wait_until(lambda: "already dropped by Bob" in card_of(harness, approvers)["text"])
             messages = telegram.state.messages
             await telegram.recorder.wait_until(
                 lambda: any("Give back" in buttons_of(item) for item in messages.values())

@@ -135,6 +135,16 @@ async def test_the_doctor_finds_nothing_wrong_with_a_bot_that_may_not_be_added_t
     assert "/setjoingroups" in str(result.facts["groups"])
 
 
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_the_doctor_names_the_modes_that_are_switched_on_here_and_off_at_botfather(*, is_on: bool) -> None:
+    modes = {"supports_guest_queries": is_on, "supports_inline_queries": is_on}
+    async with Emulator(find_problems=description()) as emulator:
+        emulator.add_bot(TOKEN).user.update(modes)
+        result = await check_emulator(emulator, TELEGRAM_GUEST="on", TELEGRAM_INLINE="on")
+    assert len([problem for problem in result.problems if "is off at BotFather" in problem]) == (0 if is_on else 2)
+    assert {result.facts["guest mode"], result.facts["inline mode"]} == {"on" if is_on else "off"}
+
+
 async def test_the_doctor_reports_a_foreign_webhook() -> None:
     async with Emulator() as emulator:
         emulator.add_bot(TOKEN).webhook = "https://old.example/hook"

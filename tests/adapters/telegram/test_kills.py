@@ -1,12 +1,15 @@
 """A-01 to A-18 on Telegram: the process is killed at every stage of a message, and nothing is lost."""
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from adapters.telegram.emulator import Emulator
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
+from bot.testing import model_answer
 from tests.adapters.telegram.conftest import TOKEN
 from tests.chaos.program import ForkServer, Program
 from tests.plugins.loopback import Answer, Asked, loopback
@@ -15,6 +18,7 @@ from tests.plugins.openai.wire import KEY, completion
 SECONDS = 60.0
 CLEAR_STAGES = ("ingress.pre_commit", "ingress.post_commit", "outbox.committed")
 UNCLEAR_STAGES = ("send.pre_write", "send.post_write", "send.pre_record")
+REACTION = model_answer(actions=["REACT"], parameters={"emoji": "👍"})
 ProgramFactory = Callable[..., Program]
 
 
@@ -22,13 +26,16 @@ ProgramFactory = Callable[..., Program]
 def program_on(tmp_path: Path, fork_server: ForkServer) -> ProgramFactory:
     """Return a factory for bot processes on the emulator that are killed."""
 
-    def program_on(telegram: Emulator, unclear: str = "resend_marked") -> Program:
+    def program_on(
+        telegram: Emulator, unclear: str = "resend_marked", more: Mapping[str, str] | None = None
+    ) -> Program:
         settings = {
             "STREAMING": "false",
             "LATEST_RESPONSE": "queue",
             "TELEGRAM_UNCLEAR": unclear,
             "ON_EDIT": "rerun",
             **telegram.settings(telegram.add_bot(TOKEN)),
+            **(more or {}),
         }
         return Program(fork_server, tmp_path, settings, "telegram", plugins=["sql"])
 
@@ -60,6 +67,57 @@ async def test_killed_at_every_stage_nothing_is_lost_and_possible_duplicates_are
         assert texts, f"{stage}: lost"
         assert len(plain) <= 1, f"{stage}: a double without a mark"
         assert not plain or set(marked) <= set(plain), f"{stage}: the mark stands on something else"
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_twenty_times_each_question_to_a_guest_is_answered_at_most_once_and_none_is_lost(
+    program_on: ProgramFactory,
+) -> None:
+    async with Emulator() as telegram:
+        program = program_on(telegram, more={"TELEGRAM_GUEST": "on", "AI_NOTICE": "off", "MESSAGES_PER_PERSON": "0"})
+        kim = telegram.people.add_user("Kim")
+        private = {"id": kim["id"], "type": "private", "first_name": "Kim"}
+        stages = (*CLEAR_STAGES, *UNCLEAR_STAGES)
+        for number in range(20):
+            telegram.people.ask_guest(private, kim, f"@ada_bot what is {number} + 100?")
+            await program.run_until_killed(f"{stages[number % len(stages)]}:1")
+        async with program.running() as bot:
+            await telegram.recorder.wait_until(lambda: not telegram.state.guest_queries, SECONDS)
+            bot.stop()
+            await bot.wait()
+    assert len(telegram.recorder.messages) == 20, "one answer to each question"
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_twenty_times_each_inline_answer_that_was_sent_is_recorded_once(
+    program_on: ProgramFactory,
+) -> None:
+    async with Emulator() as telegram:
+        program = program_on(telegram, more={"TELEGRAM_INLINE": "on", "MESSAGES_PER_PERSON": "0"})
+        kim, recorder = telegram.people.add_user("Kim"), telegram.recorder
+        async with program.running() as bot:
+            query = telegram.people.type_inline(kim, "what is 2 + 2?")
+            await recorder.wait_until(lambda: query in recorder.inline_answers, SECONDS)
+            bot.stop()
+            await bot.wait()
+        [result] = recorder.inline_answers[query]["results"]
+        stages = ("command.received", "command.executed", "outbox.committed", "send.pre_record")
+        for number in range(20):
+            telegram.people.send_inline(kim, "what is 2 + 2?", result["id"])
+            await program.run_until_killed(f"{stages[number % len(stages)]}:1")
+        bots = telegram.state.bots.values()
+        async with program.running() as bot:
+            await recorder.wait_until(lambda: not any(item.queue for item in bots), SECONDS)
+            bot.stop()
+            await bot.wait()
+    with closing(sqlite3.connect(program.database)) as database:
+        receipts = database.execute("SELECT outcome FROM receipts").fetchall()
+        states = database.execute("SELECT DISTINCT state FROM deliveries").fetchall()
+    assert len(receipts) == 20
+    assert states == [("sent",)]
+    assert recorder.texts() == []
 
 
 @pytest.mark.failure("A-17")
@@ -163,3 +221,59 @@ async def test_a_command_is_run_and_answered_once_where_the_process_is_killed(
     assert plain[0].startswith("/forget_me was interrupted") is (stage == "command.executed")
     assert {text.removeprefix(DUPLICATE_NOTICE) for text in shown} == set(plain)
     assert unclear == "resend_marked" or len(shown) == 1
+
+
+STAGES_OF_AN_ACTION = (
+    *("ingress.pre_commit", "ingress.post_commit", "turn.claimed", "model.post", "action.pre", "action.post"),
+    *("turn.pre_commit", "outbox.committed", "react.pre_write", "react.post_write", "send.pre_record", "send.part1"),
+)
+STAGES_OF_A_DECISION = (
+    *("turn.claimed", "model.decide", "turn.pre_commit", "outbox.committed"),
+    *("react.pre_write", "react.post_write", "send.pre_record", "send.part1"),
+)
+
+
+@pytest.mark.long
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_at_every_stage_of_a_reaction_each_is_set_and_nothing_is_said(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    def answer(asked: Asked) -> Answer:
+        is_decision = "should say something now" in asked.json["messages"][-1]["content"]
+        decision = "<response><action>REACT</action><emoji>👍</emoji></response>"
+        return Answer(completion(decision if is_decision else REACTION))
+
+    async with Emulator() as telegram, loopback() as api:
+        api.answers = answer
+        settings = {
+            "STREAMING": "false",
+            "REACTIONS": "100",
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": f"{api.url}/v1",
+            "OPENAI_LARGE_MODEL": "large",
+            "OPENAI_SMALL_MODEL": "small",
+            **telegram.settings(telegram.add_bot(TOKEN)),
+        }
+        program = Program(fork_server, tmp_path, settings, "telegram", plugins=["sql", "openai"])
+        stages = [*((stage, "private") for stage in STAGES_OF_AN_ACTION), *((s, "group") for s in STAGES_OF_A_DECISION)]
+        messages = []
+        for stage, kind in stages:
+            person, name = telegram.people.add_user("Kim"), f"{kind} {stage}"
+            is_private = kind == "private"
+            chat = telegram.people.open_private_chat(person) if is_private else telegram.people.add_group(name, person)
+            message = telegram.people.say(chat, person, "It works now, at last!")
+            messages.append((name, (chat["id"], message["message_id"])))
+            await program.run_until_killed(f"{stage}:1")
+        reactions = telegram.state.reactions
+        async with program.running() as bot:
+            await telegram.recorder.wait_until(lambda: all(reactions.get(key) for _, key in messages), SECONDS)
+            bot.stop()
+            await bot.wait()
+        shown = {name: list(reactions[key].values()) for name, key in messages}
+        assert len(stages) == 20
+        assert shown == {name: ["👍"] for name, _ in messages}
+        assert telegram.recorder.texts() == []
+    with closing(sqlite3.connect(program.database)) as database:
+        outcomes = database.execute("SELECT outcome, count(*) FROM receipts GROUP BY outcome").fetchall()
+        parts = database.execute("SELECT kind, state, count(*) FROM deliveries GROUP BY kind, state").fetchall()
+    assert (outcomes, parts) == ([("answered", 20)], [("reaction", "sent", 20)])

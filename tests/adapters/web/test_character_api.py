@@ -307,3 +307,17 @@ async def test_the_checks_name_what_needs_attention_as_the_overview_does(server:
     [finding] = [item for item in findings if item["subject"] == "running"]
     assert (finding["text"], finding["fix"]) == (problem["text"], problem["why"])
     assert (finding["state"], finding["is_outside"]) == ("fail", True)
+
+
+async def test_a_turn_is_replayed_until_the_character_changes(server: RunningServer) -> None:
+    answer = await server.send("Hello there")
+    path = f"/api/receipts/{answer['receipt_id']}/replay"
+    first, second = await asyncio.gather(server.get(path), server.get(path))
+    assert first == second
+    assert (first["state"], first["differences"]) == ("equal", [])
+    assert first["steps"] == ["decision", "prompt 1 (reply)", "reply 1", "outcome"]
+    await change(server, bio=["Counts gulls."])
+    changed = await server.get(path)
+    assert (changed["state"], changed["steps"]) == ("not replayed", [])
+    assert changed["reason"].startswith("another version ran it: its character was ")
+    await server.get(f"/api/receipts/{PIN:032}/replay", 404)

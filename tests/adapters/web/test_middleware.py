@@ -46,6 +46,7 @@ ROUTES = {
     "/api/receipts/counts": SHUT,
     "/api/receipts/{id}": SHUT,
     "/api/receipts/{id}/prompts": SHUT,
+    "/api/receipts/{id}/replay": SHUT,
     "/api/care": SHUT,
     "/api/duties": SHUT,
     "/api/costs": SHUT,

@@ -44,6 +44,7 @@ OPERATIONS = {
     "receipts": READERS,
     "receipt-counts": READERS,
     "receipt-prompts": ONLY,
+    "receipt-replay": ONLY,
     "receipt": EVERYBODY,
     "care": READERS,
     "duties": READERS,

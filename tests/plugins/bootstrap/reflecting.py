@@ -13,7 +13,7 @@ from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer
 from bot.turn import Agent, TurnInput
 from plugins.bootstrap import plugin
 
-[REFLECTION] = plugin.evaluators
+REFLECTION = plugin.evaluators[0]
 NOTHING = "<response></response>"
 
 

@@ -34,7 +34,7 @@ FOR_POSTGRESQL = ("search.NEAREST",)
 GROUPED = (
     *("cache_logs_costs.SUMS_BETWEEN", "cache_logs_costs.GROUPED_SUMS_BETWEEN"),
     *("cache_logs_costs.COUNT_OUTCOMES", "cache_logs_costs.FIND_PERCENTILES", "cache_logs_costs.COUNT_HOURS"),
-    *("cache_logs_costs.COUNT_PARTS", "cache_logs_costs.LAST_SENT"),
+    *("cache_logs_costs.COUNT_PARTS", "cache_logs_costs.LAST_SENT", "cache_logs_costs.COUNT_VOTES"),
 )
 
 

@@ -64,7 +64,7 @@ export function Receipt({ receipt, session, isBrief = false, isNarrow = false })
 }
 
 /** A part of a receipt under its heading; `level` 2 on the page, 3 in a panel. */
-function Section({ title, small, level = 3, children }) {
+export function Section({ title, small, level = 3, children }) {
   const Heading = `h${level}`;
   return html`<section class="sect"><${Heading}>${title} ${small && html`<small>${small}</small>`}</${Heading}>${children}</section>`;
 }

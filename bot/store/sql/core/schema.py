@@ -66,6 +66,7 @@ NAMING_CONVENTION = {
 UNFINISHED = "state <> 'sent' AND state <> 'cancelled'"
 UNDECIDED = "state = 'unknown' OR state = 'failed'"
 IS_FACT = "kind = 'FACT'"
+IS_VOTE = "vote <> 0"
 IS_PARKED = "outcome = 'parked'"
 IS_UNCLAIMED = "outcome = 'received' AND is_open = 1"
 IS_WAITING = "state = 'waiting'"
@@ -251,6 +252,18 @@ take_overs = _keyed_table(
     *_times("ended_at", nullable=True),
 )
 
+# What was said in a room before its last messages; the text is empty where it has to be written anew. `revision` counts
+# what has changed in the room's messages, so that a text that was being written meanwhile is not stored.
+summaries = _keyed_table(
+    "summaries",
+    *_ids("room_id", key=True),
+    *_texts("text", "model"),
+    *_columns(IdList(), "author_ids"),
+    *_ids("first_id", "last_id", nullable=True),
+    *_numbers("first_position", "last_position", "revision"),
+    *_times("first_at", "at", nullable=True),
+)
+
 # The last notice and the last referral of each person.
 disclosures = _keyed_table(
     "disclosures",
@@ -288,11 +301,13 @@ memories = _ordered_table(
     *_ids("source_id", "turn_id", nullable=True),
     *_columns(Json(), "metadata"),
     Column("terms", PlainText(), nullable=False, server_default=""),
+    _added_column("vote", BigInteger(), "0"),  # of a reaction: 1 if it likes its message, -1 if it does not
     UniqueConstraint("agent_id", "id"),
     Index("ix_memories_room", "agent_id", "room_id", "kind", "position"),
     Index("ix_memories_source", "agent_id", "source_id", **_partial_index("source_id IS NOT NULL")),
     Index("ix_memories_turn", "agent_id", "turn_id", "position", **_partial_index("turn_id IS NOT NULL")),
     Index("ix_memories_facts", "agent_id", "entity_id", "position", **_partial_index(IS_FACT)),
+    Index("ix_memories_votes", "agent_id", "created_at", **_partial_index(IS_VOTE)),
 )
 
 # `audience` is the recall scope: the id of the room or the world, or zeroes for everyone. Rows are stored

@@ -10,7 +10,7 @@ its own, which would cost time with every message. Grouping sorts no more than t
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from functools import partial
 from hashlib import sha256
 from itertools import combinations
@@ -29,6 +29,7 @@ from sqlalchemy import (
     case,
     cast,
     delete,
+    exists,
     func,
     literal_column,
     select,
@@ -48,7 +49,7 @@ from bot.domain.ledger import (
     Outcome,
     Rule,
 )
-from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog
+from bot.store.activity import ActivityBucket, Backlog, OpenItems, PlatformHour, TaskBacklog, VoteSum
 from bot.store.protocols import LogEntry, LogKind
 from bot.store.sql.core.base import Access, AgentRow, SqlStorePart
 from bot.store.sql.core.mapping import (
@@ -72,12 +73,15 @@ from bot.store.sql.core.mapping import (
 from bot.store.sql.core.schema import (
     COST_FIGURES,
     IS_PARKED,
+    IS_VOTE,
     UNFINISHED,
     cache,
     cost_sums,
     costs,
     deliveries,
+    entities,
     logs,
+    memories,
     receipts,
     tasks,
 )
@@ -526,6 +530,41 @@ COUNT_LATE_TASKS = select(func.count(), func.min(tasks.c.next_run)).where(
 NEXT_TASK = select(tasks.c.next_run).where(*QUEUED_TASKS).order_by(tasks.c.next_run).limit(1)
 
 
+DAY = timedelta(days=1)
+REPLIES, LATER = memories.alias("replies"), memories.alias("later")
+
+
+def _count_votes(*conditions: Any) -> Select[Any]:
+    """Select the days of votes, as numbers since 1970, with how many like and how many do not."""
+    day = (type_coerce(memories.c.created_at, BigInteger) // literal_column(str(DAY // MICROSECOND))).label("day")
+    is_replaced = exists().where(
+        *(LATER.c[name] == memories.c[name] for name in ("agent_id", "source_id", "entity_id")),
+        LATER.c.vote != literal_column("0"),
+        LATER.c.position > memories.c.position,
+    )
+    counts: list[Any] = [func.sum(case((memories.c.vote == literal_column(vote), 1), else_=0)) for vote in ("1", "-1")]
+    return (
+        select(day, *counts)
+        .join(REPLIES, and_(REPLIES.c.agent_id == memories.c.agent_id, REPLIES.c.id == memories.c.source_id))
+        .join(entities, and_(entities.c.agent_id == memories.c.agent_id, entities.c.id == memories.c.entity_id))
+        .where(
+            matches(memories),
+            literal_column(f"memories.{IS_VOTE}"),
+            REPLIES.c.turn_id.is_not(None),  # only messages of the agent have a turn
+            memories.c.entity_id != REPLIES.c.entity_id,
+            is_flag(entities.c.is_bot, is_set=False),
+            ~is_replaced,
+            *conditions,
+        )
+        .group_by(day)
+        .order_by(day)
+    )
+
+
+COUNT_VOTES = _count_votes(memories.c.created_at >= parameter(memories.c.created_at, "since"))
+COUNT_VOTES_OF_TURN = _count_votes(REPLIES.c.turn_id == parameter(memories.c.turn_id, "turn_id"))
+
+
 class SqlActivity(SqlStorePart):
     """Counts by grouped queries; see `ActivityStore`."""
 
@@ -541,10 +580,25 @@ class SqlActivity(SqlStorePart):
     async def open_items(self) -> OpenItems:
         return await self._database.search(partial(_count_open, self._agent))
 
+    async def votes(self, since: date) -> list[VoteSum]:
+        start = datetime.combine(since, time(), UTC)
+        return list(map(_build_votes, await self._search(COUNT_VOTES, since=start)))
+
+    async def votes_of(self, turn_id: UUID) -> VoteSum | None:
+        rows = await self._search(COUNT_VOTES_OF_TURN, turn_id=turn_id)
+        sums = list(map(_build_votes, rows))
+        liked, disliked = sum(item.liked for item in sums), sum(item.disliked for item in sums)
+        return VoteSum(sums[-1].day, liked, disliked) if sums else None
+
     async def task_backlog(self, due_before: datetime) -> TaskBacklog:
         late = await self._search(COUNT_LATE_TASKS, due_before=due_before)
         next_task = await self._search(NEXT_TASK)
         return TaskBacklog(Backlog(*late[0]), next_task[0][0] if next_task else None)
+
+
+def _build_votes(row: Row) -> VoteSum:
+    number, liked, disliked = row
+    return VoteSum(date(1970, 1, 1) + number * DAY, int(liked), int(disliked))
 
 
 def find_position(agent: int, at: datetime, connection: Connection) -> int:

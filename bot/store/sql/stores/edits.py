@@ -49,6 +49,7 @@ from bot.store.sql.stores.ledger import (
 )
 from bot.store.sql.stores.membership import apply_membership, migrate_room
 from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, put_memories
+from bot.store.sql.stores.summaries import EMPTY_IN_ROOM, empty_summaries_with
 from bot.store.sql.stores.worlds import put_environment
 
 NO_LIMIT = 2**31 - 1
@@ -92,6 +93,7 @@ def _apply_edit(
         insert_receipts(connection, agent, [edit.receipt])
         return EditResult(StoredEvent(edit.receipt))
     search.delete_embeddings(connection, agent, [edit.message.id])
+    empty_summaries_with(connection, agent, [edit.message.id])
     [received] = store_events(connection, agent_row, [(replace(inbound, message=edit.message), edit.receipt)])
     return EditResult(received, previous, edit.superseded, withdrawn)
 
@@ -132,6 +134,7 @@ def _clear_room(agent: int, room_id: UUID, now: datetime, connection: Connection
     result = _cancel_open_work(agent, [room_id], now, "its room was cleared", connection)
     delete_traces(connection, agent, [room_id])
     key = {"agent": agent, "room_id_": room_id}
+    connection.execute(EMPTY_IN_ROOM, key)
     derived = list(connection.execute(DERIVED_FROM_ROOM, key).scalars())
     counts = {kind: connection.execute(DELETE_KIND_IN_ROOM, {**key, "kind_": kind}).rowcount for kind in MemoryKind}
     delete_with_derived(connection, agent, derived)

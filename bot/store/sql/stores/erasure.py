@@ -96,6 +96,7 @@ from bot.store.sql.stores.ledger import (
     withdraw_proposals,
 )
 from bot.store.sql.stores.memories import FIND_MEMORIES, MEMORY, delete_with_derived, memory_columns
+from bot.store.sql.stores.summaries import empty_summaries_of
 from bot.store.sql.stores.worlds import ENTITY, UPSERT_ENTITY, erase_names, find_entities, save_component
 
 ROWS_PER_WINDOW, ITEMS_PER_BATCH = 2_000, 50  # each takes some milliseconds
@@ -297,6 +298,7 @@ class Erasure:
             await self._write_each(_delete_proposals, rows)
         await self._delete(STEP_WINDOWS, DELETE_READ_TRACES, mark=self._entity_id.hex, anybody=ANYBODY.hex)
         entity = self._entity_id
+        await self._database.write(lambda connection: empty_summaries_of(connection, self._agent, self._entity_id))
         component_count = await self._delete(COMPONENT_WINDOWS, DELETE_COMPONENTS, entity=entity)
         relationship_count = await self._delete(RELATIONSHIP_WINDOWS, DELETE_RELATIONSHIPS, entity=entity)
         task_count = await self._delete(TASK_WINDOWS, DELETE_TASKS, entity=entity)

@@ -16,6 +16,7 @@ from bot.store.sql.core.mapping import RowMapping, items_parameter, matches, row
 from bot.store.sql.core.schema import participants, person_marks, rooms, take_overs
 from bot.store.sql.stores.erasure import delete_traces_of
 from bot.store.sql.stores.ledger import withdraw_proposals
+from bot.store.sql.stores.summaries import empty_summaries_of
 
 MARK = RowMapping(person_marks, MarkedPerson)
 MARK_KEY = ("entity_id", "mark", "origin", "world_id")
@@ -37,6 +38,7 @@ def _save_mark(agent: int, marked: MarkedPerson, row: dict[str, Any], connection
     """Store a mark; of a person who is not read, what waits for a decision as an answer to them is withdrawn."""
     SAVE_MARK.execute_all(connection, [row])
     if marked.mark is PersonMark.NOT_READ:
+        empty_summaries_of(connection, agent, marked.entity_id)
         cause = "its author is not read"
         withdraw_proposals(connection, agent, marked.at, cause, lambda item: marked.entity_id in item.subject_ids)
 

@@ -28,6 +28,7 @@ from bot.store.sql.core.schema import (
 from bot.store.sql.stores.cache_logs_costs import ADD_VALUE, DELETE_EXPIRED
 from bot.store.sql.stores.ledger import find_deliveries, list_deliveries
 from bot.store.sql.stores.search import AUDIENCE
+from bot.store.sql.stores.summaries import DELETE_SUMMARY
 from bot.store.sql.stores.worlds import (
     ROOM,
     UPSERT_LISTED_ROOM,
@@ -198,7 +199,7 @@ def migrate_room(agent: int, room_id: UUID, world: World, room: Room, connection
     connection.execute(MOVE_VECTORS, new)
     connection.execute(MOVE_PARTICIPANTS, {**old, **new})
     connection.execute(DELETE_OLD_PARTICIPANTS, old)
-    for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_PROPOSALS, MOVE_TAKE_OVERS):
+    for statement in (MOVE_COMPONENTS, MOVE_TASKS, MOVE_LOGS, MOVE_PROPOSALS, MOVE_TAKE_OVERS, DELETE_SUMMARY):
         connection.execute(statement, {**old, **new})
     if old_world is not None and rooms_of_world(connection, agent, old_world.id) == [room_id]:
         _move_world(connection, agent, old_world.id, room.world_id)

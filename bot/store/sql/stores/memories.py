@@ -18,6 +18,7 @@ from bot.domain.memory import (
     MemoryKind,
     MemoryMatch,
 )
+from bot.domain.reactions import vote_of
 from bot.store.protocols import MemoryPage, RecallScope, UnembeddedPage
 from bot.store.search import SearchQuery, SearchResult, memory_terms, recall_audience
 from bot.store.similarity import TRANSCRIPT_KINDS
@@ -36,8 +37,9 @@ from bot.store.sql.core.mapping import (
 )
 from bot.store.sql.core.schema import IS_FACT, embeddings, memories
 from bot.store.sql.stores import search
+from bot.store.sql.stores.summaries import empty_summaries_with
 
-MEMORY = RowMapping(memories, Memory, unread=["terms"])
+MEMORY = RowMapping(memories, Memory, unread=["terms", "vote"])
 WITH_VECTOR = (*MEMORY, embeddings.c.model, embeddings.c.vector, memories.c.position)
 HAS_VECTOR = embeddings.c.memory == memories.c.position
 IN_ROOM_OF_KIND = matches(memories, "room_id", "kind")
@@ -126,6 +128,7 @@ DERIVED_MEMORIES = select(memories.c.id).where(
 def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID]) -> int:
     """Delete memories and, repeatedly, those derived from them, with their vectors; return how many."""
     count = 0
+    empty_summaries_with(connection, agent, ids)
     while ids:
         count += count_changed(connection, DELETE_MEMORIES, ids, agent=agent)
         ids = [row[0] for row in rows_of(connection, DERIVED_MEMORIES, ids, agent=agent)]
@@ -134,7 +137,8 @@ def delete_with_derived(connection: Connection, agent: int, ids: Collection[UUID
 
 def memory_columns(memory: Memory) -> dict[str, Any]:
     """Return the values of the columns of a memory that are no fields of it."""
-    return {"terms": memory_terms(memory)}
+    vote = vote_of(memory.content.text) if memory.kind is MemoryKind.REACTION else 0
+    return {"terms": memory_terms(memory), "vote": vote}
 
 
 def put_memories(connection: Connection, agent: int, stored: Sequence[Memory]) -> None:
@@ -378,4 +382,8 @@ class SqlMemories(SqlStorePart):
         return [row[0] for row in await self._search(EXPIRED, kind_=kind, before=before, limit=limit)]
 
     async def remove(self, ids: Collection[UUID]) -> int:
-        return await self._database.write(lambda db: count_changed(db, DELETE_MEMORIES, ids, agent=self._agent))
+        def remove(connection: Connection) -> int:
+            empty_summaries_with(connection, self._agent, ids)
+            return count_changed(connection, DELETE_MEMORIES, ids, agent=self._agent)
+
+        return await self._database.write(remove)

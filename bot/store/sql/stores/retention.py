@@ -41,6 +41,7 @@ from bot.store.sql.core.schema import (
     worlds,
 )
 from bot.store.sql.stores.memories import DELETE_MEMORIES
+from bot.store.sql.stores.summaries import EMPTY_EXPIRED
 
 logger = logging.getLogger(__name__)
 
@@ -210,6 +211,7 @@ def _delete_in_room(connection: Connection, agent: int, room_id: UUID, before: d
         oldest = connection.execute(query.order_by(memories.c.position).limit(MESSAGES_PER_STEP + len(open_ids))).all()
         expired = takewhile(lambda row: row[1] < before, (row for row in oldest if row[0] not in open_ids))
         count += count_changed(connection, DELETE_MEMORIES, [row[0] for row in expired], agent=agent)
+    connection.execute(EMPTY_EXPIRED, {"agent": agent, "room_id_": room_id, "before": before})
     is_finished = deliveries.c.state.in_(FINISHED_STATES)
     parts = and_(deliveries.c.agent_id == agent, deliveries.c.room_id == room_id, deliveries.c.created_at < before)
     count += connection.execute(delete(deliveries).where(parts, is_finished)).rowcount

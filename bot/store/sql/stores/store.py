@@ -10,6 +10,7 @@ from bot.store.sql.stores.ledger import SqlLedger
 from bot.store.sql.stores.lists import SqlLists
 from bot.store.sql.stores.marks import SqlMarks, SqlTakeOvers
 from bot.store.sql.stores.memories import SqlMemories
+from bot.store.sql.stores.summaries import SqlSummaries
 from bot.store.sql.stores.tasks import SqlTasks
 from bot.store.sql.stores.worlds import SqlEntities, SqlWorlds
 
@@ -25,6 +26,7 @@ class SqlStore:
         self.marks = SqlMarks(database, agent_row)
         self.take_overs = SqlTakeOvers(database, agent_row)
         self.memories = SqlMemories(database, agent_row)
+        self.summaries = SqlSummaries(database, agent_row)
         self.tasks = SqlTasks(database, agent_row)
         self.cache = SqlCache(database, agent_row, clock)
         self.logs = SqlLogs(database, agent_row, clock)

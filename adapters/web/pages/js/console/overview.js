@@ -8,7 +8,7 @@ import { Meter, Strip } from "../plot.js";
 import { Link, link, setQuery } from "../router.js";
 import { useConnection, useStream } from "../stream.js";
 import { Button, Card, Dot, Icon, PageBody, Segmented, State } from "../ui.js";
-import { Plots } from "./overview_plots.js";
+import { Plots, Votes } from "./overview_plots.js";
 
 const RANGES = [["hour", "Hour"], ["day", "Day"], ["month", "Month"]];
 const STATE_DELAY = 1000; // numbers change at most once a second
@@ -28,21 +28,23 @@ export default function Page({ query }) {
   const metrics = useLoad(isReady ? "api/metrics" : null, { agent, range });
   const models = useLoad(isReady ? "api/models" : null, { agent });
   const silences = useLoad(isReady ? "api/receipts/counts" : null, { agent });
-  useUpdates(agent, [[STATE_DELAY, [overview]], [FIGURES_DELAY, [metrics, models, silences]]]);
+  const votes = useLoad(isReady ? "api/votes" : null, { agent });
+  useUpdates(agent, [[STATE_DELAY, [overview]], [FIGURES_DELAY, [metrics, models, silences, votes]]]);
   const choice = html`<${Segmented} name="How far back" options=${RANGES} value=${range}
     onChange=${(key) => setQuery({ range: key === "hour" ? null : key })} />`;
   return html`<${PageBody} title="Overview" actions=${choice}>
     ${overview.error && html`<${ErrorNote} error=${overview.error} onRetry=${overview.reload} />`}
     ${!isReady && !overview.error && html`<${Skeleton} rows=${8} label="Loading the overview" />`}
-    ${isReady && html`<${Shown} ...${{ overview: overview.value, error: overview.error, metrics, models, silences, range, agent }} />`}</${PageBody}>`;
+    ${isReady && html`<${Shown} ...${{ overview: overview.value, error: overview.error, metrics, models, silences, votes, range, agent }} />`}</${PageBody}>`;
 }
 
-function Shown({ overview, error, metrics, models, silences, range, agent }) {
+function Shown({ overview, error, metrics, models, silences, votes, range, agent }) {
   return html`<${Headline} ...${{ overview, agent, error }} />
     <${Accounts} accounts=${overview.accounts} startedAt=${overview.started_at} />
     <${Numbers} overview=${overview} agent=${agent} />
     ${metrics.error && html`<${ErrorNote} error=${metrics.error} onRetry=${metrics.reload} />`}
     ${metrics.value && html`<${Plots} metrics=${metrics.value} range=${range} />`}
+    ${votes.value?.days.length > 0 && html`<${Votes} days=${votes.value.days} />`}
     <div class="grid-main"><${Models} list=${models} />
       <${Silences} list=${silences} /></div>`;
 }

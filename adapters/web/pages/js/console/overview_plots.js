@@ -71,6 +71,16 @@ function Failures({ metrics, labels, range }) {
     summary=${`${countOf(total, "message")} failed within this ${range}.`} wholeNumbers=${true} emptyText=${`No failures in this ${range}`} />`;
 }
 
+/** How many people liked replies by a reaction, and how many did not, on each of the last fourteen days (UTC). */
+export function Votes({ days }) {
+  const labels = Array.from({ length: 14 }, (_, index) => new Date(Date.now() - (13 - index) * DAY_MS).toISOString().slice(0, 10));
+  const of = (name) => labels.map((day) => days.find((item) => item.day === day)?.[name] ?? 0);
+  const series = [{ name: "Liked", fill: "f1", values: of("liked") }, { name: "Disliked", fill: "f2", values: of("disliked") }];
+  const [liked, disliked] = series.map(({ values }) => values.reduce((sum, value) => sum + value, 0));
+  return html`<${Card}><${Plot} title="Reactions to replies by day (UTC)" kind="bars" labels=${labels} series=${series} format=${String}
+    wholeNumbers=${true} summary=${`${liked} liked and ${disliked} disliked a reply within 14 days.`} emptyText="No reactions" /></${Card}>`;
+}
+
 /** The sums of today by time: known since the start of the bot, so the line may begin later than the day. */
 function Spent({ spent }) {
   const start = new Date(spent.from).getTime();

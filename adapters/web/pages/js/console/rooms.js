@@ -24,7 +24,7 @@ export default function Page({ session, query, params }) {
   });
   return html`<div class=${classes("split", roomId && "in", query.message && "picked")}><h1 class="vh">Rooms</h1>
     <${RoomList} ...${{ list, query, roomId }} />
-    ${roomId ? html`<${Tail} key=${roomId} ...${{ roomId, query, list }} />`
+    ${roomId ? html`<${Tail} key=${roomId} ...${{ roomId, query, list, session }} />`
       : html`<section class="mid" aria-label="Room"><${Empty} title="No room selected">Select a room to see what happens in it.</${Empty}></section>`}
     ${query.message && html`<${Inspector} key=${query.message} id=${query.message} session=${session} />`}</div>`;
 }
@@ -117,9 +117,11 @@ function useTailOf(roomId, filters, isPaused) {
   return { ...state, history, reload: load };
 }
 
-function Tail({ roomId, query, list }) {
+function Tail({ roomId, query, list, session }) {
   const room = list.rows?.find((item) => item.id === roomId);
   const [isPaused, setPaused] = useState(false);
+  const [Instructions, setInstructions] = useState(null);
+  const openInstructions = () => import("./room_instructions.js").then((module) => setInstructions(() => module.default));
   const since = useSince(query.hours);
   const filters = { outcome: query.outcome, rule: query.rule, author: query.author, from: since };
   const isFiltered = Object.values(filters).some(Boolean);
@@ -140,7 +142,8 @@ function Tail({ roomId, query, list }) {
   return html`<section class="mid" aria-label=${name}><div class="phead">
       <${IconButton} icon="left" label="All rooms" class="only-narrow" to="console/rooms" query=${{ q: query.q, agent: query.agent }} />
       <h2 class="cut">${name}</h2><${Chip} tone=${isPaused ? "" : "good"}><${Dot} tone=${isPaused ? "off" : "good"} />${isPaused ? "Paused" : "Live"}</${Chip}>
-      ${room && html`<${Control} room=${room} list=${list} />`}
+      ${room && html`<${IconButton} icon="gear" label="Instructions" onClick=${openInstructions} /><${Control} room=${room} list=${list} />`}
+      ${Instructions && html`<${Instructions} room=${room} session=${session} onClose=${() => setInstructions(null)} />`}
       <${IconButton} icon=${isPaused ? "play" : "pause"} label=${isPaused ? "Go on" : "Pause"} onClick=${() => setPaused(!isPaused)} />
       <div class="filters">
         <${Select} label="Outcome" options=${OUTCOMES} value=${query.outcome ?? ""} onChange=${(outcome) => filter({ outcome })} />

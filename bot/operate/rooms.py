@@ -1,0 +1,122 @@
+"""Instructions of rooms and worlds as operators and admins see and set them."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from uuid import UUID
+
+from bot.domain.environment import Room, World
+from bot.domain.instructions import (
+    MAX_WORLD_LENGTH,
+    SETTING_PREFIX,
+    USAGE,
+    InstructionValue,
+    ResolvedInstructions,
+    RoomInstructions,
+    encode_value,
+    format_value,
+    parse_instruction,
+    resolve_instructions,
+    setting_name,
+)
+from bot.errors import SettingError
+from bot.operate.results import Result, name_room
+from bot.store.protocols import LogKind, Store
+
+
+class InstructionBody(Result):
+    """One value in effect, and where it is set: `file`, `world`, `parent` (the channel of a thread) or `room`.
+
+    `place` is its key in the file; `by` is the name of the person who set it, empty for an operator and for one whose
+    data was deleted; `source` says how it was set.
+    """
+
+    key: str
+    value: str
+    origin: str
+    place: str
+    by_id: UUID | None
+    by: str
+    source: str
+    at: datetime | None
+
+
+class RoomInstructionsBody(Result):
+    """What is in effect in a room; `keys` are all that can be set, each with what fits."""
+
+    room_id: UUID
+    world_id: UUID
+    room: str
+    world: str
+    values: list[InstructionBody]
+    keys: dict[str, str] = USAGE
+
+
+async def find_instructions(store: Store, rooms: Mapping[str, RoomInstructions], room: Room) -> ResolvedInstructions:
+    """Return what is in effect in a room; `rooms` is what the character's file says."""
+    world = await store.worlds.world(room.world_id) or World(room.world_id, room.platform, "")
+    parent = await store.worlds.room(room.parent_id) if rooms and room.parent_id is not None else None
+    return resolve_instructions(rooms, world, room, parent)
+
+
+async def describe_instructions(
+    store: Store, rooms: Mapping[str, RoomInstructions], room: Room
+) -> RoomInstructionsBody:
+    """Return what is in effect in a room, with the names of those who set it."""
+    found = (await find_instructions(store, rooms, room)).values
+    people = await store.entities.entities({item.by_id for item in found if item.by_id is not None})
+    world = await store.worlds.world(room.world_id)
+    values = [
+        InstructionBody.build(
+            item, value=format_value(item.value), by=people[item.by_id].name if item.by_id in people else ""
+        )
+        for item in found
+    ]
+    return RoomInstructionsBody(
+        room_id=room.id,
+        world_id=room.world_id,
+        room=name_room(room),
+        world=(world.name or world.external_id) if world is not None else "",
+        values=values,
+    )
+
+
+async def change_instructions(
+    store: Store,
+    room: Room,
+    values: Mapping[str, str],
+    *,
+    now: datetime,
+    source: str,
+    by_id: UUID | None = None,
+    of_world: bool = False,
+) -> None:
+    """Set values of a room, or of its world; a blank one removes what is set. The next message finds them.
+
+    Raises SettingError for a value that does not fit, and then changes nothing, and LookupError for an unknown world.
+    """
+    world = await store.worlds.world(room.world_id)
+    if world is None:
+        raise LookupError(f"there is no world {room.world_id}")
+    encoded: dict[str, str] = {}
+    for key, text in values.items():
+        try:
+            value = parse_instruction(key, text)
+        except ValueError as error:
+            raise SettingError(str(error)) from None
+        set_by = InstructionValue(key, value, "", by_id=by_id, source=source, at=now)
+        encoded[setting_name(key, None if of_world else room.id)] = "" if value is None else encode_value(set_by)
+    stored = {name: text for name, text in world.settings.items() if name.startswith(SETTING_PREFIX)}
+    if sum(map(len, (stored | encoded).values())) > MAX_WORLD_LENGTH:
+        raise SettingError(f"all instructions of a world together have at most {MAX_WORLD_LENGTH} characters")
+    for name, text in encoded.items():
+        await store.worlds.set_setting(world.id, name, text)
+    body = {
+        "action": "SET_INSTRUCTIONS",
+        "allowed": True,
+        "actors": [str(by_id)] if by_id is not None else [],
+        "world": str(world.id),
+        "room": None if of_world else str(room.id),
+        "arguments": dict(values),
+        "event": source,
+    }
+    await store.logs.log(LogKind.AUTHORIZATION, body, entity_id=by_id)

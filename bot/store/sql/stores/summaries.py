@@ -1,0 +1,105 @@
+"""Summaries of rooms, and what empties them: a change of the messages or the people whose words they repeat."""
+
+from collections.abc import Collection
+from dataclasses import replace
+from functools import partial
+from uuid import UUID
+
+from sqlalchemy import ColumnElement, Connection, Update, case, delete, func, literal_column, or_, select, update
+
+from bot.domain.environment import ANYBODY
+from bot.domain.memory import MemoryKind, Summary
+from bot.store.sql.core.base import SqlStorePart
+from bot.store.sql.core.mapping import (
+    RowMapping,
+    contains_text,
+    items_parameter,
+    matches,
+    parameter,
+    rows_of,
+    text_literal,
+    upsert,
+)
+from bot.store.sql.core.schema import memories, summaries
+
+SUMMARY = RowMapping(summaries, Summary)
+FIND_SUMMARY = select(*SUMMARY).where(matches(summaries, "room_id"))
+SAVE_SUMMARY = upsert(summaries, ("agent_id", "room_id"), SUMMARY.stored_names)
+DELETE_SUMMARY = delete(summaries).where(matches(summaries, "room_id"))
+POSITIONS = select(memories.c.id, memories.c.position).where(
+    matches(memories), memories.c.id.in_(items_parameter(memories.c.id))
+)
+
+
+FIRST_POSITIONS = (
+    select(memories.c.room_id, func.min(memories.c.position))
+    .where(
+        matches(memories),
+        memories.c.kind == text_literal(MemoryKind.MESSAGE),
+        memories.c.id.in_(items_parameter(memories.c.id)),
+    )
+    .group_by(memories.c.room_id)
+)
+NOTHING, WORDS = text_literal(""), ("text", "author_ids")
+
+
+def _empty(*conditions: ColumnElement[bool], where: ColumnElement[bool] | None = None) -> Update:
+    """Return a statement that withdraws summaries which are being written, and empties the stored ones, or some."""
+    kept = {name: NOTHING if where is None else case((where, NOTHING), else_=summaries.c[name]) for name in WORDS}
+    return update(summaries).where(*conditions).values({**kept, "revision": summaries.c.revision + literal_column("1")})
+
+
+EMPTY_IN_ROOM = _empty(matches(summaries, "room_id"))
+EMPTY_FROM = _empty(
+    matches(summaries, "room_id"), where=summaries.c.last_position >= parameter(summaries.c.last_position, "position_")
+)
+EMPTY_EXPIRED = _empty(matches(summaries, "room_id"), summaries.c.first_at < parameter(summaries.c.first_at, "before"))
+EMPTY_OF_AUTHOR = _empty(
+    matches(summaries),
+    or_(contains_text(summaries.c.author_ids, "mark"), contains_text(summaries.c.author_ids, "anybody")),
+)
+
+
+def empty_summaries_with(connection: Connection, agent: int, message_ids: Collection[UUID]) -> None:
+    """Empty the summaries that cover messages which are about to be changed or deleted."""
+    for room_id, position in rows_of(connection, FIRST_POSITIONS, message_ids, agent=agent):
+        connection.execute(EMPTY_FROM, {"agent": agent, "room_id_": room_id, "position_": position})
+
+
+def empty_summaries_of(connection: Connection, agent: int, person_id: UUID) -> None:
+    """Empty the summaries that may repeat words of a person."""
+    connection.execute(EMPTY_OF_AUTHOR, {"agent": agent, "mark": person_id.hex, "anybody": ANYBODY.hex})
+
+
+def _save(agent: int, summary: Summary, connection: Connection) -> bool:
+    stored = SUMMARY.read_all(connection.execute(FIND_SUMMARY, {"agent": agent, "room_id_": summary.room_id}))
+    rows = rows_of(connection, POSITIONS, [summary.first_id, summary.last_id], agent=agent)
+    positions = {row[0]: row[1] for row in rows}
+    if next(iter(stored), Summary(summary.room_id)).revision != summary.revision or summary.last_id not in positions:
+        return False
+    first, last = positions.get(summary.first_id, 0), positions[summary.last_id]
+    placed = replace(summary, first_position=first, last_position=last)
+    SAVE_SUMMARY.execute_all(connection, [SUMMARY.values(placed, agent)])
+    return True
+
+
+class SqlSummaries(SqlStorePart):
+    """Stores the summaries of rooms; see `SummaryStore`."""
+
+    async def begin(self, room_id: UUID) -> Summary:
+        def begin(connection: Connection) -> Summary:
+            values = {"agent": self._agent, "room_id_": room_id}
+            stored = next(iter(SUMMARY.read_all(connection.execute(FIND_SUMMARY, values))), None)
+            if stored is None:
+                stored = Summary(room_id)
+                SAVE_SUMMARY.execute_all(connection, [SUMMARY.values(stored, self._agent)])
+            return stored
+
+        return await self._database.write(begin)
+
+    async def find(self, room_id: UUID) -> Summary | None:
+        rows = SUMMARY.read_all(await self._read(FIND_SUMMARY, room_id_=room_id))
+        return next((summary for summary in rows if summary.text), None)
+
+    async def save(self, summary: Summary) -> bool:
+        return await self._database.write(partial(_save, self._agent, summary))

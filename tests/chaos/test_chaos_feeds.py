@@ -1,0 +1,110 @@
+"""Kills while the entries of feeds are posted and conversations are begun: each comes once, and none is missed."""
+
+import random
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import RawTestServer
+
+from bot import Settings, Task, TaskSchedule, TaskTag, derived_id
+from bot.settings import Layer
+from bot.store import SqlStorage
+from plugins.feeds.feed import READ_FEED
+from tests.chaos.adapter import MARK
+from tests.chaos.conftest import OpenScene
+from tests.chaos.program import BotProcess
+from tests.chaos.scene import Scene
+from tests.chaos.wire import ASKED
+
+pytestmark = pytest.mark.long
+ROOMS, ENTRIES, KILLS, MOST_EVENTS = 20, 3, 20, 6
+AGENT = derived_id("agent", "Ada")
+UNREAD = """SELECT count(*) FROM tasks WHERE name = 'READ_FEED' AND metadata LIKE '%"seen":[]%'"""
+ITEMS = "".join(f"<item><guid>{number}</guid><title>Entry {number}</title></item>" for number in range(ENTRIES))
+POINTS = ("outbox.committed:2", "send.pre_write:1", "send.post_write:2", "send.pre_record:2")
+
+
+async def send_feed(request: web.BaseRequest) -> web.Response:
+    """Serve the feed, as the proxy through which the bot fetches what strangers name."""
+    return web.Response(text=f'<rss version="2.0"><channel><title>News</title>{ITEMS}</channel></rss>')
+
+
+async def store_due_feeds(scene: Scene, count: int) -> None:
+    """Let a person write in each room, and have each follow the feed, of which nothing was read yet."""
+    for number in range(count):
+        scene.platform.feed(f"room {number}", "quiet")
+    await scene.run_until_settled(60.0)
+    settings = Settings([Layer("the test", {"DATABASE_URL": f"sqlite:///{scene.program.database}"})])
+    schedule = TaskSchedule(timedelta(days=1)).to_metadata()
+    async with SqlStorage().open(AGENT, settings) as store:
+        for room in await store.worlds.rooms():
+            metadata = {"voice": False, "title": "News", "etag": "", "modified": "", "seen": [], **schedule}
+            due = datetime.now(UTC) - timedelta(seconds=1)
+            tags, url = frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), "http://news.test/rss"
+            await store.tasks.save_task(
+                Task(room.id, READ_FEED, due, url, room.id, room.world_id, tags=tags, metadata=metadata)
+            )
+
+
+def count_posts(scene: Scene) -> Counter[tuple[str, str]]:
+    """Count what can be read in each room; one with the mark of a repetition may be the only one."""
+    texts = [(post.room, post.text) for post in scene.platform.record.posted if "Entry" in post.text]
+    plain = Counter(item for item in texts if not item[1].startswith(MARK))
+    keys = {(room, text.removeprefix(MARK).strip()) for room, text in texts}
+    return Counter({key: plain[key] or 1 for key in keys})
+
+
+async def run_until_read(scene: Scene) -> None:
+    """Run the bot until all feeds are read and everything is sent."""
+    asked = scene.wire.seen[ASKED]
+    async with scene.program.running() as bot:
+        await scene.wire.until_seen(
+            lambda: (
+                bot.is_over
+                or (scene.wire.seen[ASKED] > asked and not scene.database.count(UNREAD) and scene.is_settled())
+            ),
+            seconds=110,
+            what="all feeds",
+        )
+        bot.stop()
+        assert await bot.wait() == 0, scene.program.output_end
+
+
+def expected(rooms: int) -> Counter[tuple[str, str]]:
+    return Counter({(f"room {room}", f"Entry {entry}"): 1 for room in range(rooms) for entry in range(ENTRIES)})
+
+
+async def test_after_random_kills_each_entry_is_posted_once_in_each_room(open_scene: OpenScene) -> None:
+    chance = random.Random(51)
+    async with (
+        RawTestServer(send_feed) as server,
+        open_scene(FEEDS="10", HTTP_PROXY=str(server.make_url("/"))) as scene,
+    ):
+        await store_due_feeds(scene, ROOMS)
+        for _ in range(KILLS):
+            end = scene.wire.total + chance.randint(1, MOST_EVENTS)
+            async with scene.program.running() as bot:
+
+                def is_time(end: int = end, bot: BotProcess = bot) -> bool:
+                    return bot.is_over or scene.wire.total >= end or not scene.database.count(UNREAD)
+
+                await scene.wire.until(is_time, seconds=60, what="the next kill")
+                bot.kill()
+        await run_until_read(scene)
+        assert count_posts(scene) == expected(ROOMS)
+        assert scene.verdict.complaints == []
+
+
+@pytest.mark.parametrize("point", POINTS)
+async def test_after_a_kill_at_any_stage_each_entry_is_posted_once(open_scene: OpenScene, point: str) -> None:
+    async with (
+        RawTestServer(send_feed) as server,
+        open_scene(FEEDS="10", HTTP_PROXY=str(server.make_url("/"))) as scene,
+    ):
+        await store_due_feeds(scene, 1)
+        await scene.program.run_until_killed(point)
+        await run_until_read(scene)
+        assert count_posts(scene) == expected(1)
+        assert scene.verdict.complaints == []

@@ -1,0 +1,42 @@
+"""Web pages and search results that attackers have written, behind a proxy on the loopback."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from tests.hostile.places import PAGE
+from tests.plugins.links.web import Web, serve_web
+
+MADE_UP = "made-up.example"  # the host of links that only the model writes
+CLOSED = (
+    "http://127.0.0.1:8080/admin",
+    "http://169.254.169.254/latest/meta-data",
+    "http://localhost/",
+    "file:///etc/passwd",
+)
+
+
+@asynccontextmanager
+async def serve_hostile_web(chance: random.Random, write_as: Callable[[str], str]) -> AsyncIterator[Web]:
+    """Serve pages, rules for robots and search results with orders, redirects to closed addresses among them."""
+
+    async def show_page(request: web.Request) -> web.Response:
+        if chance.random() < 0.1:
+            return web.Response(status=302, headers={"Location": chance.choice(CLOSED)})
+        return web.Response(text=write_as(PAGE))  # plain text takes no process of its own
+
+    async def show_robots(request: web.Request) -> web.Response:
+        return web.Response(text=f"# {write_as(PAGE)}\nUser-agent: *\nAllow: /\n")
+
+    async def search(request: web.Request) -> web.Response:
+        urls = (chance.choice(CLOSED), f"http://found{chance.randrange(10**6)}.example/")
+        return web.json_response(
+            {"results": [{"url": url, "title": write_as(PAGE)[:80], "content": write_as(PAGE)} for url in urls]}
+        )
+
+    async with serve_web() as found:
+        found.pages |= {"/robots.txt": show_robots, "/search": search}
+        found.otherwise = show_page
+        yield found
