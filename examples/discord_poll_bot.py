@@ -1,5 +1,7 @@
 """A bot with discord.py that is not built with Greenroom: it reacts to `!poll` and keeps no state."""
 
+import os
+
 import discord
 
 intents = discord.Intents.default()
@@ -23,6 +25,4 @@ class PollBot(discord.Client):
 
 
 if __name__ == "__main__":
-    import os
-
     PollBot(intents=intents).run(os.environ["DISCORD_TOKEN"])
