@@ -82,9 +82,10 @@ docs: $(SITE_TOOLS)/.installed
 wheel: $(TOOLS)/.installed
 	@$(TOOLS)/bin/hatchling build --target wheel --directory dist
 
-# The wheel, the source distribution, and the versions that both were tested with.
+# The wheel, the source distribution, whether both can be published, and the versions that both were tested with.
 dist: $(TOOLS)/.installed
 	@rm -f dist/greenroom-*.whl dist/greenroom-*.tar.gz && $(TOOLS)/bin/hatchling build --directory dist
+	@$(TOOLS)/bin/twine check --strict dist/greenroom-*.whl dist/greenroom-*.tar.gz
 	@cp constraints.txt dist && ls dist
 
 # Installs them into empty environments outside the checkout, and uses them.

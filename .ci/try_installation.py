@@ -20,6 +20,16 @@ DIST = ROOT / "dist"
 PACKAGES = ("adapters", "bot", "plugins")
 RENAMED = {"characters/": "bot/characters/", "plugins.json": "bot/plugins.json"}  # `force-include` in pyproject.toml
 TYPED = [f"{package}/py.typed" for package in PACKAGES]
+# A test of a bot that is not built with Greenroom, without any platform's library.
+EMULATOR_TEST = """
+import pytest
+
+@pytest.mark.parametrize("platform", ["telegram", "x", "mastodon", "matrix"])
+async def test_people_write_there(platform, start_emulator):
+    chat = await start_emulator(platform)
+    await chat.say("hello")
+    assert "hello" in chat.messages()[-1].text
+"""
 # Of the user; whoever imports one of these instead of the program's own module ends at once.
 OTHER_MODULES = ("adapters/__init__.py", "plugins/__init__.py", "bot.py")
 
@@ -87,6 +97,7 @@ def converse(folder: Path) -> None:
     """Talk in the terminal, write and check a plugin. Raises Failure if one of them fails."""
     if "\nHello" not in run(folder, "bot", "chat", text="hello\n"):  # after the AI notice
         raise Failure("bot chat does not answer")
+    run(folder, "greenroom", "--version")
     run(folder, "bot", "plugin", "new", "dice", "--single-file")
     run(folder, "bot", "plugin", "check", "./dice.py")
     run(folder, "bot", "character", "new", "mine.json", "--name", "Robin")
@@ -130,6 +141,8 @@ def main() -> None:
         make_environment(stored, f"{wheel}[sql,testing]")
         converse(stored)
         run(stored, "bot", "plugin", "test", "./dice.py")
+        (stored / "test_emulators.py").write_text(EMULATOR_TEST)
+        run(stored, "pytest", "-q", "test_emulators.py")
         serve(stored)
         run(stored, "bot", "db", "check")
 

@@ -174,6 +174,12 @@ def entry(argv: Sequence[str] | None = None) -> int:
     return code
 
 
+def greenroom() -> int:
+    """Run the program `greenroom`: one command as `bot` does; without arguments, on a terminal, the chat."""
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return entry(sys.argv[1:] or (["chat"] if is_terminal else []))
+
+
 def _run(argv: list[str]) -> int:
     try:
         code = translate_help(typer.main.get_command(app)).main(argv, prog_name="bot", standalone_mode=False)

@@ -18,6 +18,7 @@ from bot.testing.harness import AgentHarness, PluginTestResult, make_message, ma
 from bot.testing.manual_clock import ManualClock
 from bot.testing.plugin_contract import ContractResult, check_plugin_contract
 from bot.testing.recording_adapter import RecordingAdapter
+from bot.testing.running_emulator import EmulatedChat, running_emulator
 from bot.testing.scripted_model import Restart, ScriptedModel, StreamedText, model_answer
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "ActionRefused",
     "AgentHarness",
     "ContractResult",
+    "EmulatedChat",
     "EmulatorActions",
     "EmulatorFile",
     "EmulatorMessage",
@@ -53,4 +55,5 @@ __all__ = [
     "model_answer",
     "run_plugin_tests",
     "running_agent",
+    "running_emulator",
 ]

@@ -104,6 +104,10 @@ class EventRecorder:
             while not predicate():
                 await self._changed.wait()
 
+    async def wait_for_next(self) -> None:
+        """Wait until an event is recorded."""
+        await self._changed.wait()
+
 
 class TypingIndicators:
     """Who is typing where, until a message of theirs arrives or `seconds` are over."""
@@ -207,6 +211,10 @@ class EmulatorServer:
     def routes(self) -> Sequence[web.AbstractRouteDef]:
         """Return all routes of the platform; those of `open_page` are added."""
         raise NotImplementedError
+
+    def endpoints(self) -> list[str]:
+        """Return what the platform answers, each as in its documentation: by default "METHOD /path" of every route."""
+        return [f"{route.method} {route.path}" for route in self.routes() if isinstance(route, web.RouteDef)]
 
     def middlewares(self) -> Sequence[Middleware]:
         """Return what handles each request after the check of its host."""

@@ -214,7 +214,8 @@ class EmulatorPage:
     """
 
     def __init__(self, view: EmulatorView) -> None:
-        self._view = view
+        self.view = view
+        self.listeners: list[Callable[[], None]] = []  # called by `changed`
         self._actions = view if isinstance(view, EmulatorActions) else EmulatorActions()
         self._folder = files(PAGES).joinpath("pages")
         html = self._folder.joinpath("emulated.html").read_text(encoding="utf-8")
@@ -259,6 +260,8 @@ class EmulatorPage:
         """Update the open pages; call it whenever something may have changed."""
         for tab in self._tabs:
             tab.is_stale.set()
+        for listener in self.listeners:
+            listener()
 
     async def close(self) -> None:
         """Close the connections of all open pages."""
@@ -283,16 +286,16 @@ class EmulatorPage:
 
     async def _serve_state(self, request: web.Request) -> web.Response:
         """Respond with the state of a room, by default of the first."""
-        rooms = self._view.rooms()
+        rooms = self.view.rooms()
         if not rooms:
             raise web.HTTPNotFound
         room = next((item for item in rooms if item.id == request.query.get("place")), rooms[0])
         document = {
             "place": room.id,
             "places": [asdict(item) for item in rooms],
-            "bots": [asdict(item) for item in self._view.bots()],
-            "said": [asdict(item) for item in self._view.messages(room.id)[-MAX_MESSAGES:]],
-            "longest": self._view.max_length,
+            "bots": [asdict(item) for item in self.view.bots()],
+            "said": [asdict(item) for item in self.view.messages(room.id)[-MAX_MESSAGES:]],
+            "longest": self.view.max_length,
         }
         return web.json_response(document, headers={"Cache-Control": "no-store"})
 
@@ -343,14 +346,14 @@ class EmulatorPage:
         """Return rooms, people and characters, if they are others than those sent."""
         frame = {
             "type": "platform",
-            "places": [asdict(room) for room in self._view.rooms()],
-            "bots": [asdict(bot) for bot in self._view.bots()],
-            "platform": self._view.platform,
+            "places": [asdict(room) for room in self.view.rooms()],
+            "bots": [asdict(bot) for bot in self.view.bots()],
+            "platform": self.view.platform,
             "dialect": self._actions.dialect,
             "abilities": sorted(self._actions.abilities),
             "kinds": [list(kind) for kind in self._actions.room_kinds],
             "emojis": list(self._actions.emojis),
-            "longest": self._view.max_length,
+            "longest": self.view.max_length,
             "web": self._web_url,
         }
         if frame == tab.platform:
@@ -360,7 +363,7 @@ class EmulatorPage:
 
     def _room_frame(self, tab: "_Tab") -> Json | None:
         """Return the messages of the room that a page shows: all at first, then those that have changed."""
-        rooms = [room.id for room in self._view.rooms()]
+        rooms = [room.id for room in self.view.rooms()]
         if not rooms:
             return None
         place = tab.place if tab.place in rooms else rooms[0]
@@ -368,7 +371,7 @@ class EmulatorPage:
         if is_first:
             tab.sent_place, tab.sent, tab.typing = place, {}, []
         messages: dict[str, Json] = {}
-        for message in self._view.messages(place)[-MAX_MESSAGES:]:
+        for message in self.view.messages(place)[-MAX_MESSAGES:]:
             outcomes = (self._outcomes.get((message.thread or place, message.id)) or {}).values()
             messages[message.id] = {**asdict(message), "outcomes": [outcome.describe() for outcome in outcomes]}
         changed = [document for key, document in messages.items() if tab.sent.get(key) != document]
@@ -425,7 +428,7 @@ class EmulatorPage:
             return None
         if not text:
             raise ActionRefused("the message is empty")
-        if problem := await self._view.send_message(room_id, user_id, text, reply_to):
+        if problem := await self.view.send_message(room_id, user_id, text, reply_to):
             raise ActionRefused(problem)
         return {"problem": ""}
 
@@ -433,7 +436,7 @@ class EmulatorPage:
         target, button_id = self._find_message(room_id, body), str(body.get("button"))
         if button_id not in dict(target.buttons):
             raise web.HTTPBadRequest
-        await self._view.press_button(room_id, user_id, target.id, button_id)
+        await self.view.press_button(room_id, user_id, target.id, button_id)
 
     async def _edit_message(self, room_id: str, user_id: str, body: Json) -> None:
         target, text = self._find_message(room_id, body), self._text_of(body)
@@ -469,11 +472,11 @@ class EmulatorPage:
             raise web.HTTPNotFound
 
     def _text_of(self, body: Json) -> str:
-        return str(body.get("text") or "").strip()[: self._view.max_length]
+        return str(body.get("text") or "").strip()[: self.view.max_length]
 
     def _find_message(self, room_id: str, body: Json) -> EmulatorMessage:
         wanted = str(body.get("message"))
-        target = next((item for item in self._view.messages(room_id) if item.id == wanted), None)
+        target = next((item for item in self.view.messages(room_id) if item.id == wanted), None)
         if target is None:
             raise web.HTTPBadRequest
         return target
@@ -486,7 +489,7 @@ class EmulatorPage:
             raise web.HTTPBadRequest from None
         if not isinstance(body, dict) or not all(_is_text(value) for value in body.values()):
             raise web.HTTPBadRequest
-        rooms = {item.id: item for item in self._view.rooms()}
+        rooms = {item.id: item for item in self.view.rooms()}
         room = rooms.get(str(body.get("place") or next(iter(rooms), "")))
         users = {item.id: item for item in room.people} if room else {}
         user = users.get(str(body.get("person") or next(iter(users), "")))

@@ -1,11 +1,13 @@
 """Pytest fixtures for plugins, loaded through the entry point `greenroom`; asynchronous tests run without settings."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from inspect import iscoroutinefunction
 
 import pytest
 
 from bot.testing.harness import AgentHarness, running_agent
+from bot.testing.running_emulator import EmulatedChat, running_emulator
 from bot.testing.scripted_model import ScriptedModel
 
 
@@ -48,3 +50,14 @@ async def agent_harness(scripted_model: ScriptedModel) -> AsyncIterator[AgentHar
     """Run an agent called Ada, with bootstrap and the scripted model."""
     async with running_agent(model=scripted_model) as harness:
         yield harness
+
+
+@pytest.fixture
+async def start_emulator() -> AsyncIterator[Callable[..., Awaitable[EmulatedChat]]]:
+    """Return a function that starts an emulator as `running_emulator` does; it stops after the test."""
+    async with AsyncExitStack() as stack:
+
+        async def start(platform: str, *bots: str) -> EmulatedChat:
+            return await stack.enter_async_context(running_emulator(platform, *bots))
+
+        yield start

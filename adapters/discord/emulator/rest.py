@@ -219,7 +219,7 @@ class RestServer:
         if body.get("enforce_nonce") and (existing_id := self._state.find_nonce(bot, nonce)):
             self.recorder.record("same nonce")
             return json_response(self._state.messages[channel["id"]][existing_id])
-        reference = body.get("message_reference") or {}
+        reference = str((body.get("message_reference") or {}).get("message_id") or "")  # discord.py sends a number
         fields: Json = {
             "embeds": [{"type": "rich", **embed} for embed in body.get("embeds") or ()],
             "components": number_components(body.get("components") or []),
@@ -228,7 +228,7 @@ class RestServer:
         if nonce:
             fields["nonce"] = nonce
         message = self._state.add_message(
-            channel["id"], bot, body.get("content") or "", reply_to=reference.get("message_id"), **fields
+            channel["id"], bot, body.get("content") or "", reply_to=reference or None, **fields
         )
         self._state.store_nonce(bot, nonce, message["id"])
         replied_to = (message.get("referenced_message") or {}).get("author", {}).get("id", "")

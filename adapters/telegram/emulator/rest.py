@@ -101,6 +101,10 @@ class BotApi:
             "getFile": self._get_file,
         }
 
+    def methods(self) -> list[str]:
+        """Return the names of the methods that can be called."""
+        return [*self._methods, *FILE_METHODS]
+
     async def call(self, bot: BotRecord, method: str, parameters: Parameters, files: Files) -> Any:
         """Execute one call. Raises ApiError."""
         if method in FILE_METHODS:

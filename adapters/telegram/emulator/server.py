@@ -84,6 +84,10 @@ class Emulator(EmulatorServer):
         """Return the routes of the Bot API."""
         return [web.route("*", "/bot{token}/{method}", self._call), web.get("/file/bot{token}/{path:.+}", self._file)]
 
+    def endpoints(self) -> list[str]:
+        """Return the methods of the Bot API."""
+        return self._api.methods()
+
     async def stop_tasks(self) -> None:
         """Stop delivering updates."""
         await self._webhooks.cancel()

@@ -66,6 +66,10 @@ class RestServer:
             "POST /2/media/metadata": self._describe_media,
         }
 
+    def endpoints(self) -> list[str]:
+        """Return the calls that are answered, such as `POST /2/tweets`."""
+        return list(self._routes)
+
     def handle(self, endpoint: str, request: ApiRequest) -> ApiResponse:
         """Handle a call; raise ApiError."""
         route = self._routes.get(endpoint)

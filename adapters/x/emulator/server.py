@@ -131,6 +131,10 @@ class Emulator(EmulatorServer):
         """Return the routes of the API."""
         return [web.route("*", "/2/{path:.*}", self._serve)]
 
+    def endpoints(self) -> list[str]:
+        """Return the calls of the API, with `:id` for an id in the path."""
+        return self._rest.endpoints()
+
     def add_account(self, username: str) -> Keys:
         """Create an account; return the keys with which a bot uses it."""
         keys = Keys(self.state.user_id_of(username))
