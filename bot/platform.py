@@ -110,7 +110,7 @@ from bot.operate.tools import (
 )
 from bot.outbound.content_filter import filter_partial_text
 from bot.outbound.outbox import DeliveryDecision, DeliveryStatus, UndeliveredParts, is_dropped
-from bot.plugin_system.loading import LazyImport, LazyModule
+from bot.plugin_system.loading import LazyImport, LazyModule, import_library
 from bot.receipts import GateCheck, TraceStep, describe_receipt, list_checks, read_sections, read_steps
 from bot.runs import current_run
 from bot.settings import AllowList
@@ -346,6 +346,7 @@ __all__ = [
     "find_network",
     "format_dollars",
     "group_accounts",
+    "import_library",
     "install_command",
     "is_complete",
     "is_cross_site",

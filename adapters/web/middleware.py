@@ -188,7 +188,7 @@ class Middleware:
         """Turn every error into a response with a code; log internal errors."""
         REQUEST_ID.set(token_hex(8))
         try:
-            with use_language(request.headers.get("Accept-Language", "")):
+            with use_language(request.query.get("language", ""), request.headers.get("Accept-Language", "")):
                 return await handler(request)
         except HttpProblem as problem:
             reply_problem = problem

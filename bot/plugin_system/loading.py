@@ -39,12 +39,24 @@ PLUGINS_PACKAGE, ADAPTERS_PACKAGE = "plugins", "adapters"  # of this distributio
 BUNDLED_PACKAGES = (f"{PLUGINS_PACKAGE}.", f"{ADAPTERS_PACKAGE}.")
 
 
+def import_library(name: str) -> ModuleType:
+    """Import a module; the limit of recursion stays as it is.
+
+    Some libraries raise it (py_ecc, to 100,000), and then deeply nested JSON of strangers ends the process.
+    """
+    limit = sys.getrecursionlimit()
+    try:
+        return importlib.import_module(name)
+    finally:
+        sys.setrecursionlimit(limit)
+
+
 def import_by_name(module: str, name: str) -> ModuleType:
     """Import the module of a plugin or adapter. Raises PluginError if that fails."""
     if module.startswith(BUNDLED_PACKAGES):
         import_bundled_package(module.partition(".")[0])
     try:
-        return importlib.import_module(module)
+        return import_library(module)
     except SettingError:
         raise
     except ModuleNotFoundError as error:
@@ -116,7 +128,7 @@ class LazyModule(ModuleType):
         super().__init__(name)
 
     def __getattr__(self, name: str) -> Any:
-        value = getattr(importlib.import_module(self.__name__), name)
+        value = getattr(import_library(self.__name__), name)
         setattr(self, name, value)  # so that it is looked up once
         return value
 

@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
-from importlib import import_module
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -14,7 +13,7 @@ from pydantic import Field
 from sqlalchemy import MetaData
 
 from bot import Agent, CommaList, ConfigError, Secret, Settings, SettingsModel, TemporaryError
-from bot.platform import LazyModule
+from bot.platform import LazyModule, import_library
 from bot.transfers import (
     NATIVE,
     DailyLimits,
@@ -182,7 +181,7 @@ class EvmAccount(TransferService):
         if "." not in text:
             return self.parse_address(text)
         await self._check_chain()
-        names = await asyncio.to_thread(import_module, "plugins.evm.names")  # it imports web3, which takes a second
+        names = await asyncio.to_thread(import_library, "plugins.evm.names")  # it imports web3, which takes a second
         if (address := await names.find_name(self._node, text.strip())) is None:
             raise TransferRefused(f"there is no address for the name {text.strip()[:60]!r} on {self.network}")
         return self.parse_address(address)

@@ -18,6 +18,7 @@ from bot.installation import install_command, install_package
 from bot.models.types import ModelType
 from bot.plugin_system.components import Model
 from bot.plugin_system.loading import (
+    LazyModule,
     LoadedPlugins,
     find_adapters,
     find_plugin,
@@ -574,3 +575,13 @@ def test_only_plugins_of_this_distribution_are_trusted(tmp_path: Path) -> None:
     assert other is not None
     assert bundled.is_trusted
     assert not other.is_trusted
+
+
+def test_a_library_that_raises_the_limit_of_recursion_does_not_raise_it_for_the_bot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "deep_library.py").write_text("import sys\nsys.setrecursionlimit(100_000)\nVALUE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    limit = sys.getrecursionlimit()
+    assert LazyModule("deep_library").VALUE == 1
+    assert sys.getrecursionlimit() == limit

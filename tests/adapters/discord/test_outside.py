@@ -106,7 +106,7 @@ async def test_without_the_switch_a_question_from_outside_is_refused_and_not_sto
     async with server.run_bot() as (harness, _):
         [shown] = await ask(server, elsewhere)
         assert await receipts(harness) == []
-    assert "has not switched on" in shown["content"]
+    assert "has not enabled" in shown["content"]
     assert shown["flags"] == 64
 
 

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import ClientSession
 
 from bot.user_texts import page_texts
+from tests.adapters.web.conftest import SocketClient
 from tests.adapters.web.test_vendor import PAGES, loaded_files
 
 # As in lib.js: what a template itself contains.
@@ -105,3 +106,14 @@ async def test_commands_and_their_answers_are_in_the_language_of_the_person(web_
         body = {"text": "/start", "user": language, "room": language}
         reply = await web_server.post("/api/agents/ada/messages", body, **{"Accept-Language": language})
         assert reply["replies"][0]["text"].startswith(greeting)
+
+
+async def test_a_page_names_its_language_to_the_socket(web_server: Any) -> None:
+    async with web_server.session.ws_connect(
+        f"{web_server.origin}/api/ws?language=es", headers=web_server.bearer
+    ) as ws:
+        client = SocketClient(ws)
+        await client.send(type="hello", agent="ada", room="lobby", user="Kim")
+        await client.wait_for("ready")
+        await client.send(type="command", text="/start", client_id="c1")
+        assert (await client.wait_for("shown"))["text"].startswith("Hola, soy Ada.")

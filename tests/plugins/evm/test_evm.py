@@ -9,13 +9,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
-from eth_account import Account
 from pydantic import SecretStr
 
 from bot import Attachment, ChannelType, Content, MediaKind, Role, TaskTag, TemporaryError
 from bot.background.scheduler import Scheduler
 from bot.models import Purpose, TextRequest
-from bot.plugin_system.loading import find_plugin
+from bot.plugin_system.loading import find_plugin, import_library
 from bot.testing import AgentHarness, ScriptedModel, check_plugin_contract, model_answer, running_agent
 from bot.transfers import NodeClient, fetch_price
 from plugins.evm.network import EvmAccount
@@ -34,6 +33,8 @@ from tests.plugins.evm.anvil import (
     needs_anvil,
     run_anvil,
 )
+
+Account = import_library("eth_account").Account
 
 pytestmark = needs_anvil
 HALF = ETHER // 2

@@ -6,7 +6,7 @@ export {
   useMemo, useReducer, useRef, useState,
 } from "../vendor/preact-htm.js";
 
-export const language = document.documentElement.lang; // the server chooses it
+export const language = document.documentElement.lang;
 const translation = language === "en" ? null : await import("./translation.js").catch(() => null);
 export const html = translation?.html ?? build;
 

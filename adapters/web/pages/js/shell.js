@@ -26,7 +26,7 @@ export function Parts({ current }) {
   const part = (name, text, icon, to) => html`<a href=${link(to)} aria-current=${current === name ? "page" : undefined}>
     <${Icon} name=${icon} size="s" />${text}</a>`;
   return html`<nav class="seg" aria-label="Parts">${part("chat", t("Chat"), "chat", "")}
-    ${part("console", "Console", "pulse", "console")}</nav>`;
+    ${part("console", t("Console"), "pulse", "console")}</nav>`;
 }
 
 /** Choose a character; with one there is only its name. `allowsAll` adds "All characters" (an empty id). */

@@ -1,7 +1,7 @@
 // The live stream: one WebSocket for a tab, which resumes after a lost connection.
 
 import { BASE, get } from "./api.js";
-import { useEffect, useRef, useState } from "./lib.js";
+import { language, useEffect, useRef, useState } from "./lib.js";
 
 const FIRST_DELAY = 1000;
 const MAX_DELAY = 30_000;
@@ -75,7 +75,7 @@ export class Stream {
     clearTimeout(this.timer);
     this.drop();
     this.tell("connecting");
-    const url = new URL("api/ws", BASE);
+    const url = new URL(`api/ws?language=${language}`, BASE);
     url.protocol = url.protocol.replace("http", "ws");
     const socket = new WebSocket(url);
     this.socket = socket;
