@@ -76,9 +76,9 @@ def read_folder(folder: Path) -> UserFolder:
     personas = powers.get("personas") if isinstance(powers, dict) else None
     names = [str(name) for name in personas.values()] if isinstance(personas, dict) else []
     used = {path for card in cards for path in card.lorebooks}
-    books = {_card_fields(card.path).get("character_book", {}).get("name") for card in cards}
+    in_cards = {_card_fields(card.path).get("character_book", {}).get("name") for card in cards}
     for book in sorted((root / "worlds").glob("*.json")):
-        if book not in used and book.stem not in books:
+        if book not in used and book.stem not in in_cards:
             report.left["lorebooks", "no card names them: `bot character import CARD --lorebook FILE`"] += 1
     known = {card.path.stem for card in cards}
     strays = [path for path in sorted((root / "chats").glob("*/*.jsonl")) if path.parent.name not in known]
