@@ -428,12 +428,14 @@ def plugin_names() -> list[str]:
     return list(dict.fromkeys([*_list_subpackages(PLUGINS_PACKAGE), *others]))
 
 
-def find_adapters() -> dict[str, AdapterSpec | str]:
+def find_adapters(*, needs_libraries: bool = True) -> dict[str, AdapterSpec | str]:
     """Return every installed adapter by name: its spec, or the reason why it cannot be loaded.
 
-    Lazy imports of an adapter are not resolved, so no platform library is loaded.
+    Lazy imports of an adapter are not resolved, so no platform library is loaded. Without `needs_libraries`, as for an
+    emulator, a library that is not installed is no reason.
     """
-    return {name: _load_adapter(name, module) for name, module in _adapter_modules().items()}
+    modules = _adapter_modules().items()
+    return {name: _load_adapter(name, module, needs_libraries=needs_libraries) for name, module in modules}
 
 
 def find_adapter(name: str) -> AdapterSpec | str:
@@ -498,19 +500,20 @@ def _adapter_entry_points(path: tuple[str, ...]) -> list[tuple[str, str]]:
     return [(entry.name, entry.module) for entry in entries]
 
 
-def _load_adapter(name: str, module: str) -> AdapterSpec | str:
+def _load_adapter(name: str, module: str, *, needs_libraries: bool = True) -> AdapterSpec | str:
     try:
-        return _single_spec(import_by_name(module, name), name)
+        return _single_spec(import_by_name(module, name), name, needs_libraries=needs_libraries)
     except PluginError as error:
         return str(error)
 
 
-def _single_spec(module: ModuleType, name: str) -> AdapterSpec | str:
+def _single_spec(module: ModuleType, name: str, *, needs_libraries: bool = True) -> AdapterSpec | str:
     specs = [value for value in vars(module).values() if isinstance(value, AdapterSpec)]
     if len(specs) != 1:
         return f"adapter {name!r}: {module.__name__} must hold one AdapterSpec, it holds {len(specs)}"
     [spec] = specs
-    missing = next((library for library in spec.libraries if importlib.util.find_spec(library) is None), "")
+    libraries = spec.libraries if needs_libraries else ()
+    missing = next((library for library in libraries if importlib.util.find_spec(library) is None), "")
     return missing_package_message(name, missing, module.__name__, spec.extra) if missing else spec
 
 

@@ -100,7 +100,7 @@ async def running_emulator(platform: str, *bots: str) -> AsyncIterator[EmulatedC
 
     Raises PluginError for an unknown platform or one without an emulator.
     """
-    adapters = find_adapters()  # without the libraries of the adapter itself, which a bot of another kind may not have
+    adapters = find_adapters(needs_libraries=False)  # a bot of another kind may not have those of the adapter itself
     spec = adapters.get(platform, f"there is no adapter {platform!r}: choose one of {', '.join(adapters)}")
     if isinstance(spec, str):
         raise PluginError(spec)
