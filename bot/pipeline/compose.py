@@ -17,7 +17,7 @@ from bot.models.types import ModelType, Purpose, TextRequest, TextResult
 from bot.plugin_system.components import Provider
 from bot.plugin_system.registry import Registry
 from bot.prompts.template_language import render_template
-from bot.prompts.templates import CARE_RULE, IDENTITY_RULE, NO_ROMANCE_RULE, SYSTEM, request_json
+from bot.prompts.templates import CARE_RULE, IDENTITY_RULE, NO_ROMANCE_RULE, SYSTEM, find_field_conditions, request_json
 from bot.receipts import ALL_PROVIDERS, SEPARATOR, NotedAnswer
 from bot.settings import MinorRule
 from bot.text import grapheme_boundary_before, truncate_history
@@ -118,9 +118,11 @@ class Composer:
         in the form of the template.
         """
         source, schema = turn.find_template(template), None
-        if turn.agent.models.can_write_json(kind) and (as_json := request_json(source)):
-            source, schema = as_json
-        prompt = render_template(source, {**_values_of(turn), **values})
+        values = {**_values_of(turn), **values}
+        if turn.agent.models.can_write_json(kind):
+            known = frozenset(name for name in find_field_conditions(source) if values.get(name))
+            source, schema = request_json(source, known) or (source, None)
+        prompt = render_template(source, values)
         model = turn.model_name if kind is turn.reply_model else ""
         return TextRequest(prompt, purpose=purpose, system=self.render_system(turn), schema=schema, model=model)
 

@@ -527,16 +527,28 @@ def _build_problem(name: str, known: Collection[str], message: str, variable: st
 
 _BLOCK = re.compile(r"<response>\n((?:<(?:\w+)>[^\n]*</(?:\w+)>\n){1,20})</response>")
 _FIELD = re.compile(r"<(\w+)>([^\n]*)</\1>")
+_FIELD_LINES = r"((?:<\w+>[^\n]*</\w+>\n)*)"
+_FIELD_CONDITION = re.compile(
+    rf"\{{\{{#if (\w+)\}}\}}\n{_FIELD_LINES}(?:\{{\{{else\}}\}}\n{_FIELD_LINES})?\{{\{{/if\}}\}}\n"
+)
 _CHOICE = re.compile(r"[A-Z_]+(?:, [A-Z_]+)* or [A-Z_]+")
 OBJECTS = frozenset(("parameters", "params"))
 
 
 @lru_cache(maxsize=64)
-def request_json(template: str) -> tuple[str, Mapping[str, Any]] | None:
+def find_field_conditions(template: str) -> tuple[str, ...]:
+    """Return the variables on which it depends which fields a template requests."""
+    return tuple(found[1] for found in _FIELD_CONDITION.finditer(template))
+
+
+@lru_cache(maxsize=64)
+def request_json(template: str, known: frozenset[str] = frozenset()) -> tuple[str, Mapping[str, Any]] | None:
     """Return a template that requests JSON where this one requests tags, and the schema of the answer.
 
-    None for a template that has not exactly one block of flat fields in `<response>`.
+    Of fields under a condition those are requested that apply where the variables `known` have values. None for a
+    template that has not exactly one block of flat fields in `<response>`.
     """
+    template = _FIELD_CONDITION.sub(lambda found: found[2] if found[1] in known else found[3] or "", template)
     blocks = list(_BLOCK.finditer(template))
     if len(blocks) != 1:
         return None

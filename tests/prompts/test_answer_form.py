@@ -24,6 +24,12 @@ def test_choices_and_truth_values_are_in_the_schema() -> None:
     assert decision is not None
     assert step is not None
     assert decision[1]["properties"]["action"]["enum"] == ["RESPOND", "IGNORE", "STOP"]
+    assert "emoji" not in decision[1]["properties"]
+    reacting = request_json(DEFAULTS[SHOULD_RESPOND], frozenset({"reactions"}))
+    assert reacting is not None
+    assert reacting[1]["properties"]["action"]["enum"] == ["RESPOND", "REACT", "IGNORE", "STOP"]
+    assert reacting[1]["properties"]["emoji"] == {"type": "string"}
+    assert "{{else}}" not in reacting[0].partition("{\n")[2].partition("}")[0]
     assert step[1]["properties"]["isFinish"] == {"type": "boolean"}
     assert step[1]["properties"]["parameters"] == {"type": "object"}
 

@@ -184,8 +184,9 @@ def read_decision(raw: str) -> Decision:
         return Decision(_find_bare_word(structure.prose or structure.before), reasoning)
     is_certain = not action_field.is_cut and not structure.may_quote
     emoji_field, action = structure.first_field("emoji"), unescape_field(action_field.body)
-    emoji = unescape_field(emoji_field.body) if emoji_field is not None else action
-    return Decision(_first_word(action) if is_certain else "", reasoning, emoji)
+    word = _first_word(action) if is_certain else ""
+    emoji = unescape_field(emoji_field.body) if emoji_field is not None else action if word == "REACT" else ""
+    return Decision(word, reasoning, emoji)
 
 
 def read_fields(raw: str, names: Collection[str]) -> dict[str, str]:
