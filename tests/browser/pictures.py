@@ -53,7 +53,7 @@ async def make_emulated_picture(folder: Path) -> None:
         await tab.page.get_by_label("Who writes").select_option(label="Robin")
         for text in EMULATED:
             await write(tab, text)
-            await wait_for_reply(tab, "Answered: {name} was mentioned")
+            await wait_for_reply(tab, "Answered: Marlo was mentioned")
         await save(tab, "emulated.webp")
 
 
@@ -93,7 +93,7 @@ async def make_links_pictures(folder: Path) -> None:
                 await open_room(tab, "#general")
                 await tab.page.get_by_label("Who writes").select_option(label="Robin")
                 await write(tab, text)
-                await wait_for_reply(tab, "Answered: it was named in the message")
+                await wait_for_reply(tab, "Answered: Marlo was mentioned")
                 await save(tab, f"{name}.webp")
 
 

@@ -75,7 +75,7 @@ async def test_a_room_leads_to_a_model_call_in_three_clicks(visitor: Any) -> Non
     await tab.page.reload()  # what is open is part of the address
     await tab.page.get_by_text("How it was decided").wait_for()
     await tab.page.get_by_role("link", name="Open", exact=True).click()
-    await tab.page.get_by_role("heading", level=1, name="Answered: {name} was called by name").wait_for()
+    await tab.page.get_by_role("heading", level=1, name="Answered: Marlo was called by name").wait_for()
     await tab.page.get_by_role("button", name="Show the prompt").click()
     await tab.page.get_by_text("CHARACTER").first.wait_for()
 
@@ -129,7 +129,7 @@ async def test_a_reply_stands_as_markdown_under_the_message_that_it_answers(work
     for _ in range(2):
         before = await reply.evaluate("node => node.previousElementSibling.innerText")
         assert "where is the key" in before
-        assert "Answered: {name} was called by name" in before
+        assert "Answered: Marlo was called by name" in before
         assert await reply.locator("strong").inner_text() == "where"
         assert await reply.locator(".md a").get_attribute("href") == "https://example.org/key"
         await tab.page.reload()

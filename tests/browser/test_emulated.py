@@ -79,7 +79,7 @@ async def test_a_discord_channel_has_people_threads_files_and_receipts(platforms
     await page.get_by_label("Who writes").select_option(label="Robin")
     await page.locator("input[type=file]").set_input_files([NOTES])
     await write(tab, "@Marlo **bold** __under__ ||secret||\n-# small\n| a | b |\n|---|---|\n| 1 | 2 |")
-    await wait_for_reply(tab, "Answered: {name} was mentioned")
+    await wait_for_reply(tab, "Answered: Marlo was mentioned")
     text = page.locator(".msg.theirs .body").last
     shown = [await text.locator(tag).count() for tag in ("strong", "u", ".spoiler", "small", "table")]
     assert shown == [1, 1, 1, 1, 0]  # Discord has no tables
@@ -125,7 +125,7 @@ async def test_telegram_has_groups_topics_replies_and_pictures(platforms: Any) -
     await add(tab, "Topic of this group", "lamps")
     await page.get_by_role("heading", level=1, name="Quay, topic: lamps").wait_for()
     await write(tab, "@marlo_bot see https://example.org")
-    await wait_for_reply(tab, "Answered: {name} was mentioned")
+    await wait_for_reply(tab, "Answered: Marlo was mentioned")
     assert await page.locator(".msg.theirs .body .named").inner_text() == "@marlo_bot"
     assert await page.locator(".msg.theirs .body a").get_attribute("rel") == "noopener noreferrer nofollow"
     await page.locator(".msg:not(.theirs)").last.get_by_role("button", name="Reply to Marlo").click()
@@ -143,7 +143,7 @@ async def test_a_post_on_x_becomes_a_conversation(platforms: Any) -> None:
     await add(tab, "", "Tom Tinker")
     await page.get_by_label("Who writes").select_option(label="@tom_tinker")
     await write(tab, "@marlo hello from the #quay")
-    await wait_for_reply(tab, "Answered: {name} was mentioned")
+    await wait_for_reply(tab, "Answered: Marlo was mentioned")
     assert await page.locator(".msg.theirs .named").all_inner_texts() == ["@marlo", "#quay"]
     await page.locator(".msg.theirs").get_by_role("button", name="React with ♥").click()
     await page.get_by_role("button", name="♥, 1").wait_for()

@@ -52,7 +52,7 @@ export default function Page({ session, query }) {
   const common = { session, onChange: () => reload(waiting, latest, takeOvers) };
   return html`<${PageBody} title="People in control">
     <${Card} title="Waiting drafts" note=${waiting.value && (waiting.value.waiting ? `${waiting.value.waiting} waiting, oldest first` : "none waiting")}>
-      <${ListState} list=${waiting} rows=${drafts} empty=${html`<${Empty} title="No draft waits">Replies wait here where${" "}
+      <${ListState} list=${waiting} rows=${drafts} empty=${html`<${Empty} title="No drafts are waiting">Replies wait here where${" "}
         <code>APPROVAL</code> or a filter says so.</${Empty}>`} />
       ${drafts?.length > 0 && html`<ol class="drafts">${drafts.map((draft) => html`<${Draft} key=${draft.id} draft=${draft} ...${common} />`)}</ol>`}</${Card}>
     <${Card} title="Take-overs" note="the character reads on">
