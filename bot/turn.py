@@ -29,13 +29,7 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
-from bot.domain.instructions import (
-    MODEL_SIZES,
-    NOTHING_SET,
-    ResolvedInstructions,
-    RoomInstructions,
-    resolve_instructions,
-)
+from bot.domain.instructions import MODEL_SIZES, NOTHING_SET, ResolvedInstructions, resolve_instructions
 from bot.domain.ledger import (
     SOURCES_KEY,
     ActionResult,
@@ -677,14 +671,9 @@ class Turn:
         return min(first_role, *other_roles, key=lambda role: role.rank) if other_roles else first_role
 
     @property
-    def room_instructions(self) -> RoomInstructions:
-        """What is set for its room, by the character's file, operators and admins."""
-        return self.instructions.current
-
-    @property
     def model_name(self) -> str:
         """The model that is named for its room; empty for a size, and while DEGRADE is in effect."""
-        name = self.room_instructions.model
+        name = self.instructions.current.model
         return name if name and name not in MODEL_SIZES and self.degradation is None else ""
 
     def apply_instructions(self, parent: Room | None = None) -> None:
@@ -696,7 +685,7 @@ class Turn:
             self.degrade(self.degradation)
 
     def _room_model(self) -> ModelType:
-        size = self.room_instructions.model
+        size = self.instructions.current.model
         return ModelType(f"TEXT_{size.upper()}") if size in MODEL_SIZES else ModelType.TEXT_LARGE
 
     def degrade(self, degradation: Degradation | None) -> None:
@@ -797,7 +786,7 @@ class Turn:
         """Return the reactions that the turn may set at its message; None where it may set none."""
         limit = int(self.agent.settings.get(REACTIONS) or DEFAULT_REACTIONS)
         adapter = self.agent.outbox.adapters.get(self.room.platform)
-        is_allowed = limit and self.message.external_id and self.room_instructions.reactions is not False
+        is_allowed = limit and self.message.external_id and self.instructions.current.reactions is not False
         if adapter is None or self.is_care or not is_allowed or self.find_hold_reason():
             return None
         return adapter.find_reactions(self.room) if self.agent.outbox.may_react(self.room.id, limit) else None

@@ -99,10 +99,6 @@ class RoomInstructions(BaseModel):
             budget = limit.budget if budget is None else min(budget, limit.budget)
         return self.model_copy(update={"tools": tools, "budget": budget})
 
-    def allows_action(self, name: str) -> bool:
-        """Return whether an action may be used."""
-        return name in self.tools if isinstance(self.tools, tuple) else self.tools is not False
-
     def render(self) -> str:
         """Return the lines of the system prompt; empty where nothing in the prompt depends on these."""
         lines = [self.instructions or "", self.notes or ""]

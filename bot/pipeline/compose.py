@@ -146,7 +146,7 @@ class Composer:
             source = render_template(source, _values_of(turn))
         except TemplateError:  # `system` of a character may hold any braces; the check of its file tells
             logger.debug("the system prompt of %s is used as it is", turn.agent.name)
-        instructions = turn.room_instructions.render()
+        instructions = turn.instructions.current.render()
         return "\n".join([source, *([instructions] if instructions else []), *rules])
 
     def _select_providers(self, include: Collection[str], *, only_included: bool) -> list[Provider]:

@@ -39,6 +39,7 @@ from bot.domain.environment import (
 )
 from bot.domain.events import ActionCompleted, ActionStarted
 from bot.domain.ids import derived_id
+from bot.domain.instructions import RoomInstructions
 from bot.domain.ledger import (
     ActionPlan,
     ActionPreview,
@@ -445,11 +446,12 @@ ALWAYS_ALLOWED = frozenset({"REPLY", "IGNORE", "NONE"})
 WRAPPERS = frozenset({"parameters", "arguments", "input", "args"})  # around the arguments of a call
 
 
-def is_allowed_in_room(turn: Turn, name: str) -> bool:
-    """Return whether the instructions of the room allow an action; what only answers or is silent is always allowed."""
+def is_allowed_in_room(instructions: RoomInstructions, name: str) -> bool:
+    """Return whether the instructions of a room allow an action; what only answers or is silent is always allowed."""
     if name == REACT_ACTION:
-        return turn.room_instructions.reactions is not False
-    return name in ALWAYS_ALLOWED or turn.room_instructions.allows_action(name)
+        return instructions.reactions is not False
+    tools = instructions.tools
+    return name in ALWAYS_ALLOWED or (name in tools if isinstance(tools, tuple) else tools is not False)
 
 
 async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False) -> str:
@@ -459,7 +461,7 @@ async def refusal_for(turn: Turn, action: Action[Any], *, trusted: bool = False)
     """
     if not turn.role.is_at_least(action.spec.role):
         return f"{action.spec.name} needs the role {action.spec.role}"
-    if not is_allowed_in_room(turn, action.spec.name):
+    if not is_allowed_in_room(turn.instructions.current, action.spec.name):
         return f"{action.spec.name} is switched off in this room"
     allowed = (await _check_conditions(turn, [action], {id(action)} if trusted else ()))[id(action.when)]
     if isinstance(allowed, Failure):
@@ -492,11 +494,11 @@ async def _check_conditions(
 
 async def list_usable_actions(turn: Turn, registry: Registry) -> tuple[ActionSpec, ...]:
     """Return the actions that the author of the message may use now, in the registry's order."""
-    rank = turn.role.rank
+    rank, instructions = turn.role.rank, turn.instructions.current
     actions = [
         action
         for action in registry.actions.values()
-        if rank >= action.spec.role.rank and is_allowed_in_room(turn, action.spec.name)
+        if rank >= action.spec.role.rank and is_allowed_in_room(instructions, action.spec.name)
     ]
     allowed = await _check_conditions(turn, actions, registry.trusted_ids)
     return tuple(action.spec for action in actions if allowed[id(action.when)] is True)

@@ -552,7 +552,7 @@ def _check_muted(context: RuleContext) -> ResponseDecision | None:
 
 
 def _check_room_answer(context: RuleContext) -> ResponseDecision | None:
-    turn, answer = context.turn, context.turn.room_instructions.answer
+    turn, answer = context.turn, context.turn.instructions.current.answer
     is_silent = answer is AnswerRule.LISTEN or (
         answer is AnswerRule.MENTIONS and not expects_reply(turn, context.newest.message.content)
     )
@@ -578,7 +578,7 @@ def _check_sending(context: RuleContext) -> ResponseDecision | None:
 
 def _check_budget(context: RuleContext) -> ResponseDecision | None:
     turn, degradation = context.turn, context.turn.degradation
-    if (maximum := turn.room_instructions.budget) is not None:
+    if (maximum := turn.instructions.current.budget) is not None:
         spent = turn.agent.budget.spent_in(turn.room.id)
         if spent >= maximum:
             notice_template = limit_notice(turn, context.counters, Rule.ROOM_BUDGET)
@@ -654,7 +654,7 @@ def _check_addressed(context: RuleContext) -> ResponseDecision | None:
 def _check_followed(context: RuleContext) -> ResponseDecision | None:
     if context.participant_state is ParticipantState.FOLLOWED:
         return ResponseDecision(True, "the agent follows this room", Rule.FOLLOWED)
-    if context.turn.room_instructions.answer is AnswerRule.ALWAYS:
+    if context.turn.instructions.current.answer is AnswerRule.ALWAYS:
         return ResponseDecision(True, "the instructions of this room say `answer: always`", Rule.ROOM_ANSWER)
     return None
 
@@ -707,7 +707,7 @@ async def should_respond(
         except ValueError:  # an older version accepted them
             name = turn.world.name or "this world"
             turn.notes.append(f"what is set for {name} does not fit, and is left out")
-    if (answer := turn.room_instructions.answer) is not None and answer.is_responsiveness:
+    if (answer := turn.instructions.current.answer) is not None and answer.is_responsiveness:
         settings = settings.model_copy(update={"responsiveness": answer.value})
     return await decide(turn, composer, settings, participant_state, counters, attachment_limits)
 
