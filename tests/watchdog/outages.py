@@ -244,7 +244,7 @@ OUTAGES = (
     Outage("the model refuses the key", "401: no such key", lambda s: answer(s, 3), script=refused),
     Outage(
         "80 % of the budget is spent",
-        "$2.00 of today's limit of $2.40 is used up",
+        "$2.00 of today's limit of $2.40 is used.",
         spend,
         settings={**PRICES, "BUDGET_USD": "2.4"},
         script=expensive,
