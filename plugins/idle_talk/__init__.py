@@ -68,7 +68,10 @@ async def start_talk(agent: Agent, task: Task) -> None:
 
 
 async def _start_in(agent: Agent, room: Room, hours: float) -> None:
-    """Begin a conversation in a room, unless it is not idle, or one was begun today or since a person last wrote."""
+    """Begin a conversation in a room, unless it is not idle, or one was begun today or since a person last wrote.
+
+    What the model writes is stored before it is said: after a crash the same is said, and no other is begun.
+    """
     recent = await agent.store.memories.recent(room.id, MAX_CONSIDERED)
     people = await agent.store.entities.entities({message.entity_id for message in recent} - {agent.id})
     written = [item for item in recent if item.entity_id in people and not people[item.entity_id].is_bot]
@@ -77,11 +80,27 @@ async def _start_in(agent: Agent, room: Room, hours: float) -> None:
         return
     answered, today = str(written[-1].id), f"{now.astimezone(agent.find_time_zone()):%Y-%m-%d}"
     begun = await agent.store.cache.get(key) or {}
-    is_held = (room.id, None) in agent.store.take_overs.current or not agent.may_speak_in(room)
-    if is_held or begun.get("after") == answered or begun.get("day") == today:
+    if (room.id, None) in agent.store.take_overs.current or not agent.may_speak_in(room):
         return
+    text = begun.get("text", "") if begun.get("after") == answered else ""
+    if not text:
+        if begun.get("after") == answered or begun.get("day") == today:
+            return
+        written_text = await _write(agent, room, hours)
+        if written_text is None:
+            return
+        text = written_text
+    begun = {"after": answered, "day": today}
+    await agent.store.cache.set(key, {**begun, "text": text})
+    if text:
+        await agent.say(room, text, key=f"idle talk/{room.id}/{answered}")
+        await agent.store.cache.set(key, begun)
+
+
+async def _write(agent: Agent, room: Room, hours: float) -> str | None:
+    """Return what the model writes to begin a conversation, empty for nothing; None where none may or can write."""
     if agent.budget.find_degradation(room.id, None) is not None:
-        return
+        return None
     state = await agent.rooms.compose(room, ["CHARACTER", "RECENT_MESSAGES"], only_included=True)
     try:
         with agent.rooms.charge(room):
@@ -89,10 +108,8 @@ async def _start_in(agent: Agent, room: Room, hours: float) -> None:
             result = await agent.models.text(TextRequest(prompt, purpose=Purpose.POST), ModelType.TEXT_LARGE)
     except ModelError as error:
         logger.info("no conversation is begun in room %s: %s", room.id, error)
-        return
-    if result.text.strip():
-        await agent.say(room, result.text.strip(), key=f"idle talk/{room.id}/{answered}")
-    await agent.store.cache.set(key, {"after": answered, "day": today})
+        return None
+    return result.text.strip()
 
 
 async def _schedule(agent: Agent) -> None:
