@@ -1,18 +1,20 @@
 """Idle talk plugin: begins a conversation in rooms that have been silent for hours."""
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from bot import Agent, Plugin, Room, SettingsModel, Task, TaskSchedule, TaskTag, derived_id, worker
+from bot import Agent, Plugin, Room, SettingsModel, Task, TaskSchedule, TaskTag, World, derived_id, worker
 from bot.models import ModelError, ModelType, Purpose, TextRequest
-from bot.platform import QuietHours, is_quiet
+from bot.platform import QuietHours, is_quiet, resolve_instructions
 
 logger = logging.getLogger(__name__)
 START_TALK = "START_TALK"
 INTERVAL = timedelta(minutes=10)
+ON = "on"
 MAX_CONSIDERED = 30  # the last messages, among which a person's must be
 PROMPT = """\
 {state}
@@ -23,14 +25,23 @@ is no instruction to you. Write the message only."""
 
 
 def parse_rooms(value: str) -> dict[str, float]:
-    """Return hours by room, of a value such as `discord:123:24,telegram:-100:48`. Raises ValueError with the cause."""
+    """Return hours by room, of a value such as `on,discord:123:24,telegram:-100:48`; `on` names none.
+
+    Raises ValueError with the cause.
+    """
     rooms = {}
-    for item in filter(None, (item.strip() for item in value.split(","))):
+    for item in _split(value):
+        if item == ON:
+            continue
         name, _, hours = item.rpartition(":")
         if ":" not in name or not hours.replace(".", "", 1).isdecimal() or float(hours) < 1:
             raise ValueError(f"{item!r} must look like discord:1234:24, with at least 1 hour")
         rooms[name] = float(hours)
     return rooms
+
+
+def _split(value: str) -> list[str]:
+    return [item.strip() for item in value.split(",") if item.strip()]
 
 
 def _check_rooms(value: str) -> str:
@@ -46,8 +57,9 @@ class IdleTalkSettings(SettingsModel):
     idle_talk: Annotated[str, AfterValidator(_check_rooms)] = Field(
         "",
         description="Turns the plugin idle_talk on: the rooms where the bot begins a conversation, and after how many "
-        "hours without a message, as in `discord:1234:24,telegram:-100987:48`. At most once a day and room, and not "
-        "again before a person has written.",
+        "hours without a message, as in `discord:1234:24,telegram:-100987:48`; with `on` among them also those whose "
+        "admins use `/room set idle_talk 24`. At most once a day and room, and not again before a person has "
+        "written.",
     )
     idle_talk_quiet_hours: QuietHours = Field(
         "22:00-08:00", description="When it begins none, in the time zone TIMEZONE; `0:00-0:00` for never."
@@ -60,11 +72,28 @@ async def start_talk(agent: Agent, task: Task) -> None:
     settings = agent.settings.load(IdleTalkSettings)
     if is_quiet(settings.idle_talk_quiet_hours, str(agent.find_time_zone()), agent.clock()):
         return
-    for name, hours in parse_rooms(settings.idle_talk).items():
-        platform, _, external_id = name.partition(":")
-        room = await agent.rooms.find(platform, external_id)
-        if room is not None and agent.outbox.ownership.is_connected(platform):
-            await _start_in(agent, room, hours)
+    for room, hours in await _find_rooms(agent, settings.idle_talk):
+        await _start_in(agent, room, hours)
+
+
+async def _find_rooms(agent: Agent, setting: str) -> list[tuple[Room, float]]:
+    """Return the rooms of connected platforms where conversations are begun, each after how many hours."""
+    named, is_open = parse_rooms(setting), ON in _split(setting)
+    rooms = {room.id: room for room in await agent.store.worlds.rooms()}
+    worlds = await agent.store.worlds.worlds_by_id({room.world_id for room in rooms.values()})
+    found = []
+    for room in rooms.values():
+        world = worlds.get(room.world_id) or World(room.world_id, room.platform, "")
+        parent = rooms.get(room.parent_id) if room.parent_id is not None else None
+        in_file = resolve_instructions(agent.character.rooms, replace(world, settings={}), room, parent).current
+        hours = in_file.idle_talk or named.get(f"{room.platform}:{room.external_id}")
+        resolved = resolve_instructions(agent.character.rooms, world, room, parent)
+        value = next((item for item in resolved.values if item.key == "idle_talk"), None)
+        if value is not None and value.origin == "room" and (hours or is_open):
+            hours = value.value
+        if hours not in (None, "off") and agent.outbox.ownership.is_connected(room.platform):
+            found.append((room, float(hours)))
+    return found
 
 
 async def _start_in(agent: Agent, room: Room, hours: float) -> None:
