@@ -1,4 +1,4 @@
-"""The background digest: every morning, what was said in a room on the day before, summed up while nobody waits for it.
+"""The background digest: every morning, what was said in a room on the day before, summed up outside of any message.
 
 Admins turn it on and off with /morning-digest. A quiet room gets none. It is a stored task: it survives a restart, and
 is sent once, however often its run is repeated after a crash.

@@ -78,19 +78,22 @@ async def make_emulated_picture(folder: Path) -> None:
 async def answer(request: web.Request) -> web.Response:
     """Answer as a model that does what the pictures of docs/abilities.md show."""
     asked = str(await request.json())
-    text = "I would like to meet the keeper. Honey on Saturdays!"
+    text = "<text>I would like to meet the keeper. Honey on Saturdays!</text>"
     if "numbered line below" in asked:
         text = (
-            "1: Ines asked who opens the workshop on Saturday.\n2: Tom opens it and has the key.\n4: Eve brings wool."
+            "1: Ines asked who opens the workshop on Saturday.\n2: Tom opens it and has the key.\n3: Eve brings wool."
         )
+    elif "should say something now" in asked:
+        text = "<reasoning>They talk with each other.</reasoning><action>IGNORE</action>"
     elif "REMIND_ME: ok" in asked:
-        text = "I will."
+        text = "<text>I will.</text>"
     elif "WEB_SEARCH: ok" in asked:
-        text = "In the market hall, on Saturdays between nine and noon [1]."
+        text = "<text>In the market hall, on Saturdays between nine and noon [1].</text>"
     elif call := next((call for words, call in CALLS.items() if words in asked), None):
         [name] = call
-        text = f"</text><actions>{name}</actions><parameters>{json.dumps(call)}</parameters><text>"
-    message = {"role": "assistant", "content": f"<response><text>{text}</text></response>"}
+        text = f"<text></text><actions>{name}</actions><parameters>{json.dumps(call)}</parameters>"
+    content = f"<response>{text}</response>" if text.startswith("<") else text
+    message = {"role": "assistant", "content": content}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return web.json_response({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
 

@@ -49,7 +49,9 @@ def begun(scene: Scene) -> Counter[str]:
 
 
 @pytest.mark.parametrize("kills", [SAMPLE, KILLS])
-async def test_after_random_kills_one_conversation_is_begun_in_each_room(open_scene: OpenScene, kills: int) -> None:
+async def test_after_random_kills_a_single_conversation_is_begun_in_each_room(
+    open_scene: OpenScene, kills: int
+) -> None:
     async with open_scene(**settings(2 * ROOMS)) as scene:
         for number, count in enumerate((kills // 2, kills - kills // 2)):
             await write_in(scene, range(number * ROOMS, (number + 1) * ROOMS))
