@@ -25,6 +25,7 @@ SUMMED_UP = re.compile(r"now tells (m\d+) how it went")
 DECIDED = "should say something now"
 REFLECTED = "Note what is worth remembering"
 CHECKED = "seem to be in distress or danger"
+COMMENTED = "An entry of a news feed."
 BEGUN = "Nobody has written here for"
 ROOM_SUMMED_UP = "that sum up the whole chat"
 READ = re.compile(r"^- link \S+, (\S+), ", re.MULTILINE)
@@ -125,6 +126,8 @@ def _spoken(prompt: str) -> tuple[str, str, str]:
         return "care", "none", "YES"
     if REFLECTED in prompt:
         return "reflection", "none", "<response></response>"
+    if COMMENTED in prompt:
+        return "comment", "none", "Hear, hear."
     if BEGUN in prompt:
         return "begun", list(texts_by_name)[-1], "a new subject"
     if ROOM_SUMMED_UP in prompt:

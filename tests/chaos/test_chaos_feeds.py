@@ -29,7 +29,7 @@ async def send_feed(request: web.BaseRequest) -> web.Response:
     return web.Response(text=f'<rss version="2.0"><channel><title>News</title>{ITEMS}</channel></rss>')
 
 
-async def store_due_feeds(scene: Scene, count: int) -> None:
+async def store_due_feeds(scene: Scene, count: int, *, has_voice: bool = False) -> None:
     """Let a person write in each room, and have each follow the feed, of which nothing was read yet."""
     for number in range(count):
         scene.platform.feed(f"room {number}", "quiet")
@@ -38,7 +38,7 @@ async def store_due_feeds(scene: Scene, count: int) -> None:
     schedule = TaskSchedule(timedelta(days=1)).to_metadata()
     async with SqlStorage().open(AGENT, settings) as store:
         for room in await store.worlds.rooms():
-            metadata = {"voice": False, "title": "News", "etag": "", "modified": "", "seen": [], **schedule}
+            metadata = {"voice": has_voice, "title": "News", "etag": "", "modified": "", "seen": [], **schedule}
             due = datetime.now(UTC) - timedelta(seconds=1)
             tags, url = frozenset({TaskTag.QUEUE, TaskTag.REPEAT}), "http://news.test/rss"
             await store.tasks.save_task(
@@ -87,3 +87,16 @@ async def test_after_a_kill_at_any_stage_each_entry_is_posted_once(open_scene: O
         await run_until_done(scene, lambda: is_read(scene))
         assert count_posts(scene) == expected(1)
         assert scene.verdict.complaints == []
+
+
+async def test_after_a_kill_an_entry_that_was_posted_is_not_commented_again(open_scene: OpenScene) -> None:
+    async with (
+        RawTestServer(send_feed) as server,
+        open_scene(FEEDS="10", HTTP_PROXY=str(server.make_url("/"))) as scene,
+    ):
+        await store_due_feeds(scene, 1, has_voice=True)
+        await scene.program.run_until_killed("outbox.committed:2")
+        await run_until_done(scene, lambda: is_read(scene))
+        posted = [text for text in scene.texts if "Entry" in text]
+        assert posted == [f"Hear, hear.\nEntry {entry}" for entry in reversed(range(ENTRIES))]
+        assert scene.model.asked["comment", "none"] == ENTRIES + 1  # the kill came before the second was noted
