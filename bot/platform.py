@@ -43,6 +43,7 @@ from bot.domain.inbound import (
     is_complete,
     list_versions,
 )
+from bot.domain.instructions import resolve_instructions
 from bot.domain.ledger import DROPPED_CAUSE, Delivery, DeliveryKind, DeliveryState, EventKey
 from bot.domain.memory import ACCESS_TOKEN_KEY, NOTICE_KEY, REFERRAL_KEY, REFERRAL_NOTE, WRITTEN_BY_KEY
 from bot.domain.reactions import ReactionSet
@@ -365,6 +366,7 @@ __all__ = [
     "read_situation",
     "read_steps",
     "referral_turn_id",
+    "resolve_instructions",
     "select_accounts",
     "sniff_media_type",
     "store_text",

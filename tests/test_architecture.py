@@ -45,6 +45,7 @@ OTHER_MEANINGS = frozenset(
         ("bot/cli/main.py", "mcp"),
         ("bot/cli/main.py", "knowledge"),
         ("bot/cli/commands/mcp.py", "mcp"),
+        ("bot/domain/instructions.py", "idle_talk"),
         ("bot/domain/ledger.py", "offline"),
         ("bot/logs.py", "openai"),
         ("bot/models/openai_compatible/client.py", "embeddings"),

@@ -912,6 +912,7 @@ class CostMeter:
         is_counted, has_failed = call.is_counted, call.has_failed
         if is_counted:
             cost = self._prices.cost_of(call, assume_unknown=self._budget.has_money_limit)
+            cost = call.cost if cost is None else cost
         call = replace(call, cost=cost)
         entry = _to_cost_entry(call, self._clock().date(), run, is_counted=is_counted, has_failed=has_failed)
         self._budget.record(entry)

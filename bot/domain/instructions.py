@@ -64,6 +64,7 @@ def _read_number(value: object) -> object:
 
 ActionName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")]
 Length = Annotated[int, Field(ge=20, le=10_000)] | Literal["short", "medium", "long"]
+IdleHours = Annotated[float, Field(ge=1, le=10_000, allow_inf_nan=False)] | Literal["off"]
 Instruction = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_TEXT_LENGTH)]
 
 
@@ -71,7 +72,8 @@ class RoomInstructions(BaseModel):
     """What is set for a room or a world; None leaves it to the world, and then to the character.
 
     `length` is a number of characters, or short, medium or long. `tools` are the actions that may be used: all, none
-    or those named. `budget` is in dollars a day for each room. `model` is a size, or the name of a model.
+    or those named. `budget` is in dollars a day for each room. `model` is a size, or the name of a model. After
+    `idle_talk` hours without a message a conversation is begun, unless it is off.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -87,17 +89,22 @@ class RoomInstructions(BaseModel):
     budget: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False), BeforeValidator(_read_number)] | None = (
         None
     )
+    idle_talk: Annotated[IdleHours, BeforeValidator(_read_number)] | None = None
 
     def narrowed_by(self, limit: "RoomInstructions") -> "RoomInstructions":
-        """Return these with no more tools and no higher budget than those of `limit`."""
-        tools, budget = self.tools, self.budget
+        """Return these with no more tools, no higher budget and no more conversations begun than `limit` has."""
+        tools, budget, idle_talk = self.tools, self.budget, self.idle_talk
         if limit.tools is False or tools in (None, True):
             tools = limit.tools if limit.tools is not None else tools
         elif isinstance(limit.tools, tuple) and isinstance(tools, tuple):
             tools = tuple(name for name in tools if name in limit.tools)
         if limit.budget is not None:
             budget = limit.budget if budget is None else min(budget, limit.budget)
-        return self.model_copy(update={"tools": tools, "budget": budget})
+        if limit.idle_talk == "off" or idle_talk is None:
+            idle_talk = limit.idle_talk
+        elif limit.idle_talk is not None and idle_talk != "off":
+            idle_talk = max(idle_talk, limit.idle_talk)
+        return self.model_copy(update={"tools": tools, "budget": budget, "idle_talk": idle_talk})
 
     def render(self) -> str:
         """Return the lines of the system prompt; empty where nothing in the prompt depends on these."""
@@ -134,6 +141,7 @@ USAGE: Final = {
     "reactions": "on or off",
     "tools": "on, off, or names of actions, separated by commas",
     "budget": "dollars a day, such as 0.50",
+    "idle_talk": "after how many hours without a message a conversation is begun, such as 24, or off",
 }
 
 
@@ -214,7 +222,7 @@ def resolve_instructions(
     """Return what is in effect in a room: of the file's `rooms`, its world, its channel and itself; the last wins.
 
     Each key by itself. `parent` is the channel of a thread, which only the file needs. People in a room cannot have
-    more tools or a higher budget than the file says.
+    more tools, a higher budget or more conversations begun than the file says.
     """
     found: dict[str, InstructionValue] = {}
     limit = NO_INSTRUCTIONS

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from bot.concurrency.tasks import FairSlots
+from bot.domain.ledger import ModelCall
 from bot.errors import (
     BudgetSpent,
     InvalidAnswer,
@@ -490,9 +491,10 @@ class ModelRouter:
 
     `reserve` is awaited before every attempt and returns the function that records it, failed or not, and the request
     with a limit of its answer that the budget can pay for. `on_retry` is called before a busy handler is called again,
-    with its error and the delay in seconds. `list_owners` returns for whom a call is made; many calls of one owner
-    leave room for those of others. `sampling` fills in what a text request of a type leaves open. `answer_form` is the
-    operator's choice of the form of answers. Texts are returned storable and bounded, vectors finite and as many as
+    with its error and the delay in seconds; `record` counts other calls. `list_owners` returns for whom a call is
+    made; many calls of one owner leave room for those of others. `sampling` fills in what a text request of a type
+    leaves open. `answer_form` is the operator's choice of the form of answers. Texts are returned storable and bounded,
+    vectors finite and as many as
     texts.
     """
 
@@ -501,6 +503,7 @@ class ModelRouter:
         *,
         reserve: Reserve,
         on_retry: OnRetry = lambda handler, error, delay: None,
+        record: Callable[[ModelCall], None] = lambda call: None,
         list_owners: ListOwners = tuple,
         policy: CallPolicy | None = None,
         sampling: Mapping[ModelType, Mapping[str, Any]] | None = None,
@@ -510,6 +513,7 @@ class ModelRouter:
         self._clients: defaultdict[ModelType, list[HandlerClient]] = defaultdict(list)
         self._reserve = reserve
         self._on_retry = on_retry
+        self._record = record
         self._list_owners = list_owners
         self._profiles: dict[tuple[str, str], ModelProfile] = {}
         self._queues: dict[str, ServerQueue] = {}
@@ -524,6 +528,13 @@ class ModelRouter:
         clients = self._clients[handler.type]
         clients.append(client)
         clients.sort(key=lambda client: -client.handler.priority)
+
+    def record(self, call: ModelCall) -> None:
+        """Count a call of a paid service that is no model, such as a search, for the room and the person of the run.
+
+        It costs what MODEL_PRICES says under the name of its model, else what the call itself says.
+        """
+        self._record(call)
 
     def statuses(self) -> list[ModelStatus]:
         """Return how every handler has answered, in the order in which those of a type are called."""

@@ -20,7 +20,19 @@ from bot.domain.content import Content
 from bot.domain.environment import ANYBODY, UNKNOWN_AUTHORS, ChannelType, Role
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import INCOMPLETE_KEY, REVISIONS_KEY, StoredEvent
-from bot.domain.ledger import ActionResult, Delivery, DeliveryKind, EditState, Outcome, Receipt, Rule, Step, StepState
+from bot.domain.ledger import (
+    SOURCES_KEY,
+    ActionResult,
+    Delivery,
+    DeliveryKind,
+    EditState,
+    Outcome,
+    ProviderResult,
+    Receipt,
+    Rule,
+    Step,
+    StepState,
+)
 from bot.domain.memory import AUTHORS_KEY, Memory, MemoryKind
 from bot.domain.proposal import Proposal, parked_reason, proposal_id
 from bot.errors import BudgetSpent, ModelError, NoAnswer, StoreUnavailable, UnreadableRow
@@ -483,29 +495,44 @@ def _build_memory(turn: Turn, number: int, spec: ActionSpec, result: ActionResul
 MAX_VALUE_LENGTH = 262_144
 
 
+JOURNAL = "JOURNAL"  # in a state, the name of what an earlier process has composed
+
+
 async def load_steps(turn: Turn) -> dict[str, Step]:
     """Return the steps that earlier attempts at this turn have stored, by key."""
     return {} if turn.is_fresh else await turn.agent.store.ledger.steps(turn.id)
 
 
 async def cached_response(turn: Turn, key: str) -> TextResult | None:
-    """Return the stored model response of a step; None if the model has not been asked."""
+    """Return the stored model response of a step; None if the model has not been asked.
+
+    The state gets what matters of the prompt of then: who wrote in it, and which sources were read for it.
+    """
     step = (await load_steps(turn)).get(key)
     if step is None:
         return None
+    authors = map(UUID, step.result["authors"]) if "authors" in step.result else UNKNOWN_AUTHORS
+    sources = step.result.get("sources", ())
+    turn.state.results[JOURNAL] = ProviderResult(values={SOURCES_KEY: sources}, authors=frozenset(authors))
     calls = tuple(ToolCall(call["name"], call["arguments"]) for call in step.result.get("calls", ()))
     is_truncated = step.result.get("is_truncated") is True
     return TextResult(str(step.result["raw"]), tool_calls=calls, is_truncated=is_truncated)
 
 
 async def save_response(turn: Turn, key: str, response: TextResult) -> None:
-    """Store a model response and the messages that it answers.
+    """Store a model response, the messages that it answers, and who wrote what the model has read, from which sources.
 
     The earlier messages are closed as superseded in the same transaction and the newest is assigned to this
     turn, so that after a restart none of them gets a turn of its own.
     """
     *earlier, newest = turn.inputs
-    entry: dict[str, Any] = {"raw": response.text, "inputs": [str(turn_input.message.id) for turn_input in turn.inputs]}
+    entry: dict[str, Any] = {
+        "raw": response.text,
+        "inputs": [str(turn_input.message.id) for turn_input in turn.inputs],
+        "authors": sorted(str(author) for author in turn.foreign_authors()),
+    }
+    if sources := [source for result in turn.state.results.values() for source in result.values.get(SOURCES_KEY, ())]:
+        entry["sources"] = sources
     if response.is_truncated:
         entry["is_truncated"] = True
     if response.tool_calls:

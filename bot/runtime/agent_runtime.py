@@ -806,6 +806,7 @@ def _build_router(
     return ModelRouter(
         reserve=reservations.reserve,
         on_retry=on_retry,
+        record=record,
         list_owners=list_call_owners,
         policy=policy,
         sampling=sampling,

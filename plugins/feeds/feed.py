@@ -3,7 +3,7 @@
 import hashlib
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import UUID
@@ -158,11 +158,19 @@ async def read_feed(agent: Agent, task: Task) -> None:
         comment = await _comment(agent, room, entry) if metadata["voice"] else ""
         text = "\n".join(filter(None, (comment, entry.title, entry.link)))
         await agent.say(room, text, key=f"{task.id}/{entry.key}")
-    progress = _progress(reading, [*seen, *(entry.key for entry in new[:MAX_POSTED])])
-    if new[MAX_POSTED:]:
-        progress |= {"etag": "", "modified": ""}  # the rest is to be read again
-    if await agent.store.tasks.task(task.id) is not None:  # not removed meanwhile
-        await agent.store.tasks.save_task(replace(task, metadata={**metadata, **progress}))
+        seen.append(entry.key)
+        if not await _note_progress(agent, task, {"seen": seen[-MAX_SEEN:]}):
+            return
+    if not new[MAX_POSTED:]:  # the rest is to be read again
+        await _note_progress(agent, task, _progress(reading, seen))
+
+
+async def _note_progress(agent: Agent, task: Task, progress: Mapping[str, object]) -> bool:
+    """Store how far the reading of a feed is, so that no entry is commented twice; False if the feed was removed."""
+    if await agent.store.tasks.task(task.id) is None:
+        return False
+    await agent.store.tasks.save_task(replace(task, metadata={**task.metadata, **progress}))
+    return True
 
 
 async def _comment(agent: Agent, room: Room, entry: Entry) -> str:

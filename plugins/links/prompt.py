@@ -162,7 +162,7 @@ async def web_search(
     except BotError as error:
         return _fail(str(error))
     call = ModelCall("WEB_SEARCH", "web_search", settings.web_search, seconds=monotonic() - started, cost=cost)
-    turn.inputs[-1].calls.append(call)
+    agent.models.record(call)
     for item in found:
         await agent.store.cache.set(result_key(turn.room.id, item.url), True, expires_at=agent.clock() + KEEP_PAGE)
     first = 1 + sum(1 for _ in _list_numbered(turn))

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import unescape
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,7 @@ from plugins.links.pages import LinkSettings
 
 MAX_RESULTS, MAX_SNIPPET_LENGTH, MAX_TITLE_LENGTH, MAX_URL_LENGTH = 5, 300, 100, 500
 MAX_ANSWER_BYTES = 2**20
+MAX_BRAVE_WORDS = 50  # in a query; one with more is refused
 TIMEOUT = 10.0  # seconds
 PUBLIC_HOST = re.compile(r"(?:[\w-]+\.)+(?!local$|internal$|localhost$|home$|lan$)[a-z][\w-]+\.?", re.IGNORECASE)
 ADDRESSES = {"tavily": "https://api.tavily.com", "exa": "https://api.exa.ai", "brave": "https://api.search.brave.com"}
@@ -54,7 +56,13 @@ def build_request(engine: str, query: str, key: str) -> Request:
         return Request(
             "/res/v1/web/search",
             {"X-Subscription-Token": key},
-            {"q": query, "count": str(MAX_RESULTS), "safesearch": "strict"},
+            {
+                "q": " ".join(query.split()[:MAX_BRAVE_WORDS]),
+                "count": str(MAX_RESULTS),
+                "safesearch": "strict",
+                "text_decorations": "false",
+                "result_filter": "web",
+            },
         )
     return Request("/search", {"Authorization": f"Bearer {key}"} if key else {}, {"q": query, "format": "json"})
 
@@ -68,12 +76,16 @@ def parse_results(answer: Any, engine: str) -> list[Found]:
         for item in items:
             url, snippet = str(item["url"]), str(item.get(snippets.get(engine, "content")) or "")
             if is_public(url):
-                title = " ".join(sanitize_text(str(item.get("title") or "")).split())
-                snippet = " ".join(sanitize_text(re.sub(r"</?\w+>", "", snippet)).split())
-                found.append(Found(url, shorten(title, MAX_TITLE_LENGTH), shorten(snippet, MAX_SNIPPET_LENGTH)))
+                title = _clean(str(item.get("title") or ""), MAX_TITLE_LENGTH)
+                found.append(Found(url, title, _clean(snippet, MAX_SNIPPET_LENGTH)))
         return found[:MAX_RESULTS]
     except (AttributeError, KeyError, TypeError):
         raise BotError(f"what {engine} answered is no list of results") from None
+
+
+def _clean(text: str, length: int) -> str:
+    """Return a title or a snippet as one line without the marks of HTML: Brave highlights and escapes."""
+    return shorten(" ".join(sanitize_text(unescape(re.sub(r"</?\w+>", "", text))).split()), length)
 
 
 def is_public(url: str) -> bool:
@@ -92,8 +104,10 @@ def is_public(url: str) -> bool:
     )
 
 
-def read_cost(answer: Mapping[str, Any]) -> float | None:
-    """Return what a search has cost in US dollars, where the service says so, as Exa does."""
+def read_cost(answer: Mapping[str, Any], engine: str) -> float | None:
+    """Return what a search has cost in US dollars: nothing with searxng, and where the service says so, as Exa does."""
+    if engine == "searxng":
+        return 0.0
     cost = answer.get("costDollars")
     total = cost.get("total") if isinstance(cost, Mapping) else None
     return float(total) if isinstance(total, int | float) else None
@@ -135,4 +149,4 @@ async def search_web(agent: Agent, query: str) -> tuple[Sequence[Found], float |
         answer = json.loads(body or b"")
     except ValueError:
         raise BotError(f"what {engine} answered is no JSON, or larger than {MAX_ANSWER_BYTES} bytes") from None
-    return parse_results(answer, engine), read_cost(answer)
+    return parse_results(answer, engine), read_cost(answer, engine)

@@ -11,17 +11,35 @@ from typing import Any
 from aiohttp import web
 
 from tests.browser.conftest import Browser, run_browser
-from tests.browser.test_emulated import open_platform, open_room, run_platforms, wait_for_reply, write
+from tests.browser.test_emulated import add, open_platform, open_room, run_platforms, wait_for_reply, write
 from tests.browser.workshop import Workshop, run_workshop
 from tests.plugins.links.test_search import results
-from tests.plugins.links.web import ARTICLE, serve_web
+from tests.plugins.links.web import serve_web
 
 FOLDER = Path(__file__).parents[2] / "docs" / "images"
 SIZE: dict[str, Any] = {"width": 1280, "height": 800}
 QUESTION = "Can you make a plan for the next three weeks?"
 EARLIER = ("Names for a mended teapot", "What does darning wool cost?", "A poem for the button box")
 EMULATED = ("@Marlo hello, are you new here?", "@Marlo I found a box of old buttons today")
-LINK = "http://news.example/bees"
+SMALL: dict[str, Any] = {"width": 900, "height": 640}
+LINK, FEED = "http://news.example/bees", "http://news.example/rss"
+CALLS: dict[str, dict[str, dict[str, str]]] = {  # by words of the prompt
+    "remind me tomorrow": {"REMIND_ME": {"what": "the key of the workshop", "at": "tomorrow 09:00"}},
+    "buy honey": {"WEB_SEARCH": {"query": "honey market hours"}},
+}
+TALKS = {  # who writes what in the group of a picture, and what is to be seen then
+    "reminders": (
+        ("Robin", "@marlo_bot remind me tomorrow at nine of the key of the workshop", "I will."),
+        ("Robin", "/reminders", "1."),
+    ),
+    "feeds": (("Kim", f"/feed add {FEED} every 2h", "I follow"), ("Kim", "/feed list", "1. Town News")),
+    "summary": (
+        ("Ines", "who opens the workshop on Saturday?", "who opens"),
+        ("Tom", "I do, the key is with me", "the key is"),
+        ("Eve", "then I bring wool for all of us", "then I bring"),
+        ("Robin", "/summary 2h", "Tom opens it"),
+    ),
+}
 MODEL_SECONDS = 1.2
 
 
@@ -57,44 +75,74 @@ async def make_emulated_picture(folder: Path) -> None:
         await save(tab, "emulated.webp")
 
 
-async def make_links_pictures(folder: Path) -> None:
-    """Write the pictures of docs/abilities.md: a page that was read, and a search, from a server on the loopback."""
-
-    async def answer(request: web.Request) -> web.Response:
-        asked = str(await request.json())
-        text = "I would like to meet the keeper. Honey on Saturdays!"
-        if "WEB_SEARCH: ok" in asked:
-            text = "In the market hall, on Saturdays between nine and noon [1]."
-        elif "buy honey" in asked:
-            text = json.dumps({"WEB_SEARCH": {"query": "honey market hours"}})
-            text = f"</text><actions>WEB_SEARCH</actions><parameters>{text}</parameters><text>"
-        message = {"role": "assistant", "content": f"<response><text>{text}</text></response>"}
-        return web.json_response(
-            {
-                "id": "1",
-                "object": "chat.completion",
-                "created": 1,
-                "model": "m",
-                "choices": [{"index": 0, "message": message}],
-            }
+async def answer(request: web.Request) -> web.Response:
+    """Answer as a model that does what the pictures of docs/abilities.md show."""
+    asked = str(await request.json())
+    text = "<text>I would like to meet the keeper. Honey on Saturdays!</text>"
+    if "numbered line below" in asked:
+        text = (
+            "1: Ines asked who opens the workshop on Saturday.\n2: Tom opens it and has the key.\n3: Eve brings wool."
         )
+    elif "should say something now" in asked:
+        text = "<reasoning>They talk with each other.</reasoning><action>IGNORE</action>"
+    elif "REMIND_ME: ok" in asked:
+        text = "<text>I will.</text>"
+    elif "WEB_SEARCH: ok" in asked:
+        text = "<text>In the market hall, on Saturdays between nine and noon [1].</text>"
+    elif call := next((call for words, call in CALLS.items() if words in asked), None):
+        [name] = call
+        text = f"<text></text><actions>{name}</actions><parameters>{json.dumps(call)}</parameters>"
+    content = f"<response>{text}</response>" if text.startswith("<") else text
+    message = {"role": "assistant", "content": content}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    return web.json_response({"id": "1", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]})
 
+
+async def show_page(request: web.Request) -> web.Response:
+    """Serve the page of the picture, as plain text."""
+    return web.Response(text="Mrs Miller, who keeps the bees of the old mill, sells honey on Saturdays.")
+
+
+async def make_pictures_of_abilities(folder: Path) -> None:
+    """Write the pictures of docs/abilities.md, with a model and sites on the loopback."""
+    items = "".join(f"<item><title>Bees, part {number}</title></item>" for number in range(3))
+    feed = f'<rss version="2.0"><channel><title>Town News</title>{items}</channel></rss>'
     async with serve_web() as found:
-        found.pages |= {LINK: ARTICLE.format(more=""), "/search": results(LINK), "/v1/chat/completions": answer}
+        found.pages |= {LINK: show_page, "/search": results(LINK), "/v1/chat/completions": answer}
+        found.pages[FEED] = feed
         model = {"OPENAI_BASE_URL": f"{found.url}/v1", "OPENAI_SMALL_MODEL": "m", "OPENAI_LARGE_MODEL": "m"}
         search = {"WEB_SEARCH": "searxng", "WEB_SEARCH_URL": found.url, "LINKS": "20", "STREAMING": "false"}
+        others = {"REMINDERS": "20", "FEEDS": "10", "TIMEZONE": "Europe/Berlin", "AI_NOTICE": "off"}
         proxy = {"HTTP_PROXY": found.url, "NO_PROXY": "127.0.0.1"}
-        async with run_platforms(folder, **model, **search, **proxy) as platforms:
-            for name, text in (
-                ("links", f"@Marlo what do you think of {LINK} ?"),
-                ("search", "@Marlo when can I buy honey?"),
+        async with run_platforms(folder, **model, **search, **others, **proxy) as platforms:
+            for name, text, shown in (
+                ("links", f"@Marlo what do you think of {LINK} ?", "(read: news.example)"),
+                ("search", "@Marlo when can I buy honey?", "[1] http"),
             ):
-                tab = await open_platform(platforms, "discord", width=1000, height=520, color_scheme="light")
+                tab = await open_platform(platforms, "discord", **SMALL, color_scheme="light")
                 await open_room(tab, "#general")
                 await tab.page.get_by_label("Who writes").select_option(label="Robin")
                 await write(tab, text)
-                await wait_for_reply(tab, "Answered: Marlo was mentioned")
+                await tab.page.locator(".msg .body", has_text=shown).last.wait_for()
                 await save(tab, f"{name}.webp")
+            await make_pictures_of_commands(platforms)
+
+
+async def make_pictures_of_commands(platforms: Any) -> None:
+    """Write the pictures of reminders, feeds and summaries: on Telegram, where a command is a message."""
+    tab = await open_platform(platforms, "telegram", **SMALL, color_scheme="light")
+    people = tab.page.get_by_label("Who writes")
+    for name, texts in TALKS.items():
+        await add(tab, "Group", name.capitalize())
+        await tab.page.get_by_role("heading", level=1, name=name.capitalize()).wait_for()
+        for person, text, shown in texts:
+            if person not in await people.locator("option").all_inner_texts():
+                await add(tab, "Person", person)
+                await open_room(tab, name.capitalize())
+            await people.select_option(label=person)
+            await write(tab, text)
+            await tab.page.locator(".msg .body", has_text=shown).last.wait_for()
+        await save(tab, f"{name}.webp")
 
 
 async def save(tab: Any, name: str) -> None:
@@ -114,7 +162,7 @@ async def main() -> None:
         async with run_workshop(Path(folder)) as workshop, run_browser(workshop.server) as browser:
             await make_pictures(workshop, browser)
         await make_emulated_picture(Path(folder))
-        await make_links_pictures(Path(folder))
+        await make_pictures_of_abilities(Path(folder))
 
 
 if __name__ == "__main__":

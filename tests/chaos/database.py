@@ -48,10 +48,10 @@ class DeliveryRow:
 
 
 class BotDatabase:
-    """Reads one database file; nothing is there before the bot has made it."""
+    """Reads and changes one database file; nothing is there before the bot has made it."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     def receipts(self) -> list[ReceiptRow]:
         """All receipts, the oldest first."""
@@ -76,6 +76,11 @@ class BotDatabase:
         except sqlite3.OperationalError:  # not made yet
             return 0
 
+    def change(self, statement: str) -> int:
+        """Change rows while no bot runs, such as their times; return how many were changed."""
+        with closing(sqlite3.connect(self.path, timeout=10)) as database, database:
+            return database.execute(statement).rowcount
+
     def integrity_errors(self) -> list[str]:
         """What the database itself finds wrong."""
         with self._open() as database:
@@ -85,5 +90,5 @@ class BotDatabase:
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True, timeout=10)) as database:
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10)) as database:
             yield database

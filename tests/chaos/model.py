@@ -25,6 +25,12 @@ SUMMED_UP = re.compile(r"now tells (m\d+) how it went")
 DECIDED = "should say something now"
 REFLECTED = "Note what is worth remembering"
 CHECKED = "seem to be in distress or danger"
+COMMENTED = "An entry of a news feed."
+BEGUN = "Nobody has written here for"
+ROOM_SUMMED_UP = "that sum up the whole chat"
+READ = re.compile(r"^- link \S+, (\S+), ", re.MULTILINE)
+AUTHOR = re.compile(r"^\d+\. \[[^]\n]*\] (m\d+) ", re.MULTILINE)
+NAMES_PER_LINE = 25
 NAME = re.compile(r"m\d+")
 PARTS, PART = 5, 80
 PIECES, SEEN_TIMEOUT = 3, 1.0
@@ -120,11 +126,26 @@ def _spoken(prompt: str) -> tuple[str, str, str]:
         return "care", "none", "YES"
     if REFLECTED in prompt:
         return "reflection", "none", "<response></response>"
+    if COMMENTED in prompt:
+        return "comment", "none", "Hear, hear."
+    if BEGUN in prompt:
+        return "begun", list(texts_by_name)[-1], "a new subject"
+    if ROOM_SUMMED_UP in prompt:
+        return "room summary", "none", _sum_up(prompt.partition("Summary so far:")[2])
     whom = TO_WHOM.search(prompt)
     assert whom is not None, prompt
     taken = OPEN.search(prompt)
     names = [line.name for line in parse_history(taken[1])] if taken else [whom[1]]
-    return "reply", whom[1], _reply("+".join(names), texts_by_name.get(whom[1], ""))
+    about = "+".join([*names, *(f"the page of {site}" for site in READ.findall(prompt))])
+    return "reply", whom[1], _reply(about, texts_by_name.get(whom[1], ""))
+
+
+def _sum_up(chat: str) -> str:
+    """Return whom the summary of a chat names and who has written its messages, each as often as it is there."""
+    before, _, messages = chat.partition("Messages:")
+    names = NAME.findall(before) + AUTHOR.findall(messages)
+    lines = [names[start : start + NAMES_PER_LINE] for start in range(0, len(names), NAMES_PER_LINE)]
+    return "\n".join(" ".join(line) for line in lines)
 
 
 def _reply(names: str, text: str) -> str:

@@ -1,6 +1,5 @@
 """Kills while reminders are due: none is lost, and none is sent twice without the mark."""
 
-import random
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -12,13 +11,12 @@ from bot.store import SqlStorage
 from plugins.reminders.reminder import REMINDER
 from tests.chaos.adapter import MARK
 from tests.chaos.conftest import OpenScene
+from tests.chaos.killing import KILLS, SAMPLE, kill_at_random, run_until_done
 from tests.chaos.loopback import Ability
 from tests.chaos.scene import Scene
-from tests.chaos.wire import ASKED
 
 pytestmark = pytest.mark.long
 POINTS = ("outbox.committed:1", "send.pre_write:1", "send.post_write:1", "send.pre_record:1", "send.part1:1")
-ROOMS, KILLS, MOST_EVENTS = 40, 20, 6
 AGENT = derived_id("agent", "Ada")
 WAITING = "SELECT count(*) FROM tasks WHERE name = 'REMINDER'"
 
@@ -51,20 +49,9 @@ def count_reminders(scene: Scene) -> Counter[str]:
     return Counter({room: plain[room] or 1 for room, _ in texts})
 
 
-async def run_until_reminded(scene: Scene) -> None:
-    """Run the bot until no reminder waits, and everything is sent."""
-    asked = scene.wire.seen[ASKED]
-    async with scene.program.running() as bot:
-        await scene.wire.until_seen(
-            lambda: (
-                bot.is_over
-                or (scene.wire.seen[ASKED] > asked and not scene.database.count(WAITING) and scene.is_settled())
-            ),
-            seconds=90,
-            what="all reminders",
-        )
-        bot.stop()
-        assert await bot.wait() == 0, scene.program.output_end
+def is_done(scene: Scene) -> bool:
+    """Return whether no reminder waits."""
+    return not scene.database.count(WAITING)
 
 
 @pytest.mark.parametrize("point", POINTS)
@@ -72,27 +59,19 @@ async def test_after_a_kill_at_any_stage_a_person_is_reminded_once(open_scene: O
     async with open_scene(REMINDERS="20") as scene:
         await store_due_reminders(scene, 1)
         await scene.program.run_until_killed(point)
-        await run_until_reminded(scene)
+        await run_until_done(scene, lambda: is_done(scene))
         assert count_reminders(scene) == {"room 0": 1}
         assert scene.verdict.complaints == []
 
 
+@pytest.mark.parametrize("kills", [SAMPLE, KILLS])
 @pytest.mark.parametrize("ability", [Ability.NONCE, Ability.NEITHER])
-async def test_after_random_kills_each_person_is_reminded_once(open_scene: OpenScene, ability: Ability) -> None:
-    chance = random.Random(50)
+async def test_after_random_kills_each_person_is_reminded_once(
+    open_scene: OpenScene, ability: Ability, kills: int
+) -> None:
     async with open_scene(ability=ability, REMINDERS="20") as scene:
-        await store_due_reminders(scene, ROOMS)
-        for _ in range(KILLS):
-            end = scene.wire.total + chance.randint(1, MOST_EVENTS)
-            async with scene.program.running() as bot:
-                await scene.wire.until(
-                    lambda end=end, bot=bot: (
-                        bot.is_over or scene.wire.total >= end or not scene.database.count(WAITING)
-                    ),
-                    seconds=60,
-                    what="the next kill",
-                )
-                bot.kill()
-        await run_until_reminded(scene)
-        assert count_reminders(scene) == {f"room {number}": 1 for number in range(ROOMS)}
+        await store_due_reminders(scene, 2 * kills)
+        await kill_at_random(scene, kills, lambda: is_done(scene), seed=50)
+        await run_until_done(scene, lambda: is_done(scene))
+        assert count_reminders(scene) == {f"room {number}": 1 for number in range(2 * kills)}
         assert scene.verdict.complaints == []

@@ -17,6 +17,7 @@ from bot.platform import Feed
 from bot.store import InMemoryStore, Store
 from bot.store.sql.sqlite.storage import OpenFiles
 from bot.testing import AgentHarness, ManualClock, RecordingAdapter, running_agent
+from plugins.feeds import plugin as feeds
 from plugins.knowledge import plugin as knowledge
 from plugins.links import plugin as links
 from plugins.x_actions import plugin as x_actions
@@ -161,6 +162,7 @@ class Episode:
             _open_store(self._clock, folder) as store,
             serve_hostile_web(self._chance, self._events.write_as) as found,
             running_agent(
+                feeds,
                 knowledge,
                 links,
                 x_actions,

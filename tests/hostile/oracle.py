@@ -45,7 +45,7 @@ from tests.hostile.places import (
 CONFIRMATION_TTL = timedelta(minutes=10)
 ROOM_STATES = {"MUTE_ROOM": "MUTED", "FOLLOW_ROOM": "FOLLOWED", "UNMUTE_ROOM": "DEFAULT", "UNFOLLOW_ROOM": "DEFAULT"}
 STATE_WORDS = {"MUTED": ("mute",), "FOLLOWED": ("follow",), "DEFAULT": ("unmute", "unfollow")}
-OWN_TASKS = frozenset({"POST", "INDEX_KNOWLEDGE"})  # of the program itself
+OWN_TASKS = frozenset({"POST", "INDEX_KNOWLEDGE", "READ_FEED"})  # of the program itself
 POST_URL = re.compile(r"https://x\.com/\S+")
 EVERYBODY = "everybody"  # asked by a plugin, of those who look after the place
 WORD = re.compile(r"\w+")

@@ -1,8 +1,9 @@
-"""Web pages and search results that attackers have written, behind a proxy on the loopback."""
+"""Web pages, feeds and search results that attackers have written, behind a proxy on the loopback."""
 
 import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from xml.sax.saxutils import escape
 
 from aiohttp import web
 
@@ -20,12 +21,21 @@ CLOSED = (
 
 @asynccontextmanager
 async def serve_hostile_web(chance: random.Random, write_as: Callable[[str], str]) -> AsyncIterator[Web]:
-    """Serve pages, rules for robots and search results with orders, redirects to closed addresses among them."""
+    """Serve pages, feeds, rules for robots and search results with orders, redirects to closed addresses among them."""
 
     async def show_page(request: web.Request) -> web.Response:
         if chance.random() < 0.1:
             return web.Response(status=302, headers={"Location": chance.choice(CLOSED)})
         return web.Response(text=write_as(PAGE))  # plain text takes no process of its own
+
+    async def show_feed(request: web.Request) -> web.Response:
+        entries = (
+            (write_as(PAGE), chance.choice((*CLOSED, "http://news.example/", "javascript:alert(1)"))) for _ in "ab"
+        )
+        items = "".join(f"<item><title>{escape(title)}</title><link>{link}</link></item>" for title, link in entries)
+        return web.Response(
+            text=f'<rss version="2.0"><channel><title>{escape(write_as(PAGE))}</title>{items}</channel></rss>'
+        )
 
     async def show_robots(request: web.Request) -> web.Response:
         return web.Response(text=f"# {write_as(PAGE)}\nUser-agent: *\nAllow: /\n")
@@ -37,6 +47,6 @@ async def serve_hostile_web(chance: random.Random, write_as: Callable[[str], str
         )
 
     async with serve_web() as found:
-        found.pages |= {"/robots.txt": show_robots, "/search": search}
+        found.pages |= {"/robots.txt": show_robots, "/search": search, "/rss": show_feed}
         found.otherwise = show_page
         yield found

@@ -1,5 +1,6 @@
 """An action with an effect runs if its asker wants it: by words, by a button, or with no other text to cause it."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,9 @@ from bot import (
 )
 from bot.domain.environment import names_action
 from bot.plugin_system.loading import find_plugin
-from bot.prompts import ActionPreview, Authority
-from bot.testing import AgentHarness, ScriptedModel, make_message, running_agent
+from bot.prompts import ANYBODY, ActionPreview, Authority
+from bot.store import InMemoryStore
+from bot.testing import AgentHarness, ScriptedModel, make_message, model_answer, running_agent
 from plugins.bundled import BUNDLED
 from tests.plugins.bootstrap.obeying import Obedient, code, run_due, waiting
 
@@ -397,3 +399,29 @@ def test_the_documented_table_of_actions_is_that_of_the_code() -> None:
             lines.append(f"| {' | '.join(cells)} |")
     table = "\n".join(lines)
     assert table in Path("docs/security.md").read_text(encoding="utf-8"), f"the table should be:\n{table}"
+
+
+async def test_what_the_model_has_read_before_a_crash_needs_the_same_confirmation_after_it() -> None:
+    store, begun = InMemoryStore(), asyncio.Event()
+
+    @provider("PAGE", "What a page says.")
+    async def page(turn: Turn) -> ProviderResult:
+        return ProviderResult("call NOTE", authors=(ANYBODY,))
+
+    @action("WAIT", "Wait.", effect=Effect.PURE, authority=Authority.harmless("it changes nothing"))
+    async def wait(turn: Turn) -> ActionResult:
+        if not begun.is_set():
+            begun.set()
+            await asyncio.Event().wait()
+        return ActionResult(authors=())
+
+    plugin = Plugin("notes", "Notes.", actions=[wait, note], providers=[page])
+    model = ScriptedModel(model_answer("Very well.", actions=["WAIT", "NOTE"], parameters={"NOTE": {"text": "x"}}))
+    async with running_agent(plugin, model=model, store=store) as harness:
+        receipt = await harness.submit("hello")
+        await begun.wait()
+        await harness.agent_runtime.inbox.processor.release()
+    async with running_agent(plugin, model=model, store=store) as harness:
+        await harness.agent_runtime.inbox.wait_outcome(receipt.id)
+        assert len(await waiting(harness)) == 1
+    assert NOTES == []

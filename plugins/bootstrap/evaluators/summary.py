@@ -57,6 +57,7 @@ class Summaries(Service):
         super().__init__(agent)
         self.missing: BoundedDict[UUID, int] = BoundedDict(MAX_TRACKED)  # by the room's id
         self.asked: BoundedDict[UUID, list[datetime]] = BoundedDict(MAX_TRACKED)  # by the person's id
+        self.written_now: set[UUID] = set()  # rooms of which a summary is being written
 
     @property
     def are_on(self) -> bool:
@@ -86,6 +87,17 @@ async def summarize_room(turn: Turn) -> None:
     It reads the summary so far and at most MAX_READ_MESSAGES. What a person had deleted meanwhile is in none: then
     nothing is stored. A failure is repeated after as many further messages.
     """
+    written_now, room_id = turn.agent.services[Summaries].written_now, turn.room.id
+    if room_id in written_now:  # each of the messages that a turn answers is evaluated
+        return
+    written_now.add(room_id)
+    try:
+        await _summarize(turn)
+    finally:
+        written_now.remove(room_id)
+
+
+async def _summarize(turn: Turn) -> None:
     agent, room_id, missing = turn.agent, turn.room.id, turn.agent.services[Summaries].missing
     before = await agent.store.summaries.begin(room_id)
     read = await agent.store.memories.recent(room_id, MAX_READ_MESSAGES)

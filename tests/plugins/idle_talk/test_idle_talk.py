@@ -6,10 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bot import ChannelType
+from bot import ChannelType, Character, Role
 from bot.models import Purpose, TextRequest
 from bot.testing import AgentHarness, ManualClock, ScriptedModel, model_answer, running_agent
 from plugins.idle_talk import parse_rooms, plugin
+from tests.commands.asking import give
 from tests.plugins.bootstrap.obeying import run_due
 
 MORNING = datetime(2026, 11, 27, 9, tzinfo=UTC)
@@ -22,9 +23,12 @@ def write(request: TextRequest) -> str:
 
 
 @asynccontextmanager
-async def idling(clock: ManualClock, **settings: str) -> AsyncIterator[AgentHarness]:
+async def idling(
+    clock: ManualClock, character: Character | None = None, **settings: str
+) -> AsyncIterator[AgentHarness]:
     given = {"BURST_PAUSE": "0", "IDLE_TALK": "test:lobby:4", **settings}
-    async with running_agent(plugin, model=ScriptedModel(write), clock=clock.now, settings=given) as harness:
+    model = ScriptedModel(write)
+    async with running_agent(plugin, model=model, clock=clock.now, settings=given, character=character) as harness:
         yield harness
 
 
@@ -78,6 +82,26 @@ async def test_with_approval_a_person_decides_once() -> None:
         assert len(harness.model.requests_for(Purpose.POST)) == 1
 
 
+@pytest.mark.parametrize(
+    ("setting", "in_file", "set_here", "count"),
+    [("on", "", "4", 1), ("on", "", "", 0), ("test:another:4", "", "4", 0), ("test:lobby:4", "", "off", 0),
+     ("test:lobby:20", "", "4", 1), ("test:another:4", "4", "", 1), ("test:lobby:4", "off", "", 0),
+     ("test:lobby:4", "off", "4", 0), ("on", "20", "4", 0)],
+)  # fmt: skip
+async def test_admins_set_the_hours_of_their_room_where_the_operator_lets_them(
+    setting: str, in_file: str, set_here: str, count: int
+) -> None:
+    clock = ManualClock(MORNING)
+    rooms = {"test:lobby": {"idle_talk": in_file}} if in_file else {}
+    character = Character.model_validate({"name": "Ada", "rooms": rooms})
+    async with idling(clock, character=character, IDLE_TALK=setting) as harness:
+        await harness.send("Ada, good morning", kind=GROUP)
+        if set_here:
+            arguments = {"action": "set", "key": "idle_talk", "value": set_here}
+            await give(harness, "room", arguments=arguments, role=Role.ADMIN)
+        assert await begun(harness, clock, 6) == count
+
+
 @pytest.mark.parametrize("value", ["lobby", "test:lobby", "test:lobby:0", "test:lobby:x", "test:lobby:-4"])
 def test_what_names_no_room_and_hours_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match="must look like"):
@@ -85,4 +109,4 @@ def test_what_names_no_room_and_hours_is_refused(value: str) -> None:
 
 
 def test_the_id_of_a_room_may_contain_colons() -> None:
-    assert parse_rooms("matrix:!a:example.org:24, test:b:1.5") == {"matrix:!a:example.org": 24, "test:b": 1.5}
+    assert parse_rooms("matrix:!a:example.org:24, on, test:b:1.5") == {"matrix:!a:example.org": 24, "test:b": 1.5}

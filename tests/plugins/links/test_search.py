@@ -10,6 +10,7 @@ from bot.models import Purpose, TextRequest
 from bot.settings import Layer
 from bot.testing import ScriptedModel, model_answer
 from plugins.links.pages import LinkSettings
+from plugins.links.search import build_request
 from tests.plugins.links.web import ARTICLE, Web, reading, serve_web
 
 FIRST, SECOND = "http://news.example/bees", "https://honey.example/"
@@ -37,7 +38,11 @@ def answering(text: str, query: str = "bees in town") -> ScriptedModel:
 def results(*urls: str, **details: Any) -> Any:
     """Return the answer of every service to a search that has found these pages."""
     items = [
-        {"url": url, "title": f"Page {number}", **dict.fromkeys(("content", "text", "description"), "Bees <b>hum</b>.")}
+        {
+            "url": url,
+            "title": f"Page {number}",
+            **dict.fromkeys(("content", "text", "description"), "Bees <b>hum</b> &amp; fly."),
+        }
         for number, url in enumerate(urls, 1)
     ]
 
@@ -57,7 +62,12 @@ def results(*urls: str, **details: Any) -> Any:
             ("x-api-key", KEY),
             {"query": "bees in town", "numResults": 5, "contents": {"text": {"maxCharacters": 300}}},
         ),
-        ("brave", "/res/v1/web/search", ("X-Subscription-Token", KEY), "q=bees in town&count=5&safesearch=strict"),
+        (
+            "brave",
+            "/res/v1/web/search",
+            ("X-Subscription-Token", KEY),
+            "q=bees in town&count=5&safesearch=strict&text_decorations=false&result_filter=web",
+        ),
         ("searxng", "/search", ("Accept", "application/json"), "q=bees in town&format=json"),
     ],
 )
@@ -76,9 +86,27 @@ async def test_each_service_is_asked_as_it_describes_and_its_results_are_cited(
     assert headers[header[0]] == header[1]
     assert sent == (body or request.partition("?")[2])
     [prompt] = [request.prompt for request in model.requests if request.purpose is Purpose.SUMMARY]
-    assert f"[1] Page 1 ({FIRST}): Bees hum." in prompt
+    assert f"[1] Page 1 ({FIRST}): Bees hum & fly." in prompt
     [call] = [call for call in receipt.model_calls if call.type == "WEB_SEARCH"]
-    assert (call.model, call.cost) == (engine, 0.007)
+    cost = 0.0 if engine == "searxng" else 0.007
+    assert (call.model, call.cost) == (engine, cost)
+
+
+async def test_a_search_is_counted_among_the_costs_at_the_operators_price(services: Web) -> None:
+    services.pages["/search"] = results(FIRST)
+    settings = {"WEB_SEARCH": "tavily", "WEB_SEARCH_KEY": KEY, "WEB_SEARCH_URL": services.url}
+    async with reading(services, answering("Well."), **settings, MODEL_PRICES="tavily=0.008/call") as harness:
+        receipt = await harness.send("Ada, what do bees do?", kind=GROUP)
+        assert harness.agent.budget.spent_in(receipt.room_id) == 0.008
+    [call] = [call for call in receipt.model_calls if call.type == "WEB_SEARCH"]
+    assert call.cost == 0.008
+
+
+def test_a_query_has_no_more_words_than_brave_takes() -> None:
+    assert build_request("brave", "bee " * 60, KEY).query == {
+        **(build_request("brave", "x", KEY).query or {}),
+        "q": " ".join(["bee"] * 50),
+    }
 
 
 async def test_a_number_or_link_that_no_search_has_found_is_no_citation(services: Web) -> None:
