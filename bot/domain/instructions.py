@@ -46,6 +46,19 @@ class AnswerRule(StrEnum):
         return self in (AnswerRule.LIVELY, AnswerRule.BALANCED, AnswerRule.RESERVED, AnswerRule.CALLED)
 
 
+class ThreadRule(StrEnum):
+    """At whose messages of a room the character may open a thread: of admins and owners, of everybody, or at none."""
+
+    OFF = "off"
+    ADMINS = "admins"
+    ON = "on"
+
+    @property
+    def rank(self) -> int:
+        """How many people it allows, in an order: 0 for none."""
+        return list(ThreadRule).index(self)
+
+
 def _read_tools(value: object) -> object:
     """Return on or off as a bool, and a text with names as a tuple of them."""
     if not isinstance(value, str):
@@ -71,7 +84,8 @@ class RoomInstructions(BaseModel):
     """What is set for a room or a world; None leaves it to the world, and then to the character.
 
     `length` is a number of characters, or short, medium or long. `tools` are the actions that may be used: all, none
-    or those named. `budget` is in dollars a day for each room. `model` is a size, or the name of a model.
+    or those named. Without `threads`, threads are opened for admins. `budget` is in dollars a day for each room.
+    `model` is a size, or the name of a model.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -83,13 +97,14 @@ class RoomInstructions(BaseModel):
     answer: AnswerRule | None = None
     length: Annotated[Length, BeforeValidator(_read_number)] | None = None
     reactions: bool | None = None
+    threads: ThreadRule | None = None
     tools: Annotated[bool | tuple[ActionName, ...], BeforeValidator(_read_tools)] | None = None
     budget: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False), BeforeValidator(_read_number)] | None = (
         None
     )
 
     def narrowed_by(self, limit: "RoomInstructions") -> "RoomInstructions":
-        """Return these with no more tools and no higher budget than those of `limit`."""
+        """Return these with no more tools, no threads for more people and no higher budget than those of `limit`."""
         tools, budget = self.tools, self.budget
         if limit.tools is False or tools in (None, True):
             tools = limit.tools if limit.tools is not None else tools
@@ -97,7 +112,10 @@ class RoomInstructions(BaseModel):
             tools = tuple(name for name in tools if name in limit.tools)
         if limit.budget is not None:
             budget = limit.budget if budget is None else min(budget, limit.budget)
-        return self.model_copy(update={"tools": tools, "budget": budget})
+        threads = self.threads
+        if threads is not None and limit.threads is not None:
+            threads = min(threads, limit.threads, key=lambda rule: rule.rank)
+        return self.model_copy(update={"tools": tools, "budget": budget, "threads": threads})
 
     def render(self) -> str:
         """Return the lines of the system prompt; empty where nothing in the prompt depends on these."""
@@ -132,6 +150,7 @@ USAGE: Final = {
     "answer": f"which messages are answered: {', '.join(AnswerRule)}",
     "length": "short, medium, long, or a number of characters from 20 to 10000",
     "reactions": "on or off",
+    "threads": "for whom threads are opened: on (everybody), admins, or off",
     "tools": "on, off, or names of actions, separated by commas",
     "budget": "dollars a day, such as 0.50",
 }
