@@ -8,6 +8,7 @@ from bot import Outcome, Receipt, Turn
 from bot.domain.environment import ChannelType, Role
 from bot.domain.instructions import RoomInstructions, ThreadRule
 from bot.models.types import Purpose, TextRequest
+from bot.pipeline import process_message
 from bot.platform import DeliveryHeld, DeliveryKind, DeliveryState, DeliveryUnknown, NotSent, Undeliverable
 from bot.store import InMemoryStore
 from bot.testing import (
@@ -207,7 +208,8 @@ async def test_what_is_said_in_the_thread_has_the_instructions_of_its_room(adapt
         assert "Here we go." in model.requests[-1].prompt
 
 
-async def test_the_answer_to_an_edit_replaces_what_was_said_in_the_thread() -> None:
+async def test_the_answer_to_an_edit_replaces_what_was_said_in_the_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_message, "EDIT_INTERVAL_SECONDS", 0.0)
     adapter = RecordingAdapter(has_threads=True, can_edit=True)
     model = ScriptedModel([OPEN, model_answer("Then the boiler.")])
     async with running_agent(model=model, adapter=adapter, settings={"ON_EDIT": "rerun"}) as harness:
