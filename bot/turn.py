@@ -907,6 +907,7 @@ class Turn:
         if noted is not None:
             self.thread_name = noted["name"]
             self.thread = await self.agent.store.worlds.room(UUID(noted["room"])) if "room" in noted else None
+            self.notes += [f"it opened the thread {self.thread_name!r}"] if self.thread is not None else []
 
     def find_hold_reason(self) -> str:
         """Return why the replies of the turn wait for a person; empty if they do not."""

@@ -110,6 +110,14 @@ async def test_where_discord_has_no_threads_of_messages_none_is_offered(server: 
     assert emulator.recorder.counts["opened"] == 0
 
 
+async def test_help_lists_no_commands_of_an_account_with_a_single_character(server: EmulatedServer) -> None:
+    recorder = server.emulator.recorder
+    async with server.run_bot():
+        interaction = await server.emulator.interactions.run_command(server.bot, server.kim, server.lobby, "help")
+        await recorder.wait_until(lambda: recorder.counts["answered"] == 1, 10)
+    assert "/talk" not in recorder.responses[interaction][0]["content"]
+
+
 async def test_a_member_without_a_role_gets_a_thread_only_where_an_admin_allows_it(server: EmulatedServer) -> None:
     emulator = server.emulator
     async with server.run_bot(ScriptedModel(answer)) as (harness, _):
