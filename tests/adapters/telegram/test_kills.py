@@ -288,6 +288,7 @@ STAGES_OF_A_TOPIC = (  # the first commit and the first part are the topic's, th
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.failure("A-01", "A-16")
 async def test_killed_twenty_times_no_topic_is_lost_and_possible_duplicates_are_marked(
     tmp_path: Path, fork_server: ForkServer
