@@ -79,7 +79,7 @@ async def test_the_answer_is_said_in_the_thread_that_was_asked_for(adapter: Reco
         assert len([call for call in receipt.model_calls if not call.error]) == 1
 
 
-async def test_an_action_alone_is_told_of_in_its_thread(adapter: RecordingAdapter) -> None:
+async def test_what_became_of_an_action_alone_is_said_in_its_thread(adapter: RecordingAdapter) -> None:
     alone = model_answer(actions=["OPEN_THREAD"], parameters={"name": "The engine"})
     async with running_agent(model=ScriptedModel([alone, model_answer("So, the engine.")]), adapter=adapter) as harness:
         await ask(harness)

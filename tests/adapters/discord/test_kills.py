@@ -297,7 +297,7 @@ async def test_killed_twenty_times_each_reaction_is_set_and_nothing_is_said(
 @pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.failure("A-01", "A-16")
-async def test_killed_twenty_times_each_thread_is_opened_once_with_one_answer_in_it(
+async def test_killed_twenty_times_each_thread_is_opened_once_with_a_single_answer(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     opening = model_answer("Here we go.", actions=["REPLY", "OPEN_THREAD"], parameters={"name": "The engine"})
