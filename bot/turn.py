@@ -29,13 +29,15 @@ from bot.domain.environment import ChannelType, Entity, Role, Room, World, own_w
 from bot.domain.events import Event
 from bot.domain.ids import derived_id, new_id
 from bot.domain.inbound import REVISIONS_KEY, InboundMessage, list_revisions
-from bot.domain.instructions import MODEL_SIZES, NOTHING_SET, ResolvedInstructions, resolve_instructions
+from bot.domain.instructions import MODEL_SIZES, NOTHING_SET, ResolvedInstructions, ThreadRule, resolve_instructions
 from bot.domain.ledger import (
     SOURCES_KEY,
     ActionResult,
     Degradation,
     DegradeStep,
     Delivery,
+    DeliveryKind,
+    DeliveryState,
     EditState,
     EventKey,
     ModelCall,
@@ -497,6 +499,8 @@ DEGRADED_MODELS = MappingProxyType(
 )
 REACTIONS, DEFAULT_REACTIONS = "REACTIONS", 6  # in a room and an hour
 REACTION_STEP = "reaction"  # key and kind of the step that has the reaction of a turn
+THREADS, DEFAULT_THREADS = "THREADS", 2  # in a room and an hour
+THREAD_STEP = "thread"  # key and kind of the step that has the name of a turn's thread, and its room once it is open
 HELD_STEP = "held"  # key and kind of the steps that have replies which wait for the commit
 
 
@@ -548,6 +552,8 @@ class Turn:
     DEGRADE in effect: then prompts show `context_share` of the usual conversation and memory, and `reply_model` writes.
     `named_sources` are the sites of which its replies say already that they were read.
     `reaction` is the emoji with which it reacts to its message when it is answered, in place of `earlier_reaction`.
+    `thread` is the room in which it answers where that is another: a thread that it has opened. `thread_name` is the
+    name of one that it has opened, or begun to.
     With a `hold_reason` its replies wait for a person; `held_replies` are those that wait for the commit. One that
     `was_parked` has waited for the approval of an action. `definition` is the agent's when the turn began, and
     `instructions` are those of the room then.
@@ -585,6 +591,8 @@ class Turn:
     reply_model: ModelType = ModelType.TEXT_LARGE
     reaction: str = ""
     earlier_reaction: Delivery | None = None
+    thread: Room | None = None
+    thread_name: str = ""
     hold_reason: str = ""
     was_parked: bool = False
     named_sources: set[str] = field(default_factory=set)
@@ -789,7 +797,8 @@ class Turn:
         is_allowed = limit and self.message.external_id and self.instructions.current.reactions is not False
         if adapter is None or self.is_care or not is_allowed or self.find_hold_reason():
             return None
-        return adapter.find_reactions(self.room) if self.agent.outbox.may_react(self.room.id, limit) else None
+        has_spare = self.agent.outbox.has_spare(DeliveryKind.REACTION, self.room.id, limit)
+        return adapter.find_reactions(self.room) if has_spare else None
 
     async def react(self, text: str) -> str:
         """React to the message with the emoji in a text once the turn is answered; return the emoji.
@@ -825,6 +834,80 @@ class Turn:
         )
         replaced = earlier.id if earlier is not None else ""
         return OutgoingReply(memory, self.room, reply_to=message.external_id, replaced_reaction=replaced)
+
+    @property
+    def reply_room(self) -> Room:
+        """The room in which it answers: that of its message, or its thread."""
+        return self.thread or self.room
+
+    @property
+    def reply_to(self) -> str:
+        """The platform's id of the message that its replies answer; empty in a thread, where that message is not."""
+        return self.message.external_id if self.thread is None else ""
+
+    def may_open_thread(self) -> bool:
+        """Return whether a thread can be opened at the message now, or an earlier attempt has begun to open it."""
+        if self.thread_name:
+            return True
+        limit = int(self.agent.settings.get(THREADS) or DEFAULT_THREADS)
+        adapter = self.agent.outbox.adapters.get(self.room.platform)
+        rule = self.instructions.current.threads or ThreadRule.ADMINS
+        is_for_author = rule is ThreadRule.ON or (rule is ThreadRule.ADMINS and self.role.is_at_least(Role.ADMIN))
+        if adapter is None or not is_for_author or self.author.is_bot or not self.message.external_id:
+            return False
+        if self.is_care or self.replaces is not None or self.thread is not None or self.find_hold_reason():
+            return False
+        return adapter.can_open_thread(self.room) and self.agent.outbox.has_spare(
+            DeliveryKind.THREAD, self.room.id, limit
+        )
+
+    async def open_thread(self, name: str) -> str:
+        """Open a thread with a name at the message, and answer there from now on; return why not, empty if it is open.
+
+        Of one turn there is one thread: repeated, also after a crash, this opens no other. Raises StoreUnavailable.
+        """
+        if self.thread is not None:
+            return ""
+        if not self.may_open_thread():
+            return "no thread can be opened here now"
+        name = self.thread_name or await self._filter_name(name)
+        if not name:
+            return "its name was stopped by a filter, or is empty"
+        adapter = self.agent.outbox.adapters[self.room.platform]
+        await self._note_thread(name)
+        opening = await self.agent.outbox.open_thread(self.room, self.id, name, self.message.external_id)
+        if opening.state is not DeliveryState.SENT:
+            return opening.cause or f"it is {opening.state}"
+        room = adapter.build_thread(opening, self.room)
+        await self.agent.store.worlds.save_world(replace(self.world, roles={}, grants={}, settings={}), [room])
+        await self._note_thread(name, room.id)
+        self.thread = room
+        self.notes.append(f"it opened the thread {name!r}")
+        return ""
+
+    async def _filter_name(self, name: str) -> str:
+        """Return what the filters let pass of the name of a thread, as one line."""
+        content: Content | None = Content(text=" ".join(name.split()))
+        if content is not None and (self.agent.filters.is_on or self.world.settings):
+            content = await self.agent.filters.check_reply(self, content)
+        if content is not None:
+            content = self.agent.outbox.filter_content(content, self.room.id)
+        return "" if content is None or self.find_hold_reason() else " ".join(content.text.split())
+
+    async def _note_thread(self, name: str, room_id: UUID | None = None) -> None:
+        self.thread_name, now = name, self.agent.clock()
+        result = {"name": name, **({"room": str(room_id)} if room_id is not None else {})}
+        await self.agent.store.ledger.save_step(
+            Step(self.id, THREAD_STEP, THREAD_STEP, StepState.DONE, result=result, recorded_at=now)
+        )
+
+    async def restore_thread(self, steps: Iterable[Step]) -> None:
+        """Take up the thread that an earlier attempt at this turn has opened, or begun to open."""
+        noted = next((step.result for step in steps if step.kind == THREAD_STEP), None)
+        if noted is not None:
+            self.thread_name = noted["name"]
+            self.thread = await self.agent.store.worlds.room(UUID(noted["room"])) if "room" in noted else None
+            self.notes += [f"it opened the thread {self.thread_name!r}"] if self.thread is not None else []
 
     def find_hold_reason(self) -> str:
         """Return why the replies of the turn wait for a person; empty if they do not."""
@@ -971,7 +1054,7 @@ class Turn:
             id=derived_id(self.id, "reply", str(reply_index)),
             kind=MemoryKind.MESSAGE,
             entity_id=self.agent.id,
-            room_id=self.room.id,
+            room_id=self.reply_room.id,
             world_id=self.world.id,
             content=replace(content, in_reply_to=self.message.id, source=self.message.content.source),
             created_at=self.agent.clock(),
@@ -986,8 +1069,8 @@ class Turn:
             given = {name: earlier.metadata[name] for name in (NOTICE_KEY,) if name in earlier.metadata}
             metadata = {**memory.metadata, **given, REVISIONS_KEY: revisions}
             memory = replace(memory, id=earlier.id, created_at=earlier.created_at, metadata=metadata)
-            return OutgoingReply(memory, self.room, reply_index, self.message.external_id, self.replaces)
-        return OutgoingReply(memory, self.room, reply_index, self.message.external_id)
+            return OutgoingReply(memory, self.reply_room, reply_index, self.reply_to, self.replaces)
+        return OutgoingReply(memory, self.reply_room, reply_index, self.reply_to)
 
     def _note_authors(self) -> dict[str, Any]:
         """Return the metadata that names who else wrote what a reply in private may repeat."""

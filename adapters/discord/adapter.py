@@ -55,7 +55,7 @@ from adapters.discord.gateway import (
 )
 from adapters.discord.incoming import EntityMapper
 from adapters.discord.outside import OutsideQuestions, is_outside, menu_name
-from adapters.discord.sending import MessageSender, ResponseSender, is_response, split_reply
+from adapters.discord.sending import MessageSender, ResponseSender, is_response, split_reply, thread_name_of
 from adapters.discord.sharding import SESSION_CURSOR, ShardAllocation, ShardId, ShardStatus
 from bot import ChannelType, Clock, ConfigError, Content, Entity, Room, World, crash_point, system_clock
 from bot.platform import (
@@ -120,6 +120,8 @@ class RequestGuard:
         path = params.url.path
         if params.method == "POST" and (path.endswith("/messages") or "wait" in params.url.query):
             crash_point("send.post_write")
+        if params.method == "POST" and path.endswith("/threads"):
+            crash_point("thread.post_write")
 
     async def _on_response(
         self, session: aiohttp.ClientSession, context: SimpleNamespace, params: aiohttp.TraceRequestEndParams
@@ -464,6 +466,11 @@ class DiscordAccount:
         """Set or remove a reaction."""
         await self._wait_until_logged_in()
         return await self.message_sender.react(delivery)
+
+    async def open_thread(self, delivery: Delivery) -> str:
+        """Open a thread at a message."""
+        await self._wait_until_logged_in()
+        return await self.message_sender.open_thread(delivery)
 
     def find_reactions(self, channel_id: int) -> ReactionSet:
         """Return all emoji, and those of the server of a channel that its members can use without a role."""
@@ -824,6 +831,25 @@ class DiscordAdapter(Adapter):
     async def react(self, delivery: Delivery) -> str:
         """Set or remove a reaction."""
         return await self._account_of(delivery).react(delivery)
+
+    def can_open_thread(self, room: Room) -> bool:
+        """Return whether a room is a channel whose messages can have threads; threads and posts of forums have none."""
+        return room.type is ChannelType.GROUP and room.account in self.accounts and room.external_id.isdecimal()
+
+    async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
+        """Open a thread at a message, or return the one that it has."""
+        return await self._account_of(delivery).open_thread(delivery)
+
+    def build_thread(self, delivery: Delivery, room: Room) -> Room:
+        """Return the room of a thread that was opened in a channel."""
+        return replace(
+            room,
+            id=EntityMapper(UUID(room.account)).room_id(delivery.external_id),
+            type=ChannelType.THREAD,
+            external_id=delivery.external_id,
+            name=thread_name_of(delivery),
+            parent_id=room.id,
+        )
 
     def trusted_origin(self, account: str) -> str:
         """Return the origin of the server with Discord's API that the operator has set for an account."""

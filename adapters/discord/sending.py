@@ -22,6 +22,7 @@ from adapters.discord.errors import (
     NO_MESSAGE_HISTORY,
     REQUEST_ERRORS,
     THREAD_ARCHIVED,
+    THREAD_EXISTS,
     THREAD_LOCKED,
     UNKNOWN_EMOJI,
     UNKNOWN_MESSAGE,
@@ -42,9 +43,10 @@ from bot.platform import (
     NotSent,
     Undeliverable,
 )
-from bot.text import grapheme_boundary_before, is_blank
+from bot.text import grapheme_boundary_before, is_blank, shorten
 
 MAX_TEXT_LENGTH = 2000
+MAX_THREAD_NAME = 100
 MAX_TEXT_LENGTH_WITH_FILES = 1700  # leaves room to list files that could not be sent
 MAX_FILES = 10
 EXTRAS = ("embeds", "components", "attachments")
@@ -329,6 +331,7 @@ PAGE_SIZE, MAX_PAGES = 100, 5
 MAX_CHANNELS, MAX_NONCES = 2000, 1000
 MESSAGE_PATH = "/channels/{channel_id}/messages/{message_id}"
 REACTION_PATH = f"{MESSAGE_PATH}/reactions/{{emoji}}/@me"
+THREADS_PATH = f"{MESSAGE_PATH}/threads"
 PUBLIC_THREADS = (10, 11)
 FAILURES = (*REQUEST_ERRORS, ValueError)  # ValueError: a body that is not JSON
 
@@ -440,6 +443,29 @@ class MessageSender:
             raise MessageGone("the message was deleted in the channel") from None
         crash_point("react.post_write")
         return emoji
+
+    async def open_thread(self, delivery: Delivery) -> str:
+        """Open a thread at a message and return its id, which is that of the message; idempotent.
+
+        A message has one thread at most: one that has a thread keeps it.
+        """
+        if not delivery.reply_to.isdecimal():
+            raise MessageGone("there is no message at which a thread could be opened")
+        ids = {"channel_id": delivery.target, "message_id": delivery.reply_to}
+        crash_point("thread.pre_write")
+        try:
+            await self._request(Route("POST", THREADS_PATH, **ids), MessageBody({"name": thread_name_of(delivery)}))
+        except MessageNotFound:
+            raise MessageGone("the message was deleted in the channel") from None
+        except Refused as error:
+            if error.code == THREAD_EXISTS:
+                return delivery.reply_to
+            if error.code != MISSING_PERMISSIONS:
+                raise
+            problem = "the bot may not open threads there: give it the permission Create Public Threads"
+            self._problems.report(delivery.target, problem)
+            raise Undeliverable(problem) from None
+        return delivery.reply_to
 
     async def _remove_reaction(self, route: Route) -> None:
         try:
@@ -591,6 +617,11 @@ class MessageSender:
         except FAILURES as error:
             raise _to_not_searched(error) from error
         return page
+
+
+def thread_name_of(delivery: Delivery) -> str:
+    """Return the name of the thread that a delivery opens."""
+    return shorten(delivery.content.text, MAX_THREAD_NAME)
 
 
 class Refused(Undeliverable):

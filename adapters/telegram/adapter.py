@@ -5,6 +5,7 @@ The checks of `bot doctor`: token, privacy mode, competing webhooks.
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -14,7 +15,7 @@ from telegram.error import InvalidToken, TelegramError
 from adapters.telegram.account import TelegramAccount
 from adapters.telegram.client import PARSE_ERRORS, TOKEN_REFUSED, BotClient, error_text
 from adapters.telegram.config import Limits, TelegramSettings, read_settings
-from adapters.telegram.incoming import PLATFORM, ChatTarget
+from adapters.telegram.incoming import FORUM_KEY, PLATFORM, ChatTarget, derive_room_id
 from adapters.telegram.outgoing import split_reply
 from adapters.telegram.polling import Webhook, WebhookServer
 from bot import ChannelType, ConfigError, Content, Room, Settings
@@ -118,6 +119,26 @@ class TelegramAdapter(Adapter):
     async def react(self, delivery: Delivery) -> str:
         """Set or remove a reaction."""
         return await self._account_of(delivery).message_sender.react(delivery)
+
+    def can_open_thread(self, room: Room) -> bool:
+        """Return whether a room is in a group with topics."""
+        return room.account in self._accounts and bool(room.metadata.get(FORUM_KEY)) and not room.type.is_direct
+
+    async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
+        """Open a topic; one of unknown outcome is marked or held, according to TELEGRAM_UNCLEAR."""
+        return await self._account_of(delivery).message_sender.open_topic(delivery, is_repeat=is_repeat)
+
+    def build_thread(self, delivery: Delivery, room: Room) -> Room:
+        """Return the room of a topic that was opened in a chat."""
+        target = ChatTarget.parse(delivery.external_id)
+        return replace(
+            room,
+            id=derive_room_id(room.account, target),
+            type=ChannelType.THREAD,
+            external_id=delivery.external_id,
+            name=delivery.content.text,
+            parent_id=derive_room_id(room.account, ChatTarget(target.chat_id)),
+        )
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it, according to TELEGRAM_UNCLEAR."""

@@ -45,6 +45,7 @@ from bot.platform import (
 )
 
 PLATFORM = "telegram"
+FORUM_KEY = "is_forum"  # in the metadata of the rooms of a group with topics
 CHANNEL_TYPES = {Chat.PRIVATE: ChannelType.DM, Chat.CHANNEL: ChannelType.BROADCAST}
 DIRECT_PREFIX = "direct-"  # of the topics of a channel's direct messages
 Roles = Mapping[int, Role]
@@ -170,6 +171,7 @@ def build_location(
         account=identity.account,
         name=name if thread_id is None else "",
         parent_id=None if thread_id is None else derive_room_id(identity.account, ChatTarget(chat.id)),
+        metadata={FORUM_KEY: True} if chat.is_forum and not guest_query_id else {},
     )
     return ChatLocation(world, room, target)
 

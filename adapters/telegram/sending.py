@@ -43,6 +43,7 @@ from adapters.telegram.client import (
 from adapters.telegram.config import Limits, QuotePolicy, TelegramSettings, UnclearPolicy
 from adapters.telegram.incoming import PLATFORM, ChatTarget
 from adapters.telegram.outgoing import (
+    DUPLICATE_NOTICE,
     MAX_TEXT_LENGTH,
     FormattedText,
     OutgoingText,
@@ -95,6 +96,7 @@ CALL_REFUSED = "Telegram refused this call with 401 and accepts the token: it is
 COMMAND_CRASH_POINT = "errand"  # label of the crash points of responses to commands
 MAX_TRIES = 3
 SHORT_WAIT = 1.0
+MAX_TOPIC_NAME = 128
 
 
 class MessageSender:
@@ -190,6 +192,38 @@ class MessageSender:
             raise Undeliverable(f"the chat does not allow the reaction {emoji}, nor one like it")
         await self._client.set_message_reaction(chat_id, message_id, [ReactionTypeEmoji(nearest)])
         return nearest
+
+    async def open_topic(self, delivery: Delivery, *, is_repeat: bool) -> str:
+        """Open a topic of a forum, and return the target of its messages.
+
+        Telegram cannot be asked whether an earlier attempt has opened one: another one is marked in its name, or the
+        part is held, according to TELEGRAM_UNCLEAR. Then this never raises NotSent, as `reconcile`.
+        """
+        if not is_repeat:
+            return await self._create_topic(delivery, delivery.content.text)
+        if self._settings.telegram_unclear is UnclearPolicy.HOLD:
+            raise DeliveryHeld(HOLD_REASON)
+        try:
+            return await self._create_topic(delivery, f"{DUPLICATE_NOTICE.strip()} {delivery.content.text}")
+        except NotSent as error:
+            cause = f"it may have been opened and cannot be opened again now: {error}"
+            raise DeliveryUnknown(cause, retry_after=error.retry_after) from None
+
+    async def _create_topic(self, delivery: Delivery, name: str) -> str:
+        target = ChatTarget.parse(delivery.target)
+        place = ChatTarget(self.resolve(target).chat_id)
+        with label_crash_points("thread"):
+            try:
+                async with self._take_slot(target, SHORT_WAIT):
+                    topic = await self._client.create_forum_topic(place.chat_id, shorten(name, MAX_TOPIC_NAME))
+            except ChatMigrated as error:
+                self._note_migration(target.chat_id, error.new_chat_id)
+                raise NotSent("the group has become a supergroup: the topic is opened there") from None
+            except Undeliverable as error:
+                problem = f"{error}: let the bot manage topics, in a group that has them"
+                self._problems.report(str(place), problem)
+                raise Undeliverable(problem) from None
+        return str(replace(place, thread_id=int(_check_message_id(topic.message_thread_id))))
 
     async def reconcile(self, delivery: Delivery) -> str:
         """Send an uncertain part again with a notice, or hold it.

@@ -526,6 +526,23 @@ class Adapter(ABC):
         """
         raise Undeliverable(f"{self.platform} has no reactions")
 
+    def can_open_thread(self, room: Room) -> bool:
+        """Return whether the agent can open a thread or a topic at a message of a room, as far as is known; pure."""
+        return False
+
+    async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
+        """Open a thread with the text of a part as its name, and return the platform's id of its room.
+
+        It is opened at the message `delivery.reply_to`, where the platform has threads of messages. With `is_repeat`
+        an earlier attempt may have opened it: then that one is returned. Where this cannot be found out, the name is
+        marked, or DeliveryHeld is raised. Raises as `edit` does.
+        """
+        raise Undeliverable(f"{self.platform} has no threads")
+
+    def build_thread(self, delivery: Delivery, room: Room) -> Room:
+        """Return the room of the thread that a delivery has opened in a room; pure."""
+        raise NotImplementedError(f"{self.platform} has no threads")
+
     def shows_greeting(self, room: Room) -> bool:
         """Return whether a conversation in a room begins with the character's first greeting; pure.
 

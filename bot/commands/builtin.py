@@ -574,9 +574,10 @@ class BuiltinCommands:
         return file.getvalue()
 
     async def help(self, context: CommandContext) -> str:
-        """List the commands."""
+        """List the commands, with those that the platform has beside them."""
         builtin_specs = (builtin.spec for builtin in self.commands())
-        return describe_commands(context.agent.name, (*builtin_specs, *context.agent.catalog.commands))
+        specs = (*builtin_specs, *context.account_commands, *context.agent.catalog.commands)
+        return describe_commands(context.agent.name, specs)
 
     async def start(self, context: CommandContext) -> str:
         """Greet a new user, with one of the character's own greetings if it has any and may speak there.

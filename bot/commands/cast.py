@@ -17,7 +17,7 @@ from bot.inbound.agent_handle import AgentHandle
 from bot.pipeline.should_respond import addresses_name, contains_name
 from bot.plugin_system.components import Command, CommandContext, command
 from bot.settings import room_setting
-from bot.user_texts import user_text
+from bot.user_texts import english_text, user_text
 
 CAST = "CAST"  # the setting of a room in the world of the first character: agent ids, separated by commas
 MAX_MEMBERS, MAX_WORLDS = 15, 500
@@ -62,8 +62,8 @@ class Cast:
     def commands(self) -> tuple[Command[Any], ...]:
         """Return the commands of the account."""
         return (
-            command("talk", user_text("commands.talk.description"))(self.talk),
-            command("cast", user_text("commands.cast.description"), role=Role.ADMIN, open_in_direct=True)(self.cast),
+            command("talk", english_text("commands.talk.description"))(self.talk),
+            command("cast", english_text("commands.cast.description"), role=Role.ADMIN, open_in_direct=True)(self.cast),
         )
 
     def find(self, name: str) -> AgentHandle | None:

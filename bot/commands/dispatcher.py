@@ -269,8 +269,12 @@ class CommandDispatcher:
             return CommandResult(
                 CommandResponse(format_unknown_command(invocation.name, suggestion)), "there is no such command"
             )
+        platform = invocation.room.platform
         context = CommandContext(
-            self._agent, invocation, await current_role(self._agent, invocation.world, invocation.author.id)
+            self._agent,
+            invocation,
+            await current_role(self._agent, invocation.world, invocation.author.id),
+            tuple(item.spec for (name, _), item in self._account_commands.items() if name == platform),
         )
         if not command.is_allowed(context):
             text = user_text("commands.needs_role", name=invocation.name, role=command.spec.role)

@@ -17,7 +17,17 @@ from uuid import UUID
 from bot.domain.content import Attachment, Choice, Content
 from bot.domain.environment import Component, Entity, ParticipantState, Role, Room, World
 from bot.domain.ids import derived_id, new_id
-from bot.domain.ledger import Delivery, DeliveryState, EditState, EventKey, EventOrigin, Outcome, Receipt, Rule
+from bot.domain.ledger import (
+    Delivery,
+    DeliveryKind,
+    DeliveryState,
+    EditState,
+    EventKey,
+    EventOrigin,
+    Outcome,
+    Receipt,
+    Rule,
+)
 from bot.domain.memory import Memory, MemoryKind
 from bot.domain.proposal import Proposal
 
@@ -523,7 +533,10 @@ def orphaned_deliveries(
 def messages_by_external_id(deliveries: Iterable[Delivery], message_ids: Collection[str]) -> set[UUID]:
     """Return the ids of our messages that have one of these ids on the platform."""
     return {
-        delivery.memory_id for delivery in deliveries if delivery.external_id and delivery.external_id in message_ids
+        delivery.memory_id
+        for delivery in deliveries
+        # a thread may have the id of the message at which it was opened
+        if delivery.external_id and delivery.external_id in message_ids and delivery.kind is not DeliveryKind.THREAD
     }
 
 

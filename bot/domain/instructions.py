@@ -46,6 +46,19 @@ class AnswerRule(StrEnum):
         return self in (AnswerRule.LIVELY, AnswerRule.BALANCED, AnswerRule.RESERVED, AnswerRule.CALLED)
 
 
+class ThreadRule(StrEnum):
+    """At whose messages of a room the character may open a thread: of admins and owners, of everybody, or at none."""
+
+    OFF = "off"
+    ADMINS = "admins"
+    ON = "on"
+
+    @property
+    def rank(self) -> int:
+        """How many people it allows, in an order: 0 for none."""
+        return list(ThreadRule).index(self)
+
+
 def _read_tools(value: object) -> object:
     """Return on or off as a bool, and a text with names as a tuple of them."""
     if not isinstance(value, str):
@@ -72,8 +85,9 @@ class RoomInstructions(BaseModel):
     """What is set for a room or a world; None leaves it to the world, and then to the character.
 
     `length` is a number of characters, or short, medium or long. `tools` are the actions that may be used: all, none
-    or those named. `budget` is in dollars a day for each room. `model` is a size, or the name of a model. After
-    `idle_talk` hours without a message a conversation is begun, unless it is off.
+    or those named. Without `threads`, threads are opened for admins. `budget` is in dollars a day for each room.
+    `model` is a size, or the name of a model. After `idle_talk` hours without a message a conversation is begun,
+    unless it is off.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -85,6 +99,7 @@ class RoomInstructions(BaseModel):
     answer: AnswerRule | None = None
     length: Annotated[Length, BeforeValidator(_read_number)] | None = None
     reactions: bool | None = None
+    threads: ThreadRule | None = None
     tools: Annotated[bool | tuple[ActionName, ...], BeforeValidator(_read_tools)] | None = None
     budget: Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False), BeforeValidator(_read_number)] | None = (
         None
@@ -92,8 +107,8 @@ class RoomInstructions(BaseModel):
     idle_talk: Annotated[IdleHours, BeforeValidator(_read_number)] | None = None
 
     def narrowed_by(self, limit: "RoomInstructions") -> "RoomInstructions":
-        """Return these with no more tools, no higher budget and no more conversations begun than `limit` has."""
-        tools, budget, idle_talk = self.tools, self.budget, self.idle_talk
+        """Return these with no more than what `limit` allows: tools, people with threads, budget, conversations begun."""
+        tools, budget, idle_talk, threads = self.tools, self.budget, self.idle_talk, self.threads
         if limit.tools is False or tools in (None, True):
             tools = limit.tools if limit.tools is not None else tools
         elif isinstance(limit.tools, tuple) and isinstance(tools, tuple):
@@ -104,7 +119,9 @@ class RoomInstructions(BaseModel):
             idle_talk = limit.idle_talk
         elif limit.idle_talk is not None and idle_talk != "off":
             idle_talk = max(idle_talk, limit.idle_talk)
-        return self.model_copy(update={"tools": tools, "budget": budget, "idle_talk": idle_talk})
+        if threads is not None and limit.threads is not None:
+            threads = min(threads, limit.threads, key=lambda rule: rule.rank)
+        return self.model_copy(update={"tools": tools, "budget": budget, "idle_talk": idle_talk, "threads": threads})
 
     def render(self) -> str:
         """Return the lines of the system prompt; empty where nothing in the prompt depends on these."""
@@ -139,6 +156,7 @@ USAGE: Final = {
     "answer": f"which messages are answered: {', '.join(AnswerRule)}",
     "length": "short, medium, long, or a number of characters from 20 to 10000",
     "reactions": "on or off",
+    "threads": "for whom threads are opened: on (everybody), admins, or off",
     "tools": "on, off, or names of actions, separated by commas",
     "budget": "dollars a day, such as 0.50",
     "idle_talk": "after how many hours without a message a conversation is begun, such as 24, or off",

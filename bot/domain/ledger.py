@@ -272,13 +272,20 @@ class DeliveryKind(StrEnum):
 
     A NOTICE says that an AI writes here; a REFERRAL names help to a person in distress. A REACTION is an emoji at the
     message `reply_to`; `replaces_external_id` is the id of the delivery of the reaction that it replaces, or removes
-    where it has no text.
+    where it has no text. A THREAD opens a thread with the text as its name, at the message `reply_to`; its
+    `external_id` is that of the thread's room.
     """
 
     REPLY = "reply"
     NOTICE = "notice"
     REFERRAL = "referral"
     REACTION = "reaction"
+    THREAD = "thread"
+
+    @property
+    def is_gesture(self) -> bool:
+        """Whether it is no text of a conversation: it is made again where its outcome is unknown, and has no draft."""
+        return self in (DeliveryKind.REACTION, DeliveryKind.THREAD)
 
 
 @dataclass(frozen=True, slots=True)

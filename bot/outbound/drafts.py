@@ -18,7 +18,7 @@ from bot.concurrency.clock import Clock, Sleep
 from bot.concurrency.tasks import crash_point
 from bot.domain.content import Content
 from bot.domain.ids import delivery_id
-from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState
+from bot.domain.ledger import Delivery, DeliveryState
 from bot.errors import StoreUnavailable
 from bot.outbound.sender import (
     OPEN_STATES,
@@ -206,11 +206,6 @@ def is_draft(part: Delivery) -> bool:
     return part.draft_id == part.id
 
 
-def is_reaction(part: Delivery) -> bool:
-    """Return whether a part is a reaction, which replaces no draft."""
-    return part.kind is DeliveryKind.REACTION
-
-
 class Drafts:
     """The drafts of one outbox by turn, until the turn's first reply replaces them.
 
@@ -274,7 +269,7 @@ class Drafts:
         for turn_id in {*(part.turn_id for part in parts), *closed_turns}:
             if self.has_draft(turn_id):
                 own = (
-                    number for number, part in enumerate(result) if part.turn_id == turn_id and not is_reaction(part)
+                    number for number, part in enumerate(result) if part.turn_id == turn_id and not part.kind.is_gesture
                 )
                 position = next(own, None)
                 replacement = None if position is None else result[position]

@@ -58,6 +58,7 @@ from bot.outbound.sender import (
     SendQueue,
     WorkOwnership,
     build_reaction,
+    build_thread_opening,
     is_removal,
     mark_late,
     persist_state,
@@ -71,7 +72,8 @@ from bot.text import redact, shorten
 logger = logging.getLogger(__name__)
 MAX_REOPEN_AGE = timedelta(days=1)
 MAX_LISTED = 1000
-REACTION_WINDOW, MAX_REACTION_ROOMS = timedelta(hours=1), 1000
+GESTURE_WINDOW, MAX_GESTURE_ROOMS = timedelta(hours=1), 1000
+THREAD_SECONDS = 30.0  # for which an answer waits until its thread is open
 
 
 class HeldParts:
@@ -180,7 +182,8 @@ class Outbox:
         self.filter_text = self._filter.filter_partial
         self._migrated: dict[UUID, Room] = {}  # turns in progress may still name the room as it was
         self._commits = TaskSet("commit", logs_failures=False)
-        self._reaction_times = BoundedDict[UUID, deque[datetime]](MAX_REACTION_ROOMS, deque)
+        self._gesture_times = BoundedDict[tuple[DeliveryKind, UUID], deque[datetime]](MAX_GESTURE_ROOMS, deque)
+        self._awaited: dict[str, asyncio.Future[None]] = {}  # by delivery: done once that is finished
         self._removing_drafts: set[UUID] = set()  # turns whose draft is just being removed
         self.is_streaming = is_streaming
         self.approval: ApprovalRule | None = None
@@ -265,7 +268,7 @@ class Outbox:
                 deliveries.append(build_reaction(reply, self._clock()))
                 if reply.memory.content.text:
                     stored.append(reply.memory)
-                    self._reaction_times[reply.room.id].append(self._clock())
+                    self._gesture_times[DeliveryKind.REACTION, reply.room.id].append(self._clock())
                 continue
             content, markup = self._filter.filter(
                 reply.memory.content, reply.memory.room_id, is_by_person=WRITTEN_BY_KEY in reply.memory.metadata
@@ -287,12 +290,44 @@ class Outbox:
             deliveries += await self._split(reply)
         return stored, notices, deliveries
 
-    def may_react(self, room_id: UUID, limit: int) -> bool:
-        """Return whether fewer than `limit` reactions were set in a room within an hour, since this process started."""
-        times = self._reaction_times[room_id]
-        while times and self._clock() - times[0] > REACTION_WINDOW:
+    def has_spare(self, kind: DeliveryKind, room_id: UUID, limit: int) -> bool:
+        """Return whether fewer than `limit` gestures of a kind were made in a room within an hour.
+
+        Those of earlier processes do not count.
+        """
+        times = self._gesture_times[kind, room_id]
+        while times and self._clock() - times[0] > GESTURE_WINDOW:
             times.popleft()
         return len(times) < limit
+
+    async def open_thread(
+        self, room: Room, turn_id: UUID, name: str, reply_to: str, *, seconds: float = THREAD_SECONDS
+    ) -> Delivery:
+        """Open a thread in a room, once for a turn, and return its delivery when that is finished.
+
+        What an earlier attempt at the turn has stored goes on. After so many seconds it is cancelled.
+        """
+        room = self._migrated.get(room.id, room)
+        opening = build_thread_opening(room, turn_id, name, reply_to, self._clock())
+        finished = self._awaited[opening.id] = asyncio.get_running_loop().create_future()
+        try:
+            stored = await self._ledger.delivery(opening.id)
+            if stored is None:
+                self._gesture_times[DeliveryKind.THREAD, room.id].append(self._clock())
+                await self._commit(TurnCommit(deliveries=(opening,)))
+            elif stored.state in OPEN_STATES:
+                self._queue.enqueue([stored])
+            else:
+                return stored
+            await asyncio.wait({finished}, timeout=seconds)
+        finally:
+            del self._awaited[opening.id]
+        stored = await self._ledger.delivery(opening.id) or opening
+        if stored.state in OPEN_STATES:
+            stored = replace(stored, state=DeliveryState.CANCELLED, cause=f"it was not open after {seconds:.0f} s")
+            await persist_state(self._ledger, stored)
+            await self.stop_cancelled([stored])
+        return stored
 
     def filter_content(self, content: Content, room_id: UUID) -> Content | None:
         """Return what of a content may be sent to a room; None where that is nothing."""
@@ -611,6 +646,8 @@ class Outbox:
         self._queue.end_commit(room_ids)
 
     def _on_finished(self, delivery: Delivery, is_message_whole: bool) -> None:
+        if (awaited := self._awaited.get(delivery.id)) is not None and not awaited.done():
+            awaited.set_result(None)
         if delivery.state is DeliveryState.FAILED and self.on_refused is not None:
             self.on_refused(delivery)
         events: list[DeliveryFinished | MessageSent] = [DeliveryFinished(self._agent_id, delivery)]

@@ -26,7 +26,7 @@ from bot.concurrency.clock import Backoff, Clock, ShutdownDeadline, Sleep
 from bot.concurrency.tasks import BoundedSet, CancellationScope, crash_point
 from bot.domain.content import Content
 from bot.domain.environment import Room
-from bot.domain.ids import delivery_id
+from bot.domain.ids import delivery_id, derived_id
 from bot.domain.ledger import Delivery, DeliveryKind, DeliveryState
 from bot.domain.memory import Memory
 from bot.errors import DeliveryHeld, DeliveryUnknown, LeaseLost, MessageGone, NotSent, StoreUnavailable, Undeliverable
@@ -240,7 +240,7 @@ def begin_attempt(delivery: Delivery, now: datetime) -> Delivery:
 async def attempt_delivery(adapter: Adapter, delivery: Delivery, is_ambiguous: bool) -> DeliveryAttempt:
     """Try once, or reconcile where an earlier outcome is unknown; for at most a minute.
 
-    An edit or a reaction is not reconciled but made again.
+    An edit, a reaction or a thread is not reconciled but made again.
     """
     cancellation = CancellationScope()
     try:
@@ -270,6 +270,8 @@ async def _call_adapter(adapter: Adapter, delivery: Delivery, is_ambiguous: bool
         if not delivery.reply_to:
             raise MessageGone("the message is in the room that this was before")
         return await adapter.react(delivery)
+    if delivery.kind is DeliveryKind.THREAD:
+        return await adapter.open_thread(delivery, is_repeat=is_ambiguous)
     if delivery.replaces_external_id:
         return await adapter.edit(delivery)
     return await (adapter.reconcile(delivery) if is_ambiguous else adapter.deliver(delivery))
@@ -308,7 +310,8 @@ async def persist_state(ledger: Ledger, delivery: Delivery) -> None:
         await asyncio.sleep(retry_delay(failures))
 
 
-REACTION_REPLY_INDEX = -3  # no reply of a turn has this number, no draft and no notice
+# no reply of a turn has these numbers, no draft and no notice
+REACTION_REPLY_INDEX, THREAD_REPLY_INDEX = -3, -4
 LATE_KEY = "is_late"  # in the metadata of a part's content
 
 
@@ -347,6 +350,24 @@ def build_reaction(reply: OutgoingReply, created_at: datetime) -> Delivery:
         reply_to=reply.reply_to,
         replaces_external_id=reply.replaced_reaction,
         kind=DeliveryKind.REACTION,
+    )
+
+
+def build_thread_opening(room: Room, turn_id: UUID, name: str, reply_to: str, created_at: datetime) -> Delivery:
+    """Return the delivery that opens a thread in a room at the message `reply_to`; it has no memory."""
+    return Delivery(
+        id=delivery_id(turn_id, THREAD_REPLY_INDEX, 0),
+        turn_id=turn_id,
+        room_id=room.id,
+        memory_id=derived_id(turn_id, DeliveryKind.THREAD),
+        platform=room.platform,
+        account=room.account,
+        target=room.external_id,
+        part=0,
+        content=Content(text=name),
+        created_at=created_at,
+        reply_to=reply_to,
+        kind=DeliveryKind.THREAD,
     )
 
 
@@ -493,6 +514,8 @@ class RoomSender:
             return replace(
                 delivery, content=replace(delivery.content, text=adapter.render_notice(delivery.content.text))
             )
+        if delivery.kind is DeliveryKind.THREAD:
+            return delivery
         if delivery.kind is DeliveryKind.REACTION:
             reference = delivery.replaces_external_id
             earlier = await self.ledger.delivery(reference) if reference else None

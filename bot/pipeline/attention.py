@@ -274,7 +274,7 @@ class Attention:
         room = self._rooms.get(turn.room.id)
         if room is None or room.heard_at is None:
             return
-        for reply in turn.replies:
+        for reply in (item for item in turn.replies if item.room_id == turn.room.id):
             line = replace(_to_line(turn, reply), answers=str(turn.author.id), certainty=OPENS_WITH_NAME, order=inf)
             room.hear(reply, line, ())
 

@@ -568,6 +568,7 @@ async def resume_journal(turn: Turn) -> frozenset[UUID] | None:
     memories = await turn.agent.store.memories.by_turn(turn.id)
     turn.replies = [memory for memory in memories if memory.is_reply]
     turn.restore_held(steps)
+    await turn.restore_thread(steps)
     answered_ids = [UUID(message_id) for message_id in input_lists[-1]]
     await _restore_inputs(turn, [message_id for message_id in answered_ids if message_id != turn.message.id])
     return frozenset(answered_ids) | {turn.message.id}

@@ -311,6 +311,8 @@ class MessagePipeline:
         if replies := await previous_replies(turn):
             turn.replaces = replies[0]
             turn.obsolete_replies = tuple(reply.id for reply in replies[1:])
+            if turn.replaces.room_id != turn.room.id:  # it was answered in a thread
+                turn.thread = await self._agent.store.worlds.room(turn.replaces.room_id)
 
     async def _run_stages(
         self, turn: Turn, turn_input: TurnInput, run: Run, participant_state: ParticipantState

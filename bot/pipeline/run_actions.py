@@ -313,7 +313,7 @@ class ActionProgress:
             id=memory_id,
             kind=MemoryKind.MESSAGE,
             entity_id=agent.id,
-            room_id=turn.room.id,
+            room_id=turn.reply_room.id,
             world_id=turn.world.id,
             content=content,
             created_at=agent.clock(),
@@ -324,7 +324,7 @@ class ActionProgress:
             count = earlier.metadata[PROGRESS_KEY] + 1
             memory = replace(memory, created_at=earlier.created_at, metadata={PROGRESS_KEY: count})
         index = (self._step + 1) * REPLIES_PER_STEP - memory.metadata[PROGRESS_KEY]  # behind the replies of the step
-        await turn.send([OutgoingReply(memory, turn.room, index, turn.message.external_id, earlier)])
+        await turn.send([OutgoingReply(memory, turn.reply_room, index, turn.reply_to, earlier)])
 
     async def _can_edit(self, earlier: Memory, text: str) -> bool:
         """Return whether the message can show another text: it has arrived, and the platform has edits."""

@@ -570,11 +570,15 @@ COMMAND_NAME_PATTERN = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 @dataclass(frozen=True, slots=True)
 class CommandContext:
-    """The first argument of a command handler: the agent, the invocation, and the sender's current role."""
+    """The first argument of a command handler: the agent, the invocation, and the sender's current role.
+
+    `account_commands` are the commands that the platform has beside those of every bot.
+    """
 
     agent: Agent
     invocation: CommandInvocation
     role: Role
+    account_commands: tuple[CommandSpec, ...] = ()
 
     @property
     def is_room_admin(self) -> bool:

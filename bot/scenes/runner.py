@@ -153,7 +153,7 @@ class _SceneRun:
         scene, model = self._scene, self._model
         people = [Person(name, entry.role, entry.is_bot) for name, entry in scene.people.items()]
         entry = scene.room
-        room = SimulatedRoom(entry.name, entry.channel_type, entry.platform, entry.participant_state)
+        room = SimulatedRoom(entry.name, entry.channel_type, entry.platform, entry.participant_state, entry.threads)
         config = self._config
         if self._is_asking:
             _check_settings(scene, config)

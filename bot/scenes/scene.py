@@ -72,6 +72,7 @@ class RoomEntry(FileModel):
     kind: Literal["group", "private", "thread", "feed"] = "group"
     platform: str = Field("test", pattern=r"^[a-z][a-z0-9_]*$")
     state: Literal["default", "followed", "muted"] = "default"
+    threads: bool = Field(False, description="Whether the character can open threads in a group.")
 
     @property
     def channel_type(self) -> ChannelType:

@@ -51,12 +51,16 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedRoom:
-    """The room of a simulation: name, kind, the platform that it is said to be on, and how the agent takes part."""
+    """The room of a simulation: name, kind, the platform that it is said to be on, and how the agent takes part.
+
+    With `has_threads` the platform lets the agent open threads in a group.
+    """
 
     name: str = "lobby"
     kind: ChannelType = ChannelType.GROUP
     platform: str = "test"
     state: ParticipantState = ParticipantState.DEFAULT
+    has_threads: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +383,7 @@ async def run_simulation(
         reload=None,
         build_tools=None,
     )
-    adapter = _SimulatedAdapter(room.platform)
+    adapter = _SimulatedAdapter(room)
     async with Runtime([config], is_strict=True) as runtime:
         await runtime.connect(adapter)
         agent_runtime = runtime.agents[0]
@@ -391,11 +395,11 @@ async def run_simulation(
 
 
 class _SimulatedAdapter(RecordingAdapter):
-    def __init__(self, platform: str) -> None:
+    def __init__(self, room: SimulatedRoom) -> None:
         super().__init__(
-            reactions=ReactionSet()
+            reactions=ReactionSet(), has_threads=room.has_threads
         )  # the audience is trusted: the limits of messages a minute are of real time
-        self.platform = platform  # type: ignore[misc]  # one class stands for every platform
+        self.platform = room.platform  # type: ignore[misc]  # one class stands for every platform
 
 
 def _without_models(plugin: Plugin) -> Plugin:

@@ -95,6 +95,7 @@ class CoreSettings(SettingsModel):
             "RESPOND_TO_BOTS",
             "RESPONSIVENESS",
             "REACTIONS",
+            "THREADS",
             "IGNORE_BASIC_CAPABILITIES",
             "USE_MULTI_STEP",
             "MAX_MULTISTEP_ITERATIONS",
@@ -254,6 +255,12 @@ class CoreSettings(SettingsModel):
         6,
         ge=0,
         description="How many reactions (an emoji at a message) the bot may set in a room within an hour; 0 for none.",
+    )
+    threads: int = Field(
+        2,
+        ge=0,
+        description="How many threads or topics the bot may open in a room within an hour; 0 for none. For whom: the "
+        "instruction `threads` of a room, by default for admins.",
     )
     take_over_reminder: float = Field(
         12.0, gt=0, description="After how many hours the owner is reminded of a take-over that was not given back."

@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from bot.adapter.adapter import Adapter
 from bot.domain.content import Content
-from bot.domain.environment import Room
+from bot.domain.environment import ChannelType, Room
+from bot.domain.ids import derived_id
 from bot.domain.ledger import Delivery
 from bot.domain.reactions import ReactionSet
 
@@ -18,7 +19,8 @@ class RecordingAdapter(Adapter):
     `faults` are raised one after another before anything is sent. Texts are split into parts of `max_length`
     characters, of which the last has the attachments. Sent messages can be edited only with `can_edit`. Replies
     are streamed every `stream_interval` seconds, if set. Without `is_trusted_audience` the public message limits
-    apply. Reactions are recorded in `reacted`; only those in `reactions` can be set, without it none.
+    apply. Reactions are recorded in `reacted`; only those in `reactions` can be set, without it none. With
+    `has_threads` threads can be opened in groups; they are recorded in `opened`, and whether as a repeat in `repeats`.
     """
 
     platform = "test"
@@ -32,12 +34,16 @@ class RecordingAdapter(Adapter):
         stream_interval: float | None = None,
         is_trusted_audience: bool = True,
         reactions: ReactionSet | None = None,
+        has_threads: bool = False,
     ) -> None:
         self.can_edit = can_edit
         self.is_trusted_audience = is_trusted_audience
         self.sent: list[Delivery] = []
         self.edited: list[Delivery] = []
         self.reacted: list[Delivery] = []
+        self.opened: list[Delivery] = []
+        self.repeats: list[bool] = []
+        self.has_threads = has_threads
         self.attempts: list[str] = []
         self.typing_calls: list[tuple[str, bool]] = []
         self.busy_rooms: list[str] = []
@@ -83,6 +89,27 @@ class RecordingAdapter(Adapter):
             self.reacted.append(delivery)
             self._changed.notify_all()
         return delivery.content.text
+
+    def can_open_thread(self, room: Room) -> bool:
+        return self.has_threads and room.type is ChannelType.GROUP
+
+    async def open_thread(self, delivery: Delivery, *, is_repeat: bool = False) -> str:
+        await self._attempt(delivery)
+        async with self._changed:
+            self.opened.append(delivery)
+            self.repeats.append(is_repeat)
+            self._changed.notify_all()
+        return f"{delivery.target}/thread-{len(self.opened)}"
+
+    def build_thread(self, delivery: Delivery, room: Room) -> Room:
+        return replace(
+            room,
+            id=derived_id(room.id, delivery.external_id),
+            type=ChannelType.THREAD,
+            external_id=delivery.external_id,
+            name=delivery.content.text,
+            parent_id=room.id,
+        )
 
     def stream_interval(self, room: Room) -> float | None:
         return self._stream_interval

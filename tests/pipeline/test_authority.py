@@ -346,6 +346,7 @@ def test_every_bundled_action_declares_its_authority() -> None:
     # What only looks up may be harmless without doubt; anything else that is must be known to reviewers.
     assert {spec.name for spec in specs if spec.authority.reason and spec.effect is not Effect.PURE} == {
         "REPLY",
+        "OPEN_THREAD",
         "GENERATE_IMAGE",
     }
 

@@ -127,6 +127,16 @@ def test_an_action_is_expected_with_its_arguments(write_scene: WriteScene) -> No
     )
 
 
+@pytest.mark.parametrize("is_possible", [True, False])
+def test_a_scene_expects_a_thread_where_its_room_has_them(write_scene: WriteScene, is_possible: bool) -> None:
+    steps = "  - {say: \"Ada, a thread, please\", by: Olga, expect: [action OPEN_THREAD(name='Tides'), reply]}\n"
+    answers = "  - {step: 1, answer: Here., calls: [{name: OPEN_THREAD, arguments: {name: Tides}}]}\n"
+    answers += "" if is_possible else "  - {step: 1, purpose: summary, answer: No.}\n"
+    head = f"people: {{Olga: owner}}\nroom: {{threads: {str(is_possible).lower()}}}\n"
+    messages = [failure.message for failure in run(write_scene(steps, answers, head=head)).failures]
+    assert [message[:36] for message in messages] == ([] if is_possible else ["expected action OPEN_THREAD(name='Ti"])
+
+
 def test_python_runs_only_where_it_is_allowed_and_only_from_the_scenes_folder(write_scene: WriteScene) -> None:
     path = write_scene(f"{HELLO}    assert: [{{python: 'checks.py:is_short'}}]\n", ANSWER)
     code = "def is_short(text, context):\n    return {'pass': len(text) < 5, 'reason': context['rule']}\n"

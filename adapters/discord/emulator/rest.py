@@ -16,6 +16,10 @@ from adapters.discord.emulator.state import (
     ADMINISTRATOR,
     DEFAULT_PERMISSIONS,
     DM,
+    NEWS,
+    NEWS_THREAD,
+    TEXT,
+    THREAD,
     THREADS,
     Json,
     PlatformState,
@@ -28,6 +32,7 @@ API = "/api/v10"
 TYPING_SECONDS = 10.0
 UNKNOWN_EMOJI = 10014
 MISSING_PERMISSIONS, NO_MESSAGE_HISTORY, THREAD_ARCHIVED, THREAD_LOCKED = 50013, 160002, 50083, 160005
+THREAD_EXISTS, WRONG_CHANNEL_TYPE, HAS_THREAD, MAX_THREAD_NAME = 160004, 50024, 1 << 5, 100
 COMMAND, COMPONENT = 2, 3
 ACKNOWLEDGE_TIME, TOKEN_TIME = timedelta(seconds=3), timedelta(minutes=15)
 MAX_OUTSIDE_FOLLOW_UPS = 5
@@ -78,6 +83,7 @@ class RestServer:
             web.delete(API + message, self._delete_message),
             web.put(API + message + "/reactions/{emoji}/@me", self._add_reaction),
             web.delete(API + message + "/reactions/{emoji}/@me", self._remove_reaction),
+            web.post(API + message + "/threads", self._open_thread),
             web.post(API + "/channels/{channel}/typing", self._start_typing),
             web.get("/attachments/{channel}/{id}/{name}", self._get_file),
         ]
@@ -307,6 +313,27 @@ class RestServer:
         await self._dispatch_reaction("MESSAGE_REACTION_REMOVE", message, bot, emoji)
         self.recorder.record("unreacted")
         return web.Response(status=204)
+
+    async def _open_thread(self, request: web.Request) -> web.Response:
+        bot, message, channel = self.bot_of(request), self._find_message(request), self.find_channel(request)
+        name = str((await request.json()).get("name") or "").strip()
+        if channel["type"] not in (TEXT, NEWS):
+            raise ApiError(400, WRONG_CHANNEL_TYPE, "Cannot execute action on this channel type")
+        if "CREATE_PUBLIC_THREADS" in self.denied[channel["id"]]:
+            raise ApiError(403, MISSING_PERMISSIONS, "Missing Permissions")
+        if not 0 < len(name) <= MAX_THREAD_NAME:
+            raise ApiError(400, 50035, "Invalid Form Body")
+        if message["id"] in self._state.channels:
+            raise ApiError(400, THREAD_EXISTS, "A thread has already been created for this message")
+        kind = THREAD if channel["type"] == TEXT else NEWS_THREAD
+        thread_id = self._state.add_channel(channel["guild_id"], name, kind, channel["id"], message_id=message["id"])
+        thread = self._state.channels[thread_id]
+        thread["owner_id"] = bot
+        message |= {"thread": thread, "flags": message["flags"] | HAS_THREAD}
+        await self._gateway.dispatch_event("THREAD_CREATE", {**thread, "newly_created": True})
+        await self._gateway.dispatch_event("MESSAGE_UPDATE", message)
+        self.recorder.record("opened")
+        return json_response(thread, status=201)
 
     def _read_emoji(self, request: web.Request) -> str:
         """Return the emoji of a path as texts have it: a Unicode emoji, or one of a guild by name and id."""

@@ -103,9 +103,14 @@ class PlatformState:
             member["roles"].append(role_id)
         return role_id
 
-    def add_channel(self, guild_id: str | None, name: str, kind: int = TEXT, parent: str | None = None) -> str:
-        """Add a channel, a thread or, without a guild, a direct channel; return its id."""
-        channel_id = self.new_id()
+    def add_channel(
+        self, guild_id: str | None, name: str, kind: int = TEXT, parent: str | None = None, *, message_id: str = ""
+    ) -> str:
+        """Add a channel, a thread or, without a guild, a direct channel; return its id.
+
+        A thread of a message has the id of that.
+        """
+        channel_id = message_id or self.new_id()
         channel: Json = {"id": channel_id, "type": kind, "name": name, "last_message_id": None, "flags": 0}
         if guild_id is not None:
             channel.update(guild_id=guild_id, position=0, permission_overwrites=[], parent_id=parent)

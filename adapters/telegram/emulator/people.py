@@ -31,7 +31,7 @@ from bot.testing.emulator import ShownMessage
 GROUP_HINT = "In the group a character always answers when you mention it or reply to it."
 PRIVATE_HINT = "In a private chat every message is answered. Say hello."
 PRIVATE_CHATS, GROUPS = "Private chats", "Groups"
-GROUP_KIND, TOPIC_KIND = "group", "topic"
+GROUP_KIND, TOPIC_KIND, TOPIC_COLOR = "group", "topic", 7322096
 FILE_NAMES = {"photo": "photo.jpg", "voice": "voice.ogg", "audio": "audio.mp3", "video": "video.mp4"}
 FILE_KINDS = (*FILE_NAMES, "document")
 PHOTO_TYPES = ("image/png", "image/jpeg", "image/webp")
@@ -83,7 +83,7 @@ class People:
         message = self._build_message(chat, user, message_id)
         message |= {"message_thread_id": message_id, "is_topic_message": True}
         self._state.topics[chat["id"], message_id] = name
-        message["forum_topic_created"] = {"name": name, "icon_color": 7322096}
+        message["forum_topic_created"] = {"name": name, "icon_color": TOPIC_COLOR}
         self._state.deliver_message("message", self._state.store_message(message))
         return message_id
 

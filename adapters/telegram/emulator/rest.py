@@ -10,7 +10,7 @@ from typing import Any
 
 from telegram.constants import ReactionEmoji
 
-from adapters.telegram.emulator.people import build_member
+from adapters.telegram.emulator.people import TOPIC_COLOR, build_member
 from adapters.telegram.emulator.state import ENTITY_FIELDS, BotRecord, PlatformState, Recorder, place_of, without_reply
 from bot.testing import FaultResponse, TypingIndicators
 from bot.testing.emulator import ShownMessage
@@ -60,7 +60,7 @@ def refuse_markup(method: str = "sendMessage", *, times: int = 1) -> Fault:
     return Fault(method, 400, build_refusal(400, text), times=times, required_parameter="entities")
 
 
-INLINE_QUERY_TIME, MAX_RESULT_ID_BYTES = timedelta(seconds=30), 64
+INLINE_QUERY_TIME, MAX_RESULT_ID_BYTES, MAX_TOPIC_NAME = timedelta(seconds=30), 64, 128
 
 
 class ApiError(Exception):
@@ -91,6 +91,7 @@ class BotApi:
             "editMessageMedia": self._edit_message,
             "deleteMessage": self._delete_message,
             "setMessageReaction": self._set_reaction,
+            "createForumTopic": self._create_topic,
             "getChat": self._get_chat,
             "answerCallbackQuery": self._answer_callback_query,
             "answerGuestQuery": self._answer_guest_query,
@@ -246,6 +247,24 @@ class BotApi:
         reactions.update((bot.id, emoji) for emoji in emojis)
         self._recorder.record("reacted")
         return True
+
+    async def _create_topic(self, bot: BotRecord, parameters: Parameters) -> Any:
+        chat, name = self._find_chat(bot, parameters), str(parameters.get("name", "")).strip()
+        if not chat.get("is_forum"):
+            raise ApiError(400, "Bad Request: the chat is not a forum")
+        if self._state.members[chat["id"]].get(bot.id) != "administrator":
+            raise ApiError(400, "Bad Request: not enough rights to create a topic")
+        if not 0 < len(name) <= MAX_TOPIC_NAME:
+            raise ApiError(400, "Bad Request: TOPIC_NAME_INVALID")
+        topic = self._state.new_message_id(chat["id"])
+        color = int(parameters.get("icon_color", TOPIC_COLOR))
+        message = {"message_id": topic, "from": bot.user, "date": self._state.unix_time(), "chat": chat}
+        message |= {"message_thread_id": topic, "is_topic_message": True}
+        message["forum_topic_created"] = {"name": name, "icon_color": color}
+        self._state.topics[chat["id"], topic] = name
+        self._state.deliver_message("message", self._state.store_message(message))
+        self._recorder.record("opened")
+        return {"message_thread_id": topic, "name": name, "icon_color": color}
 
     async def _get_chat(self, bot: BotRecord, parameters: Parameters) -> Any:
         chat = self._find_chat(bot, parameters)

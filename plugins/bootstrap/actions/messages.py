@@ -1,6 +1,6 @@
 """SEND_MESSAGE: write to this room, another room, or one user in private.
 
-The actions REPLY, REACT, IGNORE, NONE and GENERATE_IMAGE.
+The actions REPLY, REACT, OPEN_THREAD, IGNORE, NONE and GENERATE_IMAGE.
 
 CALL_A_PERSON: ask the people who run the character to take over.
 
@@ -245,6 +245,26 @@ async def react(turn: Turn, emoji: Annotated[str, "One emoji"]) -> ActionResult:
     """Set the emoji, or the nearest that the platform has, when the turn is answered; nothing where none is near."""
     await turn.react(emoji)
     return ActionResult(authors=())
+
+
+def can_open_thread(turn: Turn) -> bool:
+    """Return whether a thread can be opened at the message now."""
+    return turn.may_open_thread()
+
+
+@action(
+    "OPEN_THREAD",
+    "Open a thread here and answer in it: if asked for one, or if a long talk about one thing begins.",
+    similes=["CREATE_THREAD", "START_THREAD", "NEW_THREAD", "OPEN_TOPIC", "CREATE_TOPIC", "NEW_TOPIC"],
+    when=can_open_thread,
+    effect=Effect.KEYED,
+    authority=Authority.harmless("it opens one thread at the message that it answers, where that is allowed"),
+    examples=[request_example("Ada, let's take the engine to a thread", "Then tell me what it does.", "OPEN_THREAD")],
+)
+async def open_thread(turn: Turn, name: Annotated[str, "What it is about, in a few words"]) -> ActionResult:
+    """Open the thread; the text of the answer, and all that follows in this turn, is said there."""
+    problem = await turn.open_thread(name)
+    return refusal_result(f"the thread could not be opened: {problem}") if problem else ActionResult(authors=())
 
 
 @action(

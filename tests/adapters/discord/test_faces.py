@@ -89,6 +89,7 @@ async def faces_of(
     settings: Mapping[str, str] | None = None,
     pictures: Mapping[str, str] | None = None,
     stores: dict[str, Store] | None = None,
+    models: Mapping[str, ScriptedModel] | None = None,
 ) -> AsyncIterator[Faces]:
     """Run characters on one account; `cast` are those that an admin adds in the lobby beside the first."""
     faces, pictures = Faces(server), pictures or {}
@@ -100,7 +101,7 @@ async def faces_of(
             faces.harnesses[name] = await stack.enter_async_context(
                 running_agent(
                     *plugins,
-                    model=answering(name),
+                    model=(models or {}).get(name) or answering(name),
                     settings=given,
                     store=store,
                     character=Character(name=name, picture=pictures.get(name, "")),
@@ -232,6 +233,25 @@ async def test_a_thread_has_the_cast_and_the_webhook_of_its_channel(server: Emul
         [(name, _)] = await faces.say("Bruno, hello", thread)
     assert name == "Bruno"
     assert faces.shown[-1].room == thread
+
+
+async def test_a_character_answers_in_the_thread_that_it_opens_and_is_in_its_cast(server: EmulatedServer) -> None:
+    opening = model_answer("Here.", actions=["REPLY", "OPEN_THREAD"], parameters={"OPEN_THREAD": {"name": "Tides"}})
+    model = ScriptedModel([opening, model_answer("High water at four.")])
+    async with faces_of(server, cast=NAMES[1:2], models={"Bruno": model}) as faces:
+        message_id = await server.emulator.people.say(server.lobby, server.kim, "Bruno, a thread about tides, please")
+        await faces.settle(message_id)
+        assert [(shown.room, shown.author) for shown in faces.shown] == [(message_id, "Bruno")]
+        assert faces.shown[0].texts[-1].endswith("Here.")
+        [(author, text)] = await faces.say("Bruno, and today?", message_id)
+        assert (author, text.endswith("High water at four.")) == ("Bruno", True)
+
+
+async def test_help_lists_the_commands_of_the_account(server: EmulatedServer) -> None:
+    async with faces_of(server, cast=NAMES[1:2]) as faces:
+        listed = await faces.run("help")
+    assert "/talk name [text]" in listed
+    assert "/cast [action] [name]" in listed
 
 
 async def test_without_the_permission_the_account_writes_with_the_name_in_bold(server: EmulatedServer) -> None:

@@ -277,3 +277,58 @@ async def test_killed_at_every_stage_of_a_reaction_each_is_set_and_nothing_is_sa
         outcomes = database.execute("SELECT outcome, count(*) FROM receipts GROUP BY outcome").fetchall()
         parts = database.execute("SELECT kind, state, count(*) FROM deliveries GROUP BY kind, state").fetchall()
     assert (outcomes, parts) == ([("answered", 20)], [("reaction", "sent", 20)])
+
+
+STAGES_OF_A_TOPIC = (  # the first commit and the first part are the topic's, the second ones those of the answer
+    *("ingress.pre_commit", "ingress.post_commit", "turn.claimed", "model.reply", "model.post", "action.pre"),
+    *("outbox.committed", "thread.pre_write", "thread.post_write", "send.pre_record", "send.part1", "action.post"),
+    *("chain.1", "turn.pre_commit", "outbox.committed:2", "send.pre_write", "send.post_write", "send.pre_record:2"),
+    *("send.part1:2", "thread.post_write"),
+)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.failure("A-01", "A-16")
+async def test_killed_twenty_times_no_topic_is_lost_and_possible_duplicates_are_marked(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
+    opening = model_answer("Here we go.", actions=["REPLY", "OPEN_THREAD"], parameters={"name": "The engine"})
+    async with Emulator() as telegram, loopback() as api:
+        api.answers = lambda asked: Answer(completion(opening))
+        bot_record, state, recorder = telegram.add_bot(TOKEN), telegram.state, telegram.recorder
+        settings = {
+            "STREAMING": "false",
+            "THREADS": "100",
+            "OPENAI_API_KEY": KEY,
+            "OPENAI_BASE_URL": f"{api.url}/v1",
+            "OPENAI_LARGE_MODEL": "large",
+            "OPENAI_SMALL_MODEL": "small",
+            **telegram.settings(bot_record),
+        }
+        program = Program(fork_server, tmp_path, settings, "telegram", plugins=["sql", "openai"])
+        chats = []
+        for stage in STAGES_OF_A_TOPIC:
+            kim = telegram.people.add_user("Kim")
+            chat = telegram.people.add_group(f"{stage} {len(chats)}", owner=kim, is_forum=True)
+            state.members[chat["id"]][bot_record.id] = "administrator"
+            telegram.people.say(chat, kim, "@ada_bot let's take this to a topic")
+            chats.append(chat)
+            await program.run_until_killed(stage if stage[-1] == "2" else f"{stage}:1")
+            async with program.running() as bot:
+                await recorder.wait_until(lambda: bool(recorder.texts(chats[-1]["id"])), SECONDS)
+                bot.stop()
+                await bot.wait()
+    mark = DUPLICATE_NOTICE.strip()
+    for stage, chat in zip(STAGES_OF_A_TOPIC, chats, strict=True):
+        opened = {topic: name for (chat_id, topic), name in state.topics.items() if chat_id == chat["id"]}
+        marked = [name for name in opened.values() if name.startswith(mark)]
+        assert opened, f"{stage}: lost"
+        assert len(opened) - len(marked) <= 1, f"{stage}: a double without a mark"
+        answers = [message for message in recorder.messages if message.room == chat["id"]]
+        assert {message.thread for message in answers} == {max(opened)}, f"{stage}: said elsewhere"
+        plain = [message for message in answers if not message.text.startswith(mark)]
+        assert len(plain) <= 1, f"{stage}: answered twice without a mark"
+    with closing(sqlite3.connect(program.database)) as database:
+        parts = database.execute("SELECT kind, state, count(*) FROM deliveries GROUP BY kind, state").fetchall()
+    assert (len(chats), parts) == (20, [("reply", "sent", 20), ("thread", "sent", 20)])
