@@ -23,6 +23,7 @@ from bot.adapter.adapter import (
     TypingIndicator,
     group_accounts,
     select_accounts,
+    share_accounts,
 )
 from bot.concurrency.clock import Backoff, TimeSource
 from bot.concurrency.tasks import Batcher, BoundedDict, BoundedSet, MemorySemaphore, TaskSet
@@ -142,7 +143,7 @@ if TYPE_CHECKING:
         read_bounded,
         write_body,
     )
-    from bot.commands.cast import SHARED_COMMANDS, Cast
+    from bot.commands.cast import OF_ANOTHER, SHARED_COMMANDS, Cast
     from bot.fetch.client import describe_client_error
     from bot.http_server import ConnectionPool, GuessLimiter, HttpServer, TrustedProxies, body_timeout
 
@@ -176,6 +177,7 @@ __all__ = [
     "DROPPED_CAUSE",
     "NOTICE_KEY",
     "NOT_SENT_ERRORS",
+    "OF_ANOTHER",
     "REFERRAL_KEY",
     "REFERRAL_NOTE",
     "REPORT_DAYS",
@@ -366,6 +368,7 @@ __all__ = [
     "read_steps",
     "referral_turn_id",
     "select_accounts",
+    "share_accounts",
     "sniff_media_type",
     "store_text",
     "token_cookie",
@@ -382,6 +385,7 @@ LOADED_WHEN_USED = {  # they load aiohttp
     "body_timeout": "bot.http_server",
     "describe_client_error": "bot.fetch.client",
     "disconnect_cause": "bot.adapter.http_client",
+    "OF_ANOTHER": "bot.commands.cast",
     "SHARED_COMMANDS": "bot.commands.cast",
     "Cast": "bot.commands.cast",
     "find_network": "bot.adapter.http_client",

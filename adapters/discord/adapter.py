@@ -78,7 +78,7 @@ from bot.platform import (
     find_network,
     group_accounts,
     read_bounded,
-    select_accounts,
+    share_accounts,
 )
 from bot.store import StoreUnavailable
 
@@ -863,9 +863,13 @@ def open_discord(handles: Sequence[AgentHandle]) -> DiscordAdapter:
 
     Raises ConfigError if none has, or if two characters share a token without DISCORD_FACES.
     """
-    groups = group_accounts(handles, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
+    groups = share_accounts(
+        handles,
+        PLATFORM,
+        (TOKEN,),
+        lambda handle: handle.settings.require(TOKEN),
+        lambda handle: read_settings(handle.settings).discord_faces is not None,
+    )
     if not groups:
         raise ConfigError("DISCORD_API_TOKEN is not set: set it in .env, the environment or the character's secrets")
-    single = [handle for handle in handles if not read_settings(handle.settings).discord_faces]
-    select_accounts(single, PLATFORM, (TOKEN,), lambda handle: handle.settings.require(TOKEN))
-    return DiscordAdapter([handle for group in groups.values() for handle in group])
+    return DiscordAdapter([handle for group in groups for handle in group])

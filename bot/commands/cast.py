@@ -10,7 +10,8 @@ from uuid import UUID
 from bot.concurrency.clock import Clock, system_clock
 from bot.concurrency.tasks import BoundedDict
 from bot.domain.content import MentionContext
-from bot.domain.environment import Role, Room, World
+from bot.domain.environment import Entity, Role, Room, World
+from bot.domain.ids import derived_id
 from bot.domain.inbound import CommandInvocation, CommandResponse
 from bot.errors import ConfigError
 from bot.inbound.agent_handle import AgentHandle
@@ -37,6 +38,7 @@ SHARED_COMMANDS = frozenset(
         "ignore-me",
     ]
 )
+OF_ANOTHER = "cast (another of its characters wrote it)"  # the rule of what the characters of an account write
 Locate = Callable[[AgentHandle, CommandInvocation], Awaitable[tuple[World, Room]]]
 
 
@@ -50,7 +52,7 @@ class Cast:
     def __init__(
         self, platform: str, handles: Sequence[AgentHandle], locate: Locate, clock: Clock = system_clock
     ) -> None:
-        self.handles, self.first = tuple(handles), handles[0]
+        self.platform, self.handles, self.first = platform, tuple(handles), handles[0]
         self._locate, self._clock = locate, clock
         self._changing = Lock()
         self._settings = BoundedDict[UUID, tuple[datetime, Mapping[str, str]]](MAX_WORLDS)  # by world of the first
@@ -70,6 +72,16 @@ class Cast:
         """Return the character with this name, in any capitalisation; None where there is none."""
         key = name.strip().casefold()
         return next((handle for handle in self.handles if handle.character.name.casefold() == key), None)
+
+    def entity_of(self, face: AgentHandle, reader: UUID) -> Entity:
+        """Return a character of the account as an author of messages, as the agent `reader` knows it."""
+        own_id, name = str(face.agent_id), face.character.name
+        entity_id = reader if face.agent_id == reader else derived_id(self.platform, "face", own_id)
+        return Entity(entity_id, self.platform, own_id, (name,), is_bot=True)
+
+    async def is_alone(self, handle: AgentHandle, room: Room) -> bool:
+        """Return whether a character, and no other, speaks in a room of the first. Raises StoreUnavailable."""
+        return await self.members(room) == (handle,)
 
     async def members(self, room: Room) -> tuple[AgentHandle, ...]:
         """Return who speaks in a room of the first character; a thread without a cast has that of its channel.
