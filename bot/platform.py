@@ -84,6 +84,7 @@ from bot.inbound.agent_handle import (
     MembershipReporter,
     Publishing,
     ReloadResult,
+    RoomCast,
 )
 from bot.installation import install_command
 from bot.logs import LogBuffer, LogLine, find_log_buffer
@@ -165,7 +166,7 @@ from bot.operate.operations import (
 from bot.operate.receipts import ReceiptBody
 from bot.operate.replay import ReplayBody
 from bot.operate.results import Result
-from bot.operate.rooms import RoomInstructionsBody
+from bot.operate.rooms import CastBody, RoomInstructionsBody
 from bot.operate.take_overs import TakeOverBody
 from bot.outbound.proposals import ProposalDecision
 from bot.outbound.sender import OutgoingReply
@@ -205,6 +206,7 @@ __all__ = [
     "BoundedSet",
     "CareReport",
     "Cast",
+    "CastBody",
     "ChannelProblems",
     "CharacterCheck",
     "CharacterText",
@@ -296,6 +298,7 @@ __all__ = [
     "ReplayBody",
     "ResponseTarget",
     "Result",
+    "RoomCast",
     "RoomInstructionsBody",
     "RoomRule",
     "RoomRules",

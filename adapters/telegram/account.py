@@ -68,6 +68,7 @@ class TelegramAccount:
             self._show_typing, time_source.sleep, interval=limits.typing_seconds, delay=TYPING_DELAY
         )
         self._faces = Faces(settings.account, handles, time_source) if len(handles) > 1 else None
+        self._commands = (*handle.commands, *(self._faces.cast.specs if self._faces is not None else ()))
         self._listeners = [self._build_listener(handle, "", {}) for handle in handles]
         self._receiver: UpdateReceiver | None = None
         self._tasks = TaskSet(f"bot {settings.account} on Telegram")
@@ -172,7 +173,7 @@ class TelegramAccount:
         if self._receiver is not None:
             await self._receiver.stop()
         self._receiver = self._create_receiver()
-        self._tasks.start(register_commands(self.client, self._handle.commands))
+        self._tasks.start(register_commands(self.client, self._commands))
         if self._settings.telegram_webhook_url:
             self.webhook = Webhook(self.client, self._receiver, self._settings, self._limits, self._time, self.status)
             await self.webhook.run()
@@ -219,6 +220,7 @@ class TelegramAccount:
             self._time,
             self.message_sender.note_user,
             InlineReceiver(self._handle, self.client, self._time, self._listeners[0].context.identity),
+            self._commands,
             self._faces,
         )
 

@@ -33,7 +33,6 @@ from bot.platform import (
     AgentHandle,
     BoundedDict,
     Cast,
-    CommandInvocation,
     Delivery,
     InboundMessage,
     MentionContext,
@@ -57,7 +56,7 @@ class Faces:
         self._handles = {self._accounts[handle.agent_id]: handle for handle in handles}
         self._bot_id, self._time = bot_id, time_source
         self._authors = BoundedDict[tuple[int, str], AgentHandle](MAX_MESSAGES)  # by chat and message
-        self.cast = Cast(PLATFORM, handles, self._locate_command, time_source.now)
+        self.cast = Cast(PLATFORM, handles, self._locate, time_source.now)
 
     def account_of(self, handle: AgentHandle) -> str:
         """Return the account in the rooms and event keys of a character; that of the first is the bot's id."""
@@ -157,9 +156,6 @@ class Faces:
             guest_query_id=target.guest_query_id,
             direct_topic_id=target.direct_topic_id,
         ).room
-
-    async def _locate_command(self, handle: AgentHandle, invocation: CommandInvocation) -> tuple[World, Room]:
-        return await self._locate(handle, invocation.world, invocation.room)
 
     async def _locate(self, handle: AgentHandle, world: World, room: Room) -> tuple[World, Room]:
         """Return a world and a room as another character of the bot knows them."""

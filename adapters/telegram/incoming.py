@@ -652,7 +652,8 @@ def build_quotation(message: Message, context: IncomingContext) -> Quotation | N
             return None
         author = replied_author_of(replied, context)
         attachments = tuple(attachments_of(replied, identity.bot_id))
-        own_name = f"{author.name}: " if context.addressing is not None and author.is_bot else ""
+        is_of_bot = replied.from_user is not None and replied.from_user.id == identity.id
+        own_name = f"{author.name}: " if context.addressing is not None and is_of_bot else ""
         text = (
             excerpt
             or text_of(replied).removeprefix(own_name)

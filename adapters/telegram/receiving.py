@@ -51,6 +51,7 @@ from bot.platform import (
     BoundedDict,
     ChoiceSelection,
     CommandInvocation,
+    CommandSpec,
     InboundMessage,
     InboxClosed,
     MentionContext,
@@ -486,12 +487,13 @@ class UpdateReceiver:
         time_source: TimeSource,
         note_user: Callable[[int, str], None],
         inline: InlineReceiver,
+        commands: Sequence[CommandSpec],
         faces: Faces | None = None,
     ) -> None:
         self._listeners, self._first, self._bot, self._faces = tuple(listeners), listeners[0], bot, faces
         self._administrators = administrators
         self._time, self._note_user, self._inline = time_source, note_user, inline
-        self._command_names = tuple(spec.name.replace("-", "_") for spec in self._first.handle.commands)
+        self._command_names = tuple(spec.name.replace("-", "_") for spec in commands)
         self._threads: BoundedDict[tuple[int, int], int] = BoundedDict(MAX_THREADS)  # reactions do not name the topic
         self._tasks = TaskSet("a command or a button on Telegram")
 
