@@ -34,6 +34,7 @@ SHARED_COMMANDS = frozenset(
         "take-over",
         "give-back",
         "responsiveness",
+        "room",
         "minors",
         "filter-words",
         "forget-me",

@@ -449,7 +449,8 @@ class AdapterSpec:
     one gateway at a time, unless it `spreads_connections`: then every gateway opens it, and its connections are shared
     by `AgentHandle.connection_leases`. `setup_steps` tell a person how to get the values of `needs`, click by click.
     `build_conversation` is set where the platform can show private conversations of another program: it returns the
-    place of one by the agent, its key, its title and the person's name.
+    place of one by the agent, its key, its title and the person's name. `faces_setting` is the variable with which
+    several characters share an account.
     """
 
     name: str
@@ -465,3 +466,4 @@ class AdapterSpec:
     serves_clients: bool = False
     spreads_connections: bool = False
     build_conversation: Callable[[UUID, str, str, str], tuple[World, Room, Entity]] | None = None
+    faces_setting: str = ""
