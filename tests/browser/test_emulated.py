@@ -1,7 +1,7 @@
 """Journeys through the pages of emulated platforms, with real adapters behind them."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,9 +26,12 @@ async def platforms(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[t
 
 
 @asynccontextmanager
-async def run_platforms(folder: Path, **variables: str) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
-    """Run a character on all emulated platforms, and a browser; yields it with the addresses of the pages."""
-    args = ("-c", str(character(folder, "Marlo")), "--emulate", "discord,telegram,x")
+async def run_platforms(
+    folder: Path, names: Sequence[str] = ("Marlo",), **variables: str
+) -> AsyncIterator[tuple[Browser, dict[str, str]]]:
+    """Run characters on all emulated platforms, and a browser; yields it with the addresses of the pages."""
+    files = [word for name in names for word in ("-c", str(character(folder, name)))]
+    args = (*files, "--emulate", "discord,telegram,x")
     async with start_emulated_bot(*args, SERVER_PORT="0", SERVER_TOKEN=TOKEN, **variables) as (_, lines):
         origin = re.search(r"http://127\.0\.0\.1:\d+(?=/\?token)", "\n".join(lines))
         assert origin is not None
