@@ -303,3 +303,23 @@ async def test_characters_of_one_name_cannot_share_a_bot() -> None:
             handles.append((await stack.enter_async_context(running)).agent_runtime.handle)
         with pytest.raises(ConfigError, match="the same name"):
             open_telegram(handles)
+
+
+async def test_the_cast_is_the_same_whichever_character_shows_the_room_and_a_topic_has_that_of_its_group() -> None:
+    async with faces_of("Bruno") as faces:
+        topic = faces.telegram.people.add_topic(faces.forum, faces.kim, "Repairs")
+        message = faces.telegram.people.say(faces.forum, faces.robin, "Bruno, hello", thread=topic)
+        await faces.settle(str(message["message_id"]))
+        handles = [harness.agent_runtime.handle for harness in faces.harnesses.values()]
+        bodies = []
+        for handle in handles[:2]:
+            rooms = await handle.conversations.rooms()
+            [room] = [room for room in rooms if room.external_id.endswith(f"/{topic}")]
+            bodies.append(await handle.casts["telegram"].describe(handle, room))
+        changed = (
+            await handles[1]
+            .casts["telegram"]
+            .change(handles[1], room, handles[2].agent_id, is_member=True, source="a test")
+        )
+    assert [[item.name for item in body.members] for body in bodies] == [["Ada", "Bruno"]] * 2
+    assert [item.name for item in changed.members] == list(NAMES)
