@@ -294,7 +294,7 @@ async def test_a_text_of_full_length_has_room_for_the_name() -> None:
     assert sum(text.count("word") for text in texts) == 1500
 
 
-async def test_characters_of_one_name_cannot_share_a_bot() -> None:
+async def test_characters_with_the_same_name_cannot_share_a_bot() -> None:
     async with Emulator() as telegram, AsyncExitStack() as stack:
         given = {**telegram.settings(telegram.add_bot(TOKEN)), "TELEGRAM_FACES": "name"}
         handles = []

@@ -282,7 +282,7 @@ async def test_killed_at_every_stage_of_a_reaction_each_is_set_and_nothing_is_sa
 
 @pytest.mark.long
 @pytest.mark.failure("A-01", "A-16")
-async def test_characters_of_one_bot_killed_twenty_times_answer_each_message_once(
+async def test_characters_that_share_a_bot_killed_twenty_times_answer_each_message_once(
     tmp_path: Path, fork_server: ForkServer
 ) -> None:
     names = ("Ada", "Bruno", "Clara")
