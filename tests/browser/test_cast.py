@@ -47,4 +47,3 @@ async def test_an_operator_adds_a_character_and_removes_it_by_keyboard_on_a_narr
         assert not await bruno.is_checked()
         await page.keyboard.press("Escape")
         assert await opener.evaluate("(node) => node === document.activeElement")
-

@@ -81,11 +81,12 @@ async def test_a_discord_channel_has_people_threads_files_and_receipts(platforms
     await open_room(tab, "#general")
     await page.get_by_label("Who writes").select_option(label="Robin")
     await page.locator("input[type=file]").set_input_files([NOTES])
-    await write(tab, "@Marlo **bold** __under__ ||secret||\n-# small\n| a | b |\n|---|---|\n| 1 | 2 |")
+    await write(tab, "@Marlo **bold** __under__ ||secret||\n-# small\n> quoted\nbelow\n| a | b |\n|---|---|\n| 1 | 2 |")
     await wait_for_reply(tab, "Answered: Marlo was mentioned")
     text = page.locator(".msg.theirs .body").last
     shown = [await text.locator(tag).count() for tag in ("strong", "u", ".spoiler", "small", "table")]
     assert shown == [1, 1, 1, 1, 0]  # Discord has no tables
+    assert (await text.locator("blockquote").inner_text()).strip() == "quoted"
     async with page.expect_download() as download:
         await page.get_by_role("link", name="notes.txt").click()
     assert (await (await download.value).path()).read_bytes() == NOTES["buffer"]

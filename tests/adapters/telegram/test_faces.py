@@ -12,7 +12,7 @@ from adapters.telegram import adapter
 from adapters.telegram.adapter import TelegramAdapter, open_telegram
 from adapters.telegram.emulator import Emulator
 from adapters.telegram.outgoing import DUPLICATE_NOTICE
-from bot import Character, ConfigError, Content, Outcome
+from bot import Character, Choice, ConfigError, Content, Outcome
 from bot.models import Purpose, TextRequest
 from bot.platform import DeliveryState
 from bot.store import InMemoryStore, Store
@@ -261,6 +261,34 @@ async def test_a_decision_about_the_bot_holds_for_all_its_characters() -> None:
         await faces.run("/ignore_me", faces.robin)
         assert await faces.say("Bruno, hello") == []
         assert await faces.say("Ada, hello") == []
+
+
+async def test_a_button_is_for_the_character_that_has_sent_it_and_a_decision_by_it_for_all() -> None:
+    async with faces_of("Bruno") as faces:
+        await faces.say("Bruno, hello")
+        assert faces.adapter is not None
+        [delivery] = await faces.harnesses["Bruno"].agent.store.ledger.deliveries()
+        asked = replace(delivery, id="another", content=Content("Not read?", choices=(Choice("Yes", "/ignore-me"),)))
+        await faces.adapter.deliver(asked)
+        before = len(faces.shown)
+        faces.telegram.people.press(faces.shown[-1].message, faces.robin, "/ignore-me")
+        await faces.telegram.recorder.wait_until(lambda: len(faces.shown) > before)
+        assert await faces.say("Bruno, hello") == []
+        assert await faces.say("Ada, hello") == []
+        assert len(faces.shown) == before + 1, "a single response"
+
+
+async def test_instructions_of_a_room_hold_for_all_characters() -> None:
+    async with faces_of("Bruno") as faces:
+        assert "German" in await faces.run("/room set language German")
+        await faces.say("Bruno, hello")
+        shown = []
+        for name in ("Ada", "Bruno"):
+            handle = faces.harnesses[name].agent_runtime.handle
+            [room] = await handle.conversations.rooms()
+            body = await handle.operations.instructions(room.id, {})
+            shown.append([(item.key, item.value) for item in body.values])
+    assert shown == [[("language", "German")]] * 2
 
 
 async def test_a_question_to_all_is_left_to_the_characters_decision() -> None:
